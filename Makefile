@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them. Everything is kept in .venv and .services.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help venv services demo test long bench lint clean
+.PHONY: help venv services demo test long bench lint site clean
 
 PYTHON := .venv/bin/python
 READY := .venv/.ready
@@ -36,7 +36,11 @@ bench: $(READY)  ## Measure against other builders, into bench/RESULTS.md
 	@scripts/services up
 	@eval "$$(scripts/services env)" && $(PYTHON) -m bench
 
+site: $(READY)  ## The documentation as a site, in site/
+	@.venv/bin/uv pip install --quiet --python $(PYTHON) --group site
+	@$(PYTHON) -m mkdocs build --quiet
+
 clean:  ## Stop the services and remove .venv, .services and what was built
 	@scripts/services down
-	@rm -rf .venv .services .mypy_cache .ruff_cache .pytest_cache dist build demo
+	@rm -rf .venv .services .mypy_cache .ruff_cache .pytest_cache dist build demo site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

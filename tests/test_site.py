@@ -1,0 +1,92 @@
+"""The site: built strictly, every page in it, opened in a browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.long, pytest.mark.network]
+CHECKOUT = Path(__file__).resolve().parent.parent
+UV = Path(sys.executable).parent / "uv"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the site's programs, and with a driver for browsers."""
+    folder = tmp_path_factory.mktemp("site-tools")
+    groups = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["dependency-groups"]
+    subprocess.run([UV, "venv", "-q", "--python", sys.executable, folder], check=True)
+    install: list[str | Path] = [
+        UV,
+        "pip",
+        "install",
+        "-q",
+        "--python",
+        folder / "bin/python",
+        *groups["site"],
+        "playwright",
+    ]
+    subprocess.run(install, check=True, timeout=600)
+    return folder / "bin/python"
+
+
+@pytest.fixture(scope="module")
+def site(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("out") / "site"
+    command: list[str | Path] = [python, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", out]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def test_every_page_is_in_the_site_and_in_its_navigation(site: Path) -> None:
+    pages = [path.relative_to(CHECKOUT / "docs").with_suffix(".html") for path in (CHECKOUT / "docs").rglob("*.md")]
+    names = {str(path).replace("README", "index") for path in pages}
+    menu = (site / "index.html").read_text().partition("</nav>")
+    links = set(re.findall(r'href="([^"#:]+\.html)"', "".join(menu)))
+    assert not {name for name in names if not (site / name).is_file()}
+    assert not names - links - {"index.html"}
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    import training_imgtool
+
+    text = (site / "python-api.html").read_text()
+    for name in set(training_imgtool.__all__) - {"__version__"}:
+        assert re.search(rf'id="training_imgtool\.[\w.]+\.{name}"', text), name
+
+
+def test_every_link_and_anchor_exists(site: Path) -> None:
+    broken = []
+    for page in site.rglob("*.html"):
+        for target in re.findall(r'(?:href|src)="([^"]+)"', page.read_text()):
+            name, _, anchor = target.partition("#")
+            if "://" in target or target.startswith(("data:", "mailto:", "/")):
+                continue
+            other = (page.parent / name).resolve() if name else page
+            if not other.exists() or (
+                anchor and other.suffix == ".html" and not re.search(rf'id="{re.escape(anchor)}"', other.read_text())
+            ):
+                broken.append(f"{page.relative_to(site)}: {target}")
+    assert not [line for line in broken if not line.startswith("404.html")]
+
+
+def test_a_browser_shows_it_and_axe_finds_nothing_serious(site: Path, python: Path, tmp_path: Path) -> None:
+    if not Path("/usr/bin/chromium").exists():
+        pytest.skip("no chromium (apt-get install chromium)")
+    if not shutil.which("npm"):
+        pytest.skip("no npm on this machine")
+    subprocess.run(["npm", "install", "axe-core@4"], cwd=tmp_path, capture_output=True, check=True)
+    axe = tmp_path / "node_modules/axe-core/axe.min.js"
+    command: list[str | Path] = [python, CHECKOUT / "scripts/look", site, axe, tmp_path / "shots"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list((tmp_path / "shots").glob("*.png"))) == 24
