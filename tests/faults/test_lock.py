@@ -235,3 +235,15 @@ def test_verbs_that_check_write_no_lock(locking: Project, verb: str, code: int) 
     assert ended.code == code, ended.err
     assert "image.lock is missing; `imgtool lock` writes it" in ended.err
     assert sorted(path.name for path in locking.folder.rglob("*")) == before
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("change", ["lost", "doubled", "swapped"])
+def test_a_damaged_row_ends_no_verb_with_0(pushing: Project, change: str) -> None:
+    lines = lock_text(pushing).splitlines(keepends=True)
+    number = next(number for number, line in enumerate(lines) if "numpy" in line and ".whl" in line)
+    rows = {"lost": [], "doubled": [lines[number]] * 2, "swapped": [lines[number + 1], lines[number]]}[change]
+    lines[number : number + (2 if change == "swapped" else 1)] = rows
+    (pushing.folder / "image.lock").write_text("".join(lines))
+    for verb in ("show", "push", "config", "verify", "render"):
+        pushing.refused(verb, "--locked", code=3, says=["image.lock"])

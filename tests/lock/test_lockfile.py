@@ -10,7 +10,7 @@ import pytest
 from training_imgtool.core.errors import InputError
 from training_imgtool.lock.lockfile import differences, dump_lock, inputs_hash, lock_path, read_lock
 from training_imgtool.lock.parse import parse_lock
-from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
+from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, UnusedPath, Variant, Wheel
 from training_imgtool.spec.job import Eci, JobSpec
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec
@@ -171,16 +171,41 @@ def test_what_is_not_a_lock_is_refused(old: str, new: str, message: str) -> None
     assert caught.value.exit_code == 3
 
 
-ROWS = [number for number, line in enumerate(TEXT.splitlines()) if "= " in line and not line.startswith("sum")]
+PACKAGES = LockedDebian(
+    requested=("libx", "liby"),
+    packages=tuple(
+        DebianPackage(
+            name=name, version="1:2.3-4", architecture="amd64", size=7, sha256=digit * 64, file=f"p/{name}.deb"
+        )
+        for name, digit in (("libx", "1"), ("liby", "2"))
+    ),
+)
+UNUSED = (UnusedPath(path="clang", size=9, rule="libclang"), UnusedPath(path="x/include", size=8, rule="headers"))
+ARCHIVE = replace(wheel("absl-py"), file="absl-py-1.0.tar.gz")
+BUILT = replace(wheel("absl-py"), source=Source(archive=ARCHIVE, python="3.10", origin="./absl", commit=""))
+LOCKS = {
+    "two": LOCK,
+    "engine": replace(LOCK, variants=(replace(CPU, debian=BY_ENGINE), GPU)),
+    "debian": replace(LOCK, variants=(replace(CPU, debian=PACKAGES),)),
+    "trimmed": replace(LOCK, variants=(replace(GPU, unused=UNUSED),)),
+    "arm": replace(LOCK, platform="linux/arm64", variants=(replace(CPU, wheels=(BUILT, *CPU.wheels[1:])),)),
+}
+ROWS = [
+    pytest.param(name, number, id=f"{name} {number}")
+    for name, lock in LOCKS.items()
+    for number, line in enumerate(dump_lock(lock).splitlines())
+    if line
+]
 
 
-@pytest.mark.parametrize("number", ROWS)
-def test_a_row_that_is_lost_or_doubled_is_refused(number: int) -> None:
+@pytest.mark.parametrize(("name", "number"), ROWS)
+def test_a_row_that_is_lost_doubled_or_swapped_is_refused(name: str, number: int) -> None:
     """As a merge by Git leaves it, without a word."""
-    lines = TEXT.splitlines()
-    before = number - (2 if lines[number - 1].startswith("sum") else 1)
+    text = dump_lock(LOCKS[name])
+    assert parse_lock(text.encode(), "image.lock") == LOCKS[name]
+    lines = text.splitlines()
     swapped = [*lines]
-    swapped[before], swapped[number] = lines[number], lines[before]
+    swapped[number - 1], swapped[number] = lines[number], lines[number - 1]
     for damaged in (lines[:number] + lines[number + 1 :], [*lines[: number + 1], *lines[number:]], swapped):
         with pytest.raises(InputError):
             parse_lock("\n".join([*damaged, ""]).encode(), "image.lock")

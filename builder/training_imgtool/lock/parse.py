@@ -16,6 +16,7 @@ from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.spec.requirements import normalise_name
 
 LOCK_VERSION = 2
+_SUM_LINE = 4  # from 0; the sum says nothing of its own place
 _VERSION = r"[0-9][0-9A-Za-z.+!_-]*"
 _WHEEL = {
     "name": r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?",
@@ -69,7 +70,8 @@ def parse_lock(data: bytes, name: str) -> Lock:
     """
     raw = _toml(data, name)
     lock = _lock(raw, name)
-    if raw["sum"] != sum_text(data.decode()):
+    text = data.decode()
+    if raw["sum"] != sum_text(text) or not text.splitlines()[_SUM_LINE].startswith("sum = "):
         raise DamagedLockError(
             f"{name}: its rows do not add up to its sum: somebody edited or merged them",
             hint="imgtool lock writes a new one",
