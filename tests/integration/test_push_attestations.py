@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from tests.integration.push_world import Machine, Project, digests, document, lines, make_base, outcomes
 from tests.registry.support import machine as settings_of
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
+from tests.servers.git_server import commit, run_git
 from tests.servers.memory_registry import MemoryRegistry, like_distribution
 from tests.servers.registry_process import run_registry
 from training_imgtool.core.reference import Digest, parse_reference
@@ -70,7 +72,42 @@ def test_an_image_says_what_is_in_it_and_how_it_was_made(tmp_path: Path, proxy: 
         assert made["externalParameters"]["role"] == role
         base = next(item for item in made["resolvedDependencies"] if item["name"] == "base")
         assert f"sha256:{base['digest']['sha256']}" == project.base.digest
-        assert {item["name"] for item in made["resolvedDependencies"]} == {"base", "lock", "spec", "source"}
+        names = {item["name"] for item in made["resolvedDependencies"]}
+        assert {name for name in names if not name.startswith("wheel:")} == {"base", "lock", "spec", "source"}
+
+
+def _dependencies(host: str, reference: str) -> dict[str, dict[str, Any]]:
+    (referrer,) = _referrers(reference)
+    manifest = document(host, f"{reference.partition('@')[0]}@{referrer.descriptor.digest}")
+    made = json.loads(manifest["annotations"]["dev.imgtool.provenance"])["predicate"]["buildDefinition"]
+    return {item["name"]: item for item in made["resolvedDependencies"]} | {"": made["internalParameters"]}
+
+
+def test_the_provenance_names_the_commit_the_wheels_and_what_was_found(
+    tmp_path: Path, proxy: FaultProxy, project: Project
+) -> None:
+    commit(project.folder, {})
+    run_git(project.folder, "remote", "add", "origin", "git@example.com:team/code.git")
+    machine = _machine(tmp_path / "one", proxy.host, project)
+    first = _dependencies(proxy.host, machine.push(project, "--role", "worker")["worker"])
+    assert first["source"]["uri"] == "git+ssh://git@example.com/team/code.git"
+    assert first["source"]["digest"] == {
+        "gitCommit": run_git(project.folder, "rev-parse", "HEAD"),
+        "gitTree": run_git(project.folder, "rev-parse", "HEAD:trainer"),
+    }
+    wheels = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in project.wheels.packages}
+    named = {name.split(":")[1]: row for name, row in first.items() if name.startswith("wheel:")}
+    assert {name: row["digest"]["sha256"] for name, row in named.items()} == wheels
+    assert {row["uri"] for row in named.values()} == {"pkg:pypi/numpy@1.26.4", "pkg:pypi/tensorflow-cpu@2.15.1"}
+    assert first[""]["found"] == []
+    project.write("trainer/task.py", "print('not committed')\n")
+    second = _dependencies(proxy.host, machine.push(project, "--role", "worker")["worker"])
+    assert "uri" not in second["source"]
+    assert set(second["source"]["digest"]) == {"gitTree"}
+    assert second[""]["found"] == ["wheels", "packages"]
+    out, _ = machine.run("verify", "--engine", "direct", "--locked", "--role", "worker", cwd=project.folder, code=10)
+    (line,) = (line for line in out.splitlines() if "attestations" in line)
+    assert "ok" in line
 
 
 def test_images_are_the_same_with_and_without(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:

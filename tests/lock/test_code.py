@@ -18,11 +18,12 @@ from tests.wheels.archives import source_archive, source_files
 from training_imgtool.core.errors import FieldError, VerificationError
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.lock.carry_over import Renewal
-from training_imgtool.lock.code import is_own_project
+from training_imgtool.lock.code import _read_names, is_own_project
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import Wheel
 from training_imgtool.spec.load import load
+from training_imgtool.spec.requirements import normalise_name
 from training_imgtool.spec.source_requirements import parse_source
 from training_imgtool.wheels.sources.pack import pack_folder
 from training_imgtool.wheels.store import WheelStore
@@ -247,3 +248,18 @@ def test_which_project_is_the_trainers_own(
     requirement = parse_source("requirements.txt", "requirements.txt:1", f"-e {line}")
     assert requirement is not None
     assert is_own_project(requirement, load(tmp_path / "image.yaml")) is is_own
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "names"),
+    [
+        ("pyproject.toml", '[[tool.uv.index]]\nname = "gast"\n[project]\nname = "My.Own"\n', {"my-own"}),
+        ("pyproject.toml", '[tool.poetry]\nname = "own"\nversion = "1"\n', {"own"}),
+        ("pyproject.toml", "[project\n", set()),
+        ("setup.cfg", "[metadata]\nname = own_one\n", {"own-one"}),
+        ("setup.py", "from setuptools import setup\nsetup(name='own')\n", {"own"}),
+    ],
+)
+def test_what_a_project_calls_itself(tmp_path: Path, file: str, text: str, names: set[str]) -> None:
+    (tmp_path / file).write_text(text)
+    assert {normalise_name(name) for name in _read_names(tmp_path)} == names

@@ -405,3 +405,12 @@ def test_a_release_that_nobody_can_ask_about(place: Place) -> None:
     place.settings = replace(place.settings, environ=environ)
     with pytest.raises(FieldError, match=r"table of .* has no TensorFlow 2\.99\.0, and"):
         place.lock(place.spec(SPEC.replace("2.15.1", "2.99.0")))
+
+
+def test_the_metadata_of_a_server_that_sends_no_parts(place: Place) -> None:
+    place.index.ranges = False
+    padded = tiny_wheel("scipy", "1.11.9", requires=("numpy<1.26",), padding=300_000)
+    place.index.add("scipy", "scipy-1.11.9-py3-none-any.whl", padded)
+    place.index.metadata["scipy-1.11.9-py3-none-any.whl"] = b"Metadata-Version: 2.1\nName: scipy\nVersion: 1.11.9\n"
+    with pytest.raises(InputError, match=r"scipy 1\.11\.9 requires numpy<1\.26, but 1\.26\.4 is there"):
+        place.lock(place.spec(SPEC, "scipy\n"))

@@ -20,6 +20,7 @@ from training_imgtool.spec.requirements import normalise_name
 
 MEDIA_TYPE = "application/vnd.cyclonedx+json"
 PREDICATE = "https://cyclonedx.org/bom"  # the in-toto predicate type
+_SUPPLIERS = {"debian": "Debian", "ubuntu": "Ubuntu"}  # of their archives' packages, by the ID of os-release
 SAFE = ".-_~"  # characters that package URLs leave as they are
 
 
@@ -126,6 +127,8 @@ def make_debian_component(
         package = f"{quote(vendor, safe=SAFE)}/{quote(name, safe=SAFE)}@{quote(version, safe=SAFE)}"
         qualifiers = f"arch={quote(architecture, safe=SAFE)}&distro={quote(distro, safe=SAFE)}"
         component["purl"] = f"pkg:deb/{package}?{qualifiers}"
+        if vendor in _SUPPLIERS:
+            component["supplier"] = {"name": _SUPPLIERS[vendor]}
     if sha256:
         component["hashes"] = [{"alg": "SHA-256", "content": sha256}]
     return component

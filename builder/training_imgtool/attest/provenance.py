@@ -1,20 +1,23 @@
 """SLSA provenance, version 1, in an in-toto statement: who made an image, from what, and with which parameters.
 
 Everything in it follows from the spec, the lock and the trainer's files, so two machines that make the same image write
-the same provenance. Formats: https://slsa.dev/spec/v1.0/provenance, https://in-toto.io/Statement/v1.
+the same provenance, but for the commit, which Git tells only some of them, and the stages that a run found. Formats:
+https://slsa.dev/spec/v1.0/provenance, https://in-toto.io/Statement/v1.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from training_imgtool.attest.cyclonedx import make_debian_component, make_wheel_component, read_distribution
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.version import __version__
-from training_imgtool.plan import REVISION, RolePlan
+from training_imgtool.plan import REVISION, DebianPackage, RolePlan
 
 PREDICATE = "https://slsa.dev/provenance/v1"  # the in-toto predicate type
 BUILD_TYPE = "urn:dev.imgtool:build:v1"
@@ -68,6 +71,8 @@ class Origin:
         key: the image's content key.
         compression: how layers are packed.
         stages: what the image was made of, lowest first.
+        debian: the packages of the lock that imgtool laid out itself.
+        checkout: the address and the commit of the repository that has just this code; None where nothing says so.
         epoch: SOURCE_DATE_EPOCH; 0 for none.
     """
 
@@ -80,6 +85,8 @@ class Origin:
     key: str
     compression: str
     stages: tuple[MadeStage, ...]
+    debian: tuple[DebianPackage, ...] = ()
+    checkout: tuple[str, str] | None = None
     epoch: int = 0
 
 
@@ -146,5 +153,29 @@ def _list_dependencies(origin: Origin) -> list[dict[str, Any]]:
         {"name": "spec", "digest": {"sha256": origin.spec_sha256}},
     ]
     if tree := plan.labels.get(REVISION):
-        dependencies.append({"name": "source", "digest": {"gitTree": tree}})
+        url, commit = origin.checkout or ("", "")
+        dependencies.append(
+            {
+                "name": "source",
+                **({"uri": _name_repository(url)} if url else {}),
+                "digest": {"gitTree": tree, **({"gitCommit": commit} if commit else {})},
+            }
+        )
+    materials = [make_wheel_component(wheel) for wheel in plan.locked.wheels]
+    distribution = read_distribution(plan.locked.variant.os)
+    materials += [
+        make_debian_component(item.name, item.version, item.architecture, distribution, sha256=item.sha256)
+        for item in origin.debian
+    ]
+    for material in sorted(materials, key=lambda row: str(row["bom-ref"])):
+        uri = {"uri": material["purl"]} if "purl" in material else {}
+        digest = {"sha256": material["hashes"][0]["content"]}
+        dependencies.append({"name": material["bom-ref"], **uri, "digest": digest})
     return dependencies
+
+
+def _name_repository(url: str) -> str:
+    """Writes the address of a repository as SPDX and pip do: `git+https://…`, also where it is `git@HOST:PATH`."""
+    if "://" not in url and (match := re.fullmatch(r"([\w.@-]+):(.+)", url)):
+        url = f"ssh://{match[1]}/{match[2]}"
+    return f"git+{url}" if "://" in url else f"git+file://{url}"

@@ -172,8 +172,8 @@ def _describe(
     """Returns what there is to sign about an image, by predicate type, which is attached to it first."""
     if not (inputs.spec_file.spec.attestations and settings.attestations):
         return {}
-    registry, epoch = registries.at(digest.repository), settings.source_date_epoch
-    return ensure_attested(inputs, image, digest.repository, registry.manifest(digest), registry, epoch=epoch)
+    registry = registries.at(digest.repository)
+    return ensure_attested(inputs, image, digest.repository, registry.manifest(digest), registry, settings=settings)
 
 
 def _say_unproven(predicates: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:

@@ -12,7 +12,9 @@ import os
 import posixpath
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +35,7 @@ _METADATA_FILES = (*_PROJECT_FILES, "requirements*.txt", "requirements*.in")
 _LIST = re.compile(
     r"[\w-][\w./-]*\.(?:txt|in)\b"
 )  # requirements that a build computes are most often read from such a file
-_NAME = re.compile(r"^\s*name\s*=\s*[\"']?([\w.-]+)", re.MULTILINE)  # in pyproject.toml, setup.cfg, setup.py
+_NAME = re.compile(r"(?:^\s*|[(,]\s*)name\s*=\s*[\"']?([\w.-]+)", re.MULTILINE)  # in setup.cfg, setup.py
 _LARGEST_METADATA = 1 << 20  # bytes of a file that the metadata of a project may depend on
 _NO_VERSION = "0"  # of a wheel that no image has: Git tags may be where a project's version comes from
 _CURE = (
@@ -182,9 +184,17 @@ def own_names(spec_file: SpecFile) -> frozenset[str]:
     """Returns the normalised names of the trainer's own projects, as far as their files state them."""
     rows = list_code(read_texts(spec_file))
     folders = (spec_file.folder / row.path for row in rows if is_own_project(row, spec_file))
-    files = (folder / name for folder in folders for name in _PROJECT_FILES)
-    texts = (path.read_text(errors="replace") for path in files if path.is_file())
-    return frozenset(normalise_name(name) for text in texts for name in _NAME.findall(text))
+    return frozenset(normalise_name(name) for folder in folders for name in _read_names(folder))
+
+
+def _read_names(folder: Path) -> Iterator[str]:
+    """Yields what the files of a project call it; a name that its build computes is not there."""
+    texts = {name: path.read_text(errors="replace") for name in _PROJECT_FILES if (path := folder / name).is_file()}
+    with suppress(tomllib.TOMLDecodeError):
+        document = tomllib.loads(texts.pop("pyproject.toml", ""))
+        tables = (document.get("project"), document.get("tool", {}).get("poetry"))
+        yield from (str(table["name"]) for table in tables if isinstance(table, dict) and "name" in table)
+    yield from (match[1] for text in texts.values() if (match := _NAME.search(text)))
 
 
 def _import_roots(spec_file: SpecFile) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from training_imgtool.attest import cyclonedx, provenance
@@ -23,6 +23,7 @@ from training_imgtool.attest.provenance import encode, make_statement
 from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.reference import Digest, Repository
+from training_imgtool.core.settings import Settings
 from training_imgtool.direct.image.image import HISTORY_COMMENT, DirectImage, StoredImage, read_config
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.dockerfile import install_step
@@ -32,7 +33,7 @@ from training_imgtool.lock.lockfile import dump_lock
 from training_imgtool.pipeline.inputs import Inputs, RoleImage, debian_runs
 from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.pipeline.role_stages import plan_stage_image
-from training_imgtool.plan import DebianPackage
+from training_imgtool.plan import REVISION, DebianPackage
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.registry.manifests import Descriptor, Manifest, sha256_digest
@@ -113,7 +114,23 @@ class Attestation:
     bill_descriptor: Descriptor
 
 
-def describe(inputs: Inputs, image: RoleImage, trace: Trace, *, epoch: int) -> dict[str, dict[str, Any]]:
+def find_checkout(inputs: Inputs, settings: Settings) -> tuple[str, str] | None:
+    """Returns the address and the commit of the repository that has the code as it is in the images; None without."""
+    from training_imgtool.wheels.sources.git import Git
+
+    entry, tree = inputs.spec_file.entry, inputs.plan.roles[0].labels.get(REVISION)
+    path = entry.folder if entry.paths == (entry.folder,) else "."
+    return Git(settings.environ).find_checkout(entry.top, path, tree) if tree else None
+
+
+def describe(
+    inputs: Inputs,
+    image: RoleImage,
+    trace: Trace,
+    *,
+    epoch: int,
+    checkout: tuple[str, str] | None = None,
+) -> dict[str, dict[str, Any]]:
     """Describes what there is to say of an image: the bill of materials and the provenance, by predicate type.
 
     Args:
@@ -121,12 +138,14 @@ def describe(inputs: Inputs, image: RoleImage, trace: Trace, *, epoch: int) -> d
         image: which image.
         trace: how it came to be.
         epoch: SOURCE_DATE_EPOCH; 0 for none.
+        checkout: what `find_checkout` returns.
     """
     makers = list_makers(inputs, image, trace)
     debian = _list_laid_out(image, makers)
+    origin = replace(_origin(inputs, image, makers, trace.found, epoch=epoch), debian=debian, checkout=checkout)
     return {
         cyclonedx.PREDICATE: cyclonedx.describe_variant(inputs.plan.name, image.plan, debian, epoch=epoch),
-        provenance.PREDICATE: provenance.make_provenance(_origin(inputs, image, makers, trace.found, epoch=epoch)),
+        provenance.PREDICATE: provenance.make_provenance(origin),
     }
 
 
@@ -146,7 +165,13 @@ def make_attestation(made: Digest, descriptor: Descriptor, predicates: Mapping[s
 
 
 def ensure_attested(
-    inputs: Inputs, image: RoleImage, repository: Repository, stored: Manifest, registry: Registry, *, epoch: int
+    inputs: Inputs,
+    image: RoleImage,
+    repository: Repository,
+    stored: Manifest,
+    registry: Registry,
+    *,
+    settings: Settings,
 ) -> dict[str, dict[str, Any]]:
     """Returns what there is to say of an image in the registry; attaches it first if it is not there.
 
@@ -155,8 +180,10 @@ def ensure_attested(
     made = repository.digest(stored.digest)
     trace = read_trace(image, read_config(registry.read(repository, stored.config)))
     attached = {referrer.descriptor.digest for referrer in list_referrers(registry, made)}
+    checkout = find_checkout(inputs, settings)
     for found in reversed(("", *(stage.label for stage in image.dockerfile.stages[:-1]))):
-        predicates = describe(inputs, image, replace(trace, found=found), epoch=epoch)
+        known = replace(trace, found=found)
+        predicates = describe(inputs, image, known, epoch=settings.source_date_epoch, checkout=checkout)
         attestation = make_attestation(made, stored.descriptor, predicates)
         if sha256_digest(attestation.manifest) in attached:
             return predicates
@@ -221,6 +248,10 @@ class Attestations:
         """Begins nothing further."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    @cached_property
+    def _checkout(self) -> tuple[str, str] | None:
+        return find_checkout(self._run.inputs, self._run.settings)
+
     def _begin(self, attach: Callable[[], None]) -> None:
         if self._wanted:
             self._tasks.append(self._pool.submit(attach))
@@ -246,7 +277,8 @@ class Attestations:
             has_bill: the repository most likely has the bill, since it had the image below this one.
         """
         described = descriptor or self._registry.manifest(made).descriptor
-        predicates = describe(self._run.inputs, image, trace, epoch=self._run.settings.source_date_epoch)
+        epoch = self._run.settings.source_date_epoch
+        predicates = describe(self._run.inputs, image, trace, epoch=epoch, checkout=self._checkout)
         attestation = make_attestation(made, described, predicates)
         if not (has_bill and self._publisher.state.registry_checks()):
             self._publisher.require(attestation.bill_descriptor, attestation.bill)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from training_imgtool.core.errors import InputError, VerificationError
+from training_imgtool.core.errors import InputError, TemporaryError, VerificationError
 from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.threads import run_all
 from training_imgtool.plan import Variant, Wheel
@@ -81,6 +81,9 @@ class WheelMetadata:
                 return _read(io.BytesIO(data), file.file)
             except (LookupError, *_DAMAGED):
                 continue
+            except TemporaryError:  # as from a server that sends no part of a file
+                if tail == size:
+                    raise
         raise VerificationError(f"{file.file}: damaged wheel: no METADATA in it")
 
     def _read(self, wheel: Wheel, *, everything: bool) -> Package:
@@ -101,7 +104,7 @@ class WheelMetadata:
                 try:
                     tail = self._store.read_tail(wheel, max(0, wheel.size - size))
                     return _read(io.BytesIO(tail), wheel.file)
-                except (LookupError, *_DAMAGED):  # it begins in the middle of what matters, or no index has the file
+                except (LookupError, TemporaryError, *_DAMAGED):  # too short, on no index, or a server without ranges
                     continue
         self._store.fetch((wheel,))
         path = self._store.require(wheel)
