@@ -32,6 +32,7 @@ def test_debian_packages_have_name_version_hash_and_package_url() -> None:
         "name": "git",
         "version": "1:2.39.5-0+deb12u2",
         "purl": "pkg:deb/debian/git@1%3A2.39.5-0%2Bdeb12u2?arch=amd64&distro=debian-12",
+        "supplier": {"name": "Debian"},
         "hashes": [{"alg": "SHA-256", "content": "a" * 64}],
     }
     assert git["bom-ref"] in document["dependencies"][0]["dependsOn"]
