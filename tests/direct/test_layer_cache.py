@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from training_imgtool.core.errors import LocalFileError
-from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record
-from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor
+from training_imgtool.core.errors import LocalFileError, VerificationError
+from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, dump_record, read_record
+from training_imgtool.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, Descriptor
 
 
 def test_a_cache_that_cannot_be_written_says_how_to_choose_another(tmp_path: Path) -> None:
@@ -18,14 +19,36 @@ def test_a_cache_that_cannot_be_written_says_how_to_choose_another(tmp_path: Pat
     assert caught.value.hint == "IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"
 
 
+A, B = (
+    LayerRecord(name=name, blob=Descriptor(OCI_LAYER_GZIP, f"sha256:{name * 64}", 1), diff_id=f"sha256:{name * 64}")
+    for name in "ab"
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (dump_record("2" * 64, Record((A,))), "of another layer"),
+        (dump_record("1" * 64, Record((A,))).replace(b'"size": 1', b'"size": 2'), "damaged"),
+        (dump_record("1" * 64, Record((A, B, A))), "names a layer twice"),
+        (dump_record("1" * 64, Record((replace(A, blob=replace(A.blob, media_type=OCI_CONFIG)),))), "not a layer"),
+        (dump_record("1" * 64, Record((replace(A, diff_id="md5:1"),))), "not a record"),
+        (b"{}", "not a record"),
+        (b"[]", "not a record"),
+        (b"[" * 100_000, "not a record"),
+        (b"\xff", "not a record"),
+    ],
+)
+def test_what_is_no_record_of_a_layer(data: bytes, says: str) -> None:
+    assert read_record(dump_record("1" * 64, Record((A, B), {"a": "b"})), "1" * 64) == Record((A, B), {"a": "b"})
+    with pytest.raises(VerificationError, match=says):
+        read_record(data, "1" * 64)
+
+
 def test_a_manifest_carries_records_whose_layers_it_names_all(tmp_path: Path) -> None:
-    one, two = (
-        LayerRecord(name=name, blob=Descriptor(OCI_LAYER_GZIP, f"sha256:{name * 64}", 1), diff_id=f"sha256:{name * 64}")
-        for name in "ab"
-    )
     cache = LayerCache(tmp_path)
-    cache.keep("1" * 64, Record((one, two)))
-    cache.keep("2" * 64, Record((one,)))
+    cache.keep("1" * 64, Record((A, B)))
+    cache.keep("2" * 64, Record((A,)))
     cache.keep("3" * 64, Record((), {"files": "of a base"}))
-    assert cache.records_of([one.blob.digest]).keys() == {"2" * 64}
-    assert cache.records_of([one.blob.digest, two.blob.digest]).keys() == {"1" * 64, "2" * 64}
+    assert cache.records_of([A.blob.digest]).keys() == {"2" * 64}
+    assert cache.records_of([A.blob.digest, B.blob.digest]).keys() == {"1" * 64, "2" * 64}

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.registry.support import clients, image, layer, machine
+from tests.servers.scripted import Reply, ScriptedServer
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
+from training_imgtool.core.reference import Repository, parse_repository
 from training_imgtool.core.sanitize import join_lines, mask_secrets
 from training_imgtool.http.client import Answer
+from training_imgtool.registry.client import Registry
 from training_imgtool.registry.dialects import find_dialect
 from training_imgtool.registry.failures import (
     BlobUnknownError,
@@ -18,6 +23,7 @@ from training_imgtool.registry.failures import (
     passing,
     server_text,
 )
+from training_imgtool.registry.manifests import OCI_MANIFEST, sha256_digest
 
 AR = "us-docker.pkg.dev"
 
@@ -33,6 +39,35 @@ def _answer(status: int, body: Errors = b"", method: str = "GET", **headers: str
 
 def _error(answer: Answer, host: str, doing: str) -> ImgtoolError:
     return make_error(answer, host=host, dialect=find_dialect(host), doing=doing)
+
+
+CONTENT = layer(b"content")
+REQUESTS: dict[str, Callable[[Registry, Repository], object]] = {
+    "head": lambda registry, place: registry.head(place.tag("a")),
+    "manifest": lambda registry, place: registry.manifest(place.tag("a")),
+    "find_manifest": lambda registry, place: registry.find_manifest(place.tag("a")),
+    "blob": lambda registry, place: b"".join(registry.blob(place, CONTENT)),
+    "read": lambda registry, place: registry.read(place, CONTENT),
+    "read_range": lambda registry, place: registry.read_range(place, CONTENT, 0, 1),
+    "has_blob": lambda registry, place: registry.has_blob(place, CONTENT),
+    "upload": lambda registry, place: registry.upload(place, CONTENT, lambda: iter((b"content",))),
+    "put_manifest": lambda registry, place: registry.put_manifest(place.tag("a"), OCI_MANIFEST, image(CONTENT)),
+    "put_referrer": lambda registry, place: registry.put_referrer(
+        place.digest(sha256_digest(image(CONTENT))), image(CONTENT)
+    ),
+    "find_referrers": lambda registry, place: registry.find_referrers(place.digest(CONTENT.digest)),
+    "list_tags": lambda registry, place: registry.list_tags(place),
+    "delete": lambda registry, place: registry.delete(place.tag("a")),
+}
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_an_answer_that_is_no_success_is_none(tmp_path: Path, request_name: str) -> None:
+    for status in (299, 400, 409):
+        with ScriptedServer([Reply(status)]) as server, clients(machine(tmp_path)) as registries:
+            place = parse_repository(f"{server.host}/team/image")
+            with pytest.raises(ImgtoolError):
+                REQUESTS[request_name](registries.at(place), place)
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,12 @@ def test_a_wrong_python(gpu: tuple[RoleImage, Any, Context], python: str) -> Non
 def test_gpus_that_compute(gpu: tuple[RoleImage, Any, Context]) -> None:
     ran = {"compute": {"gpus": ["a", "b"], "used": ["/GPU:0", "/GPU:1"]}}
     assert _of(gpu, _facts(gpu[0], gpus=True, ran=ran))["gpu"].found == "2 visible, a product of matrices on each"
+    failed = _of(gpu, _facts(gpu[0], gpus=True, ran={"compute": {"error": "InternalError", "message": "cuBLAS"}}))[
+        "gpu"
+    ]
+    assert (failed.status, failed.found) == (Status.MISMATCH, "InternalError: cuBLAS")
+    nothing = _of(gpu, _facts(gpu[0], gpus=True, run=Started(parts={"end": RAN["end"]})))["gpu"]
+    assert (nothing.status, nothing.found) == (Status.MISMATCH, "nothing was computed")
 
 
 @pytest.mark.parametrize(
