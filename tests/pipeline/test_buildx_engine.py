@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tests.engines.support import settings
 from tests.faults.project import SPEC, Project
-from training_imgtool.core.errors import InputError
-from training_imgtool.core.progress import silent
-from training_imgtool.core.settings import from_environment
-from training_imgtool.pipeline.engine.buildx_engine import repeat_arguments
+from tests.registry.support import Events, clients, layer
+from tests.registry.support import image as image_of
+from tests.servers.memory_registry import MemoryRegistry
+from training_imgtool.core.errors import InputError, VerificationError
+from training_imgtool.core.progress import Done, Outcome, Progress, silent
+from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.core.settings import Settings, from_environment
+from training_imgtool.engines.buildx.solve import Solve, Solved
+from training_imgtool.pipeline.engine import buildx_engine
+from training_imgtool.pipeline.engine.buildx_engine import BuildxEngine, repeat_arguments
 from training_imgtool.pipeline.engine.engines import Engines
 from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
-from training_imgtool.registry.connect import connect
+from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.registry.manifests import OCI_INDEX, OCI_MANIFEST, sha256_digest
 from training_imgtool.spec.load import load
 
 if TYPE_CHECKING:
@@ -73,3 +83,112 @@ def test_what_dockers_classic_builder_would_leave_out_is_refused(tmp_path: Path,
         with pytest.raises(InputError, match=rf"Dockerfile:\d+: {says} needs BuildKit") as caught:
             stages.build_all(inputs.images)
         assert "--engine buildx" in str(caught.value.hint)
+
+
+class _Builder:
+    """Stands for buildx: keeps what it was asked to run, and says that it pushed `solved`."""
+
+    name = "builder"
+
+    def __init__(self, settings: Settings, name: str | None) -> None:
+        del settings
+        assert name == "remote"
+        self.asked: list[Solve] = []
+        self.solved = Solved(digest=sha256_digest(BODY), config=None)
+
+    def run(self, solve: Solve, progress: Progress) -> Solved:
+        del progress
+        self.asked.append(solve)
+        return self.solved
+
+    def stop(self) -> None:
+        pass
+
+
+BODY, OTHER = image_of(layer(b"1")), image_of(layer(b"2"), config_content=b'{"os":"linux"}')
+INDEX = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}).encode()
+
+
+class _World:
+    """A stage of a project that a builder runs, which reaches the registry as registry.internal over plain HTTP."""
+
+    def __init__(self, folder: Path, server: MemoryRegistry, registries: Registries, monkeypatch: Any) -> None:
+        monkeypatch.setattr(buildx_engine, "Buildx", _Builder)
+        self.inputs, self.image = prepared(folder / "project", "packages_extra", "RUN echo a")
+        at_builder = f"{server.host}=http://registry.internal"
+        machine = settings(folder, IMGTOOL_BUILDER_REGISTRIES=at_builder)
+        self.events = Events()
+        self.run = BuildRun(
+            inputs=self.inputs, options=BuildOptions(no_cache=True), settings=machine, progress=self.events
+        )
+        self.registry = registries.at(repository := parse_repository(f"{server.host}/team/demo"))
+        self.below, self.tag = repository.digest(f"sha256:{'b' * 64}"), repository.tag("packages-1")
+        self.engine = BuildxEngine(self.run, registries, "remote")
+        self.builder = cast("_Builder", self.engine._buildx)
+
+    def image_of(self, image: RoleImage, label: str) -> Digest:
+        assert (image, label) == (self.image, "venv")
+        return self.below
+
+    def push(self) -> Digest:
+        return self.engine.push(self.image, "packages", self.tag, self)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_World]:
+    with MemoryRegistry() as server:
+        folder = tmp_path / "docker"
+        folder.mkdir()
+        auth = {"auth": base64.b64encode(b"ann:pw").decode()}
+        (folder / "config.json").write_text(json.dumps({"auths": {server.host: auth}}))
+        with clients(settings(tmp_path, DOCKER_CONFIG=str(folder))) as registries:
+            yield _World(tmp_path, server, registries, monkeypatch)
+
+
+def test_what_a_builder_gets_of_a_stage(world: _World) -> None:
+    world.registry.put_manifest(world.tag, OCI_MANIFEST, BODY)
+    pushed = world.push()
+    assert (str(world.tag.repository), pushed.digest) == (str(pushed.repository), sha256_digest(BODY))
+    assert world.push() == pushed
+    assert world.engine.has_pushed(world.tag)
+    (solve,) = world.builder.asked
+    assert (solve.subject, solve.target, solve.platform) == ("packages cpu", "packages", "linux/amd64")
+    assert (solve.name, solve.plain_http) == ("registry.internal/team/demo:packages-1", True)
+    assert {name: str(digest) for name, digest in solve.images.items()} == {
+        "venv": f"registry.internal/team/demo@{world.below.digest}"
+    }
+    assert {host: (login.username, login.password) for host, login in solve.logins.items()} == {
+        "registry.internal": ("ann", "pw")
+    }
+    assert (solve.no_cache, solve.secrets, solve.hidden, solve.frontend) == (True, (), (), None)
+    assert [rendered for rendered in solve.dockerfile.splitlines() if "RUN echo a" in rendered]
+    assert len(solve.lines) == len(solve.dockerfile.splitlines())
+    done = [event for event in world.events.all if isinstance(event, Done)]
+    assert [(event.subject, event.outcome, event.text) for event in done] == [
+        ("packages cpu", Outcome.PUSHED, str(pushed))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "digest", "config", "says"),
+    [
+        (BODY, OTHER, None, f"the registry has {sha256_digest(BODY)}"),
+        (BODY, OTHER, b"{}", None),
+        (BODY, OTHER, b"x", f"the registry has {sha256_digest(BODY)}"),
+        (INDEX, OTHER, b"{}", "the registry has an index of several images"),
+        (None, BODY, b"{}", "the registry does not have the image"),
+    ],
+)
+def test_what_a_builder_says_is_asked_of_the_registry(
+    world: _World, body: bytes | None, digest: bytes, config: bytes | None, says: str | None
+) -> None:
+    if body is not None:
+        world.registry.put_manifest(world.tag, OCI_INDEX if body == INDEX else OCI_MANIFEST, body)
+    named = None if config is None else sha256_digest(config)
+    world.builder.solved = Solved(digest=sha256_digest(digest), config=named)
+    if says is None:
+        assert world.push().digest == sha256_digest(body or b"")
+    else:
+        with pytest.raises(VerificationError) as caught:
+            world.push()
+        assert says in str(caught.value)

@@ -157,6 +157,16 @@ def test_meaning_something_else_is_another_key(one: str, other: str) -> None:
     assert key_of(FROM + one) != key_of(FROM + other)
 
 
+def test_a_key_is_the_same_in_every_version() -> None:
+    """With another one, everybody would build and push all images again."""
+    text = (
+        f'{FROM}ARG A=1\nENV B=$A\nUSER 1\nWORKDIR /w\nSHELL ["bash", "-c"]\nLABEL a=1\nCMD []\n'
+        "COPY --chown=1:1 <<-X <<'Y' /y/\n\tz\nX\n$b\nY\nRUN --network=none <<X\na\nX\n"
+        f"FROM --platform=linux/arm64 python:3@{DIGEST}\nCOPY --from=0 /y /y\nEXPOSE 80/udp\n"
+    )
+    assert key_of(text) == "70434d0abdfa9e515f42b08ca110cfb4bc6e73ee1c2bc03d10aac76ece9c80f9"
+
+
 def test_arguments_before_from_count_where_they_are_taken() -> None:
     assert key_of("ARG A=1\n" + FROM + "ARG A\nRUN $A\n") != key_of("ARG A=2\n" + FROM + "ARG A\nRUN $A\n")
     assert key_of("ARG A=1\n" + FROM + "RUN true\n") == key_of("ARG A=2\n" + FROM + "RUN true\n")

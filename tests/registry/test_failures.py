@@ -23,7 +23,7 @@ from training_imgtool.registry.failures import (
     passing,
     server_text,
 )
-from training_imgtool.registry.manifests import OCI_MANIFEST, sha256_digest
+from training_imgtool.registry.manifests import OCI_INDEX, OCI_MANIFEST, sha256_digest
 
 AR = "us-docker.pkg.dev"
 
@@ -63,8 +63,11 @@ REQUESTS: dict[str, Callable[[Registry, Repository], object]] = {
 
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_an_answer_that_is_no_success_is_none(tmp_path: Path, request_name: str) -> None:
+    """Whatever its body and headers say."""
+    body = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [], "tags": []}).encode()
+    headers = {"Content-Type": OCI_INDEX, "Docker-Content-Digest": sha256_digest(body)}
     for status in (299, 400, 409):
-        with ScriptedServer([Reply(status)]) as server, clients(machine(tmp_path)) as registries:
+        with ScriptedServer([Reply(status, body, headers)]) as server, clients(machine(tmp_path)) as registries:
             place = parse_repository(f"{server.host}/team/image")
             with pytest.raises(ImgtoolError):
                 REQUESTS[request_name](registries.at(place), place)
