@@ -61,6 +61,7 @@ def _errors(project: Project, inputs: Inputs | None = None) -> list[str]:
         "import sys\nsys.path.append('/app/trainer')\nimport util\n",
         "import trainer.paths\nimport util\n",
         "import trainer.native, trainer.linked.deep\nfrom trainer import linked\n",
+        "from trainer.native import fast\nfrom .native import slow\n",
         "import __main__, distutils, cgi, tomllib\n",
         "import numpy.linalg\nfrom numpy import anything\n",
         "\tx = 1\n".lstrip() + "if x:\n\ty = 2\n",

@@ -245,23 +245,23 @@ class _Modules:
 
     Attributes:
         files: modules and packages by dotted name; the value is the file, empty for a plain folder.
-        links: the dotted names of symbolic links, whose targets have modules too.
+        opaque: the dotted names of symbolic links and of extension modules, which may have any names below them.
     """
 
     files: Mapping[str, str]
-    links: frozenset[str]
+    opaque: frozenset[str]
 
     def is_own(self, module: str) -> bool:
         """Returns whether the first part of a dotted name is the trainer's."""
         return module.partition(".")[0] in self.files
 
     def has(self, module: str) -> bool:
-        """Returns whether the trainer has a module, or a link that it may lie behind."""
-        return module in self.files or any(f"{module}.".startswith(f"{link}.") for link in self.links)
+        """Returns whether the trainer has a module, or something opaque that it may lie in."""
+        return module in self.files or any(f"{module}.".startswith(f"{name}.") for name in self.opaque)
 
     def find_missing(self, module: str, item: Import) -> str | None:
         """Returns the first module that an import needs and the trainer lacks; a plain folder has only modules."""
-        is_folder = self.files.get(module) == "" and module not in self.links
+        is_folder = self.files.get(module) == "" and module not in self.opaque
         needed = [module, *(f"{module}.{name}" for name in item.names if is_folder and name != "*")]
         return next((name for name in needed if not self.has(name)), None)
 
@@ -304,7 +304,7 @@ class _Modules:
 def _find_modules(entries: Iterable[Entry], roots: Iterable[str]) -> _Modules:
     """Finds the modules in the folders that Python searches, the first of `roots` first; an empty root is the top."""
     files: dict[str, str] = {}
-    links: set[str] = set()
+    opaque: set[str] = set()
     paths = [(entry.path, entry.kind) for entry in entries if _may_be_module(entry)]
     for root in reversed(tuple(roots)):
         for path, kind in paths:
@@ -316,9 +316,9 @@ def _find_modules(entries: Iterable[Entry], roots: Iterable[str]) -> _Modules:
                 files.setdefault(".".join(folders[:end]), "")
             module = ".".join((*folders, name)).removesuffix(".__init__")
             files[module] = path if path.endswith(".py") else files.get(module, "")
-            if kind is Kind.SYMLINK:
-                links.add(module)
-    return _Modules(files=files, links=frozenset(links))
+            if kind is Kind.SYMLINK or path.endswith(_EXTENSION):
+                opaque.add(module)
+    return _Modules(files=files, opaque=frozenset(opaque))
 
 
 def _may_be_module(entry: Entry) -> bool:
