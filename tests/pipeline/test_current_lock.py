@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from training_imgtool.pipeline.current_lock import notes_between
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.project import Project
+from tests.registry.support import Events
+from training_imgtool.core.errors import UsageError
+from training_imgtool.core.settings import from_environment
+from training_imgtool.lock.carry_over import Renewal
+from training_imgtool.lock.lockfile import read_lock
+from training_imgtool.pipeline import current_lock
+from training_imgtool.pipeline.current_lock import ensure_lock, notes_between
+from training_imgtool.pipeline.inputs import prepare
+from training_imgtool.spec.load import load
 from training_imgtool.versions.matrix import load_matrix
 
 
@@ -11,3 +25,29 @@ def test_the_notes_of_an_upgrade_name_keras_3() -> None:
     assert any("Keras 3" in note for note in notes_between(matrix, "2.15.1", "2.16.2"))
     assert notes_between(matrix, "2.16.1", "2.16.2") == ()
     assert notes_between(matrix, "2.16.2", "2.15.1") == ()
+
+
+def test_a_renewed_lock_is_written_if_it_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = Project(tmp_path)
+    path = project.folder / "image.lock"
+    text, before = path.read_text(), read_lock(path)
+    machine = from_environment(project.env)
+    other = replace(before, variants=tuple(replace(one, base_digest=f"sha256:{'1' * 64}") for one in before.variants))
+    for made in (before, other):
+        monkeypatch.setattr(current_lock, "_make_lock", lambda *_, made=made, **__: made)
+        events = Events()
+        renewal = Renewal(everything=True)
+        assert ensure_lock(load(project.folder / "image.yaml"), machine, events, renewal=renewal) == made
+        first, *changes = events.notes
+        assert (path.read_text() == text, changes == []) == (made == before, made == before)
+        expected = f"{path} stays as it is: nothing newer fits" if made == before else f"renewed {path}"
+        assert first == expected
+    assert read_lock(path) == other
+
+
+def test_a_spec_without_a_registry_has_no_tags(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    inputs = prepare(load(project.folder / "image.yaml"), from_environment(project.env), Events(), locked=True)
+    for ask in (lambda: inputs.images[0].registry_tag, lambda: inputs.repository):
+        with pytest.raises(UsageError, match="no registry"):
+            ask()

@@ -223,6 +223,28 @@ def test_what_lies_in_layers_that_were_not_read_is_not_called_ok(gpu: tuple[Role
 
 
 @pytest.mark.parametrize(
+    ("script", "home", "helper", "status"),
+    [
+        ("tools/train.py", ".", "app/tools/helper.py", Status.OK),
+        ("tools/train.py", ".", "app/helper.py", Status.MISMATCH),
+        ("train.py", ".", "app/helper.py", Status.OK),
+        (None, "code", "app/code/helper.py", Status.OK),
+        (None, "code", "app/helper.py", Status.MISMATCH),
+    ],
+)
+def test_where_a_program_finds_its_modules(
+    gpu: tuple[RoleImage, Any, Context], script: str | None, home: str, helper: str, status: Status
+) -> None:
+    file, module = script or f"{home}/train.py", None if script else "train"
+    entry = replace(gpu[0].plan.entry, module=module, script=script, file=file, home=home)
+    image = replace(gpu[0], plan=replace(gpu[0].plan, entry=entry))
+    texts = {f"app/{file}": "import helper\n", helper: ""}
+    code = [{"path": path, "kind": "source", "text": text, "size": 9} for path, text in texts.items()]
+    found = _of((image, *gpu[1:]), _without_engine(image, [*_metadata(*WHEELS), *XLA, *code]))["trainer"]
+    assert (found.status, "no module helper" in found.found) == (status, status is Status.MISMATCH)
+
+
+@pytest.mark.parametrize(
     ("items", "removed", "check_name", "says"),
     [
         (OWN, ("usr/lib/libcudnn.so.8",), "libraries", "libcudnn.so.8 removed by a layer above the base"),
