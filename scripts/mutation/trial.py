@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -137,7 +136,11 @@ def _first_failure(tree: Tree, tests: list[Test]) -> _Failure | None:
         return None
     if ended.status is None:
         return _Failure("timeout", tests[0])
-    lines = re.findall(r"^(?:FAILED|ERROR) (.+)$", ended.output, re.MULTILINE)  # of a test, or of a file
+    # Of a test, of a file, or of a test whose parameters come from the module and are others now.
+    begins = ("FAILED ", "ERROR ", f"ERROR: not found: {tree.folder}/")
+    lines = [
+        line.removeprefix(begin) for line in ended.output.splitlines() for begin in begins if line.startswith(begin)
+    ]
     failed = [test for test in tests for line in lines if _is_of(line, test)]
     if not failed:
         raise RuntimeError(f"pytest ended with {ended.status} and names no test:\n{ended.output}")
@@ -145,7 +148,8 @@ def _first_failure(tree: Tree, tests: list[Test]) -> _Failure | None:
 
 
 def _is_of(line: str, test: Test) -> bool:
-    return line.startswith((f"{test.name} - ", f"{test.file} - ")) or line in {test.name, test.file}
+    named = {test.name, test.file, test.name.partition("[")[0]}
+    return line.startswith((f"{test.name} - ", f"{test.file} - ")) or line in named
 
 
 def existing(tree: Tree, known: Reach) -> Reach:
