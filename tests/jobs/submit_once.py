@@ -11,6 +11,7 @@ from tests.jobs.specs import cpu, images, spec
 from training_imgtool.commands.job_files.config import Request, Written, make_text
 from training_imgtool.commands.job_files.submit import Submission, submit_once
 from training_imgtool.core.progress import Event, Note
+from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
 from training_imgtool.spec.targets import Target
@@ -26,13 +27,20 @@ def spec_of(target: Target, args: tuple[str, ...] = (), job_id: str | None = Non
         return replace(of, job=replace(of.job, python_version="3.7"))
     google = target is Target.VERTEX
     roles = {Role.MASTER: cpu(), Role.WORKER: cpu(2)} if google else {Role.MASTER: RoleSpec(), Role.WORKER: RoleSpec()}
+    if program := os.environ.get("COMMAND"):
+        roles = {role: replace(of_role, command=("python3", "-c", program)) for role, of_role in roles.items()}
     return spec(roles, args=args, region="us-central1" if google else None, id=job_id)
 
 
 def written(of: ImageSpec, target: Target, file: str) -> Written:
     """The job file, with a staged package for AI Platform."""
     package = "gs://my-bucket/0123/mnist-0.1.tar.gz" if of.job.staging else None
-    job = job_data(of, images(of), target, JobOptions(file=file, package_uri=package))
+    named = images(of)
+    if image := os.environ.get("IMAGE"):
+        reference = parse_reference(image)
+        assert isinstance(reference, Digest)
+        named = dict.fromkeys(named, reference)
+    job = job_data(of, named, target, JobOptions(file=file, package_uri=package))
     return make_text(job, Request(), {})
 
 
@@ -42,6 +50,7 @@ def note(event: Event) -> None:
 
 
 def main() -> None:
+    """Submits; IMAGE in the environment is every role's image, and COMMAND what each runs."""
     target, *rest = sys.argv[1:]
     named = [word.removeprefix("--id=") for word in rest if word.startswith("--id=")]
     words = tuple(word for word in rest if word != "--wait" and not word.startswith("--id="))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +34,8 @@ class JobServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.bodies: list[Any] = []
         self.paths: list[str] = []
+        self.jobs: list[Any] = []
+        self.delay = 0.0  # seconds until a job that was sent is there
 
     @property
     def url(self) -> str:
@@ -52,10 +55,24 @@ class _Handler(JsonHandler, BaseHTTPRequestHandler):
         if wrong:
             self.answer(400, _status(wrong))
         elif kind == "ai-platform":
-            self.answer(200, {**body, "state": "QUEUED"})
+            self._store({**body, "state": "QUEUED"})
         else:
-            name = f"projects/p/locations/us-central1/{self.path.partition('?')[0].rpartition('/')[2]}/1"
-            self.answer(200, {**body, "name": name, "state": "JOB_STATE_PENDING"})
+            self._store(
+                {**body, "name": f"{self._collection()}/{len(self.server.jobs) + 1}", "state": "JOB_STATE_PENDING"}
+            )
+
+    def do_GET(self) -> None:
+        collection = self._collection()
+        own = [job for job in self.server.jobs if job.get("name", collection).startswith(collection)]
+        self.answer(200, {collection.rpartition("/")[2]: own} if own else {})
+
+    def _collection(self) -> str:
+        return self.path.partition("?")[0].removeprefix("/v1/")
+
+    def _store(self, job: Any) -> None:
+        time.sleep(self.server.delay)
+        self.server.jobs.append(job)
+        self.answer(200, job)
 
 
 def _status(wrong: list[str]) -> Any:
