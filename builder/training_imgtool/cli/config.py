@@ -51,6 +51,10 @@ def config(
     hosts: Annotated[
         str | None, typer.Option(metavar="ROLE=HOST[:PORT],…", help="With --target tf-config: the machines.")
     ] = None,
+    of_machine: Annotated[
+        str | None,
+        typer.Option("--machine", metavar="NAME", help="With --format env or docker-run: one machine, as worker-0."),
+    ] = None,
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Convert this AI Platform job instead of a spec.")
     ] = None,
@@ -80,6 +84,7 @@ def config(
         job_id=job_id,
         form=_format(output_format),
         hosts=hosts,
+        machine=of_machine,
         allow_unknown=allow_unknown,
         push=push,
         output=None if opt.is_stdout(output) else output,

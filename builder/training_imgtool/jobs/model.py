@@ -97,7 +97,7 @@ class JobFile:
         api: the body for the service's API, where that is another shape than the file.
         script: the file's text where it is a script and no YAML; the document holds its parts.
         flags: the command line without a file, where the service has one.
-        texts: other formats that the target has, ready as text.
+        texts: other formats that the target has, as text of all machines, or of the one that is named.
     """
 
     target: Target
@@ -110,7 +110,7 @@ class JobFile:
     flags: Callable[[], tuple[str, ...]] | None = None
     stage: tuple[str, ...] = ()
     service: Service | None = None
-    texts: Mapping[Format, str] = field(default_factory=lambda: NO_MAPPING)
+    texts: Mapping[Format, Callable[[str | None], str]] = field(default_factory=lambda: NO_MAPPING)
 
 
 Images = Mapping[Role, Digest]

@@ -11,8 +11,15 @@ from training_imgtool.jobs.model import Format, JobFile
 from training_imgtool.jobs.yamlio import to_yaml
 
 
-def dump(job: JobFile, form: Format = Format.YAML) -> str:
-    """Writes the job file in one format; raises UsageError when the target has no such format."""
+def dump(job: JobFile, form: Format = Format.YAML, *, machine: str | None = None) -> str:
+    """Writes the job file in one format, or of it the part of one machine.
+
+    Raises:
+        UsageError: the target has no such format, or the format no such machine.
+        FieldListError: a value that the format cannot hold.
+    """
+    if machine is not None and form not in job.texts:
+        raise UsageError("--machine goes with --target tf-config and --format env or docker-run")
     if form is Format.YAML:
         return _yaml(job)
     if form is Format.JSON:
@@ -20,7 +27,7 @@ def dump(job: JobFile, form: Format = Format.YAML) -> str:
     if form is Format.GCLOUD and job.flags is not None:
         return command_line(job.flags()) + "\n"
     if form in job.texts:
-        return job.texts[form]
+        return job.texts[form](machine)
     having = [Format.YAML, Format.JSON, *([Format.GCLOUD] if job.flags else []), *job.texts]
     raise UsageError(f"{job.target} has no format {form}; it has {', '.join(having)}")
 

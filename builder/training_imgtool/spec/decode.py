@@ -315,7 +315,7 @@ class Reader:
         key_kind, kind = get_args(annotation)
         if not isinstance(node, Table):
             return self.fail(path, f"expected {describe(annotation, limits)}, found {_describe_node(node)}")
-        is_env = limits.get("rule") == "env"
+        is_env = limits.get("rule") in {"env", "job_env"}
         if is_env and len(node.entries) > MAX_ENV:
             return self.fail(path, f"expected at most {MAX_ENV} variables, found {len(node.entries)}")
         values = {}
@@ -360,7 +360,7 @@ class Reader:
         if secret and self._secret(path, secret):
             return _WRONG
         try:
-            check_text(text, lines=limits.get("rule") == "arguments")
+            check_text(text, lines=limits.get("rule") in {"arguments", "job_env"})
             return convert(kind, text, limits, self._folder)
         except InputError as error:
             return self.fail(path, error.message, hint=error.hint)

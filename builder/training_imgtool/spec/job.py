@@ -132,7 +132,7 @@ class JobSpec:
     encryption_key: str | None = key("The Cloud KMS key's full name.", default=None)
     web_access: bool | None = key("Interactive shells into the replicas.", default=None)
     env: Mapping[str, str] = key(
-        "Environment variables that the job sets instead of the images, if the target can.", default={}, rule="env"
+        "Environment variables that the job sets instead of the images, if the target can.", default={}, rule="job_env"
     )
     volume: Volume | None = key("A shared folder in every replica.", default=None)
     chief_in_tf_config: bool | None = key(

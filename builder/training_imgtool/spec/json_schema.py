@@ -104,7 +104,7 @@ def _mapping(kinds: tuple[Any, Any], limits: Mapping[str, Any], definitions: dic
         master = str(Role.MASTER)
         values[master] = {"allOf": [value, {"properties": {"count": {"enum": [1, None]}}}]}
         return {**schema, "anyOf": [{"required": [master]}, {"required": [str(Role.WORKER)]}]}
-    if limits.get("rule") == "env":
+    if limits.get("rule") in {"env", "job_env"}:
         names = {"pattern": f"^(?:{ENV_NAME})$", "not": {"enum": sorted(OWNED_ENV)}}
         return {"type": "object", "maxProperties": MAX_ENV, "propertyNames": names, "additionalProperties": value}
     return {"type": "object", "additionalProperties": value}

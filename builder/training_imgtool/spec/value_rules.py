@@ -60,7 +60,7 @@ def find_nearest(text: str, options: Iterable[str]) -> str | None:
 def check_text(text: str, *, lines: bool = False) -> None:
     """Refuses line breaks, which would add Dockerfile instructions, and invisible characters; raises InputError.
 
-    `lines` allows line feeds and tabs, for arguments: they go into job files and into no Dockerfile.
+    `lines` allows line feeds and tabs, for arguments and job.env: they go into job files and into no Dockerfile.
     """
     for place, character in enumerate(text, start=1):
         if lines and character in "\n\t":

@@ -35,6 +35,7 @@ class Request:
         push: push the images that the registry lacks before the file is written.
         output: the file to write; None prints the job file.
         dry_run: write nothing.
+        machine: the one whose variables or command line are asked for, such as worker-0.
     """
 
     values: Mapping[str, str] | None = None
@@ -46,6 +47,7 @@ class Request:
     push: bool = False
     output: Path | None = None
     dry_run: bool = False
+    machine: str | None = None
     signed_by: Signatory | None = None  # who must have signed every image
 
 
@@ -150,7 +152,8 @@ def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request
 
 def make_text(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> Written:
     """Writes the job file in the form that `request` asks for."""
-    return Written(text=dump(job, request.form), command=submit_lines(job), notes=job.notes, images=images, job=job)
+    text = dump(job, request.form, machine=request.machine)
+    return Written(text=text, command=submit_lines(job), notes=job.notes, images=images, job=job)
 
 
 def job_options(request: Request, inputs: Inputs | None) -> JobOptions:

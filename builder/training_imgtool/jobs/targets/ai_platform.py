@@ -103,7 +103,7 @@ def _containers(spec: ImageSpec, images: Images) -> Document:
     chief = spec.job.chief_in_tf_config
     return {
         **_cluster(spec),
-        **{f"{PREFIX[role]}Config": _replica(spec, role, image_of(images, role), own_args=own) for role in roles},
+        **{f"{PREFIX[role]}Config": _replica(spec, role, images, own_args=own) for role in roles},
         "args": None if own else list(spec.args),
         **_common(spec),
         "useChiefInTfConfig": (says_chief(spec) or None) if chief is None else chief,
@@ -140,9 +140,11 @@ def machine_of(spec: ImageSpec, role: Role) -> str | None:
     return spec.roles[role].machine or ("cloud_tpu" if tpu else None)
 
 
-def _replica(spec: ImageSpec, role: Role, image: str, *, own_args: bool) -> Document:
-    of_role = spec.roles[role]
-    container: Document = {"imageUri": image}
+def _replica(spec: ImageSpec, role: Role, images: Images, *, own_args: bool) -> Document:
+    """Makes a role's config; without an image of its own, and without commands, a role has the master's."""
+    of_role, image = spec.roles[role], image_of(images, role)
+    shared = role is not Role.MASTER and image == image_of(images, Role.MASTER) and not own_args and not of_role.tpu
+    container: Document = {} if shared else {"imageUri": image}
     if own_args:
         container["containerCommand"] = list(of_role.command or ())
         container["containerArgs"] = list(job_args(spec, role))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from training_imgtool.core.errors import FieldError, UsageError
+from training_imgtool.core.errors import FieldError, FieldListError, UsageError
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
 from training_imgtool.jobs.model import (
     Document,
@@ -71,13 +71,26 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         command=(),
         header=("Each machine takes its own entry; --format docker-run prints the command lines.",),
         texts={
-            Format.ENV: "\n".join(
-                f"# {name} on {hosts[name]}\n" + "".join(f"{key}={_text(value)}\n" for key, value in of_node.items())
-                for name, of_node in variables.items()
-            ),
-            Format.DOCKER_RUN: "\n".join(f"# {name} on {hosts[name]}\n{line}\n" for name, line in lines.items()),
+            Format.ENV: lambda machine: _by_machine(hosts, machine, lambda name: _env_file(variables[name])),
+            Format.DOCKER_RUN: lambda machine: _by_machine(hosts, machine, lambda name: f"{lines[name]}\n"),
         },
     )
+
+
+def _by_machine(hosts: Mapping[str, str], machine: str | None, text: Callable[[str], str]) -> str:
+    if machine is not None and machine not in hosts:
+        raise UsageError(f"--machine {machine}: expected {', '.join(hosts)}")
+    names = hosts if machine is None else [machine]
+    return "\n".join(f"# {name} on {hosts[name]}\n{text(name)}" for name in names)
+
+
+def _env_file(variables: Document) -> str:
+    """Writes the file for `docker run --env-file`, which has a variable a line."""
+    texts = {key: _text(value) for key, value in variables.items()}
+    if wrong := [key for key, value in texts.items() if "\n" in value]:
+        message, hint = "--format env has a variable a line: no line feeds", "--format docker-run, or yaml"
+        raise FieldListError(tuple(FieldError(message, field=f"job.env.{key}", hint=hint) for key in wrong))
+    return "".join(f"{key}={value}\n" for key, value in texts.items())
 
 
 def _variables(spec: ImageSpec, options: JobOptions, node: tuple[Role, int], job_dir: str | None) -> Document:
