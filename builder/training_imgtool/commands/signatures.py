@@ -161,7 +161,7 @@ def _prove(inputs: Inputs, settings: Settings, progress: Progress, roles: tuple[
         if finding.check in _PROOF and finding.status in {Status.MISMATCH, Status.UNPROVEN}
     )
     if wrong:
-        hint = "`imgtool verify` says more, `imgtool build --push --no-cache` makes them again; --unproven signs all the same"
+        hint = "`imgtool build --push --no-cache` makes them again; --unproven signs all the same, and says so"
         raise VerificationError("what is not proven is not signed", hint=hint, details=wrong)
     return frozenset(report.image for report in reports)
 
