@@ -23,8 +23,10 @@ from tests.integration.push_world import (
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.registry_process import run_registry
 from training_imgtool.direct.layers.layers import group_wheels
+from training_imgtool.spec.targets import Target
 
 pytestmark = pytest.mark.registry
+ONE_ROLE = {Target.SKYPILOT}
 
 
 class World:
@@ -37,8 +39,8 @@ class World:
         self.wheels = Wheels(folder / "wheels")
         self.wheels.add("tensorflow_cpu", version="2.15.1", size=2_100_000)
 
-    def project(self, name: str, more: str = "") -> Project:
-        return Project(self.folder / name, self.wheels, self.base, name=name, more=more)
+    def project(self, folder: str, more: str = "", name: str = "") -> Project:
+        return Project(self.folder / folder, self.wheels, self.base, name=name or folder, more=more)
 
     def machine(self, name: str, *, wheels: bool = False) -> Machine:
         made = Machine(self.folder / name, f"{self.proxy.host}/team", self.proxy.host)
@@ -168,3 +170,27 @@ def test_several_machines_push_one_spec_at_once(world: World) -> None:
             pushed = list(pool.map(push, range(len(machines))))
         assert pushed[:3] == pushed[3:]
         check_whole(world.proxy.upstream, [image for images in pushed for image in images.values()])
+
+
+@pytest.mark.slow
+def test_one_spec_has_one_digest_per_role_for_every_target(world: World) -> None:
+    """Each is made anew, on a machine and in a repository of its own; where a target takes one role, of the worker."""
+    project, alone = world.project("targets"), world.project("alone", name="targets")
+    text = (project.folder / "image.yaml").read_text()
+    alone.write(
+        "image.yaml", "".join(line for line in text.splitlines(True) if "master:" not in line and "ps:" not in line)
+    )
+    alone.lock()
+    found: dict[str, set[str]] = {role: set() for role in ROLES}
+    for target in Target:
+        machine = Machine(world.folder / f"for-{target}", f"{world.proxy.host}/{target}", world.proxy.host)
+        machine.give(world.wheels)
+        taken = alone if target in ONE_ROLE else project
+        settings = [f"job.target={target}"]
+        if target is Target.ECI:  # the one service that shares no type of machine with others
+            settings += [f"roles.{role}.machine=4-8Gi" for role in ROLES]
+        images = machine.push(taken, *(word for setting in settings for word in ("--set", setting)))
+        assert len(images) == (1 if taken is alone else len(ROLES))
+        for role, image in images.items():
+            found[role].add(image.partition("@")[2])
+    assert [len(digests) for digests in found.values()] == [1, 1, 1]
