@@ -10,6 +10,7 @@ from training_imgtool.dockerfile.mounts import (
     image_names,
     list_secrets,
     needed_stages,
+    podman_refusal,
 )
 from training_imgtool.dockerfile.parse import Instruction, parse
 
@@ -62,3 +63,25 @@ def test_what_a_run_mounts() -> None:
     assert secrets == [("token", False), ("pip.conf", True), ("key", False)]
     assert bound_sources(run) == ("data", ".")
     assert image_names(run) == ("base", "tools")
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("COPY --chmod=600 code/a.txt /a", False),
+        ("COPY --chmod=600 code/*.txt /a/", False),
+        ("COPY --chmod=750 code/sub/ /a", True),
+        ("COPY --chmod=750 code/s* /a", True),
+        ("COPY --chmod=750 . /a", True),
+        ("COPY --chmod=750 $X /a", True),
+        ("ADD --chmod=750 code /a", True),
+        ("COPY --from=base --chmod=750 /x /a", True),
+        ("COPY --exclude=*.csv code /a", True),
+        ("COPY code /a", False),
+        ("RUN --mount=type=cache,target=/c true", False),
+    ],
+)
+def test_what_podman_makes_otherwise_is_named(text: str, refused: bool) -> None:
+    found = podman_refusal(instruction(text), {".", "code", "code/sub"})
+    assert (found is not None) is refused
+    assert found is None or "--exclude" in found or "--chmod" in found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import IO, cast
 
+import pytest
+
 from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Digest, Login
 from training_imgtool.dockerfile.parse import parse
@@ -73,3 +75,9 @@ def test_a_stage_without_steps_is_the_stage_below_it() -> None:
     made, engine = run(text, venv="k0", packages="k0", own="k1")
     assert made == {"worker": "k1"}
     assert len(engine.built) == 2
+
+
+@pytest.mark.parametrize("link", ["--link ", "--link=true ", "--chown=1:1 --link "])
+def test_link_is_left_out_since_old_engines_refuse_it(link: str) -> None:
+    _, engine = run(f"FROM {BASE}\nCOPY {link}/a--link /b\n", **{"0": "k0"})
+    assert engine.built[0].endswith(f"\nCOPY {'--chown=1:1 ' if 'chown' in link else ''}/a--link /b\n")

@@ -41,7 +41,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         if request.param == "Podman 5":
             return private_podman(registry)
         if "machine" in request.param:
-            return private_engine()
+            return private_engine(options="")
         return private_engine("engine28", options="", daemon=daemon)
 
     with private_project(tmp_path_factory.mktemp("project"), start) as made:
@@ -148,3 +148,14 @@ def test_prune_frees_what_pushes_left_in_the_engine(world: Private, tmp_path: Pa
     stages = ended.document["engine"]
     assert stages["freed"] == stages["count"] > 0
     assert stages["freedBytes"] >= size
+
+
+def test_the_engine_runs_one_stage_on_the_packages_that_imgtool_pushed(world: Private) -> None:
+    """Also where the engine has made the stage `packages` before."""
+    write_step(world, "before_code", "echo one stage > /stage")
+    world.project.write("trainer/task.py", "print('one stage')\n")
+    ended = run(world, "push")
+    assert outcomes(ended) == {"master": "appended", "worker": "built"}
+    assert "RUN set -eu" not in ended.err, "the engine installed the wheels too"
+    checks = run(world, "verify", "--engine", "direct", "--role", "worker").document["images"][0]["checks"]
+    assert {check["check"]: check["status"] for check in checks}["wheels"] == "ok"

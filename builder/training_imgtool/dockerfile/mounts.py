@@ -5,8 +5,9 @@ The rules of `--mount` are those of BuildKit's `frontend/dockerfile/instructions
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage
@@ -112,6 +113,28 @@ def classic_refusal(instruction: Instruction) -> str | None:
     gives `ARG TARGETARCH` no value.
     """
     return _only_buildkit(instruction, _PLAIN_FLAGS | {_LINK})
+
+
+def podman_refusal(instruction: Instruction, folders: Collection[str]) -> str | None:
+    """Names what Podman's service executes in another way than BuildKit, such as `COPY --exclude`.
+
+    Seen with Podman 5: it takes no notice of --exclude, and --chmod changes files and not the folder that they are in.
+
+    Args:
+        instruction: of a stage.
+        folders: of the build context.
+    """
+    if instruction.name not in {"ADD", "COPY"}:
+        return None
+    if instruction.flag("exclude") is not None:
+        return f"{instruction.name} --exclude"
+    sources = [posixpath.normpath(source).strip("/") for source in instruction.sources]
+    takes_folder = instruction.flag("from") is not None or any(
+        source in {"", "."} or fnmatch.filter(folders, source) for source in sources
+    )
+    if instruction.flag("chmod") is not None and takes_folder:
+        return f"{instruction.name} --chmod of a folder, or of what a stage has,"
+    return None
 
 
 def platform_arg(instruction: Instruction) -> str | None:

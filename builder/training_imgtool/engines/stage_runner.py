@@ -6,6 +6,7 @@ what they have in common, and a stage that the engine still has is not built aga
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from training_imgtool.dockerfile.parse import Dockerfile, Stage
 from training_imgtool.engines import Engine, StageBuild
 
 _SIDE_BY_SIDE = 4
+_LINK = re.compile(r"\s--link(=\S*)?(?=\s)")
 
 
 class Inputs(Protocol):
@@ -163,6 +165,8 @@ def stage_text(dockerfile: Dockerfile, stage: Stage, parent: str, images: Mappin
         text = instruction.raw
         if source is not None and source in images:
             text = text.replace(f"--from={source}", f"--from={images[source]}", 1)
+        if any(flag == "link" for flag, _ in instruction.flags):  # of no effect here, and Docker 20.10 refuses it
+            text = _LINK.sub("", text, count=1)
         lines.append(_line(text))
     return "".join(lines)
 

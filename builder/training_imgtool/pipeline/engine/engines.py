@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Self
 
 from training_imgtool.core.atomic_files import hold_lock
@@ -22,7 +24,13 @@ from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage, read_config
 from training_imgtool.direct.registry.state import RepositoryState
 from training_imgtool.direct.registry.stored_stages import tag_of_stage
-from training_imgtool.dockerfile.mounts import buildkit_syntax, classic_refusal, list_secrets, needed_stages
+from training_imgtool.dockerfile.mounts import (
+    buildkit_syntax,
+    classic_refusal,
+    list_secrets,
+    needed_stages,
+    podman_refusal,
+)
 from training_imgtool.dockerfile.parse import Instruction
 from training_imgtool.engines import NoClassicBuilderError
 from training_imgtool.engines.stage_runner import Recipe, StageRunner
@@ -100,9 +108,12 @@ class Engines:
         """Returns what the engine needs to make stages; raises InputError for what only BuildKit has."""
         for image, label in wanted:
             _refuse_secrets(image, label)
-        if not self.engine.refuses_unknown:
-            for image, label in wanted:
-                _refuse(image, label, classic_refusal)
+        refusal = classic_refusal
+        if self.engine.refuses_unknown:
+            paths = (PurePosixPath(entry.path) for entry in self._run.inputs.context.on_disk())
+            refusal = partial(podman_refusal, folders={str(folder) for path in paths for folder in path.parents})
+        for image, label in wanted:
+            _refuse(image, label, refusal)
         return tuple(_recipe(image, label) for image, label in wanted)
 
     def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages, *, anew: bool = False) -> Digest:
@@ -115,7 +126,7 @@ class Engines:
             image: the image that the stage belongs to.
             label: the stage's.
             tag: where it goes.
-            images: makes sure of the stages that a builder starts from; an engine with a store of its own builds them.
+            images: makes sure of the stages that the stage starts from.
             anew: pushes it in any case, as the registry has lost a part of what it has under the tag.
 
         Raises what building raises, and what `push_tag` raises.
@@ -140,6 +151,8 @@ class Engines:
         if (buildx := self._buildx_for(image, label)) is not None:
             return buildx.push(image, label, tag, images)
         try:
+            if not (self._run.options.only_engine or self._run.options.no_cache):
+                self._pull_below(image, label, images)
             image_id = self.build(image, label)
         except NoClassicBuilderError as error:
             if self._run.options.engine == "docker":
@@ -157,6 +170,19 @@ class Engines:
                 self.engine.untag(tag)
         self._run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
+
+    def _pull_below(self, image: RoleImage, label: str, images: StageImages) -> None:
+        """Has the engine pull what the stage starts from, so that it builds this stage only."""
+        dockerfile, stage = image.dockerfile, image.dockerfile.stage(label)
+        below = dockerfile.earlier(stage.base, stage)
+        while below is not None and not below.instructions:
+            below = dockerfile.earlier(below.base, below)
+        if below is None:
+            return
+        self._recipes((image, label))  # refuses before anything is made
+        with suppress(NeedsEngineError):  # the engine makes what imgtool cannot, such as bytecode without this Python
+            digest = images.image_of(image, below.label)
+            _pull_stage(self._run, digest, image.keys[below.label], self.engine, self._registries)
 
     def was_pushed_by_buildx(self, tag: Tag) -> bool:
         """Returns whether buildx, and not an engine with a store of its own, pushed what has this tag."""
@@ -243,15 +269,14 @@ def pull_parents(
             continue
         stored = registries.at(repository).head(tag_of_stage(repository, label, key))
         if stored is not None:
-            name = pull_image(
-                repository.digest(stored),
-                key,
-                platform=run.inputs.plan.platform,
-                engine=engine,
-                registries=registries,
-                progress=run.progress,
-            )
-            engine.name_stage(name, key)
+            _pull_stage(run, repository.digest(stored), key, engine, registries)
+
+
+def _pull_stage(run: BuildRun, stage: Digest, key: str, engine: Engine, registries: Registries) -> None:
+    """Pulls the image of a stage, and names it so that the engine does not build it."""
+    platform = run.inputs.plan.platform
+    name = pull_image(stage, key, platform=platform, engine=engine, registries=registries, progress=run.progress)
+    engine.name_stage(name, key)
 
 
 def _refuse_secrets(image: RoleImage, label: str) -> None:
