@@ -152,7 +152,7 @@ def test_t04_values_reach_the_image(project: Project) -> None:
         ("unix:///nonexistent/docker.sock", "(from DOCKER_HOST): No such file or directory"),
         ("tcp://127.0.0.1:9", "(from DOCKER_HOST): Connection refused"),
         ("docker.example.com", "expected unix:///PATH or tcp://HOST:PORT"),
-        ("ssh://user@host", "ssh is not supported"),
+        ("ssh://host", "ssh is not supported"),
     ],
 )
 def test_e01_no_engine(project: Project, host: str, says: str) -> None:
