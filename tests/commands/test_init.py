@@ -286,6 +286,7 @@ def test_a_notebook_becomes_a_program(tmp_path: Path) -> None:
         {"cell_type": "markdown", "source": ["# Digits"]},
         {"cell_type": "code", "source": ["!pip install pandas==2.1.0\n", "import pandas, tensorflow as tf"]},
         {"cell_type": "code", "source": "%%bash\nls"},
+        {"cell_type": "code", "source": "from __future__ import annotations"},
         {
             "cell_type": "code",
             "source": ["%matplotlib inline\n", "if True:\n", "    !ls\n", "model = tf.keras.Sequential()"],
@@ -297,6 +298,7 @@ def test_a_notebook_becomes_a_program(tmp_path: Path) -> None:
     assert spec.python_packages == ("pandas==2.1.0",)
     assert not (tmp_path / "trainer").exists()
     code = (tmp_path / "01_Digits_CNN.py").read_text()
+    compile(code, "digits.py", "exec")  # which imports from the future only at the top
     calls = [ast.unparse(node) for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
     assert "model.fit([1])" in calls
     assert "# ls" in code

@@ -157,6 +157,10 @@ def test_how_the_image_starts_it(
         ({"requirements.txt": "pandas\n"}, "requirements.txt", ()),
         ({"requirements.txt": "-e .\npandas\n", "setup.py": "setup(name='p')"}, None, ("pandas",)),
         ({"requirements.txt": "tensorflow==1.8.0\npandas<2\nnumpy==1.14.0\n"}, None, ("pandas<2", "numpy")),
+        # the limits of what TensorFlow needs are those of the release that the project means, which is too old
+        ({"requirements.txt": "tensorflow==1.8.0\nkeras==2.2.0\nabsl-py==0.4\ntqdm==4.0\n"}, None,
+         ("keras", "absl-py", "tqdm==4.0")),
+        ({"requirements.txt": "sklearn\nwebrtcvad==2.0.10\n"}, None, ("scikit-learn", "webrtcvad-wheels==2.0.10")),
         ({"docs/requirements.txt": "sphinx\n", "requirements-dev.txt": "pytest\n"}, None, ()),
         ({"docs/needs.txt": "easydict\n", "README.md": "pip install -r docs/needs.txt\n"}, "docs/needs.txt", ()),
         ({"pyproject.toml": f'{POETRY}scipy = "^1.9"\n', "poetry.lock": LOCKED}, None, ("scipy==1.9.3",)),

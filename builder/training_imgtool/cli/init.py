@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from training_imgtool.cli import machine
+from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_error, emit_note
 from training_imgtool.spec.model import Accelerator
 
@@ -32,6 +37,10 @@ def init(
         str | None, typer.Option(metavar="NAME", help="The images' name; by default the project's or folder's.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the spec that is there.")] = False,
+    lock: Annotated[
+        bool, typer.Option("--lock", help="Lock the proposal too, and leave out limits that no wheel satisfies.")
+    ] = False,
+    progress: opt.ProgressMode = "auto",
 ) -> None:
     """Write a first spec for the code in FOLDER.
 
@@ -40,7 +49,19 @@ def init(
     """
     from training_imgtool.commands.init import write_starter
 
-    written = write_starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator, force=force)
+    propose = partial(write_starter, folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
+    trouble = None
+    if lock and (force or not os.path.lexists(folder / "image.yaml")):
+        from training_imgtool.commands.init_lock import check_proposal, lock_proposal
+
+        settings = machine.settings()
+        new = propose(force=force)
+        with machine.progress(progress) as view:
+            made = lock_proposal(folder, lambda given: propose(force=True, concessions=given), settings, view)
+            trouble = check_proposal(folder, settings, view)
+        written = replace(made, paths=(*new.paths, folder / "image.lock"))
+    else:
+        written = propose(force=force)
     emit_error(_format_table(written))
     where = "" if folder == Path() else f" {shlex.quote(str(folder))}"
     if written.diff is not None:
@@ -52,6 +73,8 @@ def init(
     emit("".join(f"{path}\n" for path in written.paths))
     for note in written.notes:
         emit_note(note)
+    if trouble:
+        emit_note(f"the program cannot start yet: {trouble}")
     emit_note(f"next: imgtool push{where}    # to a registry; imgtool run{where} trains here, with a Docker Engine")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError
 from training_imgtool.core.resources import data_file
+from training_imgtool.project.packages import Concessions
 from training_imgtool.project.proposal import Proposal, Row, propose
 from training_imgtool.project.spec_text import write_args, write_needs, write_python, write_tensorflow, write_trainer
 from training_imgtool.spec.load import SPEC_NAME
@@ -98,7 +99,12 @@ class Written:
 
 
 def starter(
-    folder: Path, *, name: str | None = None, tensorflow: str | None = None, accelerator: Accelerator | None = None
+    folder: Path,
+    *,
+    name: str | None = None,
+    tensorflow: str | None = None,
+    accelerator: Accelerator | None = None,
+    concessions: Concessions | None = None,
 ) -> Starter:
     """Writes the texts that `folder` needs, from what it has. Arguments win over what its files say.
 
@@ -112,7 +118,7 @@ def starter(
     matrix = load_matrix()
     if tensorflow is not None:
         matrix.release(tensorflow)
-    proposal = propose(folder, matrix, tensorflow=tensorflow, accelerator=accelerator)
+    proposal = propose(folder, matrix, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions)
     chosen = name or _usable_name(proposal.name or folder.resolve().name)
     _check_name(chosen)
     is_empty = not proposal.has_code
@@ -230,6 +236,7 @@ def write_starter(
     tensorflow: str | None = None,
     accelerator: Accelerator | None = None,
     force: bool = False,
+    concessions: Concessions | None = None,
 ) -> Written:
     """Writes the files of a first project. Existing files stay as they are, a spec too: the result has the difference.
 
@@ -239,12 +246,13 @@ def write_starter(
         tensorflow: the TensorFlow release; by default what the project's files ask for.
         accelerator: what the roles compute on; by default what the project's files ask for.
         force: replace the spec, and the file that a notebook became.
+        concessions: what the project's own limits on packages have to give up.
 
     Raises:
         InputError: the name or release is none.
         LocalFileError: a file could not be written.
     """
-    made = starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
+    made = starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions)
     order = sorted(
         made.files, key=lambda path: (path == ".dockerignore", path == "requirements.txt", path != SPEC_NAME)
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -36,6 +36,10 @@ _OF_TENSORFLOW = TENSORFLOW | {
     "tf-nightly",
     "tensorflow-tpu",
 }
+_NEEDED_BY_TENSORFLOW = frozenset(  # and by its Keras
+    """absl-py astor gast google-pasta grpcio h5py keras keras-applications keras-preprocessing markdown numpy
+    opt-einsum protobuf six tensorboard tensorflow-estimator termcolor werkzeug wheel wrapt bleach html5lib""".split()  # noqa: SIM905
+)
 _READ_BY_SPEC = re.compile(r".*\.(?:txt|in|pip)|(?:.*/)?pyproject\.toml")
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "python", "jupyter", "notebook", "jupyterlab", "ipykernel"})
 _ASIDE = -3.0  # the score below which a listing is for something else
@@ -49,6 +53,19 @@ class Line:
     text: str
     place: str
     guess: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Concessions:
+    """What a resolution on an index has shown: names of packages, and why.
+
+    Attributes:
+        loosened: those that lose their limits.
+        left_out: those that no wheel exists of.
+    """
+
+    loosened: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,16 +96,24 @@ def choose_packages(
     reached: Reached | None,
     variant: Variant,
     matrix: Matrix,
+    *,
+    concessions: Concessions,
 ) -> Needs:
     """Chooses what to install beside TensorFlow for a variant that is resolved already."""
     listing = listings[0] if listings else None
     environment = marker_environment(variant.python, "linux/amd64")
     stated = [item for item in listing.packages if _counts(item, environment)] if listing else []
-    why = _find_trouble(project, listing, variant, matrix) if listing else None
+    changed = {*load_tables()["renamed"], *concessions.loosened, *concessions.left_out}
+    why = None
+    if listing:
+        is_changed = any(item.package in changed for item in stated)
+        why = f"from {listing.file}, changed" if is_changed else _find_trouble(project, listing, variant, matrix)
     named: list[Line] = []
     dropped: list[tuple[str, str]] = []
     if listing and why:
-        named, dropped = _mend(stated, project, variant, matrix)
+        asked = [item.requirement.specifier for item in stated if item.package in TENSORFLOW]
+        far = any(not limit.contains(variant.tensorflow) for limit in asked)
+        named, dropped = _mend(stated, project, variant, matrix, concessions, far=far)
     has = {item.package for item in stated}
     missing, unknown = _find_missing(project, listings, reached, has, variant)
     system = {item.value: item.place for item in (listing.statements if listing else ()) if item.fact is Fact.SYSTEM}
@@ -135,9 +160,19 @@ def _check(named: tuple[Named, ...], variant: Variant, matrix: Matrix) -> list[F
 
 
 def _mend(
-    stated: Iterable[Statement], project: Project, variant: Variant, matrix: Matrix
+    stated: Iterable[Statement],
+    project: Project,
+    variant: Variant,
+    matrix: Matrix,
+    concessions: Concessions,
+    *,
+    far: bool,
 ) -> tuple[list[Line], list[tuple[str, str]]]:
-    """Returns the lines that a spec can hold: with what a lock file pinned, without what fights TensorFlow."""
+    """Returns the lines that a spec can hold: with what a lock file pinned, without what fights TensorFlow.
+
+    `far` says that the project means an older TensorFlow than any that imgtool has: then the limits of what TensorFlow
+    itself needs are that one's.
+    """
     pinned = {
         item.package: item.requirement
         for rows in project.statements.values()
@@ -147,24 +182,32 @@ def _mend(
     lines: dict[str, Line] = {}
     dropped: list[tuple[str, str]] = []
     for item in stated:
-        requirement = item.requirement
-        if item.package in _OF_TENSORFLOW or item.package in _TOOLS:
+        requirement, place, name = item.requirement, item.place, item.package
+        if name in _OF_TENSORFLOW or name in _TOOLS:
             continue
-        lock = pinned.get(item.package)
-        place = item.place
+        if name in concessions.left_out:
+            dropped.append((f"{requirement.name} ({place}) left out", concessions.left_out[name]))
+            continue
+        reason = concessions.loosened.get(name)
         if requirement.url and not requirement.url.startswith("git+"):
-            dropped.append((f"{requirement.name} at a URL ({item.place})", "a lock names releases on an index"))
-            requirement = Requirement(requirement.name)
-        if lock is not None and requirement.url is None and _is_within(lock, requirement):
-            place = f"{place}, locked"
-            requirement = _with_specifier(requirement, lock)
+            reason = "a lock names releases on an index, not URLs"
+        elif requirement.url is None and name in pinned and _is_within(pinned[name], requirement) and not reason:
+            place, requirement = f"{place}, locked", _with_specifier(requirement, pinned[name])
         findings = [found for found in _check((Named(requirement, place),), variant, matrix) if not found.warning]
-        if findings:
-            dropped.append((f"{requirement.name}{requirement.specifier} ({item.place})", findings[0].hint))
-            requirement = _with_specifier(requirement, Requirement(requirement.name))
+        reason = reason or (findings[0].hint if findings else None)
+        if far and name in _NEEDED_BY_TENSORFLOW and requirement.specifier:
+            reason = reason or f"it is that of another TensorFlow than {variant.tensorflow}"
+        if reason:
+            dropped.append((f"{requirement.name}{requirement.specifier} ({item.place})", reason))
+            requirement = Requirement(f"{requirement.name}{_with_extras(requirement)}")
+        requirement.name = load_tables()["renamed"].get(name, requirement.name)
         requirement.marker = None  # it holds for this Python, or the line would not be here
-        lines[item.package] = Line(str(requirement), place)
+        lines[canonicalize_name(requirement.name)] = Line(str(requirement), place)
     return list(lines.values()), dropped
+
+
+def _with_extras(requirement: Requirement) -> str:
+    return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
 
 
 def _is_within(lock: Requirement, requirement: Requirement) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from training_imgtool.core.errors import FieldError, InputError
 from training_imgtool.plan import Variant
 from training_imgtool.project.listings import Listing, rank_listings
-from training_imgtool.project.packages import Needs, choose_packages
+from training_imgtool.project.packages import Concessions, Needs, choose_packages
 from training_imgtool.project.placement import Placement, place
 from training_imgtool.project.programs import Code, Program, Reached
 from training_imgtool.project.read import Project, read_project
@@ -109,7 +109,12 @@ class Proposal:
 
 
 def propose(
-    folder: Path, matrix: Matrix, *, tensorflow: str | None = None, accelerator: Accelerator | None = None
+    folder: Path,
+    matrix: Matrix,
+    *,
+    tensorflow: str | None = None,
+    accelerator: Accelerator | None = None,
+    concessions: Concessions | None = None,
 ) -> Proposal:
     """Proposes a spec for what `folder` has; arguments win over its files."""
     project = read_project(folder)
@@ -126,7 +131,11 @@ def propose(
     wants_wheels = any("and-cuda" in item.requirement.extras for listing in listings[:1] for item in listing.packages)
     variant, kind, kind_from, choice = _resolve(choice, kind, kind_from, matrix, given=accelerator is not None)
     cuda = "wheels" if wants_wheels and kind is Accelerator.GPU and _has_cuda_wheels(choice, matrix) else None
-    needs = choose_packages(project, listings, reached, variant, matrix) if variant else Needs()
+    needs = (
+        choose_packages(project, listings, reached, variant, matrix, concessions=concessions or Concessions())
+        if variant
+        else Needs()
+    )
     names = [
         item for rows in project.statements.values() for item in rows if item.fact is Fact.NAME and "/" not in item.file
     ]

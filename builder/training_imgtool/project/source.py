@@ -125,6 +125,8 @@ def write_cells(text: str) -> Iterator[str]:
 
     Raises ValueError, or another error of a wrong shape, for a file that is no notebook.
     """
+    futures = [line for _, cell in read_cells(text) for line in cell.splitlines() if line.startswith("from __future__")]
+    yield from (f"{line}\n" for line in dict.fromkeys(futures))
     yield "try:\n    from IPython.display import display\nexcept ImportError:\n    display = print\n"
     for number, source in read_cells(text):
         yield f"\n# Cell {number}\n"
@@ -133,7 +135,7 @@ def write_cells(text: str) -> Iterator[str]:
             continue
         for line in source.splitlines():
             indent = line[: len(line) - len(line.lstrip())]
-            is_command = re.match(r"\s*(?:[!%?]|\w+\s*=\s*[!%]|get_ipython\()|.*[^\s#'\"]\?\s*$", line)
+            is_command = re.match(r"\s*(?:[!%?]|from __future__|\w+\s*=\s*[!%]|get_ipython\()|.*[^\s#'\"]\?\s*$", line)
             yield f"{indent}pass  # {line.strip()}\n" if is_command else f"{line}\n"
 
 

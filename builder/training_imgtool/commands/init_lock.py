@@ -1,0 +1,101 @@
+"""`imgtool init --lock`: the proposal is resolved on the package index, and gives up what no wheel satisfies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from training_imgtool.commands.init import Written
+from training_imgtool.core.errors import ImgtoolError, InputError
+from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.settings import Settings
+from training_imgtool.pipeline.current_lock import ensure_lock
+from training_imgtool.pipeline.inputs import prepare
+from training_imgtool.pipeline.trainer_check import check_trainer
+from training_imgtool.project.packages import Concessions
+from training_imgtool.project.statement import TENSORFLOW
+from training_imgtool.spec.load import SPEC_NAME, SpecFile, load
+
+_MOST_ROUNDS = 20
+_NO_WHEEL = re.compile(r"no wheel of (?P<names>[\w.-]+(?:, [\w.-]+)*) fits")
+_REQUIRED = re.compile(r"(?:you require|and) (?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?(?=[=<>!~])")
+
+Propose = Callable[[Concessions], Written]
+
+
+def lock_proposal(
+    folder: Path,
+    propose: Propose,
+    settings: Settings,
+    progress: Progress,
+    lock: Callable[[SpecFile, Settings, Progress], object] = ensure_lock,
+) -> Written:
+    """Writes a proposal and its lock; each limit that fails loses its package's limits, then the package.
+
+    Args:
+        folder: of the spec.
+        propose: writes the spec with these concessions.
+        settings: the machine's.
+        progress: gets a note per concession.
+        lock: makes a spec's lock.
+
+    Raises:
+        ImgtoolError: what no concession mends, such as an index that does not answer. The spec is written then.
+    """
+    concessions = Concessions()
+    for _ in range(_MOST_ROUNDS):
+        written = propose(concessions)
+        try:
+            lock(load(folder / SPEC_NAME), settings, progress)
+        except InputError as error:
+            conceded = concede(error, concessions)
+            if conceded is None:
+                raise
+            for before, after, what in (
+                (concessions.loosened, conceded.loosened, "its limit is left out"),
+                (concessions.left_out, conceded.left_out, "it is left out"),
+            ):
+                for name in after.keys() - before.keys():
+                    progress(Note(f"{name}: {after[name]}: {what}"))
+            concessions = conceded
+            continue
+        return written
+    raise InputError(f"the proposal does not lock after {_MOST_ROUNDS} changes", hint="complete image.yaml by hand")
+
+
+def check_proposal(folder: Path, settings: Settings, progress: Progress) -> str | None:
+    """Returns why the locked program could not start, as far as its text says; None where nothing speaks against it."""
+    try:
+        check_trainer(prepare(load(folder / SPEC_NAME), settings, progress), settings, progress)
+    except ImgtoolError as error:
+        return str(error)
+    return None
+
+
+def concede(error: InputError, concessions: Concessions) -> Concessions | None:
+    """Returns the next concession that may mend a resolution, by what the resolver says; None where there is none."""
+    text = "\n".join((error.message, *error.details))
+    named = _NO_WHEEL.search(text)
+    names = [canonicalize_name(name) for name in named["names"].split(", ")] if named else []
+    required = [canonicalize_name(match["name"]) for match in _REQUIRED.finditer(" ".join(text.split()))]
+    culprits = dict.fromkeys(name for name in (*names, *reversed(required)) if name not in TENSORFLOW)
+    reason = _reason(error, named["names"] if named else "")
+    for name in culprits:
+        if name not in concessions.loosened:
+            return replace(concessions, loosened={**concessions.loosened, name: reason})
+    for name in culprits:
+        if name not in concessions.left_out:
+            return replace(concessions, left_out={**concessions.left_out, name: reason})
+    return None
+
+
+def _reason(error: InputError, name: str) -> str:
+    """Shortens what the resolver says to one line."""
+    inner = re.search(r"\((?P<why>[^()]*(?:compiler|build)[^()]*)\)", error.message)
+    if inner:
+        return inner["why"].strip()
+    return f"no wheel of {name} fits" if name else "it does not fit what other packages require"

@@ -1,0 +1,107 @@
+"""`init --lock`: what the proposal gives up, by what uv says."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.commands.test_init import project
+from training_imgtool.commands.init import write_starter
+from training_imgtool.commands.init_lock import concede, lock_proposal
+from training_imgtool.core.errors import InputError, TemporaryError
+from training_imgtool.core.progress import Event
+from training_imgtool.core.settings import from_environment
+from training_imgtool.project.packages import Concessions
+from training_imgtool.spec.load import SpecFile, load
+
+COMPILER = "cpu (master): no wheel of editdistance fits (editdistance 0.5.2: it needs a compiler)"
+FIGHT = (
+    "Because gym==0.17.2 depends on pyglet>=1.4.0 and you require gym==0.17.2, you require pyglet>=1.4.0.",
+    "And because you require pyglet==1.3.2, we can conclude that your requirements are unsatisfiable.",
+)
+OF_TENSORFLOW = (
+    "Because keras==2.2.0 depends on keras-preprocessing==1.0.1 and tensorflow==1.15.5 depends on",
+    "keras-preprocessing>=1.0.5, keras==2.2.0 and tensorflow==1.15.5 are incompatible.",
+    "And because you require tensorflow==1.15.5 and keras==2.2.0, your requirements are unsatisfiable.",
+)
+CODE = "import tensorflow as tf\nmodel = tf.keras.Model()\nmodel.fit([1])\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "reason"),
+    [
+        (InputError(COMPILER), "editdistance", "editdistance 0.5.2: it needs a compiler"),
+        (InputError("no wheel of Bcolz fits"), "bcolz", "no wheel of Bcolz fits"),
+        (InputError("the requirements", details=FIGHT), "pyglet", "it does not fit what other packages require"),
+        (InputError("the requirements", details=OF_TENSORFLOW), "keras", "it does not fit what other packages require"),
+    ],
+)
+def test_the_limit_that_the_resolver_names(error: InputError, name: str, reason: str) -> None:
+    assert concede(error, Concessions()) == Concessions({name: reason})
+
+
+def test_a_package_without_any_wheel_is_left_out_last() -> None:
+    error = InputError("no wheel of bcolz fits")
+    once = concede(error, Concessions())
+    assert once is not None
+    twice = concede(error, once)
+    assert twice == Concessions({"bcolz": "no wheel of bcolz fits"}, {"bcolz": "no wheel of bcolz fits"})
+    assert concede(error, twice) is None
+
+
+@pytest.mark.parametrize("text", ["image.yaml:3:1: python: no such", "you require tensorflow==2.15.1"])
+def test_what_no_concession_mends(text: str) -> None:
+    assert concede(InputError(text), Concessions()) is None
+
+
+def test_the_proposal_is_written_with_what_it_gave_up(tmp_path: Path) -> None:
+    project(tmp_path, {"train.py": CODE, "requirements.txt": "editdistance==0.5.2\nbcolz==1.2.1\nscipy==1.9.3\n"})
+    refusals = [COMPILER, "no wheel of bcolz fits", "no wheel of bcolz fits"]
+    seen: list[tuple[str, ...]] = []
+
+    def lock(spec_file: SpecFile, _settings: object, _progress: object) -> None:
+        seen.append(spec_file.spec.python_packages)
+        if len(seen) <= len(refusals):
+            raise InputError(refusals[len(seen) - 1])
+
+    notes: list[Event] = []
+
+    def take(event: Event) -> None:
+        notes.append(event)
+
+    propose = partial(write_starter, tmp_path, force=True)
+    lock_proposal(
+        tmp_path,
+        lambda given: propose(concessions=given),
+        from_environment({"HOME": str(tmp_path)}),
+        take,
+        lock=lock,
+    )
+    assert seen[0] == ()  # the file itself
+    assert load(tmp_path / "image.yaml").spec.python_packages == ("editdistance", "scipy==1.9.3")
+    text = (tmp_path / "image.yaml").read_text()
+    assert (
+        "# left out a limit: editdistance==0.5.2 (requirements.txt:1): editdistance 0.5.2: it needs a compiler" in text
+    )
+    assert "bcolz (requirements.txt:2) left out" in text
+    assert len(notes) == 3
+
+
+def test_an_index_that_does_not_answer_ends_it(tmp_path: Path) -> None:
+    project(tmp_path, {"train.py": CODE})
+
+    def lock(*_: object) -> None:
+        raise TemporaryError("the package index does not answer")
+
+    propose = partial(write_starter, tmp_path, force=True)
+    with pytest.raises(TemporaryError):
+        lock_proposal(
+            tmp_path,
+            lambda given: propose(concessions=given),
+            from_environment({"HOME": str(tmp_path)}),
+            lambda _: None,
+            lock=lock,
+        )
+    assert (tmp_path / "image.yaml").is_file()
