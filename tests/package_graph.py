@@ -45,6 +45,8 @@ ROOMS: dict[str, str] = {
 # The adapter of each third-party package: the only modules that may import it. A spec keeps every scalar as text, a job
 # file is quoted for every YAML 1.1 reader: hence two readers of YAML.
 ADAPTERS: dict[str, tuple[str, ...]] = {
+    "backports": ("direct.layers.codecs",),
+    "compression": ("direct.layers.codecs",),  # Python's own from 3.14 on
     "docker": ("engines.docker.client",),
     "google": ("registry.auth.google",),
     "isal": ("direct.layers.codecs",),
@@ -55,8 +57,6 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "urllib3": ("http.pool", "http.errors"),
     "uv": ("wheels.uv",),
     "yaml": ("yamlfile.reader", "jobs.yamlio"),
-    "zlib_ng": ("direct.layers.codecs",),
-    "zstandard": ("direct.layers.codecs",),
 }
 
 PROGRAMS = {"verify.smoke_program"}  # processes of their own

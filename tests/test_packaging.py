@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.network  # the build back end comes from the index
@@ -100,6 +102,13 @@ def test_another_checkout_gives_the_same_bytes(built: Path, tmp_path: Path) -> N
     ]
     assert len(digests[0]) == 2
     assert digests[0] == digests[1]
+
+
+def test_the_page_says_what_every_dependency_is_for() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    page = (CHECKOUT / "docs/howto/install.md").read_text().partition("## What an install brings")[2]
+    rows = {name.lower() for row in re.findall(r"^\| ([\w., -]+) \|", page, re.MULTILINE) for name in row.split(", ")}
+    assert not {Requirement(text).name.lower() for text in project["dependencies"]} - rows
 
 
 def test_the_sdist_holds_the_tests_and_no_state(built: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.direct.tars import archive
 from tests.measure import peak_memory
 from tests.verify.tampering import raw_archive, raw_header
-from training_imgtool.core.errors import NeedsEngineError, VerificationError
+from training_imgtool.core.errors import VerificationError
 from training_imgtool.direct import base_files, tree
 from training_imgtool.direct.base_files import BaseReader
 from training_imgtool.direct.files import Files
@@ -257,20 +257,6 @@ def test_a_layer_must_be_what_the_config_says(tmp_path: Path) -> None:
     ):
         reader(tmp_path / "wrong").files(None, base.layers, base.read, lambda: (wrong,)).node("/app")
     assert reader(tmp_path / "right").files(None, base.layers, base.read, lambda: (right,)).node("/app")
-
-
-def test_zstd_without_its_library_is_for_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    import zstandard
-
-    packed = zstandard.ZstdCompressor().compress(archive("app/"))
-    base = Base()
-    base.blobs[sha256_digest(packed)] = packed
-    assert reader(tmp_path / "with").files(None, base.layers, base.read).node("/app")
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(NeedsEngineError, match="zstandard"):
-        reader(tmp_path / "without").files(None, base.layers, base.read).node("/app")
 
 
 def test_the_first_bytes_say_how_a_layer_is_compressed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from training_imgtool.core.errors import NeedsEngineError, UsageError, VerificationError
+from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import LayerCache, Record, hash_fields
 from training_imgtool.direct.layers.tar_reader import FILE, FOLDER, HARD_LINK, LINK, Member, TarReader
@@ -92,8 +92,6 @@ def read_base(layers: tuple[Descriptor, ...], read: Read, cache: LayerCache) -> 
     for layer in layers:
         try:
             _merge(nodes, texts, _read_layer(decompress(read(layer))))
-        except UsageError as error:  # zstd without its library
-            raise NeedsEngineError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
         except VerificationError as error:
             raise VerificationError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
     system = BaseSystem(nodes, texts)

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 
-from training_imgtool.core.errors import NeedsEngineError, UsageError, VerificationError
+from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.reference import DOCKER_HUB
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct import tree
@@ -104,8 +104,6 @@ class BaseReader:
         if present is None:
             try:
                 present = read_layer_tree(_check_blocks(decompress(read(layer)), diff_id))
-            except UsageError as error:  # zstd without its library
-                raise NeedsEngineError(f"layer {layer.short} of the base: {error.message}", hint=error.hint) from error
             except VerificationError as error:
                 raise VerificationError(
                     f"layer {layer.short} of the base: {error.message}",

@@ -9,6 +9,7 @@ x86-64 processor since Nehalem (isal 1.9.1 under QEMU: Nehalem to Skylake-Server
 from __future__ import annotations
 
 import functools
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any, Protocol
 
-from training_imgtool.core.errors import UsageError, VerificationError
+from training_imgtool.core.errors import VerificationError
 
 OCI_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 OCI_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
@@ -28,7 +29,7 @@ _ZSTD_PIECE = 1 << 10  # bytes that are given to zstd at once: each can be 32 Ki
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPED_FIRST, _ZSTD_SKIPPED = 0x5, b"\x2a\x4d\x18"  # a frame to pass over begins with 0x50 to 0x5f
 _LONGEST_MAGIC = 4
-_LARGEST_WINDOW = 1 << 27  # bytes; the largest that engines take
+_LARGEST_WINDOW = 27  # 128 MiB as a power of two; the largest that engines take
 _ISAL_LEVEL = 2  # the best that is the same on every processor
 _ZLIB_LEVEL = 3  # bytecode: 0.35 at 101 MB/s, where level 6 has 0.33 at 50 MB/s
 
@@ -78,10 +79,7 @@ def make_zlib_codec(level: int = 6) -> Codec:
 
 
 def choose_codec(compression: Compression) -> Codec:
-    """Chooses the codec for whole layers; splicing has none, what it must compress goes through zlib.
-
-    Raises UsageError when the compression is zstd and the library is not installed.
-    """
+    """Chooses the codec for whole layers; splicing has none, what it must compress goes through zlib."""
     if compression is Compression.ZSTD:
         return _make_zstd_codec()
     if compression is Compression.GZIP:
@@ -114,24 +112,22 @@ def deflate(data: bytes) -> bytes:
     return bytes(engine.compress(data) + engine.flush(library.Z_SYNC_FLUSH))
 
 
-def _load_zstd() -> Any:
-    try:
-        import zstandard
-    except ImportError as error:
-        raise UsageError(
-            "compression zstd: the package zstandard is not installed", hint="pip install zstandard"
-        ) from error
-    return zstandard
-
-
 def _make_zstd_codec() -> Codec:
-    zstandard = _load_zstd()
-    version = ".".join(map(str, zstandard.ZSTD_VERSION))
+    zstd = _load_zstd()
+    options = {zstd.CompressionParameter.compression_level: _ZSTD_LEVEL, zstd.CompressionParameter.checksum_flag: 1}
     return Codec(
-        name=f"zstd-{version}-{_ZSTD_LEVEL}",
+        name=f"zstd-{zstd.zstd_version}-{_ZSTD_LEVEL}",
         media_type=OCI_ZSTD,
-        start=lambda: zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compressobj(),
+        start=lambda: zstd.ZstdCompressor(options=options),
     )
+
+
+def _load_zstd() -> Any:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
 
 
 @functools.cache
@@ -162,17 +158,17 @@ def decompress(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yields a layer's archive: out of gzip of one member or several, zstd, or neither; in bounded memory.
 
     The first bytes decide, as in engines, which unpack a layer whatever its media type says. Raises VerificationError
-    when it is damaged, UsageError for zstd when the library is not installed.
+    when it is damaged.
     """
     stream, head = iter(blocks), b""
     while len(head) < _LONGEST_MAGIC and (block := next(stream, None)) is not None:
         head += block
     whole = chain((head,) if head else (), stream)
     if head.startswith(_ZSTD_MAGIC) or (head[1:4] == _ZSTD_SKIPPED and head[0] >> 4 == _ZSTD_SKIPPED_FIRST):
-        library = _load_zstd()
+        zstd = _load_zstd()
         pieces = (block[at : at + _ZSTD_PIECE] for block in whole for at in range(0, len(block), _ZSTD_PIECE))
-        new = library.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj
-        yield from _inflate(pieces, new, (library.ZstdError,), "zstd")
+        options = {zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW}
+        yield from _inflate(pieces, lambda: zstd.ZstdDecompressor(options=options), (zstd.ZstdError,), "zstd")
     elif head.startswith(_GZIP_MAGIC):
         yield from _inflate(whole, lambda: _load_fast_library().decompressobj(_GZIP_ONLY), inflate_errors(), "gzip")
     else:
