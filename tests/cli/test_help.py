@@ -58,3 +58,13 @@ def test_values_complete(words: str, values: set[str]) -> None:
     env = {"_IMGTOOL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()))}
     ended = subprocess.run([IMGTOOL], env={**os.environ, **env}, capture_output=True, text=True, check=False)
     assert set(ended.stdout.split()) == values, ended.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_completes_verbs(shell: str) -> None:
+    words = "imgtool pu"
+    env = {"_IMGTOOL_COMPLETE": f"complete_{shell}", "COMP_WORDS": words, "COMP_CWORD": "1"}
+    env |= {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    ended = subprocess.run([IMGTOOL], env={**os.environ, **env}, capture_output=True, text=True, check=False)
+    assert "push" in ended.stdout, ended.stderr
+    assert "pull" not in ended.stdout
