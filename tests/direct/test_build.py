@@ -264,6 +264,8 @@ def test_the_packages_step_is_known_by_its_exact_text(context: Context) -> None:
         ({"User": "me"}, "runs as me"),
         ({"Env": ["PYTHONOPTIMIZE=1"]}, "PYTHONOPTIMIZE"),
         ({"Shell": ["pwsh", "-Command"]}, "pwsh"),
+        ({"Shell": ["/bin/fish", "-c"]}, "fish"),
+        ({"Shell": ["/bin/bash", "-lc"]}, "-lc"),
     ],
 )
 def test_images_on_which_the_script_would_do_something_else(

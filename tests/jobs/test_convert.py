@@ -249,6 +249,12 @@ def test_a_tuning_job_stays_one() -> None:
     assert job.command[:3] == ("gcloud", "ai", "hp-tuning-jobs")
 
 
+@pytest.mark.parametrize("words", ["gcloud ai-platform jobs submit training a", "gcloud", ""])
+def test_flags_behind_a_command(words: str) -> None:
+    job = read_job(_flat(), "c", flags=f"{words} --region=europe-west1")
+    assert job["trainingInput"]["region"] == "europe-west1"
+
+
 def test_another_option_that_begins_like_job_dir() -> None:
     text = _flat() + "  jobDir: gs://my-bucket/x\n  args: [--job-directory=x]\n"
     args = convert(read_job(text, "c")).documents[0]["workerPoolSpecs"][0]["containerSpec"]["args"]

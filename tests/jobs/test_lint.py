@@ -101,6 +101,39 @@ def test_targets_and_shapes(text: str, field: str, message: str) -> None:
     assert any(m.field == field and message in m.message for m in lint(text, "f")), said(text)
 
 
+@pytest.mark.parametrize(
+    ("types", "says"),
+    [
+        (None, "is not in the registry"),
+        (("application/vnd.oci.image.layer.v1.tar+zstd",), "zstd"),
+        (("application/vnd.oci.image.layer.v1.tar+gzip",), None),
+    ],
+)
+def test_what_a_registry_has_of_an_image_is_a_warning(types: tuple[str, ...] | None, says: str | None) -> None:
+    found = [m for m in lint(JOB, "f", layer_types=lambda _: types) if m.field == "trainingInput.masterConfig.imageUri"]
+    assert [m.severity for m in found] == ([Severity.WARNING] if says else [])
+    assert all(says in m.message for m in found if says)
+
+
+@pytest.mark.parametrize(
+    ("trials", "parallel", "fits"), [("10", "2", True), ("2", "2", True), ("2", "3", False), ("'2'", "3", True)]
+)
+def test_trials_at_once(trials: str, parallel: str, *, fits: bool) -> None:
+    text = f"displayName: x\nmaxTrialCount: {trials}\nparallelTrialCount: {parallel}\ntrialJobSpec: {{}}\n"
+    assert fits == (not any("at once" in message for message in said(text)))
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_empty_pools(number: int) -> None:
+    """In a file for gcloud."""
+    pool = "{machineSpec: {machineType: n1-standard-4}, replicaCount: 1, containerSpec: {imageUri: a/b}}"
+    pools = ", ".join("{}" if place == number else pool for place in range(3))
+    found = [m for m in said(f"workerPoolSpecs: [{pools}]\n") if "is empty" in m]
+    says = ("pool 0 is the chief", "gcloud refuses in a file", "leave out the last pools", None)[number]
+    assert [f"workerPoolSpecs[{number}]" in m and says in m for m in found if says] == ([True] if says else [])
+    assert bool(found) == bool(says)
+
+
 def test_a_key_of_another_region() -> None:
     key = "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"
     text = f"displayName: x\njobSpec: {{}}\nencryptionSpec: {{kmsKeyName: {key}}}\n"

@@ -257,8 +257,9 @@ def test_r24_a_realm_that_gets_no_password(host: str, realm: str, says: str) -> 
 
 def test_r2_a_403_without_a_login_is_about_credentials(tmp_path: Path) -> None:
     with ScriptedServer([Reply(403, b'{"errors":[{"code":"DENIED","message":"x"}]}')]) as server:
-        with pytest.raises(CredentialsError, match="there is no login"):
+        with pytest.raises(CredentialsError, match="there is no login") as caught:
             _ask(server, tmp_path, login=False)
+        assert f"docker login {server.host}" in str(caught.value.hint)
         with pytest.raises(RegistryRefusedError, match="HTTP 403"):
             _ask(server, tmp_path)
 

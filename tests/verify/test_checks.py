@@ -319,6 +319,14 @@ def test_a_secret_that_a_layer_removes_is_reported_where_it_is(gpu: tuple[RoleIm
     assert said(base, removing, having) == "/root/.netrc in layer 3"
 
 
+def test_a_secret_of_the_base_is_no_fault_of_the_image(gpu: tuple[RoleImage, Any, Context]) -> None:
+    """What a container shows has no layer; where it has one, the base's own does not count."""
+    suspect = _suspect("root/.netrc", b"machine")
+    for layer, secret in ((0, False), (1, True), (None, True)):
+        facts = _facts(gpu[0], items=[*GOOD_ITEMS, {**suspect, "layer": layer}])
+        assert (_of(gpu, facts)["secrets"].status is Status.MISMATCH) is secret
+
+
 def test_caches_of_the_images_own_layers_are_a_warning(gpu: tuple[RoleImage, Any, Context]) -> None:
     paths = ("root/.cache/pip/http/1", "root/.cache/pip/http/2", "var/cache/apt/archives/a.deb")
     cached = Listing(items=tuple(_files("cache", *paths, size=600_000)), folders={})

@@ -1,0 +1,31 @@
+"""Which images a command needs of the registry, and what it says of those that are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.registry.support import Events, image, layer, machine
+from tests.servers.memory_registry import MemoryRegistry
+from training_imgtool.core.errors import InputError
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.pipeline.find import require_images
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import OCI_MANIFEST
+
+
+def test_only_the_wanted_images_are_required(tmp_path: Path) -> None:
+    with MemoryRegistry() as server, Registries(machine(tmp_path)) as registries:
+        repository = parse_repository(f"{server.host}/team/image")
+        roles = [SimpleNamespace(role=role, tag=(tag := repository.tag(role)), registry_tag=tag) for role in ("a", "b")]
+        digest = registries.at(repository).put_manifest(roles[0].tag, OCI_MANIFEST, image(layer(b"1")))
+        inputs = cast("Any", SimpleNamespace(images=tuple(roles), spec_file=SimpleNamespace(path="image.yaml")))
+        wanted = cast("Any", (roles[0],))
+        found = require_images(inputs, registries, Events(), wanted)
+        assert found == {"a": repository.digest(digest)}
+        with pytest.raises(InputError, match=r"1 of 2 images .* are not in the registry: b") as caught:
+            require_images(inputs, registries, Events())
+        assert caught.value.details == (f"b: {repository.tag('b')}",)
