@@ -115,12 +115,17 @@ def test_what_a_registry_has_of_an_image_is_a_warning(types: tuple[str, ...] | N
     assert all(says in m.message for m in found if says)
 
 
-@pytest.mark.parametrize(
-    ("trials", "parallel", "fits"), [("10", "2", True), ("2", "2", True), ("2", "3", False), ("'2'", "3", True)]
-)
+@pytest.mark.parametrize(("trials", "parallel", "fits"), [("10", "2", True), ("2", "2", True), ("2", "3", False)])
 def test_trials_at_once(trials: str, parallel: str, *, fits: bool) -> None:
-    text = f"displayName: x\nmaxTrialCount: {trials}\nparallelTrialCount: {parallel}\ntrialJobSpec: {{}}\n"
-    assert fits == (not any("at once" in message for message in said(text)))
+    vertex = f"displayName: x\nmaxTrialCount: {trials}\nparallelTrialCount: {parallel}\ntrialJobSpec: {{}}\n"
+    counts = f"maxTrials: {trials}, maxParallelTrials: {parallel}"
+    for text in (vertex, f"trainingInput: {{hyperparameters: {{{counts}, goal: MAXIMIZE, params: []}}}}\n"):
+        assert fits == (not any("at once" in message for message in said(text)))
+
+
+@pytest.mark.parametrize(("job_id", "is_one"), [("a" * 128, True), ("a" * 129, False), ("a-b", False), ("1a", False)])
+def test_names_of_jobs(job_id: str, *, is_one: bool) -> None:
+    assert is_one == (not any(m.field == "jobId" for m in lint(JOB.replace("my_job", job_id), "f")))
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -60,12 +60,15 @@ def _history(text: str) -> Change:
     return change
 
 
-def raw_header(name: str, *, kind: str = "0", prefix: str = "", gnu: bool = False, data: bytes = b"") -> bytes:
+def raw_header(
+    name: str, *, kind: str = "0", prefix: str = "", gnu: bool = False, data: bytes = b"", size: bytes = b""
+) -> bytes:
     """An entry as no library writes it: with another type, or with GNU's magic number and a prefix."""
     member = tarfile.TarInfo(name)
     member.size = len(data)
     block = bytearray(member.tobuf(tarfile.USTAR_FORMAT)[:512])
     block[156:157] = kind.encode()
+    block[124 : 124 + len(size)] = size
     block[345 : 345 + len(prefix)] = prefix.encode()
     if gnu:
         block[257:265] = b"ustar  \0"
@@ -180,6 +183,7 @@ OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
     "zeros-inside": ((bytes(512) + _EVIL,), None, "layers", "a block of zeros in its middle"),
     "damaged-inside": ((_EVIL[:-1024] + b"x" * 512 + _EVIL,), None, "layers", "it is damaged"),
     "sparse": ((raw_archive(raw_header("srv/x", kind="S")),), None, "layers", "type 'S'"),
+    "below-zero": ((raw_archive(raw_header("srv/x", size=b"\xff" * 12)),), None, "layers", "an entry of -1 bytes"),
     "global-name": ((raw_header("x", kind="g", data=_pax(_LONG)) + _EVIL,), None, "wheels", "/evil.pth belongs to"),
     "gnu-prefix": (
         (raw_archive(raw_header(f"{SITE}/evil.pth", prefix="17", gnu=True)),),
@@ -225,6 +229,7 @@ OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
     "health-check": ((), _settings(Healthcheck={"Test": ["CMD", "evil"]}), "environment", "Healthcheck is not as"),
     "on-build": ((), _settings(OnBuild=["RUN evil"]), "environment", "OnBuild is not as planned"),
     "user": ((), _settings(User="1000"), "user", "1000"),
+    "no-settings": ((), _config(config=None), "environment", "PATH is missing"),
     "working-folder": ((), _settings(WorkingDir="/tmp"), "environment", "the working folder is /tmp, not /app"),
     "env-gone": ((), change_env(lambda env: env[:-1]), "environment", " is missing"),
     "env-other": ((), change_env(lambda env: [*env, "TF_CPP_MIN_LOG_LEVEL=0"]), "environment", "has another value"),
