@@ -1,4 +1,4 @@
-"""`config --from`: an AI Platform job as one of Vertex AI, through an image.yaml where the job has no images."""
+"""`config --from`: an AI Platform job as one of Vertex AI, and a job file of any target as an image.yaml."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from training_imgtool.core.errors import InputError, LocalFileError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.jobs import check_job
+from training_imgtool.jobs.conversion.imported import Imported
 from training_imgtool.jobs.conversion.job import flag_value, is_packaged, read_job
+from training_imgtool.jobs.yamlio import to_yaml
 from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.spec.targets import Target
 
@@ -33,13 +35,13 @@ _REQUIREMENTS = "requirements.txt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldJob:
-    """A job of the closed service.
+    """A job file: of the closed service, or of a target that a spec can be made from.
 
     Attributes:
-        file: its config.yaml, or the output of `gcloud ai-platform jobs describe`.
+        file: such a file; AI Platform's config.yaml, or the output of `gcloud ai-platform jobs describe`.
         flags: the flags of the gcloud command that submitted it, or the whole command.
         region: as `--region` among the flags.
-        spec: where the image.yaml of a packaged job is written; by default beside the package.
+        spec: where the image.yaml is written; for a packaged job by default beside the package.
     """
 
     file: Path
@@ -54,7 +56,8 @@ def convert_file(
     """Converts an AI Platform job: one with images directly, a packaged one through an image.yaml.
 
     Images that the job names by tag are pinned to what the registry says now. For a packaged job this writes
-    `old.spec`; with `request.push` it pushes the images and writes the Vertex file too.
+    `old.spec`; with `request.push` it pushes the images and writes the Vertex file too. With `old.spec`, any other file
+    that `import_job` reads becomes an image.yaml.
 
     Raises:
         InputError: the file is no such job.
@@ -63,19 +66,26 @@ def convert_file(
         LocalFileError: a file cannot be written, or `old.spec` exists and says something else.
         ImgtoolError: what the registry and the build raise.
     """
+    from training_imgtool.jobs.conversion.imported import import_job
     from training_imgtool.yamlfile.reader import read_bytes
 
+    text = read_bytes(old.file).decode("utf-8", errors="replace")
+    if "trainingInput" not in text and (imported := import_job(text, str(old.file), region=old.region)):
+        return _write_imported(imported, old, request)
+    if "trainingInput" not in text:
+        kinds = "a TFJob, a JobSet, a Job, a Compose file, a SkyPilot task, a job of Vertex AI or AI Platform"
+        raise InputError(f"{old.file}: not a job file that imgtool converts: expected {kinds}")
     if request.target not in {None, Target.VERTEX}:
         raise UsageError(f"--from converts to vertex, not to {request.target}")
-    text = read_bytes(old.file).decode("utf-8", errors="replace")
     job = read_job(text, str(old.file), flags=old.flags, region=old.region, allow_unknown=request.allow_unknown)
     job |= {"jobId": request.job_id} if request.job_id else {}
     if is_packaged(job):
         return _convert_package(job, old, request, settings, progress, registry=registry)
-    if old.spec is not None or request.push:
-        option = "--spec" if old.spec is not None else "--push"
-        hint = f"leave {option} out"
-        raise UsageError(f"{option}: {old.file} runs images of its own, which Vertex AI runs too", hint=hint)
+    if old.spec is not None and (imported := import_job(to_yaml(job), str(old.file))):
+        return _write_imported(imported, old, request)
+    if request.push:
+        message = f"--push: {old.file} runs images of its own, which Vertex AI runs too"
+        raise UsageError(message, hint="leave --push out")
     return _convert_images(job, request, settings, progress)
 
 
@@ -122,6 +132,48 @@ def _convert_package(
     return write_job_file(spec, request, settings, progress, registry=registry)
 
 
+def _write_imported(imported: Imported, old: OldJob, request: Request) -> Written:
+    """Writes the image.yaml of a job file; raises UsageError without the options that it needs."""
+    tensorflow = (request.values or {}).get("tensorflow")
+    if others := [key for key in request.values or {} if key != "tensorflow"]:
+        raise UsageError(f"--set {others[0]}: with --from, only tensorflow is set; the image.yaml takes the rest")
+    if old.spec is None or tensorflow is None:
+        missing = "--spec FILE" if old.spec is None else "--set tensorflow=VERSION"
+        hint = "--spec image.yaml --set tensorflow=2.15.1"
+        raise UsageError(
+            f"{old.file} becomes a spec, which needs {missing}: no job file names its TensorFlow", hint=hint
+        )
+    check_writable(old.spec)
+    text = imported.text(tensorflow)
+    _write_checked(old.spec, text)
+    notes = (*(f"no counterpart: {field}" for field in imported.lost), f"wrote {old.spec}")
+    target = imported.document["job"]["target"]
+    command = f"imgtool config {shlex.quote(str(old.spec))} --target {target} --push"
+    return Written(text="", command=command, notes=notes, images={})
+
+
+def _write_checked(path: Path, text: str) -> bool:
+    """Writes an image.yaml that `config` takes, and tells whether it was not there with this content.
+
+    Raises LocalFileError where it has other content, InputError for one that would be refused, which is not kept.
+    """
+    if path.exists():
+        if path.read_bytes() == text.encode():
+            return False
+        raise LocalFileError(
+            f"{path} already exists with other content",
+            hint=f"remove it, or use it as it is: imgtool config {shlex.quote(str(path))} --push",
+        )
+    write_atomic(path, text.encode())
+    try:
+        check_job(open_spec(path))
+    except InputError as error:
+        path.unlink()
+        message = f"the job cannot become an image.yaml: {error}"
+        raise InputError(message, hint="correct the job, or give with --flags what a flag supplied") from error
+    return True
+
+
 def _write_spec(job: Mapping[str, Any], path: Path, package: str | None) -> tuple[str, ...]:
     """Writes the image.yaml and, where setup.py names what to install, a requirements file; returns notes."""
     from training_imgtool.jobs.conversion.spec import spec_text
@@ -137,24 +189,10 @@ def _write_spec(job: Mapping[str, Any], path: Path, package: str | None) -> tupl
     requirements = _REQUIREMENTS if has_requirements else None
     text, notes = spec_text(job, name, releases, source=source, requirements=requirements)
     check_writable(path)
-    if path.exists():
-        if path.read_bytes() != text.encode():
-            raise LocalFileError(
-                f"{path} already exists with other content",
-                hint=f"remove it, or use it as it is: imgtool config {shlex.quote(str(path))} --target vertex --push",
-            )
-        return notes
-    if listed:
+    if listed and not path.exists():
         write_atomic(folder / _REQUIREMENTS, "".join(f"{line}\n" for line in listed).encode())
         notes = (*notes, f"note: {_REQUIREMENTS} lists what setup.py installs")
-    write_atomic(path, text.encode())
-    try:
-        check_job(open_spec(path))
-    except InputError as error:
-        path.unlink()
-        message = f"the job cannot become an image.yaml: {error}"
-        raise InputError(message, hint="correct the job, or give with --flags what a flag supplied") from error
-    return (*notes, f"note: wrote {path}")
+    return (*notes, f"note: wrote {path}") if _write_checked(path, text) else notes
 
 
 def _find_source(folder: Path, package: str | None, module: str) -> str:

@@ -24,6 +24,7 @@ _TUNING = {
     "maxFailedTrials": "max_failed_trials",
     "algorithm": "algorithm",
     "enableTrialEarlyStopping": "early_stopping",
+    "resumePreviousJobId": "resume_from",
 }
 
 
@@ -142,12 +143,13 @@ def _job(job: Mapping[str, Any], training: Mapping[str, Any]) -> Document:
             "labels": job.get("labels"),
             "encryption_key": get(training, "encryptionConfig", "kmsKeyName"),
             "web_access": training.get("enableWebAccess"),
-            "hyperparameters": _tuning(tuning) if tuning else None,
+            "hyperparameters": tuning_of(tuning) if tuning else None,
         }
     )
 
 
-def _tuning(tuning: Mapping[str, Any]) -> Document:
+def tuning_of(tuning: Mapping[str, Any]) -> Document:
+    """Returns AI Platform's tuning as the spec has it."""
     made = {here: tuning[there] for there, here in _TUNING.items() if tuning.get(there)}  # 0 is the API's default
     if made.get("algorithm") == "ALGORITHM_UNSPECIFIED":
         del made["algorithm"]
