@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 
 import training_imgtool as imgtool
 from tests.cluster.project import Project as Cluster
@@ -309,6 +310,7 @@ def test_kubeflows_compiler_takes_the_pipeline(installed: Path, tmp_path: Path) 
     command: list[str | Path] = [installed, "-W", "ignore", "pipeline.py"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    text = (tmp_path / "pipeline.yaml").read_text()
-    assert "training_imgtool as imgtool" in text
-    assert "'training-imgtool'" in text
+    pipeline = yaml.safe_load((tmp_path / "pipeline.yaml").read_text())
+    (step,) = pipeline["deploymentSpec"]["executors"].values()
+    assert "import training_imgtool as imgtool" in " ".join(step["container"]["command"])
+    assert "training-imgtool" in " ".join(step["container"]["command"])
