@@ -7,6 +7,7 @@ import pytest
 from training_imgtool.dockerfile.mounts import (
     bound_sources,
     buildkit_syntax,
+    find_run_after_volume,
     image_names,
     list_secrets,
     needed_stages,
@@ -85,3 +86,18 @@ def test_what_podman_makes_otherwise_is_named(text: str, refused: bool) -> None:
     found = podman_refusal(instruction(text), {".", "code", "code/sub"})
     assert (found is not None) is refused
     assert found is None or "--exclude" in found or "--chmod" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("RUN one\nVOLUME /data\nCOPY a /a", None),
+        ("VOLUME /data\nRUN one", 3),
+        ("VOLUME /data\nFROM base AS upper\nENV A=1\nRUN one", 5),
+        ("VOLUME /data\nFROM scratch\nCOPY --from=base /a /a\nRUN one", None),
+    ],
+)
+def test_a_step_behind_a_volume(text: str, line: int | None) -> None:
+    file = parse(f"{BASE}{text}\n")
+    found = find_run_after_volume(file, file.stages[-1])
+    assert (found.line if found else None) == line

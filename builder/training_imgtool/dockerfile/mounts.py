@@ -9,6 +9,7 @@ import fnmatch
 import posixpath
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from training_imgtool.dockerfile.parse import Dockerfile, Instruction, Stage
 
@@ -135,6 +136,17 @@ def podman_refusal(instruction: Instruction, folders: Collection[str]) -> str | 
     if instruction.flag("chmod") is not None and takes_folder:
         return f"{instruction.name} --chmod of a folder, or of what a stage has,"
     return None
+
+
+def find_run_after_volume(dockerfile: Dockerfile, stage: Stage) -> Instruction | None:
+    """Finds a RUN behind a VOLUME, in a stage or those below it: only BuildKit keeps what it writes to the volume."""
+    below = dockerfile.earlier(stage.base, stage)
+    chain = [stage]
+    while below is not None:
+        chain.insert(0, below)
+        below = dockerfile.earlier(below.base, below)
+    steps = dropwhile(lambda step: step.name != "VOLUME", (step for one in chain for step in one.instructions))
+    return next((step for step in steps if step.name == "RUN"), None)
 
 
 def platform_arg(instruction: Instruction) -> str | None:

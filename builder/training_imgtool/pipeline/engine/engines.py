@@ -27,6 +27,7 @@ from training_imgtool.direct.registry.stored_stages import tag_of_stage
 from training_imgtool.dockerfile.mounts import (
     buildkit_syntax,
     classic_refusal,
+    find_run_after_volume,
     list_secrets,
     needed_stages,
     podman_refusal,
@@ -114,6 +115,8 @@ class Engines:
             refusal = partial(podman_refusal, folders={str(folder) for path in paths for folder in path.parents})
         for image, label in wanted:
             _refuse(image, label, refusal)
+            if step := find_run_after_volume(image.dockerfile, image.dockerfile.stage(label)):
+                raise _needs_buildkit(image, step, "RUN after VOLUME")
         return tuple(_recipe(image, label) for image, label in wanted)
 
     def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages, *, anew: bool = False) -> Digest:
@@ -289,10 +292,14 @@ def _refuse(image: RoleImage, label: str, needs_buildkit: Callable[[Instruction]
     for stage in needed_stages(image.dockerfile, image.dockerfile.stage(label)):
         for instruction in stage.instructions:
             if syntax := needs_buildkit(instruction):
-                raise InputError(
-                    f"{image.dockerfile.file}:{instruction.line}: {syntax} needs BuildKit",
-                    hint="--engine buildx and --push, with Docker's buildx plugin installed",
-                )
+                raise _needs_buildkit(image, instruction, syntax)
+
+
+def _needs_buildkit(image: RoleImage, step: Instruction, what: str) -> InputError:
+    return InputError(
+        f"{image.dockerfile.file}:{step.line}: {what} needs BuildKit",
+        hint="--engine buildx and --push, with Docker's buildx plugin installed",
+    )
 
 
 def _recipe(image: RoleImage, label: str) -> Recipe:
