@@ -28,7 +28,9 @@ LINUX_ONLY = (
 LINUX_PLACES = ("/proc", "/sys/", "/dev/shm", "/dev/fd", "sysctl")
 ELSEWHERE = {
     "cli.options": "/proc/self/fd/1",  # a name of stdout that people type
-    "direct.files": "/proc",  # paths in images, as the next one
+    "direct.files": "/proc",  # paths in images and containers, as the next three
+    "jobs.conversion.kubernetes": "/dev/shm",
+    "jobs.kubernetes": "/dev/shm",
     "verify.smoke_program": "/proc/self/maps",
     "dockerfile.jinja": "RLIMIT_AS",  # a program of its own
 }

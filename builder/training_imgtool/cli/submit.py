@@ -38,7 +38,7 @@ def submit(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Submit the job by its service's own program; the same inputs are one job."""
+    """Submit the job by its service's own program, once per set of inputs."""
     from training_imgtool.commands.job_files import submit as jobs
     from training_imgtool.commands.job_files.config import Request
 
