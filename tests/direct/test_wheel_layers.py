@@ -196,6 +196,15 @@ def test_records_travel_to_another_machine(bench: Bench) -> None:
         make_packages_layers(bench.locked, (), third)
 
 
+def test_layers_for_another_release_of_python_are_made_anew(bench: Bench) -> None:
+    """Their compilers may differ, and `verify` compares an engine's bytecode with what this machine keeps."""
+    for release in (None, "3.11.2", "3.11.7"):
+        bench.fetched.clear()
+        make_packages_layers(bench.locked, (), replace(bench.tools(), release=release))
+        assert bench.fetched
+    make_packages_layers(bench.locked, (), replace(bench.tools(), release="3.11.2", find_interpreter=lambda _: None))
+
+
 def test_one_package_more_needs_the_wheels_of_its_own_layer_only(bench: Bench) -> None:
     make_packages_layers(bench.locked, (), bench.tools())
     bench.wheels.append(make_wheel(bench.folder, "third", {"third.py": b"3\n"}))

@@ -98,6 +98,7 @@ class DirectBuilder:
             cache=appending.cache,
             wheel_path=wheels.path,
             find_interpreter=find_interpreter,
+            release=release,
             compression=self._compression,
             mtime=settings.source_date_epoch or MTIME,
             ready=partial(self._send_layer, subject),

@@ -100,6 +100,7 @@ def _expect_packages(
         cache=LayerCache(settings.cache / "layers"),
         wheel_path=wheels.path,
         find_interpreter=lambda python: find_interpreter(python, settings.environ, release or None),
+        release=release or None,
         compression=Compression(inputs.plan.compression),
         mtime=settings.source_date_epoch or MTIME,
         expect=wheels.expect,

@@ -29,6 +29,8 @@ class LayerTools:
     Attributes:
         wheel_path: fetches a wheel if needed and says where it is; called from several threads.
         find_interpreter: a CPython of a minor version, or None.
+        release: the full version of the image's Python, where known: its compiler may differ from another patch's, so
+            layers that were made for another release are not taken.
         mtime: of every entry, in seconds since 1970.
         compiles: whether the wheels' layers come with bytecode.
         workers: how many cores to use.
@@ -41,6 +43,7 @@ class LayerTools:
     cache: LayerCache
     wheel_path: Callable[[Wheel], Path]
     find_interpreter: Callable[[str], Interpreter | None]
+    release: str | None = None
     compression: Compression = Compression.SPLICE
     mtime: int = MTIME
     compiles: bool = True

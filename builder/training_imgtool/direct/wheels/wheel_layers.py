@@ -276,13 +276,14 @@ class _Making:
         self._tools.cache.forget(self._hash_group(group))
 
     def _hash_group(self, group: Group | None) -> str:
-        """Hashes all that the script reads, and its text, which names the Python minor and so the bytecode's format."""
+        """Hashes all that the script reads, its text, which names the Python minor, and the release that compiles."""
         script = install_step.install_script(self._locked, self._exclude)
         fields: dict[str, Any] = {
             "kind": "group" if self._tools.compiles else "group without bytecode",
             "version": splice.VERSION,
             "script": hashlib.sha256(script.encode()).hexdigest(),
             "pip": self._locked.installer.sha256,
+            "python": self._tools.release,
             "wheels": [(wheel.name, wheel.sha256) for wheel in (group.wheels if group else ())],
             "mtime": self._tools.mtime,
             "codec": blobs.name_pieces_codec() if self._spliced else self._codec.name,
