@@ -62,6 +62,7 @@ def _submit(command: str, folder: Path, images: list[str]) -> None:
         done = subprocess.run(["bash", "-c", command], env=env, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         body: Any = server.bodies[-1]
+    assert body["labels"].pop("imgtool-job")
     assert (body["displayName"], body["labels"]) == ("census_1", {"team": "vision"})
     pools = body["jobSpec"]["workerPoolSpecs"]
     assert [pool["containerSpec"]["imageUri"] for pool in pools] == images

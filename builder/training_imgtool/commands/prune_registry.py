@@ -286,7 +286,8 @@ def _read_provenance(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         try:
             statement = json.loads(entry["annotations"][PROVENANCE])
             rows = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
-            return {str(row["name"]): str(next(iter(row["digest"].values()))) for row in rows}
+            digests = {str(row["name"]): row["digest"] for row in rows}  # a source's names its commit, too
+            return {name: str(found.get("gitTree") or next(iter(found.values()))) for name, found in digests.items()}
         except (KeyError, TypeError, ValueError, AttributeError, StopIteration, RecursionError):
             continue
     return {}
