@@ -53,7 +53,7 @@ def plan(
     from training_imgtool.commands import show
     from training_imgtool.commands.images import plan_images
 
-    with _call(progress) as (view, settings):
+    with _call(progress, {"registry": registry}) as (view, settings):
         inputs = plan_images(_choose(spec, changes), settings, view, registry=registry, locked=locked, check=check)
         data = show.as_data(inputs)
     names = ("role", "tag", "key", "tensorflow", "python", "cuda", "base", "wheel_bytes")
@@ -107,7 +107,8 @@ def push(
     from training_imgtool.commands.images import push_and_measure
     from training_imgtool.pipeline.request import BuildOptions
 
-    with _call(progress, secrets) as (view, settings):
+    gates = {"registry": registry, "roles": roles, "tags": tags, "engine": engine, "builder": builder}
+    with _call(progress, gates, secrets) as (view, settings):
         options = BuildOptions(
             roles=_roles(roles),
             push=True,
@@ -172,7 +173,7 @@ def job(
     """
     from training_imgtool.commands.job_files.config import job_document
 
-    with _call(progress) as (view, settings):
+    with _call(progress, {"registry": registry}) as (view, settings):
         return job_document(
             Path(spec),
             values=changes,
@@ -222,7 +223,8 @@ def verify(
     from training_imgtool.verify.report import as_data, list_mismatches, list_unproven
     from training_imgtool.verify.session import ENGINES
 
-    with _call(progress) as (view, settings):
+    gates = {"registry": registry, "roles": roles, "engine": engine, "signature": signature, "issuer": issuer}
+    with _call(progress, gates) as (view, settings):
         if engine not in ENGINES:
             raise UsageError(f"engine {engine!r}: expected {', '.join(ENGINES)}")
         _, reports = verify_images(
@@ -291,7 +293,7 @@ def run(
     from training_imgtool.cluster.summary import error_of
     from training_imgtool.commands.images import run_images
 
-    with _call(progress) as (view, settings):
+    with _call(progress, {"registry": registry}) as (view, settings):
         request = Request(
             service=parse_service(service) if service else None,
             workers=workers,
@@ -331,13 +333,20 @@ def run(
 
 
 @contextmanager
-def _call(progress: Listener | None, secrets: Sequence[str] = ()) -> Iterator[tuple[Progress, Settings]]:
-    """Yields what a call needs of the machine; raises ImgtoolError where a file, memory or a thread is missing."""
+def _call(
+    progress: Listener | None, gates: Mapping[str, object], secrets: Sequence[str] = ()
+) -> Iterator[tuple[Progress, Settings]]:
+    """Yields what a call needs of the machine; raises ImgtoolError where a file, memory or a thread is missing.
+
+    `gates` are the arguments that the command's table of gates knows; UsageError for an empty one.
+    """
     from training_imgtool.cli import machine
     from training_imgtool.cli.output import translate
     from training_imgtool.cli.progress_lines import Records
+    from training_imgtool.core.gates import check_arguments
     from training_imgtool.core.progress import Note, silent
 
+    check_arguments({**gates, "secrets": secrets})
     view: Progress = Records(progress, time.monotonic) if progress else silent
     try:
         yield view, machine.settings(tuple(secrets), note=lambda text: view(Note(text)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+import training_imgtool
 from training_imgtool.cli import app
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.gates import GATES, Gate
@@ -36,6 +38,27 @@ def test_an_empty_option_is_refused(tmp_path: Path, verb: str, gate: Gate, value
             assert isinstance(ended.exception, UsageError)
             assert str(ended.exception).startswith(f"{gate.option} is empty")
     assert not [*tmp_path.iterdir()]
+
+
+def _arguments() -> Iterator[tuple[str, str]]:
+    """Each function of the Python interface with each of its arguments that is a gate."""
+    options = {gate.option[2:].replace("-", "_") for gate in GATES if gate.option}
+    for function in training_imgtool.__all__:
+        if inspect.isfunction(called := getattr(training_imgtool, function)):
+            names = [name for name in inspect.signature(called).parameters if {name, name.removesuffix("s")} & options]
+            yield from ((function, name) for name in names)
+
+
+@EMPTY
+@pytest.mark.parametrize(("function", "argument"), [*_arguments()])
+def test_an_empty_argument_is_refused(tmp_path: Path, function: str, argument: str, value: str) -> None:
+    given = [value] if argument.endswith("s") else value
+    with pytest.raises(UsageError, match=f"^{argument} is empty"):
+        getattr(training_imgtool, function)(tmp_path, **{argument: given})
+
+
+def test_the_python_interface_has_gates() -> None:
+    assert {("push", "registry"), ("push", "tags"), ("verify", "signature"), ("run", "registry")} <= {*_arguments()}
 
 
 @EMPTY

@@ -7,7 +7,7 @@ asks for nothing. Other variables count as not set when they are empty.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from training_imgtool.core.errors import UsageError
@@ -47,6 +47,17 @@ def check_option(names: Collection[str], values: Iterable[object]) -> None:
             raise _error(gate.option, gate)
 
 
+def check_arguments(arguments: Mapping[str, object]) -> None:
+    """Raises UsageError for an argument of the Python interface that is a gate and is, or holds, an empty text."""
+    for gate in GATES:
+        name = gate.option.removeprefix("--").replace("-", "_")
+        for argument in {name, f"{name}s"} & arguments.keys():
+            value = arguments[argument]
+            items = (value,) if isinstance(value, str) else value if isinstance(value, Sequence) else ()
+            if any(isinstance(item, str) and not item.strip() for item in items):
+                raise _error(argument, gate)
+
+
 def check_variables(environ: Mapping[str, str]) -> None:
     """Raises UsageError for a variable that is a gate and empty."""
     for gate in GATES:
@@ -55,7 +66,7 @@ def check_variables(environ: Mapping[str, str]) -> None:
 
 
 def _error(name: str, gate: Gate) -> UsageError:
-    what = "leave the option out" if name == gate.option else "unset it"
+    what = "unset it" if name == gate.variable else "leave it out"
     return UsageError(
         f"{name} is empty: expected {gate.value}", hint=f"is a variable of your script not set? Else {what}"
     )
