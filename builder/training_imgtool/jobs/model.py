@@ -92,7 +92,7 @@ class JobFile:
         notes: for standard error, one line each.
         command: the command line that submits the file.
         stage: the one before it, which puts the trainer's package where the job reads it.
-        service: how its service's program is asked about the job; None where nothing takes the file.
+        service: how to ask its service's program about the job; None where nothing takes the file.
         header: comment lines for the top of the YAML, without `# `.
         api: the body for the service's API, where that is another shape than the file.
         script: the file's text where it is a script and no YAML; the document holds its parts.

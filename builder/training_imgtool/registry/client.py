@@ -275,7 +275,7 @@ class Registry:
         return ManifestPut(self.session, ref, manifest, head=self._head, uploads=self.uploads)
 
     def _head(self, ref: Tag | Digest) -> str | None:
-        """Asks once; a registry that refuses HEAD, or names no digest, is asked for the manifest."""
+        """Asks once; where a registry refuses HEAD, or names no digest, reads the manifest."""
         doing, scopes, url = f"looking for {ref}", pull(ref.repository.path), manifest_url(self.session, ref)
         answer = self.session.send("HEAD", url, scopes=scopes, doing=doing, headers=_ACCEPT)
         if answer.status == 404:

@@ -1,6 +1,6 @@
 """`submit`: hands a job to its service, once, by the commands that `config --command` prints.
 
-The service's own program is asked for the job first, by the name or label that follows from the job's inputs. So a run
+It first asks the service's own program for the job, by the name or label that follows from the job's inputs. So a run
 that was killed at any point, and is repeated, finds what it had submitted.
 """
 

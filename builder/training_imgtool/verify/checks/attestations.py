@@ -117,7 +117,7 @@ def check_signed(
 ) -> Finding:
     """Asks cosign who signed an image and the statements about it; raises what finding and running cosign raise.
 
-    Statements without a signature are a warning: whoever may push can remove them all the same.
+    Statements without a signature are a warning: anybody who may push can remove them.
     """
     cosign, wanted = find_cosign(settings), f"signed by {signatory.name}"
     if where is None:
