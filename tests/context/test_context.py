@@ -42,6 +42,13 @@ def test_the_tar_is_the_same_for_any_time_owner_and_mode(folder: Path, tmp_path:
     assert tar_of(scan(folder), mtime=86400) != first
 
 
+def test_a_link_to_the_folder_is_the_folder(folder: Path, tmp_path: Path) -> None:
+    (folder / ".dockerignore").write_text("*.log\n")
+    (folder / "run.log").write_text("not taken\n")
+    (tmp_path / "link").symlink_to(folder)
+    assert tar_of(scan(tmp_path / "link")) == tar_of(scan(folder))
+
+
 def test_long_and_foreign_names(folder: Path) -> None:
     name = "ü" * 120
     deep = "/".join(["d" * 60] * 4)

@@ -69,8 +69,8 @@ class Entry:
 
 
 def open_below(root: Path, path: str) -> int:
-    """Opens a file below `root` without following any link; returns its descriptor. Raises OSError."""
-    folder = os.open(root, _OPEN | os.O_DIRECTORY)
+    """Opens a file, following no link below `root`, which may be one; returns its descriptor. Raises OSError."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         *folders, name = path.split("/")
         for part in folders:
