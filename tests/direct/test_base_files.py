@@ -22,7 +22,7 @@ from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import RECORDS, LayerCache, Record, dump_records, read_records
 from training_imgtool.direct.layers.tar_reader import read_layer_tree
 from training_imgtool.direct.links import DependsOnBaseError
-from training_imgtool.direct.tree import ClosedFolderError, Kind, Node, find_node
+from training_imgtool.direct.tree import UNKNOWN, ClosedFolderError, Kind, Node, find_node, make_folder
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
 
 DEBIAN = "docker.io/library/python:3.11-slim-bookworm"
@@ -88,6 +88,12 @@ def test_where_engines_differ_a_folder_is_closed() -> None:
         with pytest.raises(ClosedFolderError):
             find_node(root, "/a/y")
         assert shown(root, "/a") == "?"
+
+
+@pytest.mark.parametrize("path", ["/opt", "/opt/x"])
+def test_what_another_tree_has_to_tell_is_closed(path: str) -> None:
+    with pytest.raises(ClosedFolderError, match="/opt"):
+        find_node(make_folder(children={"opt": UNKNOWN}), path)
 
 
 def test_a_large_folder_is_closed() -> None:
