@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ FIGHT = (
     "Because gym==0.17.2 depends on pyglet>=1.4.0 and you require gym==0.17.2, you require pyglet>=1.4.0.",
     "And because you require pyglet==1.3.2, we can conclude that your requirements are unsatisfiable.",
 )
+UNLIMITED = ("Because tool was yanked and you require tool, we can conclude that your requirements are unsatisfiable.",)
 OF_TENSORFLOW = (
     "Because keras==2.2.0 depends on keras-preprocessing==1.0.1 and tensorflow==1.15.5 depends on",
     "keras-preprocessing>=1.0.5, keras==2.2.0 and tensorflow==1.15.5 are incompatible.",
@@ -34,12 +36,24 @@ CODE = "import tensorflow as tf\nmodel = tf.keras.Model()\nmodel.fit([1])\n"
     [
         (InputError(COMPILER), "editdistance", "editdistance 0.5.2: it needs a compiler"),
         (InputError("no wheel of Bcolz fits"), "bcolz", "no wheel of Bcolz fits"),
+        (InputError("the requirements", details=UNLIMITED), "tool", "it does not fit what other packages require"),
         (InputError("the requirements", details=FIGHT), "pyglet", "it does not fit what other packages require"),
         (InputError("the requirements", details=OF_TENSORFLOW), "keras", "it does not fit what other packages require"),
     ],
 )
 def test_the_limit_that_the_resolver_names(error: InputError, name: str, reason: str) -> None:
     assert concede(error, Concessions()) == Concessions({name: reason})
+
+
+def test_a_package_that_the_index_does_not_have() -> None:
+    details = (
+        "Because nosuch was not found in the package registry and you require nosuch,",
+        "we can conclude that your requirements are unsatisfiable.",
+    )
+    error = InputError("the requirements", details=details)
+    once = concede(error, Concessions())
+    assert once == Concessions({}, {"nosuch": "no package of this name is on the index"})
+    assert concede(error, once) == replace(once, loosened={"nosuch": "it does not fit what other packages require"})
 
 
 def test_a_package_without_any_wheel_is_left_out_last() -> None:

@@ -20,6 +20,7 @@ PEP_621 = '[project]\nname = "p"\ndependencies = ["tensorflow"]\n'
 SETUP = "setup(python_requires='>=3.9,<3.10', install_requires=['tensorflow>=2.8,<2.13'])"
 ASKS = "import tensorflow as tf\nif tf.__version__ < '2':\n    tf.Session(); tf.placeholder(1)\ntf.a.fit()\n"
 LOOP = "import tensorflow as tf\nfor x in range(3):\n    tf.print(x)\n"
+CONDA_LIST = "".join(f"{name}=1.0=py37_0\n" for name in ("mkl", "libgcc", "zlib")) + "tqdm=4.47.0=py_0\n"
 LOCKED = '[[package]]\nname = "scipy"\nversion = "1.9.3"\n[[package]]\nname = "tensorflow"\nversion = "2.10.1"\n'
 
 
@@ -70,6 +71,9 @@ def spec_of(folder: Path, files: dict[str, str]) -> ImageSpec:
             "2.10.1",
             None,
         ),
+        ({"requirements.txt": "tensorflow>=1.12\n"}, "1.15.5", None),  # a lower limit is what its author had
+        ({"README.md": "Keras 2.3.1 and Python 3\n"}, "2.2.3", None),
+        ({"README.md": "Tested with Python 3.6\n", "requirements.txt": "tensorflow>=2.0\n"}, "2.6.2", "3.6"),
         ({"README.md": "built in TensorFlow 2.0\n\nTensorFlow == 2.1.0\n"}, "2.1.0", None),  # a release beats a major
         ({}, "2.15.1", None),
     ],
@@ -87,6 +91,7 @@ def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow
         ("import tensorflow.compat.v1 as tf\n" + FIRST.partition("\n")[2], "2.15.1"),
         ("from keras.models import Model\nModel(input=1, output=2).fit(1, nb_epoch=3)\n", "1.15.5"),
         (ASKS, "2.15.1"),
+        ("from keras.layers.convolutional import Conv2D\nfrom keras.models import Model\nModel().fit(1)\n", "2.12.1"),
     ],
 )
 def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensorflow: str) -> None:
@@ -99,6 +104,7 @@ def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensor
         ({"predict.py": MAIN, "train.py": MAIN}, "train.py"),
         ({"export.py": MAIN, "build_vocab.py": MAIN, "model_main.py": MAIN}, "model_main.py"),
         ({"a.py": MAIN, "zebra.py": MAIN, "README.md": "## Training\npython zebra.py\n"}, "zebra.py"),
+        ({"go.py": "import tensorflow\nfrom net import Net\nNet().train()\n", "net.py": TRAIN[:23]}, "go.py"),
         ({"tests/train.py": MAIN, "run.py": MAIN}, "run.py"),
         ({"test_train.py": MAIN, "solve.py": MAIN}, "solve.py"),
         ({"main.py": "import os\nif __name__ == '__main__':\n    os.getcwd()\n", "cnn.py": MAIN}, "cnn.py"),
@@ -159,7 +165,28 @@ def test_how_the_image_starts_it(
         ({"requirements.txt": "tensorflow==1.8.0\npandas<2\nnumpy==1.14.0\n"}, None, ("pandas<2", "numpy")),
         # the limits of what TensorFlow needs are those of the release that the project means, which is too old
         ({"requirements.txt": "tensorflow==1.8.0\nkeras==2.2.0\nabsl-py==0.4\ntqdm==4.0\n"}, None,
-         ("keras", "absl-py", "tqdm==4.0")),
+         ("keras<2.4,>=2.2.4", "absl-py", "tqdm==4.0")),
+        # a candidate of the same minor is no other TensorFlow
+        ({"requirements.txt": "tensorflow==2.0.0-rc0\nnumpy==1.16.2\n"}, None, ("numpy==1.16.2",)),
+        # the newest release of a companion is for the newest TensorFlow
+        ({"requirements.txt": "tensorflow==2.9.1\ntensorflow-probability\ntqdm\n"}, "requirements.txt",
+         ("tensorflow-probability==0.17.*",)),
+        ({"requirements.txt": "tensorflow==1.13.1\nkeras\nsklearn\n"}, None, ("keras<2.4,>=2.2.4", "scikit-learn")),
+        # what this Python has needs no backport, and what a marker leaves out is not missing
+        ({"requirements.txt": "tensorflow==2.3.1\ndataclasses\ntyping\ntqdm\n"}, None, ("tqdm",)),
+        ({"train.py": f"try:\n    import yaml\nexcept ImportError:\n    pass\n{TRAIN}",
+          "requirements.txt": "tqdm\npyyaml; python_version < '3'\n"}, "requirements.txt", ()),
+        ({"need/requirements.txt": "pyyaml; python_version < '3'\n", "train.py": f"import yaml\n{TRAIN}"}, None,
+         ("pyyaml",)),
+        # conda's list in a file of pip's name, and an environment of another name that a command names
+        ({"requirements.txt": CONDA_LIST, "train.py": f"import tqdm\n{TRAIN}"}, None, ("tqdm==4.47.0",)),
+        ({"needs.yml": "dependencies: [tqdm=4.5]\n", "README.md": "conda env create -f needs.yml\n"}, None,
+         ("tqdm==4.5.*",)),
+        # folders that a command installs, and groups that alone name TensorFlow
+        ({"lib/setup.py": "setup(install_requires=['tqdm'])", "README.md": "pip install -e lib\n"}, None, ("tqdm",)),
+        ({"pyproject.toml": '[tool.hatch.envs.default]\ndependencies = ["tqdm"]\n'}, None, ("tqdm",)),
+        ({"pyproject.toml": '[tool.pdm.dev-dependencies]\nml = ["tensorflow", "tqdm"]\n'}, None, ("tqdm",)),
+        ({"pyproject.toml": '[tool.poetry.dev-dependencies]\ntqdm = "*"\n'}, None, ()),
         ({"requirements.txt": "sklearn\nwebrtcvad==2.0.10\n"}, None, ("scikit-learn", "webrtcvad-wheels==2.0.10")),
         ({"docs/requirements.txt": "sphinx\n", "requirements-dev.txt": "pytest\n"}, None, ()),
         ({"docs/needs.txt": "easydict\n", "README.md": "pip install -r docs/needs.txt\n"}, "docs/needs.txt", ()),

@@ -13,6 +13,7 @@ from training_imgtool.project.requirement_files import (
     read_pip,
     read_pipfile,
     read_pipfile_lock,
+    read_pixi,
     read_pyproject,
     read_setup_cfg,
     read_setup_py,
@@ -40,6 +41,23 @@ train = ["wandb"]
 dev = ["pytest", {include-group = "lint"}]
 [tool.setuptools.dynamic]
 dependencies = {file = ["more.txt"]}
+"""
+TOOLS = """[tool.pdm.dev-dependencies]
+train = ["wandb"]
+[tool.pdm.scripts]
+fit = {cmd = "python train.py"}
+[tool.hatch.metadata.hooks.requirements_txt]
+files = ["needs.txt"]
+[tool.hatch.envs.default]
+dependencies = ["scipy"]
+scripts = {go = "python -m fit"}
+[tool.hatch.envs.test]
+extra-dependencies = ["pytest"]
+[tool.pixi.dependencies]
+python = "3.9.*"
+numpy = ">=1.20"
+[tool.pixi.pypi-dependencies]
+keras = {version = "==2.9"}
 """
 POETRY = """[tool.poetry]
 name = "digits"
@@ -122,6 +140,15 @@ NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install 
             ),
         ),
         (read_pyproject, "[project\n", ""),
+        (
+            read_pyproject,
+            TOOLS,
+            (
+                "package scipy|package wandb [group train]|package pytest [group test]|includes needs.txt"
+                "|command python train.py|command python -m fit|Python ==3.9.*|package numpy>=1.20|package keras==2.9"
+            ),
+        ),
+        (read_pixi, '[dependencies]\ntqdm = "*"\n', "package tqdm"),
         (
             read_pipfile,
             (

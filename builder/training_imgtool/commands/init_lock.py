@@ -22,7 +22,12 @@ from training_imgtool.spec.load import SPEC_NAME, SpecFile, load
 
 _MOST_ROUNDS = 20
 _NO_WHEEL = re.compile(r"no wheel of (?P<names>[\w.-]+(?:, [\w.-]+)*) fits")
-_REQUIRED = re.compile(r"(?:you require|and) (?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?(?=[=<>!~])")
+_REQUIRED = re.compile(
+    r"(?:you require|and) (?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?(?=[=<>!~])"
+    r"|you require (?P<bare>[A-Za-z0-9][\w.-]*)"
+)
+_UNKNOWN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*) was not found in the (?:package registry|provided)")
+_BUILT = re.compile(r"Failed to (?:download and )?build `(?P<name>[A-Za-z0-9][\w.-]*) @")
 
 Propose = Callable[[Concessions], Written]
 
@@ -78,12 +83,16 @@ def check_proposal(folder: Path, settings: Settings, progress: Progress) -> str 
 
 def concede(error: InputError, concessions: Concessions) -> Concessions | None:
     """Returns the next concession that may mend a resolution, by what the resolver says; None where there is none."""
-    text = "\n".join((error.message, *error.details))
-    named = _NO_WHEEL.search(text)
-    names = [canonicalize_name(name) for name in named["names"].split(", ")] if named else []
-    required = [canonicalize_name(match["name"]) for match in _REQUIRED.finditer(" ".join(text.split()))]
+    text = " ".join(" ".join((error.message, *error.details)).split())
+    named = _NO_WHEEL.search(text) or _BUILT.search(text)
+    names = [canonicalize_name(name) for name in named[1].split(", ")] if named else []
+    required = [canonicalize_name(match["name"] or match["bare"]) for match in _REQUIRED.finditer(text)]
+    unknown = {canonicalize_name(match["name"]) for match in _UNKNOWN.finditer(text)} & {*required}
+    if unknown - concessions.left_out.keys():
+        missing: dict[str, str] = dict.fromkeys(sorted(unknown), "no package of this name is on the index")
+        return replace(concessions, left_out={**missing, **concessions.left_out})
     culprits = dict.fromkeys(name for name in (*names, *reversed(required)) if name not in TENSORFLOW)
-    reason = _reason(error, named["names"] if named else "")
+    reason = _reason(error, named[1] if named else "")
     for name in culprits:
         if name not in concessions.loosened:
             return replace(concessions, loosened={**concessions.loosened, name: reason})

@@ -8,10 +8,13 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
+from packaging.requirements import Requirement
+
 from training_imgtool.core.errors import InputError
 from training_imgtool.dockerfile.parse import Instruction, parse
 from training_imgtool.project.requirement_files import harmless, read_conda_row
 from training_imgtool.project.statement import Certainty, Fact, Statement, parse_requirement
+from training_imgtool.project.tables import limit_by_companion
 
 _PATH, _DIGEST = r"(?:[\w.:/-]+/)?", r"(?:@[\w:]+)?"
 _TENSORFLOW_IMAGE = re.compile(
@@ -42,6 +45,9 @@ _VERSION = re.compile(  # such as: TensorFlow >= 1.3, `tensorflow`: 2.0.0-beta1,
     r"(?i)\b(?:tensorflow|TF)(?:[- ]?gpu)?(?:\s+version)?[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|<=|~=|>|<|≥)?\s?v?r?"
     r"(?P<version>[0-2]\.\d{1,2}(?:\.\d{1,2}|\.x)?)(?P<plus>\s?\+|\s+(?:or|and)\s+(?:later|above|higher|newer|up))?"
     r"(?P<others>(?:\s*(?:,|or|and|to|\u2013|-|/)+\s*v?\d\.\d{1,2}(?!\.?\d))+)?(?![\d%]|\.\d)"
+)
+_KERAS_VERSION = re.compile(
+    r"(?i)\bkeras(?:\s+version)?[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|~=)?\s?v?(?P<version>[23]\.\d{1,2}(?:\.\d{1,2})?)(?![\d%])"
 )
 _PYTHON_VERSION = re.compile(
     r"(?i)\bpython[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|<=|~=|>|<|≥)?\s?v?(?P<version>3\.\d{1,2})(?!\d)"
@@ -134,6 +140,10 @@ def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> I
             yield Statement(
                 Fact.TENSORFLOW, f"=={version}" + (".*" if version.count(".") < 2 else ""), file, number, certainty
             )
+    for match in _KERAS_VERSION.finditer(plain):
+        limit = limit_by_companion(Requirement(f"keras{match['operator'] or '=='}{match['version']}"))
+        if limit:
+            yield Statement(Fact.TENSORFLOW, limit, file, number, Certainty.GUESS)
     for match in _PYTHON_VERSION.finditer(plain):
         is_open = match["more"] or match["operator"] in {">=", ">", "≥"}
         limit = f">={match['version']}" if is_open else f"=={match['version']}.*"
@@ -194,7 +204,7 @@ def _find_files(text: str) -> Iterator[tuple[Fact, str]]:
     for option, value in zip(words, [*words[1:], ""], strict=True):
         if option in {"-r", "--requirement"} and re.fullmatch(r"[\w./-]+", value):
             yield Fact.INSTALL, value.removeprefix("./")
-        elif option in {"-e", "--editable"} and value.startswith("."):
+        elif option in {"-e", "--editable"} and re.fullmatch(r"[\w./-]+(?:\[[\w,-]*\])?", value):
             yield Fact.INSTALL, value
 
 

@@ -117,7 +117,9 @@ def _choose_extras(rows: tuple[Statement, ...], file: str, installs: list[Statem
     wanted += [group for group in groups if _USED_EXTRA.fullmatch(group)]
     has = {item.package for item in rows if item.fact is Fact.PACKAGE and (not item.group or item.group in wanted)}
     if not has & TENSORFLOW:
-        wanted += [group for group in groups if _TENSORFLOW_EXTRA.fullmatch(group)][:1]
+        brings = {item.group for item in rows if item.fact is Fact.PACKAGE and item.package in TENSORFLOW}
+        usual = [group for group in groups if _TENSORFLOW_EXTRA.fullmatch(group)]
+        wanted += (usual or [group for group in groups if group in brings and not _VARIANT.search(f".{group[6:]}")])[:1]
     return tuple(dict.fromkeys(wanted))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.plan import Variant
@@ -15,7 +16,7 @@ from training_imgtool.project.listings import Listing
 from training_imgtool.project.programs import Reached
 from training_imgtool.project.read import Project
 from training_imgtool.project.source import Imported, Source
-from training_imgtool.project.statement import TENSORFLOW, Fact, Statement
+from training_imgtool.project.statement import TENSORFLOW, Fact, Statement, parse_requirement
 from training_imgtool.project.tables import (
     WITH_TENSORFLOW,
     find_distribution,
@@ -106,20 +107,22 @@ def choose_packages(
     changed = {*load_tables()["renamed"], *concessions.loosened, *concessions.left_out}
     why = None
     if listing:
-        is_changed = any(item.package in changed for item in stated)
+        is_changed = any(item.package in changed or _is_in_python(item.package, variant) for item in stated)
         why = f"from {listing.file}, changed" if is_changed else _find_trouble(project, listing, variant, matrix)
     named: list[Line] = []
     dropped: list[tuple[str, str]] = []
     if listing and why:
         asked = [item.requirement.specifier for item in stated if item.package in TENSORFLOW]
-        far = any(not limit.contains(variant.tensorflow) for limit in asked)
+        patches = [f"{variant.tensorflow.rpartition('.')[0]}{end}" for end in (".0rc0", *(f".{n}" for n in range(10)))]
+        far = any(not any(limit.contains(patch, prereleases=True) for patch in patches) for limit in asked)
         named, dropped = _mend(stated, project, variant, matrix, concessions, far=far)
-    has = {item.package for item in stated}
+    renamed = load_tables()["renamed"]
+    has = {renamed.get(item.package, item.package) for item in listing.packages} if listing else set()
     missing, unknown = _find_missing(project, listings, reached, has, variant)
+    missing = [line for line in missing if canonicalize_name(_name_of(line.text)) not in concessions.left_out]
+    missing += [*_list_companions(stated, variant)] if not why else []
     system = {item.value: item.place for item in (listing.statements if listing else ()) if item.fact is Fact.SYSTEM}
-    names = frozenset(
-        has | {canonicalize_name(Requirement(line.text).name) for line in missing if "://" not in line.text}
-    )
+    names = frozenset(has | {canonicalize_name(_name_of(line.text)) for line in missing})
     return Needs(
         requirements=listing.file if listing and not why else None,
         extras=listing.extras if listing and not why else (),
@@ -183,7 +186,7 @@ def _mend(
     dropped: list[tuple[str, str]] = []
     for item in stated:
         requirement, place, name = item.requirement, item.place, item.package
-        if name in _OF_TENSORFLOW or name in _TOOLS:
+        if name in _OF_TENSORFLOW or name in _TOOLS or _is_in_python(name, variant):
             continue
         if name in concessions.left_out:
             dropped.append((f"{requirement.name} ({place}) left out", concessions.left_out[name]))
@@ -201,6 +204,8 @@ def _mend(
             dropped.append((f"{requirement.name}{requirement.specifier} ({item.place})", reason))
             requirement = Requirement(f"{requirement.name}{_with_extras(requirement)}")
         requirement.name = load_tables()["renamed"].get(name, requirement.name)
+        if release := _release_of(requirement, variant):
+            requirement = _with_specifier(requirement, Requirement(release))
         requirement.marker = None  # it holds for this Python, or the line would not be here
         lines[canonicalize_name(requirement.name)] = Line(str(requirement), place)
     return list(lines.values()), dropped
@@ -225,7 +230,7 @@ def _find_missing(
     project: Project, listings: tuple[Listing, ...], reached: Reached | None, has: set[str], variant: Variant
 ) -> tuple[list[Line], tuple[str, ...]]:
     """Finds the packages of imports that the listing does not name: from another file, else from the table."""
-    elsewhere = _list_elsewhere(project, listings)
+    elsewhere = _list_elsewhere(project, listings, marker_environment(variant.python, "linux/amd64"))
     code = _names_of_code(project, listings)
     lines: dict[str, Line] = {}
     unknown: dict[str, None] = {}
@@ -252,13 +257,15 @@ def _find_missing(
     return list(lines.values()), tuple(unknown)
 
 
-def _list_elsewhere(project: Project, listings: tuple[Listing, ...]) -> dict[str, Statement]:
+def _list_elsewhere(
+    project: Project, listings: tuple[Listing, ...], environment: dict[str, str]
+) -> dict[str, Statement]:
     """Returns what other files say about a package, by its name."""
     pinned = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
     further = (item for listing in listings[1:] if listing.score > _ASIDE for item in listing.packages)
     found: dict[str, Statement] = {}
     for item in (*further, *pinned):
-        if item.requirement.url is None:
+        if item.requirement.url is None and _counts(item, environment):
             found.setdefault(item.package, item)
     return found
 
@@ -286,12 +293,42 @@ def _brings_keras(variant: Variant) -> bool:
     return (int(numbers[0]), int(numbers[1])) >= (2, 6)
 
 
+def _name_of(text: str) -> str:
+    """Returns the name that a line of packages gives; that of a URL is its last part."""
+    requirement = parse_requirement(text)
+    return requirement.name if requirement else text.rpartition("/")[2].removesuffix(".git")
+
+
+def _is_in_python(name: str, variant: Variant) -> bool:
+    """Says whether a package only gives older Pythons a module that this one brings."""
+    since = load_tables()["backports"].get(name)
+    return since is not None and Version(variant.python) >= Version(since)
+
+
+def _list_companions(stated: Iterable[Statement], variant: Variant) -> Iterator[Line]:
+    """Yields the releases of companions that a file names without one: the newest may be for another TensorFlow."""
+    for item in stated:
+        if release := _release_of(item.requirement, variant):
+            yield Line(release, f"{item.place}; its release for TensorFlow {variant.tensorflow}")
+
+
+def _release_of(requirement: Requirement, variant: Variant) -> str | None:
+    """Returns the requirement of a companion that is named without versions and that TensorFlow does not bring."""
+    name = canonicalize_name(requirement.name)
+    needed = _NEEDED_BY_TENSORFLOW if _brings_keras(variant) else _NEEDED_BY_TENSORFLOW - {"keras"}
+    is_brought = name in _OF_TENSORFLOW or name in needed
+    if requirement.specifier or requirement.url or is_brought:
+        return None
+    release = _with_release(name, variant)
+    return release if release != name else None
+
+
 def _with_release(name: str, variant: Variant) -> str:
     """Adds the versions of a companion that belong to the TensorFlow release."""
     tables = load_tables()
     minor = ".".join(variant.tensorflow.split(".")[:2])
     if name == "keras":
-        return _KERAS_BEFORE[minor[0]]
+        return name if _brings_keras(variant) else _KERAS_BEFORE[minor[0]]
     if tables["companions"].get(name) == "minor":
         return f"{name}=={minor}.*"
     for version, limit in tables["companion_rows"].get(name, ()):

@@ -23,7 +23,7 @@ _WORDS = {  # of a program's name, and what they are worth
 _OTHER_PURPOSE = re.compile(
     r"predict\w*|infer\w*|export\w*|freeze\w*|convert\w*|eval\w*|tests?|testing|demo\w*|download\w*|prepare|preparation|prepro\w*"
     r"|process\w*|data|dataset\w*|plot\w*|visuali[sz]\w*|vocab\w*|tflite|serv\w*|sampl\w*|generat\w*|synthesi\w*|annotation\w*"
-    r"|extract\w*|benchmark\w*|check\w*|inspect|deploy\w*|setup|conf|config\w*|utils?|merge\w*|rename|interp\w*|load\w*|stats?"
+    r"|extract\w*|bench\w*|check\w*|inspect|deploy\w*|setup|conf|config\w*|utils?|merge\w*|rename|interp\w*|load\w*|stats?"
     r"|label\w*|video|camera|web|app|api|client|tokeniz\w*|pars\w*|create|build|collect\w*|docs?|conftest|noxfile|score\w*"
     r"|detect\w*|encode\w*|decode\w*|analy\w*|split\w*|read\w*|write\w*|fetch\w*|import\w*|quanti\w*|weights?|tool\w*|interactive"
     r"|unconditional|conditional|hparams|callbacks?|layers?|loss\w*|metrics?|ablation|debug\w*"

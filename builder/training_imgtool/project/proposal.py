@@ -165,14 +165,20 @@ def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder:
         for item in listing.statements:
             if item.fact is Fact.GPU and item.certainty is Certainty.STATED:
                 return Accelerator.GPU, f"{item.place}: {item.value}"
+    exported = {
+        file: [item for item in rows if item.fact is Fact.GPU]
+        for file, rows in project.statements.items()
+        if file.endswith((".yml", ".yaml")) and any(item.fact is Fact.PINNED for item in rows)
+    }
     docker = {
         file: [item for item in rows if item.fact is Fact.GPU]
         for file, rows in project.statements.items()
         if "ockerfile" in file and (file.rpartition("/")[0] or ".") in {".", folder}
     }
-    if docker and all(docker.values()):
-        found = next(iter(docker.values()))[0]
-        return Accelerator.GPU, f"{found.place}: {found.value}"
+    for files in (exported, docker):
+        if files and all(files.values()):
+            found = next(iter(files.values()))[0]
+            return Accelerator.GPU, f"{found.place}: {found.value}"
     return Accelerator.CPU, None
 
 

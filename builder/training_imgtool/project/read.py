@@ -16,6 +16,7 @@ from training_imgtool.project.requirement_files import (
     read_pip,
     read_pipfile,
     read_pipfile_lock,
+    read_pixi,
     read_pyproject,
     read_setup_cfg,
     read_setup_py,
@@ -39,7 +40,8 @@ READERS: tuple[tuple[re.Pattern[str], Reader], ...] = (
     (re.compile(r"(?:poetry|uv|pdm)\.lock"), read_toml_lock),
     (re.compile(r"setup\.cfg"), read_setup_cfg),
     (re.compile(r"setup\.py"), read_setup_py),
-    (re.compile(r"(?:.*[._-])?(?:environment|conda|env)[\w.-]*\.ya?ml"), read_conda),
+    (re.compile(r"(?:.*[._-])?(?:environment|conda|env|requirements?)[\w.-]*\.ya?ml"), read_conda),
+    (re.compile(r"pixi\.toml"), read_pixi),
     (re.compile(r"(?:.*\.)?Dockerfile(?:[._-].*)?|Containerfile"), read_docker),
     (re.compile(r"\.python-version|runtime\.txt"), read_python_version),
     (re.compile(r"(?i)readme(?:\.\w+)?|install(?:ation)?\.(?:md|rst|txt)"), read_prose),
@@ -87,8 +89,10 @@ def read_project(folder: Path) -> Project:
     named = {item.value for rows in statements.values() for item in rows if item.fact is Fact.INSTALL}
     for file in sorted(named):  # whatever their names
         plain = posixpath.normpath(file)
-        if plain.endswith((".txt", ".in")) and plain not in files and not plain.startswith(("..", "/")):
-            statements |= {plain: found} if (found := tuple(read_pip(read_text(folder / plain), plain))) else {}
+        kinds = {".txt": read_pip, ".in": read_pip, ".yml": read_conda, ".yaml": read_conda}
+        named_reader = kinds.get(posixpath.splitext(plain)[1])
+        if named_reader and plain not in files and not plain.startswith(("..", "/")):
+            statements |= {plain: found} if (found := tuple(named_reader(read_text(folder / plain), plain))) else {}
     return Project(folder, files, statements)
 
 

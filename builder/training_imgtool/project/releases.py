@@ -14,7 +14,7 @@ from training_imgtool.project.listings import Listing
 from training_imgtool.project.programs import Reached
 from training_imgtool.project.read import Project
 from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement, parse_specifier
-from training_imgtool.project.tables import limit_by_companion, load_tables
+from training_imgtool.project.tables import find_limit, limit_by_companion, load_tables
 from training_imgtool.versions.matrix import Matrix, version_key
 from training_imgtool.versions.rules import usable_pythons
 
@@ -38,7 +38,7 @@ class Choice:
     Attributes:
         tensorflow: the release.
         python: the minor; None where nothing speaks for one, and imgtool's own choice is as good.
-        source: the place of the statement that decided TensorFlow; None for a guess.
+        source: the place of the last statement that ruled out a release; None for a guess.
         is_exact: whether statements leave one minor only.
         rows: what every statement said, in the order of trust.
     """
@@ -69,16 +69,17 @@ def choose(
         kept = [version for version in allowed if version in fits]
         followed = bool(kept)
         if followed and len(kept) < len(allowed):
-            decided_by = decided_by or statement.place
+            decided_by = statement.place
             is_decided = is_decided or _is_bounded(statement.value)
         allowed = kept or allowed
         rows.append(Judged(statement, followed))
+    older = [version for version in allowed if version.startswith("1.")]
+    below = next((row.statement.place for row in rows if row.followed and _starts_below_2(row.statement.value)), None)
+    if older and not is_decided and below:
+        allowed, decided_by = older, below  # a lower limit is what its author had
     preferred = _order(allowed, matrix, is_decided=is_decided)
     python_rows = [*_python_statements(project, listings, folder)]
-    best = min(
-        ((_skipped(python_rows, version, matrix), index, version) for index, version in enumerate(preferred)),
-        key=lambda row: (row[0], row[1]),
-    )[2]
+    best = min(preferred, key=lambda version: _skipped(python_rows, version, matrix, with_guesses=not is_decided))
     python, judged = _choose_python(python_rows, best, matrix)
     minors = {".".join(version.split(".")[:2]) for version in allowed}
     return Choice(tensorflow=best, python=python, source=decided_by, is_exact=len(minors) == 1, rows=(*rows, *judged))
@@ -151,6 +152,9 @@ def _of_code(reached: Reached | None) -> Iterator[Statement]:
         user is not None and first > second and (own or first > 2 or (first > 1 and not second))
     ):  # a library may have a branch for old releases
         yield Statement(Fact.TENSORFLOW, "<2", user.path, user.first[1], Certainty.HINT)
+    newer = [(source.path, line) for source in reached.sources for limit, line in source.limits if limit[:3] == ">=2"]
+    if newer and second > 2 * first:
+        yield Statement(Fact.TENSORFLOW, ">=2", *newer[0], Certainty.HINT)
     for source in reached.sources:
         if source.old_keras:
             yield Statement(Fact.TENSORFLOW, "<2", source.path, source.old_keras, Certainty.GUESS)
@@ -162,8 +166,9 @@ def _limits_of_code(reached: Reached | None) -> Iterator[Statement]:
         for limit, line in source.limits:
             yield Statement(Fact.TENSORFLOW, limit, source.path, line, Certainty.GUESS)
         for item in source.imports:
-            if item.module.startswith(("keras.engine", "keras.backend.tensorflow_backend", "keras.layers.merge")):
-                yield Statement(Fact.TENSORFLOW, "<2.4", source.path, item.line, Certainty.GUESS)
+            limit = find_limit(item.module, (*item.names, *source.taken)) or ""
+            if limit.startswith("keras<"):  # whose versions are TensorFlow's own
+                yield Statement(Fact.TENSORFLOW, limit.removeprefix("keras"), source.path, item.line, Certainty.GUESS)
 
 
 def _applies(requirement: Requirement) -> bool:
@@ -203,6 +208,10 @@ def _is_bounded(value: str) -> bool:
         part.operator in {"==", "~=", "===", "<", "<="} and re.fullmatch(r"\d+(\.\*)?|3(\.0)*", part.version) is None
         for part in SpecifierSet(value)
     )
+
+
+def _starts_below_2(value: str) -> bool:
+    return any(part.operator in {">=", ">"} and part.version.startswith("1.") for part in SpecifierSet(value))
 
 
 def _order(allowed: list[str], matrix: Matrix, *, is_decided: bool) -> list[str]:
@@ -269,15 +278,15 @@ def _limit(pythons: Iterable[str], value: str) -> list[str]:
     return [minor for minor in pythons if any(specifier.contains(f"{minor}{patch}") for patch in ("", ".7", ".99"))]
 
 
-def _skipped(rows: list[Statement], version: str, matrix: Matrix) -> int:
-    """Counts the firm statements about Python that a release cannot follow."""
+def _skipped(rows: list[Statement], version: str, matrix: Matrix, *, with_guesses: bool) -> tuple[int, int]:
+    """Counts the statements about Python that a release cannot follow: the firm ones, and the guesses."""
     pythons: list[str] = list(_pythons(version, matrix))
-    skipped = 0
+    skipped = [0, 0]
     for row in rows:
         kept = _limit(pythons, row.value)
-        skipped += not kept and row.certainty is not Certainty.GUESS
+        skipped[row.certainty is Certainty.GUESS] += not kept
         pythons = kept or pythons
-    return skipped
+    return skipped[0], skipped[1] if with_guesses else 0
 
 
 def _choose_python(rows: list[Statement], version: str, matrix: Matrix) -> tuple[str | None, list[Judged]]:

@@ -28,6 +28,7 @@ _DEVELOPMENT = re.compile(r"dev.*|tests?|testing|docs?|lint.*|ci|format.*|typing
 _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*[\"']?(?P<file>[^\s\"']+)")
 _EGG = re.compile(r"[#&]egg=(?P<name>[\w.-]+)")
 _OWN_FOLDER = re.compile(r"(?:-e\s+|--editable[\s=])?(?:\.|file:\.)(?:\[[\w,\s-]*\])?")
+_EXPORTED = re.compile(r"(?m)^[\w.-]+=[\w.]+=\w+\s*$")
 _REQUIREMENTS_NAME = re.compile(r"(?:[\w.-]+/)*(?:requirements|reqs)[\w./-]*\.(?:txt|in)")
 
 
@@ -47,7 +48,12 @@ def harmless(read: Reader) -> Reader:
 
 
 def read_pip(text: str, file: str) -> Iterator[Statement]:
-    """Reads a requirements file of pip, or the list of a conda environment in the same place."""
+    """Reads a requirements file of pip, or what `conda list --export` writes in its place."""
+    if len(_EXPORTED.findall(text)) > 3:
+        for number, line in enumerate(text.splitlines(), 1):
+            if not line.startswith("#"):
+                yield from read_conda_row(line, file, number, Fact.PINNED)
+        return
     for number, raw in enumerate(re.sub(r"\\\r?\n", "", text).splitlines(), 1):
         line = re.sub(r"(?:^|\s+)#(?!egg=).*$", "", raw).strip()
         if match := _INCLUDE.match(line):
@@ -66,7 +72,7 @@ def read_pip(text: str, file: str) -> Iterator[Statement]:
 
 @harmless
 def read_pyproject(text: str, file: str) -> Iterator[Statement]:
-    """Reads a pyproject.toml: PEP 621 and 735, Poetry, setuptools' dynamic dependencies."""
+    """Reads a pyproject.toml: PEP 621 and 735, Poetry, PDM, Hatch, uv, Pixi, setuptools' dynamic dependencies."""
     document = tomllib.loads(text)
     project, tool = document.get("project", {}), document.get("tool", {})
     line = _line_finder(text)
@@ -75,18 +81,39 @@ def read_pyproject(text: str, file: str) -> Iterator[Statement]:
     if limit := project.get("requires-python"):
         yield Statement(Fact.PYTHON, limit, file, line("requires-python"))
     groups = {f"extra {key}": lines for key, lines in project.get("optional-dependencies", {}).items()}
-    groups |= {f"group {key}": lines for key, lines in document.get("dependency-groups", {}).items()}
-    for group, lines in {"": project.get("dependencies", []), **groups}.items():
+    pdm, hatch = tool.get("pdm", {}), tool.get("hatch", {})
+    further = document.get("dependency-groups", {}) | pdm.get("dev-dependencies", {})
+    for name, row in hatch.get("envs", {}).items():
+        further |= {name: [*row.get("dependencies", []), *row.get("extra-dependencies", [])]}
+    groups |= {f"group {key}": lines for key, lines in further.items() if key != "default"}
+    always = [*project.get("dependencies", []), *further.get("default", [])]  # Hatch's environment of that name
+    for group, lines in {"": always, **groups}.items():
         for item in lines:
             if isinstance(item, str) and parse_requirement(item):
                 yield Statement(Fact.PACKAGE, item, file, line(item), group=group)
     for name, target in project.get("scripts", {}).items():
         yield Statement(Fact.SCRIPT, f"{name}={target}", file, line(target))
-    included = tool.get("setuptools", {}).get("dynamic", {}).get("dependencies", {})
-    included = included.get("file", []) if isinstance(included, dict) else []
-    for path in [included] if isinstance(included, str) else included:
-        yield Statement(Fact.INCLUDE, path, file, line(path))
+    yield from _read_tools(tool, file, line)
+    yield from _read_pixi(tool.get("pixi", {}), file, line)
     yield from _read_poetry(tool.get("poetry", {}), file, line)
+
+
+def _read_tools(tool: Mapping[str, Any], file: str, line: Callable[[str], int]) -> Iterator[Statement]:
+    """Yields the files that setuptools and Hatch include, and the commands that PDM and Hatch know by names."""
+    hatch = tool.get("hatch", {})
+    dynamic = tool.get("setuptools", {}).get("dynamic", {}).get("dependencies", {})
+    included = dynamic.get("file", []) if isinstance(dynamic, dict) else []
+    hooked = hatch.get("metadata", {}).get("hooks", {}).get("requirements_txt", {}).get("files", [])
+    for path in [*([included] if isinstance(included, str) else included), *hooked]:
+        yield Statement(Fact.INCLUDE, path, file, line(path))
+    scripts = [
+        tool.get("pdm", {}).get("scripts", {}),
+        *(row.get("scripts", {}) for row in hatch.get("envs", {}).values()),
+    ]
+    for value in (value for table in scripts for value in table.values()):
+        command = value.get("cmd") if isinstance(value, dict) else value
+        if isinstance(command, str):
+            yield Statement(Fact.COMMAND, command, file, line(command))
 
 
 def _read_poetry(poetry: Mapping[str, Any], file: str, line: Callable[[str], int]) -> Iterator[Statement]:
@@ -97,6 +124,7 @@ def _read_poetry(poetry: Mapping[str, Any], file: str, line: Callable[[str], int
             yield Statement(Fact.SCRIPT, f"{name}={target}", file, line(target))
     groups = {"": poetry.get("dependencies", {})}
     groups |= {key: row.get("dependencies", {}) for key, row in poetry.get("group", {}).items()}
+    groups |= {"dev": poetry["dev-dependencies"]} if "dev-dependencies" in poetry else {}
     extras = {canonicalize_name(item): name for name, items in poetry.get("extras", {}).items() for item in items}
     for group, rows in groups.items():
         for name, value in rows.items():
@@ -105,6 +133,24 @@ def _read_poetry(poetry: Mapping[str, Any], file: str, line: Callable[[str], int
             within = f"extra {extras.get(canonicalize_name(name), name)}" if optional else f"group {group}"
             for item in value if isinstance(value, list) else [value]:
                 yield from _read_poetry_row(name, item, file, at, within if optional or group else "")
+
+
+def _read_pixi(pixi: Mapping[str, Any], file: str, line: Callable[[str], int]) -> Iterator[Statement]:
+    for key in ("dependencies", "pypi-dependencies"):
+        for name, value in pixi.get(key, {}).items():
+            limit = str(value.get("version", "") if isinstance(value, dict) else value).replace("*", "")
+            limit = f"=={limit}" if limit[:1].isdigit() else limit
+            at = line(f"\n{name} ") or line(f"\n{name}=")
+            if key == "dependencies":
+                yield from read_conda_row(f"{name}{limit}", file, at)
+            elif requirement := parse_requirement(f"{name}{limit}"):
+                yield Statement(Fact.PACKAGE, str(requirement), file, at)
+
+
+@harmless
+def read_pixi(text: str, file: str) -> Iterator[Statement]:
+    """Reads a pixi.toml."""
+    yield from _read_pixi(tomllib.loads(text), file, _line_finder(text))
 
 
 def _read_poetry_row(name: str, row: object, file: str, at: int, group: str) -> Iterator[Statement]:

@@ -17,9 +17,7 @@ TRAINS = frozenset(
     MonitoredTrainingSession""".split()  # noqa: SIM905
 )
 STRATEGIES = frozenset({"MultiWorkerMirroredStrategy", "ParameterServerStrategy"})
-_STARTS = frozenset(
-    {"main", "train", "run", "app.run", "tf.app.run", "tf.compat.v1.app.run", "fire.Fire", "cli", "app"}
-)
+_STARTS = frozenset({"main", "train", "run", "Fire", "cli", "app"})
 _OPTION = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_-]*")
 _ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _MARKS = frozenset({"mark_flag_as_required", "mark_flags_as_required"})
@@ -167,9 +165,7 @@ def _starts(tree: ast.Module) -> bool:
         if isinstance(call, ast.Call)
     )
     loops = ast.For | ast.While | ast.With
-    return any(isinstance(node, loops) for node in tree.body) or any(
-        _name(call) in TRAINS or ast.unparse(call.func) in _STARTS for call in calls
-    )
+    return any(isinstance(node, loops) for node in tree.body) or any(_name(call) in TRAINS | _STARTS for call in calls)
 
 
 def _list_imports(tree: ast.Module) -> Iterator[Imported]:
