@@ -36,6 +36,8 @@ def test_debian_packages_have_name_version_hash_and_package_url() -> None:
         "hashes": [{"alg": "SHA-256", "content": "a" * 64}],
     }
     assert git["bom-ref"] in document["dependencies"][0]["dependsOn"]
+    base = next(part for part in document["components"] if part["type"] == "container")
+    assert document["compositions"] == [{"aggregate": "incomplete", "assemblies": [base["bom-ref"]]}]
 
 
 def test_a_base_of_an_unknown_distribution_gives_no_package_url() -> None:

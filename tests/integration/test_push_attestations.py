@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import urllib.request
@@ -56,15 +57,10 @@ def test_an_image_says_what_is_in_it_and_how_it_was_made(tmp_path: Path, proxy: 
 
     images = _machine(tmp_path / "one", proxy.host, project).push(project)
     for role, reference in images.items():
-        (referrer,) = _referrers(reference)
-        assert referrer.artifact_type == "application/vnd.cyclonedx+json"
-        manifest = document(proxy.host, f"{reference.partition('@')[0]}@{referrer.descriptor.digest}")
-        assert manifest["subject"]["digest"] == reference.partition("@")[2]
-        bill = _blob(reference, manifest["layers"][0]["digest"])
+        bill, statement = _attached(proxy.host, reference)
         assert not JsonStrictValidator(SchemaVersion.V1_5).validate_str(json.dumps(bill))
         names = {component["name"] for component in bill["components"]}
         assert names == {"python:3.11-slim-bookworm", "numpy", "tensorflow-cpu"}
-        statement = json.loads(manifest["annotations"]["dev.imgtool.provenance"])
         assert statement["_type"] == "https://in-toto.io/Statement/v1"
         assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
         assert statement["subject"][0]["digest"] == {"sha256": reference.rpartition(":")[2]}
@@ -72,14 +68,26 @@ def test_an_image_says_what_is_in_it_and_how_it_was_made(tmp_path: Path, proxy: 
         assert made["externalParameters"]["role"] == role
         base = next(item for item in made["resolvedDependencies"] if item["name"] == "base")
         assert f"sha256:{base['digest']['sha256']}" == project.base.digest
-        names = {item["name"] for item in made["resolvedDependencies"]}
-        assert {name for name in names if not name.startswith("wheel:")} == {"base", "lock", "spec", "source"}
+        assert {item["name"] for item in made["resolvedDependencies"]} == {"base", "bill", "lock", "spec", "source"}
+
+
+def _attached(host: str, reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The bill and the statement that are attached to an image, which lists them by their types."""
+    manifests = {}
+    for referrer in _referrers(reference):
+        manifest = document(host, f"{reference.partition('@')[0]}@{referrer.descriptor.digest}")
+        assert manifest["subject"]["digest"] == reference.partition("@")[2]
+        manifests[referrer.artifact_type] = manifest
+    bill = manifests["application/vnd.cyclonedx+json"]["layers"][0]
+    envelope = _blob(reference, manifests["application/vnd.in-toto+json"]["layers"][0]["digest"])
+    statement = json.loads(base64.b64decode(envelope["payload"]))
+    rows = {row["name"]: row for row in statement["predicate"]["buildDefinition"]["resolvedDependencies"]}
+    assert f"sha256:{rows['bill']['digest']['sha256']}" == bill["digest"]
+    return _blob(reference, bill["digest"]), statement
 
 
 def _dependencies(host: str, reference: str) -> dict[str, dict[str, Any]]:
-    (referrer,) = _referrers(reference)
-    manifest = document(host, f"{reference.partition('@')[0]}@{referrer.descriptor.digest}")
-    made = json.loads(manifest["annotations"]["dev.imgtool.provenance"])["predicate"]["buildDefinition"]
+    made = _attached(host, reference)[1]["predicate"]["buildDefinition"]
     return {item["name"]: item for item in made["resolvedDependencies"]} | {"": made["internalParameters"]}
 
 
@@ -89,16 +97,18 @@ def test_the_provenance_names_the_commit_the_wheels_and_what_was_found(
     commit(project.folder, {})
     run_git(project.folder, "remote", "add", "origin", "git@example.com:team/code.git")
     machine = _machine(tmp_path / "one", proxy.host, project)
-    first = _dependencies(proxy.host, machine.push(project, "--role", "worker")["worker"])
+    images = machine.push(project, "--role", "worker")
+    first = _dependencies(proxy.host, images["worker"])
     assert first["source"]["uri"] == "git+ssh://git@example.com/team/code.git"
     assert first["source"]["digest"] == {
         "gitCommit": run_git(project.folder, "rev-parse", "HEAD"),
         "gitTree": run_git(project.folder, "rev-parse", "HEAD:trainer"),
     }
     wheels = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in project.wheels.packages}
-    named = {name.split(":")[1]: row for name, row in first.items() if name.startswith("wheel:")}
-    assert {name: row["digest"]["sha256"] for name, row in named.items()} == wheels
-    assert {row["uri"] for row in named.values()} == {"pkg:pypi/numpy@1.26.4", "pkg:pypi/tensorflow-cpu@2.15.1"}
+    bill, _ = _attached(proxy.host, images["worker"])
+    named = {row["properties"][0]["value"]: row for row in bill["components"] if "hashes" in row}
+    assert {name: row["hashes"][0]["content"] for name, row in named.items()} == wheels
+    assert {row["purl"] for row in named.values()} == {"pkg:pypi/numpy@1.26.4", "pkg:pypi/tensorflow-cpu@2.15.1"}
     assert first[""]["found"] == []
     project.write("trainer/task.py", "print('not committed')\n")
     second = _dependencies(proxy.host, machine.push(project, "--role", "worker")["worker"])
@@ -132,7 +142,7 @@ def test_two_machines_attach_the_same(tmp_path: Path, proxy: FaultProxy, project
     assert before == {role: _referrers(reference) for role, reference in two.items()}
 
 
-def test_a_registry_with_the_referrers_api_gets_one_request_per_image(tmp_path: Path, project: Project) -> None:
+def test_a_registry_with_the_referrers_api_gets_no_list(tmp_path: Path, project: Project) -> None:
     with MemoryRegistry(like_distribution, referrers=10) as server:
         project.base.put(server.host)
         first = []
@@ -141,16 +151,16 @@ def test_a_registry_with_the_referrers_api_gets_one_request_per_image(tmp_path: 
             machine = _machine(tmp_path / switch, server.host, project, switch, IMGTOOL_ATTESTATIONS=switch)
             machine.push(project)
             first.append(len(server.requests))
-        assert first[1] - first[0] == 3 + 2  # the bill, which all images of the lock share
+        assert first[1] - first[0] == 3 * 5 + 2  # the bill, which all images of the lock share
         counts = []
         for switch in ("off", "on"):
             project.write("trainer/task.py", f"print({switch!r})\n")
             server.clear()
             images = machine.push(project, env={"IMGTOOL_ATTESTATIONS": switch})
             counts.append(len(server.requests))
-        assert counts[1] - counts[0] == 3
-        assert all(len(_referrers(reference)) == 1 for reference in images.values())
-        assert not [name for name in server.manifests["on/demo"] if name.startswith("sha256-")]
+        assert counts[1] - counts[0] == 3 * 5
+        assert all(len(_referrers(reference)) == 2 for reference in images.values())
+        assert {name[-4:] for name in server.manifests["on/demo"] if name.startswith("sha256-")} == {".att"}
         server.clear()
         machine.push(project)
         assert dict(server.counted()) == {"HEAD manifests": 3, "GET manifests": 3}
@@ -177,7 +187,7 @@ def test_what_others_attached_stays(tmp_path: Path, proxy: FaultProxy, project: 
     for arguments in (("--no-cache",), ()):
         _machine(tmp_path / f"two{len(arguments)}", proxy.host, project).push(project, *arguments)
         kinds = [referrer.artifact_type for referrer in _referrers(reference)]
-        assert sorted(kinds) == ["application/vnd.cyclonedx+json", "application/vnd.theirs"]
+        assert sorted(kinds) == [f"application/vnd.{kind}" for kind in ("cyclonedx+json", "in-toto+json", "theirs")]
 
 
 def test_a_registry_that_refuses_attestations_is_noted(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:

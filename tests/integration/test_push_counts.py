@@ -25,7 +25,7 @@ from training_imgtool.registry.manifests import sha256_digest
 
 pytestmark = pytest.mark.registry
 ROLES = ["master", "worker", "ps"]
-ATTESTED = 2  # requests that an image's attestation costs on a registry without the referrers API
+ATTESTED = 6  # requests that an image's attestation costs on a registry without the referrers API
 
 
 def _blobs(manifest: dict[str, Any]) -> list[dict[str, Any]]:

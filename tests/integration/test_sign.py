@@ -105,6 +105,28 @@ def test_signed_images_pass_and_others_do_not(world: World, tmp_path: Path) -> N
         assert json.loads(said)["payloadType"] == "application/vnd.in-toto+json"
 
 
+@pytest.mark.parametrize("world", ["cosign2", "cosign2 with referrers", "cosign3 with referrers"], indirect=True)
+def test_cosign_reads_what_nobody_signed_and_keeps_it(world: World) -> None:
+    """Unsigned, and then beside the signed statements; a push of the same image does not replace these."""
+
+    def statements() -> list[dict[str, object]]:
+        lines = world.cosign("download", "attestation", world.images["worker"]).splitlines()
+        envelopes = [json.loads(line) for line in lines]
+        found = [json.loads(base64.b64decode(one.get("dsseEnvelope", one)["payload"])) for one in envelopes]
+        return sorted(found, key=json.dumps)  # cosign lists them in any order
+
+    (unsigned,) = statements()
+    assert unsigned["predicateType"] == ATTESTED["slsaprovenance1"]
+    assert unsigned["subject"][0]["digest"]["sha256"] in world.images["worker"]  # type: ignore[index]
+    world.sign()
+    signed = statements()
+    assert unsigned in signed or "cosign3" in str(world.program)  # cosign 3 shows what it signed, in places of its own
+    world.machine.push(world.project, "--no-cache")
+    assert statements() == signed
+    world.config(world.public)
+    assert set(world.findings(world.public).values()) == {"ok"}
+
+
 def test_a_signed_statement_alone_signs_no_image(world: World) -> None:
     """cosign 3 answers `verify` with signed statements too."""
     unlogged = ["--tlog-upload=false"]

@@ -152,8 +152,9 @@ def test_a_false_bill_of_materials_is_one_line_and_exit_10(toy: Toy, imgtool: Ru
     predicates = describe(inputs, inputs.images[0], Trace(direct=False, builder=False), epoch=0)
     predicates[cyclonedx.PREDICATE]["components"][1]["version"] = "9.9"
     made = make_attestation(where, stored.descriptor, predicates)
-    registry.upload(repository, made.bill_descriptor, partial(iter, (made.bill,)))
-    attach(registry, where, made.manifest)
+    for blob, content in made.blobs:
+        registry.upload(repository, blob, partial(iter, (content,)))
+    attach(registry, where, made.bill, statement=made.provenance)
     done = imgtool("verify", "--engine", "direct", "--locked", toy.folder, env=env, check=False)
     assert done.returncode == 10, done.stderr
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("Error: "))

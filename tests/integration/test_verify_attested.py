@@ -11,7 +11,8 @@ import pytest
 
 from tests.integration.push_world import Machine, Project, Wheels, make_base
 from tests.servers.memory_registry import MemoryRegistry, like_distribution
-from training_imgtool.attest.provenance import encode
+from training_imgtool.attest import cyclonedx, provenance
+from training_imgtool.attest.provenance import encode, unwrap, wrap
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import Settings, from_environment
@@ -25,7 +26,7 @@ from training_imgtool.verify.checks.attestations import check_attestations
 from training_imgtool.verify.facts import Finding, Status
 
 pytestmark = pytest.mark.registry
-PROVENANCE = "dev.imgtool.provenance"
+OLD = "dev.imgtool.provenance"  # the annotation in which imgtool once kept the statement
 Document = dict[str, Any]
 
 
@@ -53,12 +54,12 @@ class World:
             (image,) = inputs.selected((Role.WORKER,))
             return check_attestations(inputs, image, self.where, config, registry=registry, settings=settings)
 
-    @property
-    def attached(self) -> str:
-        """The attestation's digest."""
+    def find(self, kind: str = cyclonedx.MEDIA_TYPE) -> str:
+        """The digest of the manifest that attaches the bill, or with another kind the provenance."""
         with Registries(self.settings(), keep_tokens=False) as registries:
-            (referrer,) = list_referrers(registries.at(self.where.repository), self.where)
-        return referrer.descriptor.digest
+            listed = list_referrers(registries.at(self.where.repository), self.where)
+        (found,) = (referrer.descriptor.digest for referrer in listed if referrer.artifact_type == kind)
+        return found
 
     @property
     def manifests(self) -> dict[str, tuple[str, bytes]]:
@@ -69,32 +70,60 @@ class World:
         return self.server.blobs[self.where.repository.path]
 
     def swap(self, change: Callable[[Document, Document, Document], None]) -> None:
-        """Puts another attestation in the place of the image's: `change` gets its manifest, bill and statement."""
-        old = self.attached
-        manifest = json.loads(self.manifests[old][1])
+        """Puts other attestations in the place of the image's: `change` gets the bill's manifest, bill and statement.
+
+        The statement names the bill as it is then, if it is another.
+        """
+        bill_name, statement_name = self.find(), self.find(provenance.MEDIA_TYPE)
+        manifest, other = (json.loads(self.manifests[name][1]) for name in (bill_name, statement_name))
         bill = json.loads(self.blobs[manifest["config"]["digest"]])
-        statement = json.loads(manifest["annotations"][PROVENANCE])
+        statement = json.loads(unwrap(self.blobs[other["config"]["digest"]]))
         change(manifest, bill, statement)
-        content = encode(bill)
+        for row in statement["predicate"]["buildDefinition"]["resolvedDependencies"]:
+            if row["name"] == "bill":
+                row["digest"]["sha256"] = sha256_digest(encode(bill))[7:]
+        for name, document, content in ((bill_name, manifest, encode(bill)), (statement_name, other, wrap(statement))):
+            self.fill(document, content)
+            self.put(name, json.dumps(document, sort_keys=True).encode())
+
+    def fill(self, manifest: Document, content: bytes) -> None:
+        """Makes a manifest name other content, and puts that there."""
         described = {"digest": (digest := sha256_digest(content)), "size": len(content)}
         self.blobs[digest] = content
         manifest["config"] |= described
         manifest["layers"] = [layer | described for layer in manifest["layers"]]
-        if PROVENANCE in manifest["annotations"]:
-            manifest["annotations"][PROVENANCE] = encode(statement).decode()
-        self.put(old, json.dumps(manifest, sort_keys=True).encode())
+
+    def attach_as_before(self, change: Callable[[Document, Document], None]) -> None:
+        """Puts one manifest with both in place of the two, as imgtool once did; `change` gets bill and statement."""
+        bill_name, statement_name = self.find(), self.find(provenance.MEDIA_TYPE)
+        manifest = json.loads(self.manifests[bill_name][1])
+        bill = json.loads(self.blobs[manifest["config"]["digest"]])
+        statement = json.loads(unwrap(self.blobs[json.loads(self.manifests[statement_name][1])["config"]["digest"]]))
+        rows = _build(statement)["resolvedDependencies"]
+        rows[:] = [row for row in rows if row["name"] != "bill"]
+        change(bill, statement)
+        self.fill(manifest, encode(bill))
+        manifest["annotations"] = {OLD: encode(statement).decode()}
+        self.put(bill_name, json.dumps(manifest, sort_keys=True).encode())
+        self.remove(statement_name)
+
+    def remove(self, name: str) -> None:
+        """Takes a manifest away, as a clean-up does, with the tags that it has."""
+        gone = self.manifests[name]
+        for other in [other for other, stored in self.manifests.items() if stored == gone]:
+            del self.manifests[other]
 
     def put(self, old: str, body: bytes) -> None:
         """Attaches a manifest instead of another one."""
         new = sha256_digest(body)
-        del self.manifests[old]
+        self.remove(old)
         self.manifests[new] = (OCI_MANIFEST, body)
         tag = self.where.digest.replace(":", "-")
         if tag in self.manifests:
             kind, index = self.manifests[tag]
             document = json.loads(index)
-            document["manifests"][0] |= {"digest": new, "size": len(body)}
-            document["manifests"][0]["annotations"] = json.loads(body).get("annotations", {})
+            (entry,) = (entry for entry in document["manifests"] if entry["digest"] == old)
+            entry |= {"digest": new, "size": len(body), "annotations": json.loads(body).get("annotations", {})}
             self.manifests[tag] = (kind, json.dumps(document).encode())
 
 
@@ -139,12 +168,15 @@ def _wheel(bill: Document) -> Document:
 # name; the change of manifest, bill and statement; what the complaint says
 CHANGES: tuple[tuple[str, Callable[[Document, Document, Document], Any], str], ...] = (
     ("version", lambda _, bill, __: _wheel(bill).update(version="9.9"), 'version is "9.9", not "1.26.4"'),
-    ("hash", lambda _, bill, __: _wheel(bill)["hashes"][0].update(content="0" * 64), "hashes/0/content is"),
+    ("hash", lambda _, bill, __: _wheel(bill)["hashes"][0].update(content="0" * 64), "hashes/SHA-256/content is"),
     ("wheel lost", lambda _, bill, __: bill["components"].remove(_wheel(bill)), "is missing"),
     ("wheel twice", lambda _, bill, __: bill["components"].append(_wheel(bill)), "does not belong there"),
-    ("wheel added", lambda _, bill, __: bill["components"].append({"name": "x"}), "bill/components/x does not belong"),
-    ("claim added", lambda _, bill, __: bill.update(vulnerabilities=[]), "bill/vulnerabilities does not belong"),
-    ("depends", lambda _, bill, __: bill["dependencies"][0]["dependsOn"].pop(), "dependsOn/2 is missing"),
+    (
+        "wheel added",
+        lambda _, bill, __: bill["components"].append({"bom-ref": "wheel:x"}),
+        "bill/components/wheel:x does not belong there",
+    ),
+    ("depends", lambda _, bill, __: bill["dependencies"][0]["dependsOn"].pop(), "is missing"),
     ("key", lambda *documents: _build(documents[2])["internalParameters"].update(key="0"), "internalParameters/key is"),
     ("builder", lambda *documents: documents[2]["predicate"]["runDetails"]["builder"].update(id="me"), "builder/id is"),
     ("role", lambda *documents: _build(documents[2])["externalParameters"].update(role="ps"), "role is"),
@@ -182,7 +214,7 @@ def test_another_attestation_beside_it(world: World) -> None:
     """The image's own is there still, and anybody may read the other one first."""
     if not world.server.referrers:
         pytest.skip("one place is enough")
-    own = world.attached, world.manifests[world.attached]
+    own = world.find(), world.manifests[world.find()]
     world.swap(lambda _, bill, __: _wheel(bill).update(version="9.9"))
     world.manifests[own[0]] = own[1]
     assert world.check().status is Status.MISMATCH
@@ -191,7 +223,7 @@ def test_another_attestation_beside_it(world: World) -> None:
 @pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content.replace(b"numpy", b"Numpy")])
 def test_a_registry_that_serves_other_bytes(world: World, damage: Callable[[bytes], bytes]) -> None:
     """Truncated or changed under the same digest: first the bill, then the manifest that has the provenance."""
-    digest = world.attached
+    digest = world.find()
     bill = json.loads(world.manifests[digest][1])["config"]["digest"]
     whole = world.blobs[bill]
     world.blobs[bill] = damage(whole)
@@ -202,26 +234,30 @@ def test_a_registry_that_serves_other_bytes(world: World, damage: Callable[[byte
     if world.server.referrers:
         return  # this server lists what it has by digests of its own
     kind, body = world.manifests[digest]
-    world.manifests[digest] = (kind, damage(body.replace(b"tensorflow", b"numpy")))
+    world.manifests[digest] = (kind, damage(body.replace(b"sbom.cdx", b"numpy")))
     finding = world.check()
     assert finding.status is Status.MISMATCH
     assert digest[:19] in finding.found
 
 
 def test_attestations_that_are_lost(world: World) -> None:
-    digest = world.attached
+    digest = world.find()
     bill = json.loads(world.manifests[digest][1])["config"]["digest"]
     whole = world.blobs.pop(bill)
     assert world.check().status is Status.MISMATCH
     world.blobs[bill] = whole
-    world.manifests.pop(digest)
+    world.remove(digest)
+    finding = world.check()
+    assert finding.status is Status.WARNING
+    assert finding.found.startswith(f"bill of materials {bill[7:19]}, which the provenance names, is not attached")
+    world.remove(world.find(provenance.MEDIA_TYPE))
     finding = world.check()
     assert (finding.status, finding.found) == (Status.WARNING, "none attached")
     assert world.check(IMGTOOL_ATTESTATIONS="off").status is Status.OK
 
 
 def test_a_bill_that_two_readers_read_differently(world: World) -> None:
-    old = world.attached
+    old = world.find()
     manifest = json.loads(world.manifests[old][1])
     content = world.blobs[manifest["config"]["digest"]].replace(b'"version":1}', b'"version":1,"version":1}')
     assert content != world.blobs[manifest["config"]["digest"]]
@@ -230,6 +266,7 @@ def test_a_bill_that_two_readers_read_differently(world: World) -> None:
     manifest["config"] |= described
     manifest["layers"][0] |= described
     world.put(old, json.dumps(manifest).encode())
+    world.remove(world.find(provenance.MEDIA_TYPE))
     assert "not written as imgtool writes it" in world.check().found
 
 
@@ -253,18 +290,67 @@ def test_what_the_key_does_not_cover_may_differ_and_is_named(world: World) -> No
 
 @pytest.mark.parametrize("statement", [[], 5, {}, {"subject": []}, {"subject": [5]}, {"subject": [{"name": "x"}]}])
 def test_a_statement_about_no_image(world: World, statement: Any) -> None:
-    manifest = json.loads(world.manifests[world.attached][1])
-    manifest["annotations"][PROVENANCE] = encode(statement).decode()
-    world.put(world.attached, json.dumps(manifest).encode())
+    old = world.find(provenance.MEDIA_TYPE)
+    manifest = json.loads(world.manifests[old][1])
+    world.fill(manifest, wrap(statement))
+    world.put(old, json.dumps(manifest).encode())
     finding = world.check()
     assert finding.status is Status.MISMATCH
     assert "its provenance is about" in finding.found
 
 
+@pytest.mark.parametrize("content", [b"", b"[]", b"5", b"{}", b'{"payload": 5}', b'{"payload": "5"}'])
+def test_a_statement_in_no_envelope(world: World, content: bytes) -> None:
+    old = world.find(provenance.MEDIA_TYPE)
+    manifest = json.loads(world.manifests[old][1])
+    world.fill(manifest, content)
+    world.put(old, json.dumps(manifest).encode())
+    finding = world.check()
+    assert finding.status is Status.MISMATCH
+    assert "its statement is in no envelope" in finding.found
+
+
+def test_what_another_version_of_imgtool_said(world: World) -> None:
+    """What only one of the two says is named, and no mismatch; what both say and differs is one."""
+
+    def older(bill: Document, statement: Document) -> None:
+        for one in bill["components"]:
+            one.pop("supplier", None)
+        bill["vulnerabilities"] = []
+        bill["metadata"]["tools"]["components"][0]["version"] = "0.0"
+        rows = _build(statement)["resolvedDependencies"]
+        rows += [{"name": one["bom-ref"], "digest": {"sha256": "0"}} for one in bill["components"] if "hashes" in one]
+        del _build(statement)["internalParameters"]["found"]
+
+    world.attach_as_before(older)
+    finding = world.check()
+    assert finding.status is Status.WARNING
+    prefix = "provenance/predicate/buildDefinition/resolvedDependencies"
+    for said in ("bill/vulnerabilities is only said there", f"{prefix}/bill is only said here", f"{prefix}/wheel is"):
+        assert said in finding.found
+
+
+def test_an_earlier_statement_that_differs_is_wrong(world: World) -> None:
+    world.attach_as_before(lambda bill, _: _wheel(bill).update(version="9.9"))
+    assert world.check().status is Status.MISMATCH
+
+
+def test_a_statement_that_names_another_bill_than_the_one_beside_it(world: World) -> None:
+    old = world.find(provenance.MEDIA_TYPE)
+    manifest = json.loads(world.manifests[old][1])
+    statement = json.loads(unwrap(world.blobs[manifest["config"]["digest"]]))
+    _dependency(statement, "bill")["digest"]["sha256"] = "0" * 64
+    world.fill(manifest, wrap(statement))
+    world.put(old, json.dumps(manifest).encode())
+    finding = world.check()
+    assert finding.status is Status.MISMATCH
+    assert "bill of materials 000000000000, which the provenance names, is not attached" in finding.found
+
+
 def test_what_others_attached_is_theirs(world: World) -> None:
     if not world.server.referrers:
         pytest.skip("one place is enough")
-    manifest = json.loads(world.manifests[world.attached][1])
+    manifest = json.loads(world.manifests[world.find()][1])
     manifest["annotations"] = {"by": "a scanner"}
     body = json.dumps(manifest).encode()
     world.manifests[sha256_digest(body)] = (OCI_MANIFEST, body)

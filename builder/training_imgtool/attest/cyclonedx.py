@@ -27,8 +27,8 @@ SAFE = ".-_~"  # characters that package URLs leave as they are
 def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage], *, epoch: int) -> dict[str, Any]:
     """Lists what an image has below its code: its base by digest, the wheels and Debian packages of the lock.
 
-    Roles and later versions of the code share it, since it depends on the lock and the system packages alone. It does
-    not list the Debian packages that are in the base.
+    Roles and later versions of the code share it, since it depends on the lock and the system packages alone. It says
+    that it is incomplete: it does not list what is in the base, nor what apt chose in an engine.
 
     Args:
         name: the spec's name.
@@ -57,7 +57,9 @@ def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage],
         ),
     }
     refs = sorted(component["bom-ref"] for component in inside)
-    return make_bill(image, inside, {image["bom-ref"]: refs}, epoch=epoch)
+    by_engine = [image["bom-ref"]] if plan.system_packages and len(inside) == 1 + len(locked.wheels) else []
+    open_ended = {"aggregate": "incomplete", "assemblies": [f"base:{locked.base_digest}", *by_engine]}
+    return make_bill(image, inside, {image["bom-ref"]: refs}, epoch=epoch) | {"compositions": [open_ended]}
 
 
 def make_bill(

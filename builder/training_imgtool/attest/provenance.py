@@ -7,6 +7,8 @@ https://slsa.dev/spec/v1.0/provenance, https://in-toto.io/Statement/v1.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 import time
@@ -14,14 +16,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training_imgtool.attest.cyclonedx import make_debian_component, make_wheel_component, read_distribution
+from training_imgtool.attest import cyclonedx
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.version import __version__
-from training_imgtool.plan import REVISION, DebianPackage, RolePlan
+from training_imgtool.plan import REVISION, RolePlan
 
 PREDICATE = "https://slsa.dev/provenance/v1"  # the in-toto predicate type
 BUILD_TYPE = "urn:dev.imgtool:build:v1"
 BUILDER = "urn:dev.imgtool:builder"  # with `:direct`, or `:engine` where an engine took part
+MEDIA_TYPE = "application/vnd.in-toto+json"
+ENVELOPE = "application/vnd.dsse.envelope.v1+json"  # the media type of what `wrap` makes
 _STATEMENT = "https://in-toto.io/Statement/v1"
 
 
@@ -38,6 +42,26 @@ def make_statement(subject: Digest, predicate_type: str, predicate: Mapping[str,
 def encode(document: Mapping[str, Any]) -> bytes:
     """Writes the same content as the same bytes."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def wrap(statement: Mapping[str, Any]) -> bytes:
+    """Puts a statement into an envelope that nobody signed, in which cosign and its kin find it (DSSE 1.0).
+
+    cosign 2 appends its own envelopes as an image's layers, and counts the layers in the config. So that no blob is
+    needed for one, the envelope can be read as a config too.
+    """
+    content = encode(statement)
+    envelope = {"payloadType": MEDIA_TYPE, "payload": base64.b64encode(content).decode(), "signatures": []}
+    layers = [f"sha256:{hashlib.sha256(content).hexdigest()}"]
+    return encode({**envelope, "rootfs": {"type": "layers", "diff_ids": layers}})
+
+
+def unwrap(envelope: bytes) -> bytes:
+    """Takes the statement out of an envelope; raises ValueError if it is none."""
+    try:
+        return base64.b64decode(json.loads(envelope)["payload"], validate=True)
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError("no envelope") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +95,7 @@ class Origin:
         key: the image's content key.
         compression: how layers are packed.
         stages: what the image was made of, lowest first.
-        debian: the packages of the lock that imgtool laid out itself.
+        bill_sha256: the hash of the bill of materials, which lists the wheels and Debian packages by theirs.
         checkout: the address and the commit of the repository that has just this code; None where nothing says so.
         epoch: SOURCE_DATE_EPOCH; 0 for none.
     """
@@ -85,7 +109,7 @@ class Origin:
     key: str
     compression: str
     stages: tuple[MadeStage, ...]
-    debian: tuple[DebianPackage, ...] = ()
+    bill_sha256: str
     checkout: tuple[str, str] | None = None
     epoch: int = 0
 
@@ -151,6 +175,7 @@ def _list_dependencies(origin: Origin) -> list[dict[str, Any]]:
         {"name": "base", "uri": f"docker://{base}", "digest": {"sha256": base.hex}},
         {"name": "lock", "digest": {"sha256": origin.lock_sha256}},
         {"name": "spec", "digest": {"sha256": origin.spec_sha256}},
+        {"name": "bill", "digest": {"sha256": origin.bill_sha256}, "mediaType": cyclonedx.MEDIA_TYPE},
     ]
     if tree := plan.labels.get(REVISION):
         url, commit = origin.checkout or ("", "")
@@ -161,16 +186,6 @@ def _list_dependencies(origin: Origin) -> list[dict[str, Any]]:
                 "digest": {"gitTree": tree, **({"gitCommit": commit} if commit else {})},
             }
         )
-    materials = [make_wheel_component(wheel) for wheel in plan.locked.wheels]
-    distribution = read_distribution(plan.locked.variant.os)
-    materials += [
-        make_debian_component(item.name, item.version, item.architecture, distribution, sha256=item.sha256)
-        for item in origin.debian
-    ]
-    for material in sorted(materials, key=lambda row: str(row["bom-ref"])):
-        uri = {"uri": material["purl"]} if "purl" in material else {}
-        digest = {"sha256": material["hashes"][0]["content"]}
-        dependencies.append({"name": material["bom-ref"], **uri, "digest": digest})
     return dependencies
 
 

@@ -26,7 +26,7 @@ from training_imgtool.core.errors import InputError, LocalFileError, RegistryRef
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.threads import run_all
-from training_imgtool.pipeline.attach import PROVENANCE
+from training_imgtool.pipeline.attach import INPUTS
 from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.manifests import Descriptor, Manifest
@@ -261,7 +261,7 @@ def _read(registry: Registry, repository: Repository) -> dict[str, Stored]:
             manifest=manifest,
             tags=frozenset(tags[digest]),
             referrers=frozenset(descriptor.digest for _, descriptor in entries),
-            made_from=_read_provenance(entry for entry, _ in entries),
+            made_from=_read_inputs(entry for entry, _ in entries),
         )
     return stored
 
@@ -280,15 +280,12 @@ def _list_referrers(registry: Registry, subject: Digest) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _read_provenance(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Reads the hashes that the first readable provenance among referrers names, by what they are hashes of."""
+def _read_inputs(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Reads the hashes of spec and code that the first readable annotation among referrers has, by these names."""
     for entry in entries:
         try:
-            statement = json.loads(entry["annotations"][PROVENANCE])
-            rows = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
-            digests = {str(row["name"]): row["digest"] for row in rows}  # a source's names its commit, too
-            return {name: str(found.get("gitTree") or next(iter(found.values()))) for name, found in digests.items()}
-        except (KeyError, TypeError, ValueError, AttributeError, StopIteration, RecursionError):
+            return {str(name): str(digest) for name, digest in json.loads(entry["annotations"][INPUTS]).items()}
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
             continue
     return {}
 

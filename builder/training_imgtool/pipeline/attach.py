@@ -1,8 +1,8 @@
 """Attaches a bill of materials and the provenance to each image that a run makes.
 
-Both are one OCI manifest with the image as its `subject`: the bill is its layer, which all images of a lock share, and
-the provenance statement its annotation `dev.imgtool.provenance`. So an image costs one request, or two where the
-registry has no referrers API, and the first image of a lock two more for the bill.
+Each is an OCI manifest with the image as its `subject`, so that `oras discover` lists both. All images of a lock share
+the bill. The provenance is an unsigned envelope under the tag where cosign looks for attestations. So an image costs
+five requests, or six where the registry has no referrers API, and the first image of a lock two more for the bill.
 
 Who made a stage, imgtool or an engine, follows from the image's own history and the plan: imgtool marks its lines of
 the history with the comment `imgtool`, BuildKit marks its own too. An engine with a store of its own also runs the
@@ -12,15 +12,16 @@ stages below the one that it is told to run; a builder starts from images that i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 from training_imgtool.attest import cyclonedx, provenance
-from training_imgtool.attest.provenance import encode, make_statement
-from training_imgtool.core.errors import RegistryRefusedError
+from training_imgtool.attest.provenance import ENVELOPE, encode, make_statement, unwrap, wrap
+from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.reference import Digest, Repository
 from training_imgtool.core.settings import Settings
@@ -37,10 +38,12 @@ from training_imgtool.plan import REVISION, DebianPackage
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.registry.manifests import Descriptor, Manifest, sha256_digest
-from training_imgtool.registry.referrers import attach, list_referrers, referrer_manifest
+from training_imgtool.registry.referrers import Referrer, attach, list_referrers, referrer_manifest
 
-PROVENANCE = "dev.imgtool.provenance"  # the annotation that has the statement
-_TITLE = {"org.opencontainers.image.title": "sbom.cdx.json"}
+INPUTS = "dev.imgtool.inputs"  # the annotation that has the hashes of the spec and of the code, by these names
+PROVENANCE = "dev.imgtool.provenance"  # the annotation that had the statement before the statement had a manifest
+_TITLE = "org.opencontainers.image.title"
+_COSIGN = {"dev.cosignproject.cosign/signature": "", "predicateType": provenance.PREDICATE}
 _AT_ONCE = 4
 _BUILDKIT = "buildkit.dockerfile"  # how its comments begin, whatever the frontend's version
 
@@ -107,11 +110,17 @@ def _ran_below(inputs: Inputs, image: RoleImage, stage: Stage, trace: Trace) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attestation:
-    """What is attached to one image: the manifest's bytes, and the bill that it names."""
+    """What is attached to one image.
 
-    manifest: bytes
+    Attributes:
+        bill: the manifest of the bill of materials.
+        provenance: the manifest of the provenance.
+        blobs: what these name, the bill first.
+    """
+
     bill: bytes
-    bill_descriptor: Descriptor
+    provenance: bytes
+    blobs: tuple[tuple[Descriptor, bytes], ...]
 
 
 def find_checkout(inputs: Inputs, settings: Settings) -> tuple[str, str] | None:
@@ -142,26 +151,32 @@ def describe(
     """
     makers = list_makers(inputs, image, trace)
     debian = _list_laid_out(image, makers)
-    origin = replace(_origin(inputs, image, makers, trace.found, epoch=epoch), debian=debian, checkout=checkout)
-    return {
-        cyclonedx.PREDICATE: cyclonedx.describe_variant(inputs.plan.name, image.plan, debian, epoch=epoch),
-        provenance.PREDICATE: provenance.make_provenance(origin),
-    }
+    bill = cyclonedx.describe_variant(inputs.plan.name, image.plan, debian, epoch=epoch)
+    origin = replace(_origin(inputs, image, makers, bill, trace.found, epoch=epoch), checkout=checkout)
+    return {cyclonedx.PREDICATE: bill, provenance.PREDICATE: provenance.make_provenance(origin)}
 
 
 def make_attestation(made: Digest, descriptor: Descriptor, predicates: Mapping[str, Mapping[str, Any]]) -> Attestation:
     """Makes the attestation of an image of which `predicates` is what `describe` says."""
-    bill = encode(predicates[cyclonedx.PREDICATE])
-    bill_descriptor = Descriptor(cyclonedx.MEDIA_TYPE, sha256_digest(bill), len(bill))
-    statement = encode(make_statement(made, provenance.PREDICATE, predicates[provenance.PREDICATE]))
-    manifest = referrer_manifest(
-        descriptor,
-        cyclonedx.MEDIA_TYPE,
-        (bill_descriptor.document() | {"annotations": _TITLE},),
-        config=bill_descriptor,
-        annotations={PROVENANCE: statement.decode()},
-    )
-    return Attestation(manifest=manifest, bill=bill, bill_descriptor=bill_descriptor)
+    statement = make_statement(made, provenance.PREDICATE, predicates[provenance.PREDICATE])
+    named = {row["name"]: row["digest"] for row in statement["predicate"]["buildDefinition"]["resolvedDependencies"]}
+    inputs = {"spec": named["spec"]["sha256"], "source": named.get("source", {}).get("gitTree", "")}
+    annotations = {INPUTS: encode(inputs).decode()}
+    blobs, manifests = [], []
+    for kind, media_type, content, layer in (
+        (
+            cyclonedx.MEDIA_TYPE,
+            cyclonedx.MEDIA_TYPE,
+            encode(predicates[cyclonedx.PREDICATE]),
+            {_TITLE: "sbom.cdx.json"},
+        ),
+        (provenance.MEDIA_TYPE, ENVELOPE, wrap(statement), {_TITLE: "provenance.dsse.json", **_COSIGN}),
+    ):
+        blob = Descriptor(media_type, sha256_digest(content), len(content))
+        layers = (blob.document() | {"annotations": layer},)
+        blobs.append((blob, content))
+        manifests.append(referrer_manifest(descriptor, kind, layers, config=blob, annotations=annotations))
+    return Attestation(bill=manifests[0], provenance=manifests[1], blobs=tuple(blobs))
 
 
 def ensure_attested(
@@ -178,18 +193,50 @@ def ensure_attested(
     Raises what reading and writing in the registry raise.
     """
     made = repository.digest(stored.digest)
-    trace = read_trace(image, read_config(registry.read(repository, stored.config)))
-    attached = {referrer.descriptor.digest for referrer in list_referrers(registry, made)}
+    attached = list_referrers(registry, made)
+    found = _read_found(registry, repository, attached)
+    trace = replace(read_trace(image, read_config(registry.read(repository, stored.config))), found=found)
     checkout = find_checkout(inputs, settings)
-    for found in reversed(("", *(stage.label for stage in image.dockerfile.stages[:-1]))):
-        known = replace(trace, found=found)
-        predicates = describe(inputs, image, known, epoch=settings.source_date_epoch, checkout=checkout)
-        attestation = make_attestation(made, stored.descriptor, predicates)
-        if sha256_digest(attestation.manifest) in attached:
-            return predicates
-    registry.upload(repository, attestation.bill_descriptor, lambda: iter((attestation.bill,)))
-    attach(registry, made, attestation.manifest)
+    predicates = describe(inputs, image, trace, epoch=settings.source_date_epoch, checkout=checkout)
+    made_here = make_attestation(made, stored.descriptor, predicates)
+    listed = {referrer.descriptor.digest for referrer in attached}
+    if not {sha256_digest(made_here.bill), sha256_digest(made_here.provenance)} <= listed:
+        for blob, content in made_here.blobs:
+            registry.upload(repository, blob, partial(_once, content))
+        attach(registry, made, made_here.bill, statement=made_here.provenance)
     return predicates
+
+
+def _once(content: bytes) -> Iterator[bytes]:
+    yield content
+
+
+def _read_found(registry: Registry, repository: Repository, attached: Iterable[Referrer]) -> str:
+    """Reads which stage the run that made an image found, the one part that no other run knows; empty for none."""
+    for referrer in attached:
+        try:
+            manifest = registry.manifest(repository.digest(referrer.descriptor.digest))
+            statement = json.loads(read_statement(registry, repository, manifest))
+            return str(["", *statement["predicate"]["buildDefinition"]["internalParameters"]["found"]][-1])
+        except (VerificationError, RegistryRefusedError, ValueError, LookupError, TypeError, RecursionError):
+            continue
+    return ""
+
+
+def read_statement(registry: Registry, repository: Repository, manifest: Manifest) -> bytes:
+    """Reads the statement that a manifest attaches to an image, by its layer or, as earlier ones, by its annotation.
+
+    Raises VerificationError if it has none, and what reading a blob raises.
+    """
+    annotations = manifest.document.get("annotations")
+    if isinstance(annotations, dict) and PROVENANCE in annotations:
+        return str(annotations[PROVENANCE]).encode()
+    if [layer.media_type for layer in manifest.layers] != [ENVELOPE]:
+        raise VerificationError("it has other layers than one statement")
+    try:
+        return unwrap(registry.read(repository, manifest.layers[0]))
+    except ValueError as error:
+        raise VerificationError("its statement is in no envelope") from error
 
 
 def _list_laid_out(image: RoleImage, makers: Mapping[str, bool]) -> tuple[DebianPackage, ...]:
@@ -280,17 +327,22 @@ class Attestations:
         epoch = self._run.settings.source_date_epoch
         predicates = describe(self._run.inputs, image, trace, epoch=epoch, checkout=self._checkout)
         attestation = make_attestation(made, described, predicates)
-        if not (has_bill and self._publisher.state.registry_checks()):
-            self._publisher.require(attestation.bill_descriptor, attestation.bill)
+        shared = has_bill and self._publisher.state.registry_checks()
+        for blob, content in attestation.blobs[1:] if shared else attestation.blobs:
+            self._publisher.require(blob, content)
+        put = partial(
+            attach, self._registry, made, attestation.bill, statement=attestation.provenance, is_first=is_first
+        )
         try:
-            attach(self._registry, made, attestation.manifest, is_first=is_first)
+            put()
         except BlobUnknownError:
-            self._publisher.require(attestation.bill_descriptor, attestation.bill, again=True)
-            attach(self._registry, made, attestation.manifest, is_first=is_first)
+            for blob, content in attestation.blobs:
+                self._publisher.require(blob, content, again=True)
+            put()
 
 
 def _origin(
-    inputs: Inputs, image: RoleImage, makers: Mapping[str, bool], found: str, *, epoch: int
+    inputs: Inputs, image: RoleImage, makers: Mapping[str, bool], bill: Mapping[str, Any], found: str, *, epoch: int
 ) -> provenance.Origin:
     spec_file = inputs.spec_file
     labels = [*makers]
@@ -308,5 +360,6 @@ def _origin(
             provenance.MadeStage(name=label, key=image.keys[label], engine=engine, found=label in below)
             for label, engine in makers.items()
         ),
+        bill_sha256=hashlib.sha256(encode(bill)).hexdigest(),
         epoch=epoch,
     )

@@ -189,7 +189,7 @@ class Registry:
             raise VerificationError(f"{ref}: the registry accepted {put.digest} but does not have it")
         return put.digest
 
-    def put_referrer(self, ref: Digest, body: bytes) -> bool:
+    def put_referrer(self, ref: Tag | Digest, body: bytes) -> bool:
         """Puts an OCI manifest that has a `subject`, and returns whether the registry lists it as a referrer itself.
 
         The OCI-Subject header of the answer says so (distribution specification 1.1). Raises as `put_manifest`.

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.core.threads import run_all
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.registry.manifests import (
@@ -58,35 +60,36 @@ def referrer_manifest(
     return json.dumps({key: value for key, value in document.items() if value}, sort_keys=True).encode()
 
 
-def attach(
-    registry: Registry,
-    subject: Digest,
-    body: bytes,
-    *,
-    is_first: bool = False,
-) -> None:
-    """Puts a manifest that refers to `subject` beside it, and sees that it is listed.
+def attach(registry: Registry, subject: Digest, *bodies: bytes, statement: bytes = b"", is_first: bool = False) -> None:
+    """Puts manifests that refer to `subject` beside it, and sees that they are listed.
 
     Args:
         registry: the client.
-        subject: what it refers to.
-        body: the manifest.
+        subject: what they refer to.
+        bodies: the manifests.
+        statement: one more, which goes under the tag where cosign keeps attestations, unless something is there.
         is_first: the subject is new in the repository, so that nobody has referred to it; saves reading the list.
 
     Raises what `Registry.put_manifest` raises, and RegistryRefusedError if something else has the list's tag.
     """
-    digest = sha256_digest(body)
-    if registry.put_referrer(subject.repository.digest(digest), body):
+    names: dict[bytes, Tag | Digest] = {body: subject.repository.digest(sha256_digest(body)) for body in bodies}
+    if statement:
+        tag = subject.repository.tag(f"{_list_tag(subject).name}.att")
+        is_free = registry.head(tag) is None
+        is_first = is_first and is_free  # a registry that mounts nothing lets an old image look new
+        names[statement] = tag if is_free else subject.repository.digest(sha256_digest(statement))
+    listed = run_all({body: partial(registry.put_referrer, name, body) for body, name in names.items()})
+    if all(listed.values()):
         return
-    entries = () if is_first else _read_tagged(registry, subject)
-    entry = _entry(json.loads(body), Descriptor(OCI_MANIFEST, digest, len(body)))
-    if entry in entries:
+    old = () if is_first else _read_tagged(registry, subject)
+    new = tuple(_entry(body) for body in names)
+    others = tuple(entry for entry in old if entry.get("digest") not in {entry["digest"] for entry in new})
+    if all(entry in old for entry in new):
         return
-    others = tuple(old for old in entries if old.get("digest") != digest)
     try:
-        _put_list(registry, subject, (*others, entry))
+        _put_list(registry, subject, (*others, *new))
     except BlobUnknownError:
-        _put_list(registry, subject, (*_find_present(registry, subject, others), entry))
+        _put_list(registry, subject, (*_find_present(registry, subject, others), *new))
 
 
 def list_referrers(registry: Registry, subject: Digest) -> tuple[Referrer, ...]:
@@ -140,8 +143,10 @@ def _list_tag(subject: Digest) -> Tag:
     return subject.repository.tag(subject.digest.replace(":", "-"))
 
 
-def _entry(document: Mapping[str, Any], descriptor: Descriptor) -> dict[str, Any]:
+def _entry(body: bytes) -> dict[str, Any]:
     """Makes a manifest's entry: with its artifact type and annotations, as the specification wants."""
+    document = json.loads(body)
+    descriptor = Descriptor(OCI_MANIFEST, sha256_digest(body), len(body))
     config = document["config"]["mediaType"]
     entry = descriptor.document() | {"artifactType": document.get("artifactType") or config}
     annotations = document.get("annotations")

@@ -1,9 +1,10 @@
 """Compares what is attached to an image, a bill of materials and the provenance, with its lock and key.
 
 What is attached is unsigned, and anyone who can push can replace it. So `verify` reads each one that carries imgtool's
-annotation by its digest and compares it with what this machine writes of the same image. What the key does not cover
-can differ in an image that is right: the spec's name and comments, parts of the lock for other roles, the version of
-imgtool. Who signed the image is cosign's answer.
+annotation by its digest and compares it with what this machine says of the same image. Another version of imgtool may
+say more or less: only what both say can differ. What the key does not cover can differ in an image that is right: the
+spec's name and comments, parts of the lock for other roles, the version of imgtool. Who signed the image is cosign's
+answer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
-from training_imgtool.pipeline.attach import PROVENANCE, describe, read_trace
+from training_imgtool.pipeline.attach import INPUTS, PROVENANCE, describe, read_statement, read_trace
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.registry.referrers import Referrer, list_referrers
 from training_imgtool.verify.case import shorten
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 Path = tuple[str, ...]
 _LONGEST = 100  # characters of a value in a complaint
+_OURS = (INPUTS, PROVENANCE)  # annotations of what imgtool attaches
+_TYPES = (cyclonedx.MEDIA_TYPE, provenance.MEDIA_TYPE)
 _EXPECTED = "what the lock and the image's key say"
 _BUILD = ("provenance", "predicate", "buildDefinition")
 _RUN = ("provenance", "predicate", "runDetails")
@@ -53,8 +56,9 @@ _FREE: tuple[Path, ...] = (  # what images of one key may differ in
     (*_RUN, "metadata", "finishedOn"),
 )
 
-_UNKNOWABLE: tuple[Path, ...] = (  # what only the run that made the image knew
+_UNKNOWABLE: tuple[Path, ...] = (  # what only the run that made the image knew, and the bytes that it wrote
     (*_BUILD, "internalParameters", "found"),
+    (*_BUILD, "resolvedDependencies", "bill", "digest"),  # `_judge` asks whether that one is attached
     (*_BUILD, "resolvedDependencies", "source", "uri"),
     (*_BUILD, "resolvedDependencies", "source", "digest", "gitCommit"),
 )
@@ -96,7 +100,7 @@ def check_attestations(
         return _finding(image, Status.UNSEEN, "", f"the registry refuses to list them: {error.message}")
     except VerificationError as error:
         return _finding(image, Status.MISMATCH, error.message, "a list of what refers to the image")
-    attached = tuple(referrer for referrer in referrers if _is_ours(referrer, where, registry))
+    attached = {one.descriptor.digest: one for one in referrers if _is_ours(one, where, registry)}
     if not attached:
         if not (inputs.spec_file.spec.attestations and settings.attestations):
             return _finding(image, Status.OK, "none, and none wanted")
@@ -109,7 +113,7 @@ def check_attestations(
         bill=json.loads(encode(predicates[cyclonedx.PREDICATE])),
         provenance=json.loads(encode(make_statement(where, provenance.PREDICATE, predicates[provenance.PREDICATE]))),
     )
-    return _judge(case, attached)
+    return _judge(case, tuple(attached.values()))
 
 
 def check_signed(
@@ -134,17 +138,22 @@ def check_signed(
 
 
 def _judge(case: _Case, attached: tuple[Referrer, ...]) -> Finding:
-    wrong, free = [], []
+    wrong: list[str] = []
+    free: list[str] = []
+    bills: set[str] = set()
+    named: set[str] = set()
     for referrer in attached:
         name = f"attestation {referrer.descriptor.short}"
         try:
-            found = _compare(case, referrer)
-            differences = tuple(row for row in found if not any(row[0][: len(path)] == path for path in _UNKNOWABLE))
+            found = _compare(case, referrer, bills, named)
+            differences = tuple(row for row in found if not any(row.path[: len(path)] == path for path in _UNKNOWABLE))
         except (VerificationError, RegistryRefusedError) as error:
             wrong.append(f"{name}: {error.message}")
             continue
-        wrong += [f"{name}: {'/'.join(path)} {text}" for path, text in differences if not _is_free(path)]
-        free += [f"{'/'.join(path)} {text}" for path, text in differences if _is_free(path)]
+        wrong += [f"{name}: {row}" for row in differences if row.both and not _is_free(row.path)]
+        free += [str(row) for row in differences if not row.both or _is_free(row.path)]
+    lost = [f"bill of materials {digest[:12]}, which the provenance names, is not attached" for digest in named - bills]
+    (wrong if bills else free).extend(lost)
     if wrong:
         return replace(_finding(case.image, Status.MISMATCH, shorten(wrong), _EXPECTED), complaints=tuple(wrong))
     if free:
@@ -153,31 +162,50 @@ def _judge(case: _Case, attached: tuple[Referrer, ...]) -> Finding:
 
 
 def _is_ours(referrer: Referrer, where: Digest, registry: Registry) -> bool:
-    """Returns whether a referrer calls itself imgtool's, or a list calls it so; bills of others lack the annotation."""
-    if PROVENANCE in referrer.annotations or referrer.artifact_type != cyclonedx.MEDIA_TYPE:
-        return PROVENANCE in referrer.annotations
+    """Returns whether a referrer calls itself imgtool's, or a list calls it so; those of others lack the annotation."""
+    if referrer.artifact_type not in _TYPES:
+        return False  # what cosign made of imgtool's statement has no type of its own
+    if not referrer.annotations.keys().isdisjoint(_OURS):
+        return True
     try:
         manifest = registry.find_manifest(where.repository.digest(referrer.descriptor.digest))
     except (VerificationError, RegistryRefusedError):
         return True  # reading it again says why
-    return manifest is not None and PROVENANCE in _read_annotations(manifest)
+    return manifest is not None and not _read_annotations(manifest).keys().isdisjoint(_OURS)
 
 
-def _compare(case: _Case, referrer: Referrer) -> Iterator[tuple[Path, str]]:
-    """Yields how an attestation differs from the expected one; raises VerificationError and what reading raises."""
+def _compare(case: _Case, referrer: Referrer, bills: set[str], named: set[str]) -> Iterator[_Difference]:
+    """Yields how an attestation differs from the expected one; raises VerificationError and what reading raises.
+
+    Adds the hash of the bill that it is to `bills`, and of the one that it names to `named`.
+    """
     manifest = case.registry.manifest(case.where.repository.digest(referrer.descriptor.digest))
-    statement = _read_annotations(manifest).get(PROVENANCE)
-    if referrer.annotations.get(PROVENANCE, statement) != statement:
-        raise VerificationError("the list of referrers has another provenance than the manifest")
     subject = manifest.document.get("subject")
     if not isinstance(subject, dict) or subject.get("digest") != case.where.digest:
         raise VerificationError("it is about another image")
-    layers = manifest.layers
-    if [layer.media_type for layer in layers] != [cyclonedx.MEDIA_TYPE] or manifest.config.digest != layers[0].digest:
-        raise VerificationError("it has other layers than a bill of materials")
-    bill = case.registry.read(case.where.repository, layers[0])
-    yield from _list_differences(case.bill, _read(bill, "bill of materials"), ("bill",))
-    yield from _list_differences(case.provenance, _read_statement(str(statement), case.where), ("provenance",))
+    annotations = _read_annotations(manifest)
+    if any(referrer.annotations.get(name, annotations.get(name)) != annotations.get(name) for name in _OURS):
+        raise VerificationError("the list of referrers has other annotations than the manifest")
+    if PROVENANCE in annotations or referrer.artifact_type == cyclonedx.MEDIA_TYPE:
+        found = [(layer.media_type, layer.digest) for layer in manifest.layers]
+        if found != [(cyclonedx.MEDIA_TYPE, manifest.config.digest)]:
+            raise VerificationError("it has other layers than a bill of materials")
+        bills.add(manifest.config.digest.removeprefix("sha256:"))
+        bill = _read(case.registry.read(case.where.repository, manifest.layers[0]), "bill of materials")
+        yield from _list_differences(case.bill, bill, ("bill",))
+    if PROVENANCE in annotations or referrer.artifact_type != cyclonedx.MEDIA_TYPE:
+        text = read_statement(case.registry, case.where.repository, manifest)
+        statement = _read_statement(text, case.where)
+        yield from _list_differences(case.provenance, statement, ("provenance",))
+        named |= _find_bills(statement)
+
+
+def _find_bills(statement: Any) -> set[str]:
+    try:
+        rows = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+        return {str(row["digest"]["sha256"]) for row in rows if row["name"] == "bill"}
+    except (KeyError, TypeError):
+        return set()
 
 
 def _read(text: bytes, name: str) -> Any:
@@ -192,8 +220,8 @@ def _read(text: bytes, name: str) -> Any:
     return document
 
 
-def _read_statement(text: str, where: Digest) -> Any:
-    statement = _read(text.encode(), "provenance")
+def _read_statement(text: bytes, where: Digest) -> Any:
+    statement = _read(text, "provenance")
     subjects = statement.get("subject") if isinstance(statement, dict) else None
     if not isinstance(subjects, list):
         raise VerificationError("its provenance is about nothing")
@@ -203,19 +231,47 @@ def _read_statement(text: str, where: Digest) -> Any:
     return statement
 
 
-def _list_differences(expected: Any, actual: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    if type(expected) is not type(actual) or not isinstance(expected, dict | list):
-        if type(expected) is not type(actual) or expected != actual:
-            yield path, f"is {_show(actual)}, not {_show(expected)}"
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """A part of a document that is not the same, or with `both` false one that only one of the two has."""
+
+    path: Path
+    text: str
+    both: bool = True
+
+    def __str__(self) -> str:
+        return f"{'/'.join(self.path)} {self.text}"
+
+
+def _list_differences(ours: Any, theirs: Any, path: Path) -> Iterator[_Difference]:
+    """Yields the differences of two documents.
+
+    Rows of a list that are named `KIND:…` are one statement together: where both have rows of a kind, each is in both.
+    """
+    if type(ours) is not type(theirs) or not isinstance(ours, dict | list):
+        if type(ours) is not type(theirs) or ours != theirs:
+            yield _Difference(path, f"is {_show(theirs)}, not {_show(ours)}")
         return
-    ours, theirs = _name_children(expected), _name_children(actual)
-    for name in {**ours, **theirs}:
-        if name not in theirs:
-            yield (*path, name), "is missing"
-        elif name not in ours:
-            yield (*path, name), "does not belong there"
+    own, other = _name_children(ours), _name_children(theirs)
+    unsaid: dict[str, _Difference] = {}
+    for name in {**own, **other}:
+        if name in own and name in other:
+            yield from _list_differences(own[name], other[name], (*path, name))
+            continue
+        kind = _name_kind(name) if isinstance(ours, list) else name
+        text, names = ("is missing", other) if name in own else ("does not belong there", own)
+        if isinstance(ours, list) and (kind == "" or any(_name_kind(one) == kind for one in names)):
+            yield _Difference((*path, name), text)
         else:
-            yield from _list_differences(ours[name], theirs[name], (*path, name))
+            text = "is only said " + ("there" if name in other else "here")
+            unsaid[kind] = _Difference((*path, kind), text, both=False)
+    yield from unsaid.values()
+
+
+def _name_kind(name: str) -> str:
+    """Returns the first part of a name that says what kind of thing has it; empty for a number or a bare string."""
+    kind, colon, _ = name.partition(":")
+    return kind if colon or not name.isdecimal() else ""
 
 
 def _name_children(node: Any) -> dict[str, Any]:
@@ -224,8 +280,10 @@ def _name_children(node: Any) -> dict[str, Any]:
         return node
     children: dict[str, Any] = {}
     for number, item in enumerate(node):
-        names = [item[key] for key in ("bom-ref", "ref", "name") if key in item] if isinstance(item, dict) else []
-        name = str(names[0]) if names else str(number)
+        names = (
+            [item[key] for key in ("bom-ref", "ref", "name", "alg") if key in item] if isinstance(item, dict) else []
+        )
+        name = str(names[0]) if names else item if isinstance(item, str) and ":" in item else str(number)
         children[name if name not in children else f"{name} (again, {number})"] = item
     return children
 
