@@ -102,7 +102,7 @@ class Maker:
         parent = make_parent(settings, oci=oci, tree=tree)
         tools = LayerTools(cache=LayerCache(self.cache), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
         planned = plan_stages(dockerfile, split.stages, inputs, parent)
-        return build_image(planned, inputs, tools, parent=parent, created=86400)
+        return build_image(planned, inputs, tools, parent=parent)
 
 
 def read_settings(image: DirectImage) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.direct.registry.state import RepositoryState
-from training_imgtool.engines import Engine
+from training_imgtool.engines.docker.engine import DockerEngine
 from training_imgtool.pipeline.engine.engines import push_tag
 
 pytestmark = pytest.mark.registry
@@ -40,7 +40,7 @@ def _publish(bench: Bench, image: DirectImage, tag: Tag) -> None:
 
 
 def _pushed(bench: Bench, image_id: str, named: str | None = None) -> Digest:
-    engine = cast("Engine", _Engine(bench, named))
+    engine = cast("DockerEngine", _Engine(bench, named))
     return push_tag(engine, image_id, bench.repository.tag("one"), bench.registries, silent, subject="worker")
 
 
@@ -76,6 +76,6 @@ def test_nothing_is_there(pushing: Bench) -> None:
             return self.named
 
     image = pushing.image(b"layer")
-    engine = cast("Engine", Lying(pushing, image.digest))
+    engine = cast("DockerEngine", Lying(pushing, image.digest))
     with pytest.raises(VerificationError, match="does not have the image"):
         push_tag(engine, image.digest, pushing.repository.tag("none"), pushing.registries, silent, subject="worker")

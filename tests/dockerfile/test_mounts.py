@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from training_imgtool.dockerfile.mounts import (
-    bound_sources,
     buildkit_syntax,
+    context_sources,
     find_run_after_volume,
     image_names,
     list_secrets,
@@ -62,7 +62,7 @@ def test_what_a_run_mounts() -> None:
     )
     secrets = [(mount.id, mount.optional) for mount in list_secrets(run)]
     assert secrets == [("token", False), ("pip.conf", True), ("key", False)]
-    assert bound_sources(run) == ("data", ".")
+    assert context_sources(parse(f"{BASE}{run.raw}").stages) == ("data", ".")
     assert image_names(run) == ("base", "tools")
 
 

@@ -9,7 +9,8 @@ import pytest
 from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Digest, Login
 from training_imgtool.dockerfile.parse import parse
-from training_imgtool.engines import Engine, StageBuild
+from training_imgtool.engines import StageBuild
+from training_imgtool.engines.docker.engine import DockerEngine
 from training_imgtool.engines.stage_runner import Recipe, StageRunner
 
 BASE, TOOL = f"docker.io/library/base@sha256:{'a' * 64}", f"registry.example.com/tool@sha256:{'b' * 64}"
@@ -41,11 +42,9 @@ class FakeEngine:
         return stage.key
 
 
-class NoFiles:
-    """A context with nothing in it."""
-
-    def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
-        del sources, stream
+def write_nothing(sources: tuple[str, ...], stream: IO[bytes]) -> None:
+    """Writes a context with nothing in it."""
+    del sources, stream
 
 
 def run(text: str, **keys: str) -> tuple[dict[str, str], FakeEngine]:
@@ -53,7 +52,12 @@ def run(text: str, **keys: str) -> tuple[dict[str, str], FakeEngine]:
     engine, dockerfile = FakeEngine(), parse(text)
     login_for = {"registry.example.com": LOGIN}.get
     runner = StageRunner(
-        cast("Engine", engine), NoFiles(), platform="linux/amd64", login_for=login_for, progress=silent
+        cast("DockerEngine", engine),
+        write_nothing,
+        platform="linux/amd64",
+        login_for=login_for,
+        progress=silent,
+        no_cache=False,
     )
     target = dockerfile.stages[-1].label
     recipe = Recipe(subject="worker", dockerfile=dockerfile, target=target, keys=keys, shared={})

@@ -198,7 +198,7 @@ def _direct(case: Case, place: Place) -> DirectImage:
     )
     parent = ParentImage(stored=StoredImage(place.base, place.base_config, place.base_repository), files=files)
     planned = plan_stages(dockerfile, way.stages, inputs, parent)
-    return build_image(planned, inputs, tools, parent=parent, created=0)
+    return build_image(planned, inputs, tools, parent=parent)
 
 
 def _push(image: DirectImage, place: Place) -> Digest:

@@ -56,10 +56,10 @@ def test_load_and_layout(registry_address: str, tmp_path: Path) -> None:
             return client.blob(source, layer)
 
         name = f"imgtool-test/direct-{os.getpid()}:loaded"
-        _loads(name, image, load_archive({name: image}, read))
-        digests = write_layout(tmp_path / "layout", {"role": image}, read, {"os": "linux", "architecture": "amd64"})
+        _loads(name, image, load_archive(name, image, read))
+        digest = write_layout(tmp_path / "layout", "role", image, read, {"os": "linux", "architecture": "amd64"})
     inspected = json.loads(_run("skopeo", "inspect", f"oci:{tmp_path / 'layout'}:role"))
-    assert digests == {"role": inspected["Digest"]}
+    assert digest == inspected["Digest"]
     assert "SAID=hello from here" in inspected["Env"]
     _run("skopeo", "copy", "--quiet", f"oci:{tmp_path / 'layout'}:role", f"dir:{tmp_path / 'unpacked'}")
 

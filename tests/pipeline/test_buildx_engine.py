@@ -31,7 +31,7 @@ from training_imgtool.registry.manifests import OCI_INDEX, OCI_MANIFEST, sha256_
 from training_imgtool.spec.load import load
 
 if TYPE_CHECKING:
-    from training_imgtool.engines import Engine
+    from training_imgtool.engines.docker.engine import DockerEngine
 
 
 def prepared(folder: Path, block: str, step: str) -> tuple[Inputs, RoleImage]:
@@ -78,7 +78,7 @@ def test_the_arguments_of_the_stages_below_follow_from(tmp_path: Path) -> None:
 def test_what_dockers_classic_builder_would_leave_out_is_refused(tmp_path: Path, step: str, says: str) -> None:
     inputs, _ = prepared(tmp_path / "a", "system_extra", step)
     run = BuildRun(inputs=inputs, options=BuildOptions(), settings=settings(tmp_path), progress=silent)
-    docker = cast("Engine", SimpleNamespace(refuses_unknown=False))
+    docker = cast("DockerEngine", SimpleNamespace(refuses_unknown=False))
     with connect(run.settings, silent) as registries, Engines(run, registries, docker) as stages:
         with pytest.raises(InputError, match=rf"Dockerfile:\d+: {says} needs BuildKit") as caught:
             stages.build_all(inputs.images)

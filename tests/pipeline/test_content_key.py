@@ -8,9 +8,10 @@ import pytest
 from tests.plans import entry_point, locked, role_plan, wheel
 from training_imgtool.context.context import Context, scan
 from training_imgtool.core.reference import Repository
+from training_imgtool.dockerfile.mounts import context_sources
 from training_imgtool.dockerfile.parse import DockerfileError, parse
 from training_imgtool.dockerfile.render import TemplateRoots, render
-from training_imgtool.pipeline.content_key import context_sources, stage_keys
+from training_imgtool.pipeline.content_key import stage_keys
 from training_imgtool.plan import RolePlan
 from training_imgtool.spec.model import Role
 
@@ -227,17 +228,17 @@ def test_what_has_no_key(text: str, message: str) -> None:
 
 def test_sources_of_a_file() -> None:
     text = FROM + 'COPY a "b" /x\nCOPY --from=a /c /c\nADD ["d e", "a", "/"]\nCOPY <<X /y\nz\nX\n'
-    assert context_sources(parse(text)) == ("a", "b", "d e")
+    assert context_sources(parse(text).stages) == ("a", "b", "d e")
 
 
 def test_a_source_with_a_variable_may_be_any_file(folder: Path) -> None:
     text = FROM + "ENV X=trainer\nCOPY $X /x\n"
-    assert context_sources(parse(text)) == (".",)
+    assert context_sources(parse(text).stages) == (".",)
     before = key_of(text, scan(folder))
     assert key_of(text.replace("$X", "trainer"), scan(folder)) != before
     (folder / "beside.txt").write_text("more\n")
     assert key_of(text, scan(folder)) != before
-    assert context_sources(parse(FROM + "COPY a\\$b '$c' /x\n")) == ("a$b", "$c")
+    assert context_sources(parse(FROM + "COPY a\\$b '$c' /x\n").stages) == ("a$b", "$c")
 
 
 def test_quoted_sources(folder: Path) -> None:

@@ -41,7 +41,6 @@ from training_imgtool.spec.model import ImageSpec, Role
 
 if TYPE_CHECKING:
     from training_imgtool.core.settings import Settings
-    from training_imgtool.engines import Engine
     from training_imgtool.engines.docker.engine import DockerEngine
     from training_imgtool.pipeline.inputs import Inputs
     from training_imgtool.registry.connect import Registries
@@ -216,7 +215,7 @@ def _folder_notes(job_dir: Path, checkpoint: Checkpoint | None, engine: DockerEn
     return tuple(notes)
 
 
-def obtain(work: BuildRun, engine: Engine) -> Mapping[Role, RunImage]:
+def obtain(work: BuildRun, engine: DockerEngine) -> Mapping[Role, RunImage]:
     """Makes sure that the engine has the images of the work's roles.
 
     What the registry has is what will be submitted, so that comes first and is pulled when the engine lacks it.
@@ -234,7 +233,7 @@ def obtain(work: BuildRun, engine: Engine) -> Mapping[Role, RunImage]:
     return {image.role: images[image.role] for image in work.wanted}
 
 
-def _from_registry(work: BuildRun, engine: Engine, repository: Repository) -> dict[Role, RunImage]:
+def _from_registry(work: BuildRun, engine: DockerEngine, repository: Repository) -> dict[Role, RunImage]:
     """Pulls the images that the registry has; of those that it lacks, the stage that they start from."""
     from training_imgtool.registry.connect import connect
 
@@ -260,7 +259,7 @@ def _from_registry(work: BuildRun, engine: Engine, repository: Repository) -> di
     }
 
 
-def _pull(work: BuildRun, engine: Engine, registries: Registries, image: RoleImage, digest: Digest) -> str:
+def _pull(work: BuildRun, engine: DockerEngine, registries: Registries, image: RoleImage, digest: Digest) -> str:
     platform = image.plan.platform
     name = pull_image(
         digest, image.key, platform=platform, engine=engine, registries=registries, progress=work.progress

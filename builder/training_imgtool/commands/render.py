@@ -22,8 +22,8 @@ from training_imgtool.context.tar import MTIME
 from training_imgtool.core.errors import LocalFileError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.settings import Settings
+from training_imgtool.dockerfile.mounts import context_sources
 from training_imgtool.dockerfile.parse import parse
-from training_imgtool.pipeline.content_key import context_sources
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.run_wheels import WheelContext
 
@@ -69,7 +69,7 @@ def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
 
 def sources(roles: Iterable[RenderedRole]) -> tuple[str, ...]:
     """Lists what the roles' Dockerfiles copy from the context, as they say it: paths and patterns, each once."""
-    return tuple(dict.fromkeys(source for role in roles for source in context_sources(parse(role.text))))
+    return tuple(dict.fromkeys(source for role in roles for source in context_sources(parse(role.text).stages)))
 
 
 def taken_by(roles: Iterable[RenderedRole], context: Context) -> Context:

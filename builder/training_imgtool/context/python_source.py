@@ -73,12 +73,6 @@ def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
     )
 
 
-def start_imports(tree: ast.Module) -> Iterator[Import]:
-    """Yields the imports that run whenever the file is the program."""
-    for body in (tree.body, *(node.body for node in tree.body if is_main_guard(node))):
-        yield from _imports(body)
-
-
 def is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
     """Returns whether a statement is `if __name__ == "__main__":`."""
     texts = {"__name__ == '__main__'", "'__main__' == __name__"}

@@ -49,9 +49,7 @@ class PlannedStages:
     settings: Mapping[str, Any]
 
 
-def build_image(
-    planned: PlannedStages, inputs: StageInputs, tools: LayerTools, *, parent: ParentImage, created: int = 0
-) -> DirectImage:
+def build_image(planned: PlannedStages, inputs: StageInputs, tools: LayerTools, *, parent: ParentImage) -> DirectImage:
     """Executes planned stages on top of an image.
 
     Args:
@@ -59,7 +57,6 @@ def build_image(
         inputs: the context, the lock and what is left out.
         tools: what layers are made with.
         parent: the image that the lowest stage starts from.
-        created: what the config says, in seconds since 1970.
 
     Raises:
         NeedsEngineError: the layers show that only an engine makes this image; nothing was published.
@@ -68,7 +65,7 @@ def build_image(
     """
     below = set(image.read_config(parent.stored.config)["rootfs"]["diff_ids"])
     history = tuple(_make_history(planned.steps, inputs, tools, below))
-    return image.assemble(parent.stored.manifest, parent.stored.config, planned.settings, history, created=created)
+    return image.assemble(parent.stored.manifest, parent.stored.config, planned.settings, history)
 
 
 def plan_stages(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import dropwhile
 
@@ -70,9 +70,14 @@ def list_secrets(instruction: Instruction) -> tuple[Mount, ...]:
     return tuple(mount for mount in list_mounts(instruction) if mount.kind == "secret")
 
 
-def bound_sources(instruction: Instruction) -> tuple[str, ...]:
-    """Returns the paths of the context that a RUN mounts."""
-    return tuple(mount.source for mount in list_mounts(instruction) if mount.reads_context)
+def context_sources(stages: Iterable[Stage]) -> tuple[str, ...]:
+    """Returns every path or pattern that stages copy or mount from the build context, each once."""
+    sources: list[str] = []
+    for instruction in (instruction for stage in stages for instruction in stage.instructions):
+        if instruction.name in {"ADD", "COPY"} and instruction.flag("from") is None:
+            sources += instruction.sources
+        sources += (mount.source for mount in list_mounts(instruction) if mount.reads_context)
+    return tuple(dict.fromkeys(sources))
 
 
 def image_names(instruction: Instruction) -> tuple[str, ...]:

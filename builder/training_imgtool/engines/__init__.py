@@ -1,14 +1,12 @@
-"""Engines: what runs RUN instructions. Each back end is a module with a class that satisfies `Engine`."""
+"""Engines: what runs RUN instructions, in a store of their own (`docker/`) or for a registry (`buildx/`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Protocol
+from typing import IO
 
 from training_imgtool.core.errors import EngineUnavailableError
-from training_imgtool.core.progress import Progress
-from training_imgtool.core.reference import Digest, Login, Tag
 
 
 class NoClassicBuilderError(EngineUnavailableError):
@@ -37,45 +35,3 @@ class StageBuild:
     platform: str
     lines: tuple[int, ...] = ()
     no_cache: bool = False
-
-
-class Engine(Protocol):
-    """Builds stages and pushes images. Implementations read no environment and print nothing."""
-
-    name: str
-    reads_zstd: bool  # whether it unpacks zstd layers
-    refuses_unknown: bool  # whether it refuses all syntax that only BuildKit has; Docker's classic builder drops some
-
-    def image_id(self, key: str) -> str | None:
-        """Returns the image built under `key` that the engine still has, or None."""
-
-    def pull_base(self, base: Digest, platform: str, login: Login | None, progress: Progress) -> None:
-        """Makes the base available under its digest; raises RegistryRefusedError, CredentialsError, TemporaryError."""
-
-    def build(self, stage: StageBuild, progress: Progress) -> str:
-        """Builds one stage and returns its image ID; raises BuildFailedError, EngineUnavailableError."""
-
-    def tag(self, image_id: str, tag: Tag) -> bool:
-        """Names an image; returns whether no image had that name before."""
-
-    def untag(self, tag: Tag) -> None:
-        """Takes a name away."""
-
-    def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str | None:
-        """Pushes a tag; the manifest digest the registry was given (`sha256:…`), None where the engine does not say.
-
-        `subject` is what progress calls it; without it, the tag's name.
-        Raises RegistryRefusedError, CredentialsError, TemporaryError, EngineUnavailableError.
-        """
-
-    def name_stage(self, image: str, key: str) -> None:
-        """Names an image that the engine has, by reference or ID, so that `image_id(key)` finds it."""
-
-    def load(self, blocks: Iterable[bytes], key: str) -> str:
-        """Loads an image from the blocks of a tar as `docker load` takes it, so that `image_id(key)` finds it.
-
-        Returns the image's ID; raises EngineUnavailableError.
-        """
-
-    def close(self) -> None:
-        """Stops what is still running."""

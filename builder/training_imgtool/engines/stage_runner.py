@@ -11,24 +11,21 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING
 
 from training_imgtool.core.errors import EngineUnavailableError
 from training_imgtool.core.progress import Done, Outcome, Progress
 from training_imgtool.core.reference import Digest, Login, parse_reference
 from training_imgtool.core.threads import SingleFlight, run_all
+from training_imgtool.dockerfile.mounts import context_sources
 from training_imgtool.dockerfile.parse import Dockerfile, Stage
-from training_imgtool.engines import Engine, StageBuild
+from training_imgtool.engines import StageBuild
+
+if TYPE_CHECKING:
+    from training_imgtool.engines.docker.engine import DockerEngine
 
 _SIDE_BY_SIDE = 4
 _LINK = re.compile(r"\s--link(=\S*)?(?=\s)")
-
-
-class Inputs(Protocol):
-    """Where a stage's files come from."""
-
-    def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
-        """Writes a tar of what COPY and ADD name; fetches first what is not on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +40,23 @@ class Recipe:
 
 
 class StageRunner:
-    """Builds stages on one engine. Thread-safe; a key is built once, however many roles need it."""
+    """Builds stages on one engine. Thread-safe; a key is built once, however many roles need it.
+
+    `write_files` writes a tar of what COPY and ADD name; it fetches first what is not on this machine.
+    """
 
     def __init__(
         self,
-        engine: Engine,
-        inputs: Inputs,
+        engine: DockerEngine,
+        write_files: Callable[[tuple[str, ...], IO[bytes]], None],
         *,
         platform: str,
         login_for: Callable[[str], Login | None],
         progress: Progress,
-        no_cache: bool = False,
+        no_cache: bool,
     ) -> None:
         self._engine = engine
-        self._inputs = inputs
+        self._write_files = write_files
         self._platform = platform
         self._login_for = login_for
         self._progress = progress
@@ -99,7 +99,7 @@ class StageRunner:
                 subject=subject,
                 images=(parent, *copied.values()),
                 dockerfile=stage_text(recipe.dockerfile, stage, parent, copied),
-                context=lambda stream: self._inputs.write(context_sources(stage), stream),
+                context=lambda stream: self._write_files(context_sources((stage,)), stream),
                 line=stage.line,
                 lines=(
                     *(instruction.line for instruction in recipe.dockerfile.args),
@@ -146,15 +146,6 @@ def _copied_images(stage: Stage, dockerfile: Dockerfile) -> list[Digest]:
     named = [instruction.flag("from") for instruction in stage.instructions if instruction.name == "COPY"]
     images = [parse_reference(name) for name in named if name and dockerfile.earlier(name, stage) is None]
     return [image for image in dict.fromkeys(images) if isinstance(image, Digest)]
-
-
-def context_sources(stage: Stage) -> tuple[str, ...]:
-    """Returns what the stage's COPY and ADD instructions take from the context."""
-    taken: list[str] = []
-    for instruction in stage.instructions:
-        if instruction.name in {"COPY", "ADD"} and instruction.flag("from") is None:
-            taken += instruction.sources
-    return tuple(dict.fromkeys(taken))
 
 
 def stage_text(dockerfile: Dockerfile, stage: Stage, parent: str, images: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.spec.model import Role
 
 if TYPE_CHECKING:
-    from training_imgtool.engines import Engine
+    from training_imgtool.engines.docker.engine import DockerEngine
     from training_imgtool.pipeline.direct_builder import Appending
     from training_imgtool.pipeline.engine.engines import Engines
     from training_imgtool.pipeline.sinks import Sink
@@ -53,7 +53,7 @@ def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
     return tuple(results[image.role] for image in run.wanted)
 
 
-def build_in_engine(run: BuildRun, engine: Engine) -> tuple[BuildResult, ...]:
+def build_in_engine(run: BuildRun, engine: DockerEngine) -> tuple[BuildResult, ...]:
     """Makes sure that an open engine has the images in its own store."""
     from training_imgtool.pipeline.engine.engines import Engines
     from training_imgtool.pipeline.sinks import EngineSink

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import Digest, parse_reference
-from training_imgtool.dockerfile.mounts import Mount, bound_sources, list_mounts
+from training_imgtool.dockerfile.mounts import Mount, list_mounts
 from training_imgtool.dockerfile.parse import Dockerfile, DockerfileError, Instruction, Stage
 from training_imgtool.dockerfile.substitution import expand
 from training_imgtool.plan import KEY_LABEL
@@ -59,23 +59,6 @@ def stage_keys(
         key = _digest([_VERSION, stage.platform or platform, identity, _args(dockerfile, stage), hashed, *packing])
         keys[stage.label] = key if hashed else identity
     return keys
-
-
-def context_sources(dockerfile: Dockerfile) -> tuple[str, ...]:
-    """Returns every path or pattern that the file copies or mounts from the build context, each once."""
-    sources = [
-        source
-        for stage in dockerfile.stages
-        for instruction in stage.instructions
-        for source in _read_from_context(instruction)
-    ]
-    return tuple(dict.fromkeys(sources))
-
-
-def _read_from_context(instruction: Instruction) -> tuple[str, ...]:
-    if instruction.name in {"ADD", "COPY"} and instruction.flag("from") is None:
-        return instruction.sources
-    return bound_sources(instruction)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from training_imgtool.direct.registry.stored_stages import tag_of_stage
+from training_imgtool.pipeline.build import check_inputs
 from training_imgtool.pipeline.engine.engines import Engines
-from training_imgtool.pipeline.engine.secrets import check_given, check_unused
+from training_imgtool.pipeline.engine.secrets import check_given
 from training_imgtool.pipeline.find import find_image, find_images
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.pipeline.role_stages import plan_role, without_engine
 from training_imgtool.pipeline.sinks import open_sink
-from training_imgtool.pipeline.trainer_check import check_trainer
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
 
@@ -22,9 +22,7 @@ def dry_run(run: BuildRun) -> dict[Role, str]:
 
     Raises EngineUnavailableError when an image needs an engine and none answers, and what the trainer's check raises.
     """
-    if run.options.check:
-        check_trainer(run.inputs, run.settings, run.progress)
-    check_unused(run)
+    check_inputs(run)
     with (
         connect(run.settings, run.progress) as registries,
         Engines(run, registries, hint=partial(without_engine, run)) as engines,

@@ -18,10 +18,11 @@ from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Repository, Tag
 from training_imgtool.core.settings import Settings
 from training_imgtool.dockerfile import apt_step, install_step
+from training_imgtool.dockerfile.mounts import context_sources
 from training_imgtool.dockerfile.parse import Dockerfile, parse
 from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
 from training_imgtool.lock.lockfile import identify_lock
-from training_imgtool.pipeline.content_key import context_sources, stage_keys
+from training_imgtool.pipeline.content_key import stage_keys
 from training_imgtool.pipeline.current_lock import ensure_lock
 from training_imgtool.pipeline.run_wheels import with_wheels
 from training_imgtool.pipeline.shared_reads import SharedReads, read_code
@@ -245,7 +246,7 @@ def _registry(named: str | None, settings: Settings) -> str | None:
 
 def _list_copied_paths(dockerfiles: Iterable[Dockerfile]) -> frozenset[str]:
     """Lists what the Dockerfiles copy from the spec's folder: paths and patterns, without what imgtool adds."""
-    every = {source.strip("/") for dockerfile in dockerfiles for source in context_sources(dockerfile)}
+    every = {source.strip("/") for dockerfile in dockerfiles for source in context_sources(dockerfile.stages)}
     return frozenset(source for source in every if source.split("/")[0] != install_step.context_root())
 
 

@@ -167,8 +167,8 @@ class LayoutSink(_LocalSink):
             names["variant"] = platform.variant
         self._run.progress(Step(image.role, f"into {self._folder}"))
         role = str(image.role)
-        digests = write_layout(self._folder, {role: made}, self._reader(parent), names)
-        place = f"oci:{self._folder}:{role}@{digests[role]}"
+        digest = write_layout(self._folder, role, made, self._reader(parent), names)
+        place = f"oci:{self._folder}:{role}@{digest}"
         return replace(BuildResult.for_image(image, Outcome.APPENDED), place=place)
 
     def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
@@ -197,7 +197,7 @@ class EngineSink(_LocalSink):
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Loads the image, base layers included, under its key; raises EngineUnavailableError."""
         name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
-        archive = load_archive({name: made}, self._reader(parent))
+        archive = load_archive(name, made, self._reader(parent))
         self._run.progress(Step(image.role, "loading"))
         image_id = self._engine.load(archive, image.key)
         return BuildResult.for_image(image, Outcome.APPENDED, image_id=image_id)

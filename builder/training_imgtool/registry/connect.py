@@ -97,7 +97,6 @@ class Registries:
         descriptor: Descriptor,
         target: Repository,
         *,
-        expect_missing: bool = False,
         mount: bool = True,
         subject: str = "",
         progress: Progress = silent,
@@ -116,7 +115,6 @@ class Registries:
             descriptor,
             content,
             mount_from=source if mount else None,
-            expect_missing=expect_missing,
             subject=subject,
             progress=progress,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import IO
 
@@ -23,44 +23,28 @@ ReadBlob = Callable[[Descriptor], Iterator[bytes]]
 _BLOCK = 1 << 18
 
 
-def load_archive(images: Mapping[str, DirectImage], read_base: ReadBlob) -> Iterator[bytes]:
+def load_archive(name: str, image: DirectImage, read_base: ReadBlob) -> Iterator[bytes]:
     """Yields the archive's bytes.
 
     Args:
-        images: by the full `REPOSITORY:TAG` they are to have.
+        name: the full `REPOSITORY:TAG` that the image is to have.
+        image: the image.
         read_base: the bytes of a layer of the base, which an engine wants too, even if it has them.
 
     Raises LocalFileError when a layer has no room in the temporary folder.
     """
-    written: set[str] = set()
-    listed = []
-    for name, image in images.items():
-        blobs: list[tuple[Descriptor, Callable[[], Iterator[bytes]]]] = [
-            (layer, _open_layer(read_base, layer)) for layer in image.base_layers
-        ]
-        blobs += [(layer.descriptor, layer.open) for layer in image.layers]
-        for descriptor, read in blobs:
-            if descriptor.digest not in written:
-                written.add(descriptor.digest)
-                yield from _write_layer(descriptor, read())
-        config = image.config_descriptor
-        if config.digest not in written:
-            written.add(config.digest)
-            yield from _write_file(f"{_strip_algorithm(config.digest)}.json", config.size, iter((image.config,)))
-        listed.append(
-            {
-                "Config": f"{_strip_algorithm(config.digest)}.json",
-                "RepoTags": [name],
-                "Layers": [_name(descriptor.digest) for descriptor, _ in blobs],
-            }
-        )
+    blobs: list[tuple[Descriptor, Callable[[], Iterator[bytes]]]] = [
+        (layer, partial(read_base, layer)) for layer in image.base_layers
+    ]
+    blobs += [(layer.descriptor, layer.open) for layer in image.layers]
+    for descriptor, read in {blob[0].digest: blob for blob in blobs}.values():
+        yield from _write_layer(descriptor, read())
+    config = f"{_strip_algorithm(image.config_descriptor.digest)}.json"
+    yield from _write_file(config, len(image.config), iter((image.config,)))
+    listed = [{"Config": config, "RepoTags": [name], "Layers": [_name(layer.digest) for layer, _ in blobs]}]
     document = json.dumps(listed, separators=(",", ":")).encode()
     yield from _write_file("manifest.json", len(document), iter((document,)))
     yield END_OF_ARCHIVE
-
-
-def _open_layer(read: ReadBlob, descriptor: Descriptor) -> Callable[[], Iterator[bytes]]:
-    return lambda: read(descriptor)
 
 
 def _strip_algorithm(digest: str) -> str:

@@ -8,7 +8,6 @@ layers exist in OCI only and make the manifest an OCI one.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,6 +36,7 @@ _TO_OCI = {
     DOCKER_LAYER_GZIP: OCI_LAYER_GZIP,
     "application/vnd.docker.image.rootfs.diff.tar": "application/vnd.oci.image.layer.v1.tar",
 }
+_CREATED = "1970-01-01T00:00:00Z"  # of every image, so that equal inputs have equal bytes
 _FOREIGN = ("foreign", "nondistributable")
 
 
@@ -132,7 +132,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def assemble(
-    base: Manifest, base_config: bytes, settings: Mapping[str, Any], history: tuple[History, ...], *, created: int
+    base: Manifest, base_config: bytes, settings: Mapping[str, Any], history: tuple[History, ...]
 ) -> DirectImage:
     """Builds the image of `history` on top of a base.
 
@@ -141,15 +141,14 @@ def assemble(
         base_config: the bytes that the manifest's config names.
         settings: the new `config` object (Env, Entrypoint, …), whole.
         history: in order.
-        created: seconds since 1970, for the config and the history.
 
     Raises:
         VerificationError: the base contradicts itself.
         NeedsEngineError: too many layers, or layers that must not be pushed again.
     """
     config = read_config(base_config)
-    diff_ids = config["rootfs"].get("diff_ids")
-    if not isinstance(diff_ids, list) or len(diff_ids) != len(base.layers):
+    diff_ids = config["rootfs"]["diff_ids"]
+    if len(diff_ids) != len(base.layers):
         raise VerificationError(f"base {base.digest}: its config and its manifest name different numbers of layers")
     layers = tuple(line.layer for line in history if line.layer)
     if len(base.layers) + len(layers) > MOST_LAYERS:
@@ -157,11 +156,10 @@ def assemble(
             f"{len(base.layers)} layers of the base and {len(layers)} more: {MOST_LAYERS} is the limit",
             hint=WHOLE_IMAGE_HINT,
         )
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created))
-    config["created"] = when
+    config["created"] = _CREATED
     config["config"] = dict(settings)
     config["rootfs"] = {**config["rootfs"], "diff_ids": [*diff_ids, *(layer.diff_id for layer in layers)]}
-    config["history"] = [*(config.get("history") or []), *(_format_line(line, when) for line in history)]
+    config["history"] = [*(config.get("history") or []), *map(_format_line, history)]
     return _with_manifest(base, config, layers)
 
 
@@ -183,8 +181,8 @@ def as_oci(image: DirectImage) -> DirectImage:
     )
 
 
-def _format_line(line: History, when: str) -> dict[str, Any]:
-    document: dict[str, Any] = {"created": when, "created_by": line.text, "comment": HISTORY_COMMENT}
+def _format_line(line: History) -> dict[str, Any]:
+    document: dict[str, Any] = {"created": _CREATED, "created_by": line.text, "comment": HISTORY_COMMENT}
     return document if line.layer else {**document, "empty_layer": True}
 
 

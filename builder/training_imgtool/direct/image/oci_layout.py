@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,16 @@ _BLOCK = 1 << 20
 ReadBlob = Callable[[Descriptor], Iterator[bytes]]
 
 
-def write_layout(
-    folder: Path, images: Mapping[str, DirectImage], read_base: ReadBlob, platform: Mapping[str, str]
-) -> dict[str, str]:
-    """Adds images to the layout in `folder`, which is made when it is not there; returns their digests by name.
+def write_layout(folder: Path, name: str, image: DirectImage, read_base: ReadBlob, platform: Mapping[str, str]) -> str:
+    """Adds an image to the layout in `folder`, which is made when it is not there; returns its digest.
 
     A layout holds OCI manifests only, so an image on a base of Docker's family has another digest here than in a
     registry; its layers and config are the same bytes.
 
     Args:
         folder: the layout. Other images in it stay; one of the same name is replaced.
-        images: by name, such as `master` or a tag.
+        name: such as `master` or a tag.
+        image: the image.
         read_base: the bytes of a layer of the base that is not in the layout yet.
         platform: `os`, `architecture` and `variant` for the index.
 
@@ -45,28 +45,26 @@ def write_layout(
         LocalFileError: the folder cannot be written, or holds something that is not a layout.
         VerificationError: a layer came out as other bytes than its digest says.
     """
-    images = {name: as_oci(image) for name, image in images.items()}
+    image = as_oci(image)
+    manifest = Descriptor(image.manifest_type, image.digest, len(image.manifest))
+    entry = {**manifest.document(), "platform": dict(platform), "annotations": {_NAME: name}}
     try:
         (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
         with _lock(folder):
             present = _read_index(folder)
-            for image in images.values():
-                for layer in image.base_layers:
-                    _put(folder, layer, read_base)
-                for source in image.layers:
-                    _put(folder, source.descriptor, lambda _, source=source: source.open())  # type: ignore[misc]
-                _put(folder, image.config_descriptor, lambda _, image=image: iter((image.config,)))  # type: ignore[misc]
-                _put(folder, _write_manifest(image), lambda _, image=image: iter((image.manifest,)))  # type: ignore[misc]
+            for layer in image.base_layers:
+                _put(folder, layer, partial(read_base, layer))
+            for source in image.layers:
+                _put(folder, source.descriptor, source.open)
+            _put(folder, image.config_descriptor, lambda: iter((image.config,)))
+            _put(folder, manifest, lambda: iter((image.manifest,)))
             _write(folder / "oci-layout", iter((_LAYOUT,)))
-            index = json.dumps(_with(present, images, platform), indent=1, sort_keys=True).encode() + b"\n"
+            others = [old for old in present["manifests"] if (old.get("annotations") or {}).get(_NAME) != name]
+            index = json.dumps({**present, "manifests": [*others, entry]}, indent=1, sort_keys=True).encode() + b"\n"
             _write(folder / "index.json", iter((index,)))
     except OSError as error:
         raise LocalFileError(f"{folder}: cannot be written: {error.strerror}") from error
-    return {name: image.digest for name, image in images.items()}
-
-
-def _write_manifest(image: DirectImage) -> Descriptor:
-    return Descriptor(image.manifest_type, image.digest, len(image.manifest))
+    return image.digest
 
 
 @contextmanager
@@ -93,22 +91,11 @@ def _read_index(folder: Path) -> dict[str, Any]:
     return dict(document)
 
 
-def _with(index: dict[str, Any], images: Mapping[str, DirectImage], platform: Mapping[str, str]) -> dict[str, Any]:
-    others = [
-        manifest for manifest in index["manifests"] if (manifest.get("annotations") or {}).get(_NAME) not in images
-    ]
-    added = [
-        {**_write_manifest(image).document(), "platform": dict(platform), "annotations": {_NAME: name}}
-        for name, image in images.items()
-    ]
-    return {**index, "manifests": others + added}
-
-
-def _put(folder: Path, blob: Descriptor, read: ReadBlob) -> None:
+def _put(folder: Path, blob: Descriptor, read: Callable[[], Iterator[bytes]]) -> None:
     path = folder / "blobs" / "sha256" / blob.digest.removeprefix("sha256:")
     if path.exists() and path.stat().st_size == blob.size and _digest(path) == blob.digest:
         return
-    actual, size = _write(path, read(blob), expected=blob.digest)
+    actual, size = _write(path, read(), expected=blob.digest)
     if (actual, size) != (blob.digest, blob.size):
         raise VerificationError(f"layer {blob.short}: came out as {actual} with {size} bytes")
 

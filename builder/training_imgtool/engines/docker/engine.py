@@ -46,11 +46,15 @@ Log = TypeVar("Log", BuildLog, TransferLog)
 
 
 class DockerEngine:
-    """A Docker Engine that answered; satisfies `engines.Engine`. Thread-safe: a connection per request."""
+    """A Docker Engine that answered. Reads no environment, prints nothing. Thread-safe: a connection per request.
 
-    name = "docker"
+    Attributes:
+        api: its API.
+        reads_zstd: whether it unpacks zstd layers.
+        refuses_unknown: whether it refuses all syntax that only BuildKit has; Docker's classic builder drops some.
+    """
 
-    def __init__(self, api: DockerApi, *, reads_zstd: bool = True, refuses_unknown: bool = False) -> None:
+    def __init__(self, api: DockerApi, *, reads_zstd: bool, refuses_unknown: bool) -> None:
         self.api = api
         self.reads_zstd = reads_zstd
         self.refuses_unknown = refuses_unknown

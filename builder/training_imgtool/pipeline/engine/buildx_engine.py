@@ -11,10 +11,9 @@ from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Login, Repository, Tag, apply_mirror, parse_reference
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.dockerfile import install_step
-from training_imgtool.dockerfile.mounts import bound_sources, image_names
+from training_imgtool.dockerfile.mounts import context_sources, image_names
 from training_imgtool.dockerfile.parse import Dockerfile, Stage
 from training_imgtool.engines.buildx.solve import Buildx, Solve, Solved
-from training_imgtool.engines.stage_runner import context_sources
 from training_imgtool.http.addresses import speaks_http
 from training_imgtool.pipeline.engine.secrets import hidden_values, take_secrets
 from training_imgtool.pipeline.inputs import RoleImage
@@ -98,7 +97,7 @@ class BuildxEngine:
         digests = {name: self._find_image(image, stage, name, images) for name in dict.fromkeys(names)}
         text, lines = repeat_arguments(image, stage)
         self._note_wheels(stage)
-        read = (*context_sources(stage), *(path for step in stage.instructions for path in bound_sources(step)))
+        read = context_sources((stage,))
         return Solve(
             subject=image.subject_of(stage.label),
             dockerfile=text,
@@ -160,7 +159,7 @@ class BuildxEngine:
         return logins
 
     def _note_wheels(self, stage: Stage) -> None:
-        if any(source.strip("/").split("/")[0] == install_step.context_root() for source in context_sources(stage)):
+        if any(source.strip("/").split("/")[0] == install_step.context_root() for source in context_sources((stage,))):
             text = f"the builder gets wheels: the stage {stage.label} copies them, and imgtool does not know its steps"
             self._run.progress(Note(text))
 

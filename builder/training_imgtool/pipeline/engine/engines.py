@@ -40,7 +40,7 @@ from training_imgtool.pipeline.request import BuildRun, missing_push
 from training_imgtool.pipeline.run_wheels import WheelContext
 
 if TYPE_CHECKING:
-    from training_imgtool.engines import Engine
+    from training_imgtool.engines.docker.engine import DockerEngine
     from training_imgtool.pipeline.engine.buildx_engine import BuildxEngine, StageImages
     from training_imgtool.registry.client import Registry
     from training_imgtool.registry.connect import Registries
@@ -58,14 +58,19 @@ class Engines:
     """
 
     def __init__(
-        self, run: BuildRun, registries: Registries, engine: Engine | None = None, *, hint: Callable[[], str] = str
+        self,
+        run: BuildRun,
+        registries: Registries,
+        engine: DockerEngine | None = None,
+        *,
+        hint: Callable[[], str] = str,
     ) -> None:
         self._run = run
         self._hint = hint
         self._registries = registries
         self._given = engine
-        self._opened: Engine | None = None
-        self._runners: SingleFlight[tuple[Engine, StageRunner]] = SingleFlight()
+        self._opened: DockerEngine | None = None
+        self._runners: SingleFlight[tuple[DockerEngine, StageRunner]] = SingleFlight()
         self._buildxes: SingleFlight[BuildxEngine] = SingleFlight()
         self._buildx: BuildxEngine | None = None
 
@@ -79,7 +84,7 @@ class Engines:
             self._buildx.close()
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> DockerEngine:
         """The engine; raises EngineUnavailableError when none answers."""
         return self._runners.do("engine", self._open)[0]
 
@@ -231,7 +236,7 @@ class Engines:
     def _runner(self) -> StageRunner:
         return self._runners.do("engine", self._open)[1]
 
-    def _open(self) -> tuple[Engine, StageRunner]:
+    def _open(self) -> tuple[DockerEngine, StageRunner]:
         run = self._run
         engine = self._given
         if engine is None:
@@ -245,7 +250,7 @@ class Engines:
                 raise
         runner = StageRunner(
             engine,
-            WheelContext(run.inputs, run.settings, run.progress),
+            WheelContext(run.inputs, run.settings, run.progress).write,
             platform=run.inputs.plan.platform,
             login_for=lambda host: self._registries.login(host).login,
             progress=run.progress,
@@ -255,7 +260,7 @@ class Engines:
 
 
 def pull_parents(
-    run: BuildRun, images: tuple[RoleImage, ...], engine: Engine, registries: Registries, repository: Repository
+    run: BuildRun, images: tuple[RoleImage, ...], engine: DockerEngine, registries: Registries, repository: Repository
 ) -> None:
     """Pulls the stages that roles start from, where the repository has them, so that an engine builds the rest only.
 
@@ -275,7 +280,7 @@ def pull_parents(
             _pull_stage(run, repository.digest(stored), key, engine, registries)
 
 
-def _pull_stage(run: BuildRun, stage: Digest, key: str, engine: Engine, registries: Registries) -> None:
+def _pull_stage(run: BuildRun, stage: Digest, key: str, engine: DockerEngine, registries: Registries) -> None:
     """Pulls the image of a stage, and names it so that the engine does not build it."""
     platform = run.inputs.plan.platform
     name = pull_image(stage, key, platform=platform, engine=engine, registries=registries, progress=run.progress)
@@ -309,7 +314,7 @@ def _recipe(image: RoleImage, label: str) -> Recipe:
 
 
 def push_tag(
-    engine: Engine, image_id: str, tag: Tag, registries: Registries, progress: Progress, *, subject: str
+    engine: DockerEngine, image_id: str, tag: Tag, registries: Registries, progress: Progress, *, subject: str
 ) -> Digest:
     """Pushes an image that has the tag already; returns its digest once the registry has answered with that image.
 
@@ -342,7 +347,7 @@ def pull_image(
     key: str,
     *,
     platform: str,
-    engine: Engine,
+    engine: DockerEngine,
     registries: Registries,
     progress: Progress,
 ) -> str:
@@ -359,7 +364,7 @@ def pull_image(
         registries: read the image, and have the login for an engine that pulls.
         progress: receives the steps.
 
-    Raises what `Engine.pull_base`, `Engine.load` and the registry's client raise.
+    Raises what `DockerEngine.pull_base`, `DockerEngine.load` and the registry's client raise.
     """
     registry = registries.at(digest.repository)
     manifest = None if engine.reads_zstd else registry.manifest(digest, platform)
@@ -370,7 +375,8 @@ def pull_image(
         return manifest.config.digest
     progress(Step(f"base {digest.repository.path}", f"loading {digest}, whose zstd layers this engine does not read"))
     archive = load_archive(
-        {f"imgtool/stage:{key}": _make_image(manifest, digest, registry)},
+        f"imgtool/stage:{key}",
+        _make_image(manifest, digest, registry),
         lambda layer: registry.blob(digest.repository, layer),
     )
     image_id = engine.load(archive, key)
@@ -389,5 +395,5 @@ def _make_image(manifest: Manifest, digest: Digest, registry: Registry) -> Direc
         manifest=manifest.body,
         manifest_type=manifest.media_type,
         digest=manifest.digest,
-        diff_ids=tuple(read_config(config)["rootfs"].get("diff_ids") or ()),
+        diff_ids=tuple(read_config(config)["rootfs"]["diff_ids"]),
     )
