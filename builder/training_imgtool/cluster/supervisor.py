@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -134,13 +133,10 @@ class _Live:
 class Supervisor:
     """One run, from its network to its summary. The thread that calls `run` makes all decisions."""
 
-    def __init__(
-        self, ready: Ready, containers: Containers, progress: Progress, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, ready: Ready, containers: Containers, progress: Progress) -> None:
         self._ready = ready
         self._containers = containers
         self._progress = progress
-        self._clock = clock
         self._launcher = Launcher(ready, containers)
         self._watcher = Watcher(containers, progress)
         self._live = {replica.name: _Live(replica) for replica in ready.cluster.replicas}
@@ -149,7 +145,7 @@ class Supervisor:
         self._deaths: list[DeathResult] = []
         self._fatal: list[tuple[float, DeathResult, _Live]] = []  # deaths that end the run, with the engine's time
         self._failure: Failure | None = None
-        self._began = clock()
+        self._began = time.monotonic()
         self._lag = float("inf")  # between this machine's clock and the engine's, as far as reports tell
 
     def run(self) -> Summary:
@@ -165,7 +161,7 @@ class Supervisor:
                 except ReplicaRefusedError as error:
                     self._failure = Failure(name=error.name, message=str(error), last_lines=())
                 self._stop_all()
-                ended = self._clock()
+                ended = time.monotonic()
                 self._conclude()
             finally:
                 self._remove_all()
@@ -178,13 +174,13 @@ class Supervisor:
         for name, container_id in container_ids.items():
             self._live[name].container_id = container_id
         run_all({live.name: partial(self._start, live) for live in everyone})
-        self._began = self._clock()
+        self._began = time.monotonic()
         self._progress(Step("run", f"{len(self._live)} replicas in the network {self._launcher.name}"))
 
     def _start(self, live: _Live) -> None:
         self._launcher.start(live.container_id, live.name)
         live.running, live.judged, live.state = True, False, State.EXITED
-        live.began = live.began or self._clock()
+        live.began = live.began or time.monotonic()
         live.attempt += 1
         self._watcher.follow(live.name, live.attempt, live.container_id, live.used)
 
@@ -201,8 +197,8 @@ class Supervisor:
                 raise ReplicaRefusedError(live.name, report.ended)
             if isinstance(report.ended, ImgtoolError):
                 raise report.ended
-            live.stopped(self._clock(), report.ended, State.EXITED)
-            self._lag = min(self._lag, self._clock() - report.ended.finished)
+            live.stopped(time.monotonic(), report.ended, State.EXITED)
+            self._lag = min(self._lag, time.monotonic() - report.ended.finished)
             if report.ended.exit_code != 0:
                 self._judge(live, report.ended)
             live.killed = False
@@ -214,7 +210,7 @@ class Supervisor:
 
     def _judge(self, live: _Live, ended: Ended) -> None:
         """Records a death, and what the service does about it."""
-        now, checkpoint = self._clock(), latest(self._ready.job_dir)
+        now, checkpoint = time.monotonic(), latest(self._ready.job_dir)
         live.judged = True
         death = Death(
             exit_code=ended.exit_code,
@@ -268,7 +264,7 @@ class Supervisor:
         return ()
 
     def _do_what_is_due(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         while self._kills and now - self._began >= self._kills[0].seconds:
             self._kill(self._kills.pop(0))
         for live in self._live.values():
@@ -295,7 +291,7 @@ class Supervisor:
         live.restarts += 1
         live.ended = live.last = None
         self._start(live)
-        passed = self._clock() - self._began
+        passed = time.monotonic() - self._began
         for number, death in enumerate(self._deaths):
             if death.name == live.name and death.back_after is None:
                 self._deaths[number] = replace(death, back_after=passed - death.at)
@@ -308,20 +304,20 @@ class Supervisor:
             for live in running:
                 self._note_end(live)
             run_all({live.name: partial(self._containers.signal, live.container_id, signal) for live in running})
-            deadline = self._clock() + STOP_SECONDS
-            while any(live.running for live in running) and self._clock() < deadline:
+            deadline = time.monotonic() + STOP_SECONDS
+            while any(live.running for live in running) and time.monotonic() < deadline:
                 report = self._watcher.next(_LOOK)
                 reported = self._about(report)
                 if report and reported:
                     how = None if isinstance(report.ended, ImgtoolError) else report.ended
-                    reported.stopped(self._clock(), how, State.STOPPED)
+                    reported.stopped(time.monotonic(), how, State.STOPPED)
 
     def _note_end(self, live: _Live) -> None:
         """Records a replica that has ended by itself, and whose report is still on its way."""
         with suppress(ImgtoolError):
             ended = self._containers.ended(live.container_id, live.name)
             if ended is not None:
-                live.stopped(self._clock(), ended, State.EXITED)
+                live.stopped(time.monotonic(), ended, State.EXITED)
 
     def _remove_all(self) -> None:
         """Removes until nothing is found twice: a request that was under way may still make something."""

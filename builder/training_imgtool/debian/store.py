@@ -68,7 +68,7 @@ class PackageStore:
         blob = _describe(package)
         if not self._cache.has_blob(blob):
             self._fetch(package)
-        return self._cache.blob_path(blob)
+        return self._cache.blob_path(blob.digest)
 
     def fetch(self, packages: tuple[DebianPackage, ...]) -> None:
         """Makes sure that all packages are here, several at a time.
@@ -96,7 +96,7 @@ class PackageStore:
     def _fetch(self, package: DebianPackage) -> None:
         digest, _ = self._cache.keep_blob(self._download(package))
         if digest != f"sha256:{package.sha256}":
-            self._cache.blob_path(Descriptor(_MEDIA_TYPE, digest, 0)).unlink(missing_ok=True)
+            self._cache.blob_path(digest).unlink(missing_ok=True)
             raise VerificationError(
                 f"{package.file}: an archive has another file than the lock's, with {digest}",
                 hint=f"imgtool lock --upgrade-package {package.name} takes what the archive has now",

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.direct.layers.codecs import OCI_GZIP, Codec, crc32, deflate, name_piece_codec
+from training_imgtool.direct.layers.codecs import Codec, crc32, deflate, name_piece_codec
 from training_imgtool.direct.layers.deflate import GZIP_HEADER, Ending
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord
 from training_imgtool.direct.layers.splice import Sink
-from training_imgtool.registry.manifests import Descriptor
+from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -55,13 +55,13 @@ def keep_pieces(name: str, cache: LayerCache, tar: Iterable[bytes], pool: Execut
     """Compresses a tar into the cache in pieces of 1 MiB each, side by side."""
     plain = hashlib.sha256()
     digest, size = cache.keep_blob(_compress_pieces(tee(tar, plain.update), pool, ahead))
-    return LayerRecord(name=name, blob=Descriptor(OCI_GZIP, digest, size), diff_id=f"sha256:{plain.hexdigest()}")
+    return LayerRecord(name=name, blob=Descriptor(OCI_LAYER_GZIP, digest, size), diff_id=f"sha256:{plain.hexdigest()}")
 
 
 class Pieces:
     """A codec for large layers: pieces of 1 MiB each, made side by side."""
 
-    media_type = OCI_GZIP
+    media_type = OCI_LAYER_GZIP
 
     def __init__(self) -> None:
         self.name = name_pieces_codec()

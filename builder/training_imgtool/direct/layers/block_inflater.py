@@ -96,7 +96,8 @@ def combine_crc32(first: int, second: int, size: int) -> int:
 class BlockInflater:
     """A decompressor with `zlib.decompressobj`'s interface, and `seam` once the stream has ended.
 
-    It holds memory of the library until the `with` block ends.
+    It holds memory of the library until the `with` block ends. `mark` is the byte and the bit that mark the last block,
+    None until that is reached.
     """
 
     def __init__(self) -> None:
@@ -106,7 +107,7 @@ class BlockInflater:
         self._library = _load_library()
         self._stream = _Stream()
         self._before = 0  # bytes of the stream that earlier calls consumed
-        self._mark: tuple[int, int] | None = None
+        self.mark: tuple[int, int] | None = None
         self._unused = 0
         self._newest = 0  # the byte that was taken last
         self._at_header = True  # a block's header begins with the next byte
@@ -127,14 +128,9 @@ class BlockInflater:
     @property
     def seam(self) -> Seam:
         """Where the stream that has ended can be opened."""
-        if self._mark is None or not self.eof:
+        if self.mark is None or not self.eof:
             raise ValueError("the stream has not ended")
-        return Seam(*self._mark, unused=self._unused)
-
-    @property
-    def mark(self) -> tuple[int, int] | None:
-        """The byte and the bit that mark the last block; None until it is reached."""
-        return self._mark
+        return Seam(*self.mark, unused=self._unused)
 
     def decompress(self, data: bytes, limit: int) -> bytes:
         """Inflates `data` to at most `limit` bytes; what is left is in `unconsumed_tail`. Raises zlib.error."""
@@ -151,7 +147,7 @@ class BlockInflater:
             self.eof = status == _Z_STREAM_END
             if not self.eof and stream.data_type & _BETWEEN_BLOCKS:
                 consumed, unused = len(data) - stream.avail_in, stream.data_type & _UNUSED_BITS
-                if self._mark is not None:
+                if self.mark is not None:
                     self._unused = unused  # at the end of the stream zlib has dropped these bits
                 elif unused:  # the header begins in the byte that was taken last, perhaps by an earlier call
                     self._read_header(data[consumed - 1] if consumed else self._newest, consumed - 1, 8 - unused)
@@ -172,4 +168,4 @@ class BlockInflater:
         """Notes the mark of the last block if the block whose header begins in `byte` has it."""
         self._at_header = False
         if byte >> bit & 1:
-            self._mark = (self._before + index, bit)
+            self.mark = (self._before + index, bit)

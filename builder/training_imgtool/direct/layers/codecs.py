@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from training_imgtool.core.errors import VerificationError
+from training_imgtool.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD
 
-OCI_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
-OCI_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
-_GZIP = 16  # added to wbits: gzip framing
-_GZIP_ONLY = zlib.MAX_WBITS + _GZIP
+_GZIP_ONLY = zlib.MAX_WBITS + 16  # wbits of gzip framing
+_LEVEL = 6  # of whole layers that zlib compresses
 _PIECE = 1 << 20  # bytes that are inflated at once
 _ZSTD_LEVEL = 9  # cuSPARSE: 0.48 of its size at 95 MB/s; level 3 has 0.57, level 15 is ten times slower for 3 % less
 _ZSTD_PIECE = 1 << 10  # bytes that are given to zstd at once: each can be 32 KiB of content
@@ -42,23 +41,13 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-class Deflater(Protocol):
-    """The part of `zlib.compressobj` that is used."""
-
-    def compress(self, data: bytes, /) -> bytes:
-        """Takes bytes, gives what is ready."""
-
-    def flush(self) -> bytes:
-        """Gives the rest."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """A way to compress a whole layer; `name` says library, version and level."""
+    """A way to compress a whole layer; `name` says library, version and level, `start` makes a `zlib.compressobj`."""
 
     name: str
     media_type: str
-    start: Callable[[], Deflater]
+    start: Callable[[], Any]
 
     def compress(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """Yields the compressed blocks of `blocks`, without empty ones."""
@@ -69,12 +58,12 @@ class Codec:
         yield engine.flush()
 
 
-def make_zlib_codec(level: int = 6) -> Codec:
+def make_zlib_codec() -> Codec:
     """Makes gzip by the standard library, the one codec of every machine, so that digests agree."""
     return Codec(
-        name=f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-{level}",
-        media_type=OCI_GZIP,
-        start=lambda: zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS + _GZIP),
+        name=f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-{_LEVEL}",
+        media_type=OCI_LAYER_GZIP,
+        start=lambda: zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_ONLY),
     )
 
 
@@ -94,8 +83,8 @@ def _find_isal_codec() -> Codec | None:
         return None
     return Codec(
         name=f"isal-{__version__}-{_ISAL_LEVEL}",
-        media_type=OCI_GZIP,
-        start=lambda: isal_zlib.compressobj(_ISAL_LEVEL, isal_zlib.DEFLATED, zlib.MAX_WBITS + _GZIP),
+        media_type=OCI_LAYER_GZIP,
+        start=lambda: isal_zlib.compressobj(_ISAL_LEVEL, isal_zlib.DEFLATED, _GZIP_ONLY),
     )
 
 
@@ -117,7 +106,7 @@ def _make_zstd_codec() -> Codec:
     options = {zstd.CompressionParameter.compression_level: _ZSTD_LEVEL, zstd.CompressionParameter.checksum_flag: 1}
     return Codec(
         name=f"zstd-{zstd.zstd_version}-{_ZSTD_LEVEL}",
-        media_type=OCI_ZSTD,
+        media_type=OCI_LAYER_ZSTD,
         start=lambda: zstd.ZstdCompressor(options=options),
     )
 

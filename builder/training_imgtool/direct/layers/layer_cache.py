@@ -160,7 +160,7 @@ class LayerCache:
 
     def has_blob(self, blob: Descriptor) -> bool:
         """Returns whether the blob is here, by its size; reading it checks the hash."""
-        path = self._path_of(blob.digest)
+        path = self.blob_path(blob.digest)
         try:
             state = path.lstat()
         except OSError:
@@ -184,7 +184,7 @@ class LayerCache:
 
     def read_blob(self, blob: Descriptor) -> Iterator[bytes]:
         """Yields the blob's bytes; raises VerificationError at the end when they are not those of its digest."""
-        path = self._path_of(blob.digest)
+        path = self.blob_path(blob.digest)
         digest = hashlib.sha256()
         try:
             with open_cache_file(path) as file:
@@ -199,11 +199,8 @@ class LayerCache:
                 f"{path}: damaged, removed", hint="run the command again: imgtool makes it once more"
             )
 
-    def blob_path(self, blob: Descriptor) -> Path:
-        """Returns where the blob lies if it is here."""
-        return self._path_of(blob.digest)
-
-    def _path_of(self, digest: str) -> Path:
+    def blob_path(self, digest: str) -> Path:
+        """Returns where the blob of a digest lies if it is here."""
         return self._blobs / digest.removeprefix("sha256:")
 
     def _write(self, path: Path | None, blocks: Iterable[bytes], *, name: Callable[[], Path] | None = None) -> None:

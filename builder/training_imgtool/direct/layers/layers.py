@@ -109,6 +109,14 @@ def list_folders(paths: Iterable[str], top: str) -> tuple[str, ...]:
     return tuple(sorted(folders))
 
 
+def list_parents(path: str) -> Iterator[str]:
+    """Yields the folders that a relative path lies in, from the top."""
+    at = path.find("/")
+    while at > 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+
+
 def make_folder_item(path: str, mode: int = FOLDER_MODE, uid: int = 0, gid: int = 0) -> Item:
     """Makes a folder's entry."""
     return Item(Entry(path=path, kind=Kind.FOLDER, mode=mode, uid=uid, gid=gid))

@@ -8,8 +8,9 @@ so what is in it is claimed piece by piece. Every other path stands for itself, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
+from training_imgtool.direct.layers.layers import list_parents
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Kind
 from training_imgtool.direct.layers.wheel_zip import hash_content
@@ -37,7 +38,7 @@ def find_claims(items: Iterable[Item], site: str) -> dict[str, str]:
     claimed: dict[str, str] = {}
     for item in files:
         path = item.entry.path
-        folder = next((above for above in _list_parents(path) if above in owned), None)
+        folder = next((above for above in list_parents(path) if above in owned), None)
         if folder:
             claimed[f"{folder}/"] = ""
         else:
@@ -55,7 +56,7 @@ def find_overlaps(claims: Mapping[str, Claims]) -> set[str]:
     for path, owners in holders.items():
         if len(owners) > 1 and (len({*owners.values()}) > 1 or "/" in owners.values()):
             names.update(owners)
-        for above in _list_parents(path):
+        for above in list_parents(path):
             others = holders.get(above, {}).keys()
             if others and len(others | owners.keys()) > 1:
                 names.update(owners, others)
@@ -66,14 +67,6 @@ def _find_owned_folder(path: str, top: str) -> str | None:
     """Finds the folder that a file makes its wheel's own."""
     folder, _, name = path.rpartition("/")
     return folder if folder.startswith(top) and name != _SHARED else None
-
-
-def _list_parents(path: str) -> Iterator[str]:
-    """Yields the folders that a path lies in, from the top."""
-    at = path.find("/")
-    while at > 0:
-        yield path[:at]
-        at = path.find("/", at + 1)
 
 
 def _identify(item: Item) -> str:

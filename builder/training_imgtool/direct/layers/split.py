@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, compress
 
+from training_imgtool.direct.layers.layers import list_parents
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Kind
 
@@ -77,14 +78,9 @@ def _hash(path: str) -> bytes:
 
 def _with_folders(group: Contents, folders: dict[str, tuple[Item, str]]) -> Contents:
     """Adds to the files those of the COPY's folders that lead to them."""
-    above = {parent for item, _ in group for parent in _list_parents(item.entry.path) if parent in folders}
+    above = {parent for item, _ in group for parent in list_parents(item.entry.path) if parent in folders}
     chosen = {path: folders[path] for path in above} | {item.entry.path: (item, digest) for item, digest in group}
     return tuple(chosen[path] for path in sorted(chosen))
-
-
-def _list_parents(path: str) -> Iterator[str]:
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def _size(contents: Iterable[tuple[Item, str]]) -> int:
