@@ -190,10 +190,10 @@ def make_plan(
     lock: Lock,
     *,
     entry: EntryPoint,
-    registry: str | None = None,
-    mirrors: Mapping[str, str] | None = None,
-    revision: str | None = None,
-    named: Mapping[str, str] | None = None,
+    registry: str | None,
+    mirrors: Mapping[str, str] | None,
+    revision: str | None,
+    named: Mapping[str, str] | None,
 ) -> Plan:
     """Applies a lock to a spec's roles.
 

@@ -26,7 +26,7 @@ from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
 
 SPEC = ImageSpec(name="mnist", tensorflow="2.15.1", roles={Role.MASTER: RoleSpec(), Role.WORKER: RoleSpec()})
 IMAGE = RunImage(reference="r", digest=REPOSITORY.digest("sha256:" + "a" * 64), source="registry")
-SHARE = Share(cpus=None, memory=1 << 30)
+SHARE = Share(cpus=None, memory=1 << 30, gpus=0)
 MASTER, WORKER = make_cluster(SPEC, images(SPEC), Service.LOCAL).replicas
 KILLED = DeathResult(
     name="worker-0",

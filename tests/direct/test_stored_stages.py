@@ -36,7 +36,7 @@ def _push(bench: Bench, *, inline: bool) -> Tag:
     image = bench.image(b"layer", config=b'{"os": "linux", "architecture": "amd64"}')
     state = RepositoryState(bench.registries, bench.repository, bench.folder / "elsewhere")
     publisher = Publisher(bench.registries, state, silent)
-    publisher.publish(as_stage(image) if inline else image, _tag(bench), "packages", bench.repository)
+    publisher.publish(as_stage(image, {}) if inline else image, _tag(bench), "packages", bench.repository)
     publisher.close()
     bench.proxy.clear()
     return _tag(bench)
@@ -66,7 +66,7 @@ def test_no_such_stage(pushing: Bench) -> None:
 
 def test_what_was_just_pushed_is_not_asked_for_until_it_is_forgotten(pushing: Bench) -> None:
     stages = StoredStages(pushing.registries, pushing.cache)
-    stored = make_stored(as_stage(pushing.image(b"layer")), pushing.repository)
+    stored = make_stored(as_stage(pushing.image(b"layer"), {}), pushing.repository)
     stages.keep(_tag(pushing), stored)
     assert stages.stage(_tag(pushing)) == stored
     assert pushing.proxy.log == []
@@ -76,14 +76,14 @@ def test_what_was_just_pushed_is_not_asked_for_until_it_is_forgotten(pushing: Be
 
 
 def test_a_config_is_never_believed_against_its_manifest(pushing: Bench) -> None:
-    stored = make_stored(as_stage(pushing.image(b"layer")), pushing.repository)
+    stored = make_stored(as_stage(pushing.image(b"layer"), {}), pushing.repository)
     with pytest.raises(VerificationError, match="not the one that the manifest names"):
         StoredStages(pushing.registries, pushing.cache).keep(_tag(pushing), replace(stored, config=b"[]"))
 
 
 def test_inline_data_that_is_not_the_config_is_left(pushing: Bench) -> None:
     image = pushing.image(b"layer", config=b'{"os": "linux", "architecture": "amd64"}')
-    lying = as_stage(replace(image, config=b"evil"))
+    lying = as_stage(replace(image, config=b"evil"), {})
     state = RepositoryState(pushing.registries, pushing.repository, pushing.folder / "elsewhere")
     publisher = Publisher(pushing.registries, state, silent)
     publisher.publish(replace(lying, config=image.config), _tag(pushing), "packages", pushing.repository)

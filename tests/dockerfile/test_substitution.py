@@ -40,19 +40,19 @@ VARIABLES = {"a": "A", "empty": "", "n_1": "N"}
     ],
 )
 def test_expands(word: str, value: str) -> None:
-    assert expand(word, VARIABLES) == value
+    assert expand(word, VARIABLES, "\\") == value
 
 
 @pytest.mark.parametrize("word", ["${", "${}", "${:x}", "${a", "'a", '"a', "${a#x}", "${a/x/y}", "${no:?gone}"])
 def test_refuses_words(word: str) -> None:
     with pytest.raises(SubstitutionError):
-        expand(word, VARIABLES)
+        expand(word, VARIABLES, "\\")
 
 
 def test_splits_and_pairs() -> None:
-    assert split_words("a  'b c'\\ d \"e \\\" f\" ''") == ("a", "'b c'\\ d", '"e \\" f"', "''")
-    assert raw_pairs('A=1 B="x y"') == (("A", "1"), ("B", '"x y"'))
-    assert raw_pairs("A x  y") == (("A", "x  y"),)
+    assert split_words("a  'b c'\\ d \"e \\\" f\" ''", "\\") == ("a", "'b c'\\ d", '"e \\" f"', "''")
+    assert raw_pairs('A=1 B="x y"', "\\") == (("A", "1"), ("B", '"x y"'))
+    assert raw_pairs("A x  y", "\\") == (("A", "x  y"),)
 
 
 def test_a_stage_in_order() -> None:

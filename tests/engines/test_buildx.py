@@ -241,6 +241,8 @@ def solve(context: Callable[[IO[bytes]], None] | None = None, **changes: object)
         "name": "registry.internal:5000/team/demo:system-1",
         "plain_http": True,
         "platform": "linux/amd64",
+        "logins": {},
+        "no_cache": False,
         **changes,
     }
     return Solve(**values)  # type: ignore[arg-type]

@@ -212,6 +212,7 @@ def _authorizer(host: str, sent: _Sent) -> Authorizer:
         login=HostLogin(host, lambda: found, Events()),
         tokens=TokenStore(host, None, identity="", now=lambda: 0.0),
         send=sent,
+        now=lambda: 0.0,
     )
 
 

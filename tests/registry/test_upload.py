@@ -11,6 +11,7 @@ import pytest
 
 from tests.registry.support import layer, quick_retry
 from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError
+from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.http.addresses import origin_of
 from training_imgtool.http.client import Answer
@@ -62,6 +63,8 @@ def _upload(recorder: _Recorder, target: str, source: str) -> How:
         open_body=_body,
         mount_from=parse_repository(source),
         expect_missing=True,
+        subject="",
+        progress=silent,
     )
     return upload.run().how
 

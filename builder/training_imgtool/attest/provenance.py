@@ -78,7 +78,7 @@ class MadeStage:
     name: str
     key: str
     engine: bool
-    found: bool = False
+    found: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

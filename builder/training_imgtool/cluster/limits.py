@@ -41,7 +41,7 @@ class Share:
 
     cpus: float | None
     memory: int | None
-    gpus: tuple[str, ...] | int = 0
+    gpus: tuple[str, ...] | int
 
 
 def request_of(role: RoleSpec) -> Request:

@@ -58,8 +58,8 @@ class Walk:
         ignore: DockerIgnore,
         allow_secrets: tuple[str, ...],
         hashes: MutableMapping[str, str],
-        leave_out: frozenset[str] = frozenset(),
-        at: str = ".",
+        leave_out: frozenset[str],
+        at: str,
     ) -> None:
         self.entries: list[Entry] = []
         self._root = root

@@ -71,7 +71,7 @@ class Done:
 
     subject: str
     outcome: Outcome
-    text: str = ""
+    text: str
     seconds: float | None = None
 
 

@@ -49,7 +49,7 @@ def requirements_text(locked: LockedVariant) -> str:
     return "".join(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in locked.wheels)
 
 
-def install_commands(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+def install_commands(locked: LockedVariant, exclude: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the shell commands that make /opt/venv, one string each.
 
     Args:

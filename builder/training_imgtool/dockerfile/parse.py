@@ -78,7 +78,7 @@ class Instruction:
     heredocs: tuple[Heredoc, ...]
     line: int
     raw: str
-    escape: str = "\\"
+    escape: str
 
     def flag(self, name: str) -> str | None:
         """Returns the value of the last `--name=…`; empty for a bare `--name`; None when it is not there."""

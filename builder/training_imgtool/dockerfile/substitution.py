@@ -33,7 +33,7 @@ def fields(text: str, most: int = 0) -> list[str]:
 
 
 @lru_cache(maxsize=1024)
-def split_words(text: str, escape: str = "\\") -> tuple[str, ...]:
+def split_words(text: str, escape: str) -> tuple[str, ...]:
     """Splits at spaces outside quotes; quotes and escapes stay in the words for `expand` to take away."""
     words: list[str] = []
     word = ""
@@ -67,7 +67,7 @@ def split_words(text: str, escape: str = "\\") -> tuple[str, ...]:
     return tuple(words)
 
 
-def raw_pairs(text: str, escape: str = "\\") -> tuple[tuple[str, str], ...]:
+def raw_pairs(text: str, escape: str) -> tuple[tuple[str, str], ...]:
     """Returns the names and values of ENV or LABEL, not yet expanded: `A=1 B="2 3"`, or the old form `A 1`.
 
     Raises SubstitutionError when a word has no `=`, or when there is only a name.
@@ -86,7 +86,7 @@ def raw_pairs(text: str, escape: str = "\\") -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, _, value in (word.partition("=") for word in words))
 
 
-def expand(word: str, variables: Mapping[str, str], escape: str = "\\") -> str:
+def expand(word: str, variables: Mapping[str, str], escape: str) -> str:
     r"""Takes quotes and escapes away and puts values in for `$x ${x} ${x:-d} ${x-d} ${x:+a} ${x+a} ${x:?m} ${x?m}`.
 
     A variable that is not set is empty. Raises SubstitutionError for an open quote or brace, for `${x?m}` of a
@@ -96,7 +96,7 @@ def expand(word: str, variables: Mapping[str, str], escape: str = "\\") -> str:
     return reader.until("")
 
 
-def has_variable(word: str, escape: str = "\\") -> bool:
+def has_variable(word: str, escape: str) -> bool:
     """Returns whether `expand` looks a variable up; raises SubstitutionError for a word that is wrong before one."""
     reader = _Reader(word, {}, escape)
     try:

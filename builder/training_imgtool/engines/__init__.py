@@ -33,5 +33,5 @@ class StageBuild:
     context: Callable[[IO[bytes]], None]
     line: int
     platform: str
-    lines: tuple[int, ...] = ()
-    no_cache: bool = False
+    lines: tuple[int, ...]
+    no_cache: bool

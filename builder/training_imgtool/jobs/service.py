@@ -28,7 +28,7 @@ class Standing:
     name: str
     state: str
     key: str | None
-    succeeded: bool | None = None
+    succeeded: bool | None
     code: int | None = None
     whole: bool = True
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import InputError
@@ -28,8 +27,8 @@ def stage_keys(
     dockerfile: Dockerfile,
     context: Context,
     platform: str,
-    compression: str = _DEFAULT,
-    runs: Mapping[str, str] = MappingProxyType({}),
+    compression: str,
+    runs: Mapping[str, str],
 ) -> dict[str, str]:
     """Returns the content key (64 hexadecimal digits) of every stage, by its name, else its number.
 

@@ -39,7 +39,7 @@ class BlobUnknownError(RegistryRefusedError):
         digests: the blobs that the registry named; empty where it named none.
     """
 
-    def __init__(self, message: str, *, digests: tuple[str, ...], hint: str | None = None) -> None:
+    def __init__(self, message: str, *, digests: tuple[str, ...], hint: str | None) -> None:
         super().__init__(message, hint=hint)
         self.digests = digests
 

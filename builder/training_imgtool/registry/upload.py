@@ -16,7 +16,7 @@ from typing import BinaryIO
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from training_imgtool.core.errors import ImgtoolError, LocalFileError, VerificationError
-from training_imgtool.core.progress import Progress, Transfer, silent
+from training_imgtool.core.progress import Progress, Transfer
 from training_imgtool.core.reference import Repository
 from training_imgtool.http.addresses import next_url
 from training_imgtool.http.client import BLOCK, Answer, Body
@@ -68,10 +68,10 @@ class BlobUpload:
     repository: Repository
     descriptor: Descriptor
     open_body: OpenBody
-    mount_from: Repository | None = None
-    expect_missing: bool = False
-    subject: str = ""
-    progress: Progress = silent
+    mount_from: Repository | None
+    expect_missing: bool
+    subject: str
+    progress: Progress
     _sent: int = field(default=0, init=False)  # bytes of content
     _began: float = field(default=0.0, init=False)
     _hash: bool = field(default=False, init=False)  # hash what is sent: the registry received something else

@@ -102,7 +102,7 @@ def make_stored(image: DirectImage, repository: Repository) -> StoredImage:
     return StoredImage(parse_manifest(image.manifest, image.manifest_type, image.digest), image.config, repository)
 
 
-def as_stage(image: DirectImage, annotations: Mapping[str, str] | None = None) -> DirectImage:
+def as_stage(image: DirectImage, annotations: Mapping[str, str]) -> DirectImage:
     """Returns the same image with a manifest whose descriptor of the config carries its bytes, and annotations."""
     document = json.loads(image.manifest)
     document["config"]["data"] = base64.b64encode(image.config).decode()

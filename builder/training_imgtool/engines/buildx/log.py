@@ -75,7 +75,7 @@ class SolveLog:
         hid: whether a step printed a secret.
     """
 
-    def __init__(self, subject: str, progress: Progress, hidden: tuple[str, ...] = ()) -> None:
+    def __init__(self, subject: str, progress: Progress, hidden: tuple[str, ...]) -> None:
         self.instruction = ""
         self.source_line: int | None = None
         self.hid = False

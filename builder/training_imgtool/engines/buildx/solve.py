@@ -57,8 +57,8 @@ class Solve:
     frontend: str | None = None
     secrets: tuple[SecretSource, ...] = ()
     hidden: tuple[str, ...] = ()
-    logins: Mapping[str, Login] = field(default_factory=dict)
-    no_cache: bool = False
+    logins: Mapping[str, Login]
+    no_cache: bool
 
     @property
     def host(self) -> str:

@@ -77,15 +77,15 @@ class Container:
     network: Network
     labels: Mapping[str, str]
     env: Mapping[str, str]
-    aliases: tuple[str, ...] = ()
-    address: str | None = None
-    command: tuple[str, ...] | None = None
-    entrypoint: tuple[str, ...] | None = None
+    aliases: tuple[str, ...]
+    address: str | None
+    command: tuple[str, ...] | None
+    entrypoint: tuple[str, ...] | None
     mounts: Mapping[str, str]
-    cpus: float | None = None
-    memory: int | None = None
-    gpus: tuple[str, ...] | int = 0
-    user: str = ""
+    cpus: float | None
+    memory: int | None
+    gpus: tuple[str, ...] | int
+    user: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

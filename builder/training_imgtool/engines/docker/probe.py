@@ -46,7 +46,7 @@ class Probe:
     user: str | None = None
     read_only: bool = False
     seconds: float
-    gpus: bool = False
+    gpus: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

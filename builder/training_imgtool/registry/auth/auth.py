@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +158,7 @@ class Authorizer:
         login: HostLogin,
         tokens: TokenStore,
         send: Callable[..., Answer],
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float],
     ) -> None:
         self._host = host
         self._dialect = dialect
