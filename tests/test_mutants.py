@@ -122,6 +122,7 @@ def test_planted_changes_survive_only_where_no_test_watches(tmp_path: Path) -> N
     for planted in PLANTED:
         assert ("unwatched", planted) in alive
         assert ("watched", planted) not in alive
+    assert "direct: 100 of " in printed
     assert len(re.findall(r"^killed +direct/watched\.py:", printed, re.MULTILINE)) >= len(PLANTED)
     assert not list((tmp_path / "project").rglob("_noted.py"))
 
