@@ -121,22 +121,26 @@ def broken(at: int, data: bytes, *, right_sum: bool = True) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "says"),
     [
-        b"not a tar" * 100,
-        GOOD[:700],
-        GOOD[:1500],
-        broken(0, b"b", right_sum=False),
-        broken(124, b"\x80" + b"\xff" * 11),
-        broken(124, b"99999999999\0"),
-        broken(108, b"zzzzzzz\0"),
-        broken(156, b"x") + b"",
-        broken(156, b"L")[:512] + broken(124, b"77777777777\0")[512:1024],
-        archive("x" * 5000),
+        (b"not a tar" * 100, "where a number belongs"),
+        (GOOD[:700], "middle of a header"),
+        (GOOD[:1500], "middle of a file"),
+        (GOOD[:512] + bytes(512) + GOOD[512:], "zeros in its middle"),
+        (broken(0, b"b", right_sum=False), "not a tar archive"),
+        (broken(124, b"\x80" + b"\xff" * 11), "middle of a file"),
+        (broken(124, b"\xff" * 12), "an entry of -1 bytes"),
+        (broken(124, b"99999999999\0"), "where a number belongs"),
+        (broken(108, b"zzzzzzz\0"), "where a number belongs"),
+        (broken(156, b"7"), "the type '7'"),
+        (broken(156, b"x"), "damaged pax header"),
+        (broken(156, b"L")[:1024] + bytes(100), "middle of a header"),
+        (broken(124, b"00077777777\0L".ljust(32, b"\0") + b"L"), "extended header of"),
+        (archive("x" * 5000), "no system takes"),
     ],
 )
-def test_hostile_archives_are_refused(data: bytes) -> None:
-    with pytest.raises(VerificationError):
+def test_hostile_archives_are_refused(data: bytes, says: str) -> None:
+    with pytest.raises(VerificationError, match=says):
         listed(data)
 
 

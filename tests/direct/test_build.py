@@ -16,6 +16,8 @@ from training_imgtool.direct.tree import FILE, Attributes, Kind, Node, make_fold
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.parse import parse
 
+OTHER = f"docker.io/library/other@sha256:{'0' * 64}"
+
 
 @pytest.mark.parametrize(
     ("text", "settings", "expected"),
@@ -110,6 +112,7 @@ def test_the_root_of_a_base_that_is_only_listed(make: Maker) -> None:
         ("COPY b.txt /opt/sub\nCOPY code /opt", {}, "is a file or a link"),
         ("COPY code /opt/b.txt\nCOPY b.txt /opt/", {}, "is a folder"),
         ("COPY code/*.py b.txt /opt", {}, "several sources"),
+        ("COPY code//*.py /opt/", {}, "engines differ in how they clean a pattern"),
         ("VOLUME /opt/v\nCOPY b.txt /opt/v/", {}, "volume"),
         ("COPY --chown=5 code/sub /new/x", {}, "COPY --chown makes"),
         ("ADD packed.tar /app/", {}, "unpacks"),
@@ -235,13 +238,19 @@ def test_a_base_without_a_digest_is_the_engines(context: Context) -> None:
     assert split.needs_engine == "stage role: FROM python:3.11: a base without a digest"
 
 
-def _packages(context: Context, script: str | None = None, exclude: tuple[str, ...] = ()) -> str | None:
+def _packages(
+    context: Context,
+    script: str | None = None,
+    exclude: tuple[str, ...] = (),
+    *,
+    bases: tuple[str, str] = ("system",) * 2,
+) -> str | None:
     text = script if script is not None else install_step.install_script(LOCKED, exclude)
     folder = install_step.context_folder(LOCKED)
     dockerfile = parse(
         BASE + "FROM base AS system\n"
-        f"FROM system AS wheels\nCOPY {folder}/ /wheels/\nRUN {text}\n"
-        "FROM system AS packages\nCOPY --from=wheels /opt/venv /opt/venv\n"
+        f"FROM {bases[0]} AS wheels\nCOPY {folder}/ /wheels/\nRUN {text}\n"
+        f"FROM {bases[1]} AS packages\nCOPY --from=wheels /opt/venv /opt/venv\n"
         'ENV PATH="/opt/venv/bin:$PATH"\n'
     )
     try:
@@ -256,6 +265,12 @@ def test_the_packages_step_is_known_by_its_exact_text(context: Context) -> None:
     for other in (script + "; \\\n    true", script.replace("--no-deps", ""), "true"):
         assert "not exactly" in (_packages(context, other) or "")
     assert "not exactly" in (_packages(context, exclude=("x",)) or "")
+
+
+@pytest.mark.parametrize("bases", [("base", "system"), ("system", OTHER), (BASE.split()[1], OTHER)])
+def test_wheels_that_another_image_installed_are_for_an_engine(context: Context, bases: tuple[str, str]) -> None:
+    assert "starts from another image than this stage" in (_packages(context, bases=bases) or "")
+    assert _packages(context, bases=(bases[0],) * 2) is None
 
 
 @pytest.mark.parametrize(

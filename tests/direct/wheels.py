@@ -42,7 +42,7 @@ def make_wheel(
     requires_python: str = "",
     requires: Iterable[str] = (),
 ) -> Path:
-    """A wheel with a right RECORD; `executable` and `stored` name members."""
+    """A wheel with a right RECORD, unless `files` has another; `executable` and `stored` name members."""
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     if requires_python:
@@ -57,6 +57,7 @@ def make_wheel(
         members[f"{info}/entry_points.txt"] = entry_points.encode()
     rows = [f"{path},sha256={hashlib.sha256(data).hexdigest()},{len(data)}\n" for path, data in members.items()]
     members[f"{info}/RECORD"] = "".join([*rows, f"{info}/RECORD,,\n"]).encode()
+    members |= {path: data for path, data in files.items() if path in members}
     path = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, data in members.items():

@@ -114,9 +114,9 @@ class TarReader:
         if size > _LONGEST_EXTENSION:
             raise VerificationError(f"it has an extended header of {size} bytes")
         data = self._read(size)
-        self._skip(count_padding(size))
         if len(data) != size:
             raise VerificationError("it ends in the middle of a header")
+        self._skip(count_padding(size))
         return data
 
     def _fill(self) -> bool:

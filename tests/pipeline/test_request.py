@@ -1,0 +1,71 @@
+"""What `build` and `push` are asked for: what they refuse before they read anything, and how they name things."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training_imgtool.core.errors import UsageError
+from training_imgtool.pipeline.request import BuildOptions, expand_choices, name_for_role
+from training_imgtool.spec.model import Role
+
+LONGEST = "x" * (128 - len("evaluator-"))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"engine": "podman"}, "--engine podman: expected auto, docker, buildx, direct"),
+        ({"engine": "docker", "builder": "b", "push": True}, "--engine docker uses none"),
+        ({"engine": "direct", "builder": "b", "push": True}, "--engine direct uses none"),
+        ({"engine": "buildx"}, "pushes what it builds"),
+        ({"builder": "b"}, "pushes what it builds"),
+        ({"tags": ("a",)}, "--tag names images in the registry"),
+        ({"tags": ("a", "b c"), "push": True}, "--tag: 'b c' is not a tag"),
+        ({"tags": (f"{LONGEST}x",), "push": True}, "--tag: 'evaluator-x"),
+        ({"tags": (f"{LONGEST}x",), "push": True, "roles": (Role.MASTER, Role.PS)}, "--tag: 'evaluator-x"),
+    ],
+)
+def test_options_that_no_run_can_carry_out(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        BuildOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "only_engine"),
+    [
+        ({}, True),
+        ({"push": True}, False),
+        ({"push": True, "tags": (LONGEST,)}, False),
+        ({"push": True, "tags": ("x" * 128,), "roles": (Role.MASTER,)}, False),
+        ({"push": True, "engine": "docker"}, True),
+        ({"push": True, "engine": "buildx", "builder": "b"}, False),
+        ({"push": True, "builder": "b"}, False),
+        ({"engine": "direct"}, False),
+        ({"layout": Path("x")}, False),
+        ({"layout": Path("x"), "engine": "docker"}, False),
+    ],
+)
+def test_who_makes_whole_images(options: dict[str, Any], only_engine: bool) -> None:
+    assert BuildOptions(**options).only_engine is only_engine
+
+
+@pytest.mark.parametrize("text", ["a", "=a", "a=", "a=1,,2"])
+def test_settings_are_keys_and_values(text: str) -> None:
+    with pytest.raises(UsageError, match=f"--set {text}: expected KEY=VALUE"):
+        expand_choices((), (text,))
+
+
+def test_every_spec_has_every_combination() -> None:
+    choices = expand_choices((Path("a"), Path("b"), Path("a")), ("x=1,2", "y=3"))
+    assert [choice.name for choice in choices] == ["a x=1 y=3", "a x=2 y=3", "b x=1 y=3", "b x=2 y=3"]
+    assert [choice.name for choice in expand_choices((), ())] == ["."]
+    with pytest.raises(UsageError, match="--set gives x twice") as caught:
+        expand_choices((), ("x=1", "x=2"))
+    assert caught.value.hint == "--set x=1,2"
+
+
+def test_a_tag_names_the_role_where_there_are_several() -> None:
+    assert (name_for_role("v1", Role.PS, of=1), name_for_role("v1", Role.PS, of=2)) == ("v1", "ps-v1")
