@@ -178,22 +178,22 @@ def test_a_base_that_has_the_place(make: Maker, base: str, text: str, expected: 
 
 
 @pytest.mark.parametrize(
-    ("base", "text"),
+    ("base", "text", "why"),
     [
-        ("file", "COPY code /app"),
-        ("file", "COPY b.txt /app/"),
-        ("file", "WORKDIR /app"),
-        ("file", "COPY b.txt /app/x/y"),
-        ("dangling", "COPY b.txt /app"),
-        ("setgid", "COPY code /app/"),
-        ("setgid", "WORKDIR /app/x"),
-        ("file", "VOLUME /app"),
-        ("loop", "COPY b.txt /app/"),
-        ("unsure", "COPY b.txt /app/"),
+        ("file", "COPY code /app", "folder onto /app, which is a file"),
+        ("file", "COPY b.txt /app/", "/app is a file, no folder"),
+        ("file", "WORKDIR /app", "/app is a file"),
+        ("file", "COPY b.txt /app/x/y", "/app/x/y: /app is a file"),
+        ("dangling", "COPY b.txt /app", "/app is a link, and not to a folder"),
+        ("setgid", "COPY code /app/", "/app/sub would be made in a folder with the set-group-ID bit"),
+        ("setgid", "WORKDIR /app/x", "/app/x would be made in a folder with the set-group-ID bit"),
+        ("file", "VOLUME /app", "/app is a volume, and a file"),
+        ("loop", "COPY b.txt /app/", "/app: too many links"),
+        ("unsure", "COPY b.txt /app/", "engines differ in the mode of the base's /app"),
     ],
 )
-def test_a_base_on_which_engines_fail_or_differ(make: Maker, base: str, text: str) -> None:
-    with pytest.raises(NeedsEngineError):
+def test_a_base_on_which_engines_fail_or_differ(make: Maker, base: str, text: str, why: str) -> None:
+    with pytest.raises(NeedsEngineError, match=why):
         make(text + "\n", tree=debian(**BASES[base]))
 
 
