@@ -193,6 +193,10 @@ def test_merge_keys_and_compose_tags_are_read() -> None:
 
 def test_other_kinds_are_not_judged() -> None:
     assert levels("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n") == {"kind": "warning"}
+    assert levels("apiVersion: serving.knative.dev/v1\nkind: Service\nspec: {template: {}}\n") == {"kind": "warning"}
+    assert "apiVersion" in levels("apiVersion: kubeflow.ogr/v1\nkind: TFJob\nmetadata: {name: x}\n")
+    assert "apiVersion" in levels("apiVersion: v1\nkind: Job\nmetadata: {name: x}\n")
+    assert levels("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: x}\n") == {}
     (typo,) = lint("apiVersion: kubeflow.org/v1\nkind: TfJob\n", "f")
     assert (typo.severity, typo.hint) == (Severity.ERROR, "did you mean TFJob?")
 

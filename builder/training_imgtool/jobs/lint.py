@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from training_imgtool.jobs import module_of
 from training_imgtool.jobs.google import GCLOUD
 from training_imgtool.jobs.model import Finding, Path, Severity, first_of_each, format_path, get
 from training_imgtool.jobs.rules.images import parse_image
-from training_imgtool.jobs.rules.kubernetes import KINDS, TARGETS, object_findings, unknown_kind
+from training_imgtool.jobs.rules.kubernetes import TARGETS, known_kind, object_findings, unknown_kind
 from training_imgtool.jobs.shapes import shape_keys
 from training_imgtool.jobs.targets.slurm import judge_script
 from training_imgtool.jobs.yamlio import Parsed, read
@@ -21,7 +22,7 @@ from training_imgtool.spec.targets import Target
 LayerTypes = Callable[[Tag | Digest], Sequence[str] | None]
 _KEYS = {"image", "imageUri", "executorImageUri"}
 _ECI = "k8s.aliyun.com/"  # what annotations begin with that only its virtual nodes read
-_PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]\w*\}?|<[^<>]+>")
+_PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]\w*\}?|<[^<>]+>|'(?:__\w+__|[A-Z][A-Z0-9_]*_(?:NAME|ID|PATH))'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -97,15 +98,13 @@ def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Fi
         return [Finding(path=(), message="expected a mapping at the top: a Job, a CustomJobSpec, a manifest …")]
     if data.get("kind") == "List" and isinstance(data.get("items"), list):
         return _items(data["items"], allow_unknown=allow_unknown)
-    target, kind = find_target(data), data.get("kind")
+    target, kind = find_target(data), known_kind(data)
     judge = module_of(target).judge if target else None
-    if isinstance(kind, str) and kind in KINDS:
-        return object_findings(data, judge, target, allow_unknown=allow_unknown)
+    if kind:
+        return object_findings(data, kind, judge, target, allow_unknown=allow_unknown)
     if judge:
         return judge(data, allow_unknown=allow_unknown, region=region)
-    if {"kind", "apiVersion"} & data.keys():
-        return [unknown_kind(kind, data.get("apiVersion"))]
-    return _check_unwrapped(data)
+    return _check_unrecognized(data)
 
 
 def find_target(data: Any) -> Target | None:
@@ -118,10 +117,10 @@ def find_target(data: Any) -> Target | None:
                 return target
     if any(isinstance(item, dict) and "TF_CONFIG" in item for item in data.values()):
         return Target.TF_CONFIG
-    kind, annotations = data.get("kind"), get(data, "metadata", "annotations")
+    kind, annotations = known_kind(data), get(data, "metadata", "annotations")
     if kind == "Pod" and isinstance(annotations, dict) and any(str(key).startswith(_ECI) for key in annotations):
         return Target.ECI
-    return TARGETS.get(kind) if isinstance(kind, str) else None
+    return TARGETS.get(kind) if kind else None
 
 
 def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:
@@ -131,21 +130,30 @@ def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:
             yield replace(finding, path=path)
 
 
-def _check_unwrapped(data: dict[str, Any]) -> Iterable[Finding]:
+def _check_unrecognized(data: dict[str, Any]) -> Iterable[Finding]:
+    """Says what keeps a document from being a job file: a sign at its top that is misspelt or missing, or its kind."""
+    others = {"kind": "apiVersion", "apiVersion": "kind"}
+    signs = [others[key] for key in others if key in data] or [sign for target in Target for sign in target.row.signs]
+    for key in data.keys() - others.keys():
+        if close := difflib.get_close_matches(key, set(signs) - data.keys(), n=1):
+            hint = f"did you mean {close[0]}?"
+            return [Finding(path=(key,), message=f"{key!r} is not a key here", hint=hint, at_key=True)]
+    if others.keys() & data.keys():
+        return [unknown_kind(data.get("kind"), data.get("apiVersion"))]
     training_keys = {key.replace("_", "").lower() for key in shape_keys("TrainingInput")}
     inside = [key for key in data if key.replace("_", "").lower() in training_keys]
     if inside:
         message = "belongs under trainingInput: without it gcloud says 'Non-custom jobs must have packages'"
         return [Finding(path=(key,), message=message, source=GCLOUD) for key in inside]
-    signs = ", ".join(("apiVersion", *(target.row.signs[0] for target in Target if target.row.signs)))
-    return [Finding(path=(), message=f"is not a job file that imgtool recognizes: expected one of {signs} at the top")]
+    firsts = ", ".join(("apiVersion", *(target.row.signs[0] for target in Target if target.row.signs)))
+    return [Finding(path=(), message=f"is not a job file that imgtool recognizes: expected one of {firsts} at the top")]
 
 
 def _filled_in(finding: Finding, data: Any) -> Finding:
     """Lets an error about `${NAME}` or `<name>` be none: somebody fills it in before the file is submitted."""
     value = _value_at(data, finding.path)
     texts = (finding.message, value if isinstance(value, str) else "")
-    if finding.severity is not Severity.ERROR or not any(map(_PLACEHOLDER.search, texts)):
+    if finding.at_key or finding.severity is not Severity.ERROR or not any(map(_PLACEHOLDER.search, texts)):
         return finding
     return replace(finding, severity=Severity.HINT, message=f"not checked, since it is filled in: {finding.message}")
 

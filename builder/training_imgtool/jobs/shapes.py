@@ -19,6 +19,7 @@ from training_imgtool.jobs.yamlio import read_table
 
 DURATION = re.compile(r"[0-9]+(?:\.[0-9]{1,9})?s\Z")
 _TABLES = ("shapes.yaml", "shapes_kubernetes.yaml", "shapes_others.yaml")
+_OBJECT = {"apiVersion!": "text", "kind!": "text", "metadata!": "ObjectMeta", "status": "any"}
 _DOUBLE = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (object,),
@@ -41,7 +42,7 @@ class Checker:
 
     Args:
         rules: further rules by shape.
-        root: the whole document, for them.
+        root: the whole document, for them, without what is not of its kind.
         allow_unknown: keys and words that the tables lack are warnings.
     """
 
@@ -57,7 +58,7 @@ class Checker:
             return
         if value is None:
             yield Finding(path=path, message="is empty (null): the same as without the key", severity=Severity.HINT)
-        elif name in {"list", "map"}:
+        elif name in {"list", "list+", "map"}:
             yield from self._collection(value, name, of, rest, path)
         elif head == "enum":
             yield from self._enum(value, rest.split(), path)
@@ -72,16 +73,19 @@ class Checker:
             yield from self._object(value, head, path)
 
     def _collection(self, value: Any, head: str, of: str, rest: str, path: Path) -> Iterator[Finding]:
-        if not isinstance(value, list if head == "list" else dict):
-            what = "a list" if head == "list" else "a mapping of names to values"
+        listed = head != "map"
+        if not isinstance(value, list if listed else dict):
+            what = "a list" if listed else "a mapping of names to values"
             yield Finding(path=path, message=f"{_describe(value)}: expected {what}")
             return
+        if head == "list+" and not value:
+            yield Finding(path=path, message="is empty: expected at least one")
         items: Iterable[tuple[Any, Any]] = enumerate(value) if isinstance(value, list) else dict(value).items()
         seen: set[str] = set()
         for key, item in items:
-            if head == "map" and of and (message := names.FORMATS[of](str(key))):
+            if not listed and of and (message := names.FORMATS[of](str(key))):
                 yield Finding(path=(*path, key), message=message, at_key=True)
-            name = item.get(of) if head == "list" and of and isinstance(item, dict) else None
+            name = item.get(of) if listed and of and isinstance(item, dict) else None
             if isinstance(name, str) and name in seen:
                 yield Finding(path=(*path, key, of), message=f"{name!r} appears twice")
             seen.add(str(name))
@@ -117,7 +121,7 @@ class Checker:
 
 def shape_findings(value: Any, kind: str, rules: Rules | None = None, *, allow_unknown: bool) -> Iterator[Finding]:
     """Finds what in a document is not of the `kind`, and what the rules of its shapes say."""
-    return Checker(rules or {}, value, allow_unknown=allow_unknown).findings(value, kind)
+    return Checker(rules or {}, well_typed(value, kind), allow_unknown=allow_unknown).findings(value, kind)
 
 
 def shape_keys(name: str) -> list[str]:
@@ -133,7 +137,7 @@ def well_typed(value: Any, kind: str) -> Any:
         return _double(value)
     if head in _TYPES or head in names.FORMATS:
         return value if _is_meant(value, head) else None
-    if name == "list":
+    if name in {"list", "list+"}:
         return [well_typed(item, rest) for item in value] if isinstance(value, list) else None
     if not isinstance(value, dict):
         return None
@@ -168,7 +172,7 @@ def _is_meant(value: Any, kind: str) -> bool:
     head = _split(kind)[0].partition(":")[0]
     if head in _TYPES or head in names.FORMATS:
         return isinstance(value, _accepted(head)) and (head in {"any", "bool"} or not isinstance(value, bool))
-    return isinstance(value, list if head == "list" else dict)
+    return isinstance(value, list if head.startswith("list") else dict)
 
 
 def _accepted(head: str) -> tuple[type, ...]:
@@ -236,7 +240,12 @@ def _shapes() -> list[Mapping[str, Any]]:
 
 
 def _shape(name: str) -> Mapping[str, str]:
-    return next(dict(table[name]) for table in _shapes() if name in table)
+    """Returns the keys of a shape; an object of Kubernetes has the usual ones around its spec."""
+    spec = next(table for table in _shapes() if "^objects" in table)["^objects"].get(name, "own").split()[0]
+    if spec == "own":
+        return next(dict(table[name]) for table in _shapes() if name in table)
+    must = "!" if spec.endswith("!") else ""
+    return {**_OBJECT, f"spec{must}": spec.removesuffix("!")}
 
 
 def _keys(shape: Mapping[str, str]) -> dict[str, str]:

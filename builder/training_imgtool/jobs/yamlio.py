@@ -143,7 +143,7 @@ class _Reader:
                 message = (
                     f"given twice (again on line {line}): gcloud takes the first, PyYAML the last, kubectl neither"
                 )
-                self._findings.append(Finding(path=(*path, key), message=message, source="YAML 1.2"))
+                self._findings.append(Finding(path=(*path, key), message=message, source="YAML 1.2", at_key=True))
             else:
                 start = key_node.start_mark
                 self._keys[*path, key] = Mark(line=start.line + 1, column=start.column + 1)

@@ -17,40 +17,58 @@ from training_imgtool.jobs.tables import nearest
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.spec.targets import Target
 
-_OTHER_KINDS: Mapping[str, str] = read_table("shapes_others.yaml", "jobs/rules")["^kinds"]
 TARGETS = {kind: target for target in Target for kind in target.row.kinds}
-KINDS = {**_OTHER_KINDS, **{kind: target.row.kinds[kind] for kind, target in TARGETS.items()}}
-"""Every kind that has a shape, with its apiVersion."""
+_OBJECTS: Mapping[str, str] = read_table("shapes_others.yaml", "jobs/rules")["^objects"]
+KINDS = {kind: words.split()[1:] or [TARGETS[kind].row.kinds[kind]] for kind, words in _OBJECTS.items()}
+"""The apiVersions of every kind that has a shape; KIND.GROUP where another group has the same kind."""
 Judge = Callable[..., Iterable[Finding]]
 _STRICT = {"TFJob", "JobSet", "TrainJob", "Service"}  # the names of others may have dots
 
 
-def object_findings(document: Any, judge: Judge | None, target: Target | None, *, allow_unknown: bool) -> list[Finding]:
-    """Finds what is wrong with one object: its keys, its names, its Pods, and what `judge` says of the rest."""
-    kind, version = document["kind"], document.get("apiVersion")
+def known_kind(document: Any) -> str | None:
+    """Returns the kind, as `KINDS` has it, whose group the object has, or misspells; None for others."""
+    kind, version = (document.get(key) for key in ("kind", "apiVersion"))
+    group = _group(version)
+    if f"{kind}.{group}" in KINDS:
+        return f"{kind}.{group}"
+    if not isinstance(kind, str) or kind not in KINDS:
+        return None
+    own = _group(KINDS[kind][0])
+    return kind if "." not in group or group == own or nearest(group, [own]) else None
+
+
+def _group(version: Any) -> str:
+    return str(version).rpartition("/")[0]
+
+
+def object_findings(
+    document: Any, kind: str, judge: Judge | None, target: Target | None, *, allow_unknown: bool
+) -> list[Finding]:
+    """Finds what is wrong with an object: its keys, its names, its Pods, and what `judge` says of it."""
+    version, versions = document.get("apiVersion"), KINDS[kind]
     findings = list(shape_findings(document, kind, _RULES, allow_unknown=allow_unknown))
-    versions = KINDS[kind].split()
     if version not in versions:
         message = f"{version!r}: expected {' or '.join(versions)} for {kind}"
         findings.append(Finding(path=("apiVersion",), message=message))
-    document = well_typed(document, kind) or {}
+    document = well_typed(document, kind)
     findings += _metadata(kind, document.get("metadata"))
     findings += judge(document, allow_unknown=allow_unknown, region=None) if judge else ()
-    return list(add_source(findings, target.row.rules if target else f"the schema of {KINDS[kind]} {kind}"))
+    return list(add_source(findings, target.row.rules if target else f"the schema of {versions[0]} {document['kind']}"))
 
 
 def unknown_kind(kind: Any, version: Any) -> Finding:
     """Tells what a kind without a shape was meant to be, or that nobody checks it."""
-    if isinstance(kind, str):
-        meant = next((f"did you mean {name}?" for name in KINDS if name.lower() == kind.lower()), None)
-        custom = [name for name, versions in KINDS.items() if "." in str(version) and version in versions.split()]
-        if meant := meant or nearest(kind, custom):
+    if isinstance(kind, str) and isinstance(version, str | None):
+        alike = [name for name in KINDS if name.lower() == kind.lower() != name and name != kind]
+        custom = [name for name, versions in KINDS.items() if "." in str(version) and version in versions]
+        meant = nearest(kind, (name.partition(".")[0] for name in custom))
+        if meant := f"did you mean {alike[0]}?" if alike else meant:
             message = f"{kind!r} is not a kind of {version}"
             return Finding(path=("kind",), message=message, hint=meant, source=str(version))
         message = f"nothing was checked: imgtool has no schema of the kind {kind} ({version})"
         return Finding(path=("kind",), message=message, severity=Severity.WARNING)
-    message = f"{kind!r} is not a kind: expected a name such as {', '.join(list(TARGETS)[:3])}"
-    return Finding(path=("kind",), message=message, source="Kubernetes API")
+    key, value, example = ("apiVersion", version, "v1") if isinstance(kind, str) else ("kind", kind, "Job")
+    return Finding(path=(key,), message=f"{value!r}: expected text such as {example}", source="Kubernetes API")
 
 
 def _metadata(kind: str, metadata: Any) -> Iterator[Finding]:
@@ -68,8 +86,6 @@ def _metadata(kind: str, metadata: Any) -> Iterator[Finding]:
 
 def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
     """Checks that containers have names of their own and mount volumes that are there; a JobSet may add some."""
-    if pod.get("containers") == []:
-        yield Finding(path=(*path, "containers"), message="is empty: expected a container")
     claims = get(root, "spec", "volumeClaimPolicies") or get(root, "spec", "template", "spec", "volumeClaimPolicies")
     added = [get(item, "metadata", "name") for policy in claims or [] for item in get(policy, "templates") or []]
     volumes = {*added, *(get(item, "name") for item in pod.get("volumes") or [])}
