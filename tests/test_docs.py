@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -56,6 +57,20 @@ def test_generated_parts_are_current() -> None:
         [sys.executable, CHECKOUT / "scripts/docs", "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_man_shows_every_verb_and_option() -> None:
+    if not shutil.which("groff"):
+        pytest.skip("no groff on this machine")
+    command: list[str | Path] = ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", CHECKOUT / "docs/imgtool.1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    shown = set(re.findall(r"(?<![\w-])[\w-]+", done.stdout))
+    group: Any = typer.main.get_command(command_line())
+    shown_options = (
+        one for command in group.commands.values() for one in command.params if not getattr(one, "hidden", False)
+    )
+    assert not {*verbs(), *(name for one in shown_options for name in one.opts if name[0] == "-")} - shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))

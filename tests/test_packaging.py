@@ -28,6 +28,7 @@ KINDS = (  # every file of the wheel is one of these
     r"training_imgtool/_data/images/[a-z-]+/[a-z-]+\.yaml",
     r"training_imgtool/_data/images/[a-z-]+/requirements\.txt",
     r"training_imgtool/_data/images/[a-z-]+/trainer/[a-z_]+\.py",
+    r"training_imgtool-[0-9.]+\.data/data/share/man/man1/imgtool\.1",
     r"training_imgtool-[0-9.]+\.dist-info/(?:METADATA|RECORD|WHEEL|entry_points\.txt|licenses/LICENSE)",
 )
 
@@ -68,6 +69,7 @@ def test_the_wheel_holds_every_module_and_data_file(wheel: list[str]) -> None:
         ),
     }
     assert expected <= set(wheel)
+    assert any(name.endswith(".data/data/share/man/man1/imgtool.1") for name in wheel)
 
 
 def test_the_metadata_names_the_command_and_the_licence(built: Path) -> None:
@@ -119,6 +121,7 @@ def test_the_sdist_holds_the_tests_and_no_state(built: Path) -> None:
         "pyproject.toml",
         "README.md",
         "LICENSE",
+        "docs/imgtool.1",
         "tests/test_packaging.py",
         "templates/base.Dockerfile.j2",
     } <= names
