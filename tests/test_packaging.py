@@ -12,9 +12,13 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+
+from tests.other_user import NOBODY, open_folder
+from training_imgtool.core.interpreters import find_interpreter
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.network  # the build back end comes from the index
@@ -83,27 +87,39 @@ def test_the_metadata_names_the_command_and_the_licence(built: Path) -> None:
     assert "\nRequires-Python: >=3.11\n" in metadata
 
 
-def test_another_checkout_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:
-    """Another place, another umask, other times."""
+def test_another_machine_gives_the_same_bytes(built: Path) -> None:
+    """Another home, place, umask, clock, locale and time zone; the newest Python; another user, where root tests."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
     if listed.returncode:
         pytest.skip("no git checkout")
-    for name in listed.stdout.splitlines():
-        if (CHECKOUT / name).is_file():
-            (tmp_path / "other" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(CHECKOUT / name, tmp_path / "other" / name)
-            os.utime(tmp_path / "other" / name, (1e9, 1e9))
-    uv = Path(sys.executable).parent / "uv"
-    command: list[str | Path] = [uv, "build", "--quiet", "--out-dir", tmp_path / "again", tmp_path / "other"]
-    subprocess.run(command, check=True, timeout=300, umask=0o077)
-    digests = [
-        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("training*")}
-        for folder in (built, tmp_path / "again")
-    ]
-    assert len(digests[0]) == 2
-    assert digests[0] == digests[1]
+    newest = next(one for minor in (14, 13, 12, 11) if (one := find_interpreter(f"3.{minor}", os.environ)))
+    machines: list[tuple[str, dict[str, Any]]] = [(newest.path, {})]
+    if os.geteuid() == 0 and (python := shutil.which("python3.11", path="/usr/bin:/usr/local/bin")):
+        machines.append((python, {"user": NOBODY, "group": NOBODY, "extra_groups": []}))
+    for python, user in machines:
+        with open_folder() as folder:
+            for name in listed.stdout.splitlines():
+                if (CHECKOUT / name).is_file():
+                    (folder / "Ö r/t" / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(CHECKOUT / name, folder / "Ö r/t" / name)
+                    os.utime(folder / "Ö r/t" / name, (1e9, 1e9))
+            for path in (folder, *folder.rglob("*")) if user else ():
+                os.chown(path, NOBODY, NOBODY)
+            env = {"HOME": str(folder), "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Kathmandu"}
+            env |= {name: value for name, value in os.environ.items() if name.startswith(("UV_", "SSL_"))}
+            uv = shutil.copy(Path(sys.executable).parent / "uv", folder / "uv")
+            command = [uv, "build", "--quiet", "--python", python, "--out-dir", folder / "again", folder / "Ö r/t"]
+            subprocess.run(command, check=True, timeout=300, umask=0o077, env=env, cwd=folder, **user)
+            assert hashes(folder / "again") == hashes(built), python
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """The digests of a wheel and an sdist."""
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("training*")}
+    assert len(found) == 2
+    return found
 
 
 def test_the_page_says_what_every_dependency_is_for() -> None:
