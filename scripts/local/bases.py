@@ -14,10 +14,10 @@ import re
 import shutil
 import subprocess
 import tarfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from local import cuda, machine, push
+from local import cuda, machine, newer_debian, push
 from local.machine import UnavailableError
 
 LABEL = "dev.imgtool.stand-in"
@@ -49,6 +49,11 @@ class Base:
     def name(self) -> str:
         """The image this stands for, as people write it."""
         return f"{self.repository.removeprefix('library/')}:{self.tag}"
+
+    @property
+    def host(self) -> str:
+        """The registry of the image this stands for."""
+        return "gcr.io" if self.repository.startswith("distroless/") else "docker.io"
 
     @property
     def pyenv(self) -> str:
@@ -106,6 +111,17 @@ PYTHON_3_7 = Base(
     python="pyenv 3.7",
 )  # fmt: skip
 
+# The whole images have venv and pip's wheel, which Debian packs apart.
+PYTHONS = tuple(
+    replace(
+        PYTHON_3_7,
+        tag=f"{minor}-bookworm",
+        links=(("/usr/local/bin/python3", f"python{minor}"), ("/usr/local/bin/python", f"python{minor}")),
+        python=f"pyenv {minor}",
+    )
+    for minor in ("3.11", "3.12", "3.13")
+)
+
 CUDA = Base(
     repository="nvidia/cuda",
     tag="12.2.2-cudnn8-runtime-ubuntu22.04",
@@ -137,6 +153,23 @@ CUDA = Base(
     },
 )
 
+# Google's image of Python and what it needs, no shell, no apt: Debian's packages as they are, without their scripts.
+DISTROLESS = Base(
+    repository="distroless/python3-debian12",
+    tag="nonroot",
+    packages=("base-files", "ca-certificates", "gcc-12-base", "libbz2-1.0", "libc6", "libcom-err2", "libcrypt1",
+              "libdb5.3", "libexpat1", "libffi8", "libgcc-s1", "libgomp1", "libgssapi-krb5-2", "libk5crypto3",
+              "libkeyutils1", "libkrb5-3", "libkrb5support0", "liblzma5", "libncursesw6", "libnsl2",
+              "libpython3.11-minimal", "libpython3.11-stdlib", "libreadline8", "libsqlite3-0", "libssl3",
+              "libstdc++6", "libtinfo6", "libtirpc3", "libuuid1", "media-types", "netbase", "python3-distutils",
+              "python3.11-minimal", "tzdata", "zlib1g"),
+    links=(("/usr/bin/python", "/usr/bin/python3.11"), ("/usr/bin/python3", "/usr/bin/python3.11")),
+    env=("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+         "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "LANG=C.UTF-8"),
+    entrypoint=("/usr/bin/python3.11",),
+)  # fmt: skip
+_USERS = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n"
+
 
 def up(base: Base, address: str) -> str:
     """Makes sure that the registry has the base; returns what to tell the user. Raises UnavailableError."""
@@ -152,7 +185,7 @@ def up(base: Base, address: str) -> str:
             "Env": [*base.env, *_python_version(base, layer)],
             "Cmd": list(base.cmd) or None,
             "Entrypoint": list(base.entrypoint) or None,
-            "Labels": {**base.labels, LABEL: base.recipe, f"{LABEL}.for": f"docker.io/{base.repository}:{base.tag}"},
+            "Labels": {**base.labels, LABEL: base.recipe, f"{LABEL}.for": f"{base.host}/{base.repository}:{base.tag}"},
         }
         digest = registry.put_image(
             base.repository, base.tag, [layer], config, created=_CREATED, scratch=layer.path.parent
@@ -169,7 +202,7 @@ def _layer(base: Base) -> push.Layer:
         return present
     folder.mkdir(parents=True, exist_ok=True)
     tar = folder / "root.tar"
-    _bootstrap(base, tar)
+    (_lay_out if base.host == "gcr.io" else _bootstrap)(base, tar)
     layer = push.compress(tar, target, base.level)
     tar.unlink()
     for rest in ("overlay", "keyring"):
@@ -224,6 +257,31 @@ def _bootstrap(base: Base, tar: Path) -> None:
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()
         raise UnavailableError(f"{base.name}: mmdebstrap failed: {' '.join(lines[-2:])}")
+
+
+def _lay_out(base: Base, tar: Path) -> None:
+    """Writes the file system of a base whose packages' scripts never ran."""
+    unpacked = newer_debian.unpack("distroless", base.packages, release=base.suite)
+    root = tar.with_name("root")
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(unpacked, root, symlinks=True, ignore=lambda _, names: {*names} & {*_EXCLUDED})
+    shutil.copytree(unpacked.parent / "control", root / "var/lib/dpkg/status.d")
+    certificates = sorted((root / "usr/share/ca-certificates").rglob("*.crt"))
+    texts = {
+        "etc/ssl/certs/ca-certificates.crt": "".join(path.read_text() for path in certificates),
+        "etc/passwd": _USERS,
+        "etc/group": "root:x:0:\nnonroot:x:65532:\n",
+    }
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for path, target in base.links:
+        (root / path[1:]).symlink_to(target)
+    (root / "tmp").mkdir(exist_ok=True)
+    (root / "tmp").chmod(0o1777)
+    owner = ("--owner=0", "--group=0", "--numeric-owner", f"--mtime=@{_EPOCH}")
+    subprocess.run(["tar", "--create", "--sort=name", *owner, f"--file={tar}", f"--directory={root}", "."], check=True)
+    shutil.rmtree(root)
 
 
 def _pyenv(base: Base) -> Path:

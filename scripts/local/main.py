@@ -27,12 +27,14 @@ from local.machine import UnavailableError, say
 _PACKAGES = {"skypilot": packages.SKYPILOT, "tensorflow": packages.TENSORFLOW}
 _BASES = {
     "bases": (bases.PYTHON,),
+    "distroless": (bases.DISTROLESS,),
     "python3.7": (bases.PYTHON_3_7,),
+    "pythons": bases.PYTHONS,
     "cuda": (bases.CUDA, bases.PYTHON_3_10),  # images/mnist/gpu.yaml needs both
 }
 _PARTS = (
-    "engine", "registry", "bases", "python3.7", "cuda", "tools", "engine28", "podman5", "readers", "buildx", "compose",
-    "kubernetes", "kube-apiserver", "referrers", "cosign", *_PACKAGES,
+    "engine", "registry", "bases", "distroless", "python3.7", "pythons", "cuda", "tools", "engine28", "podman5",
+    "readers", "buildx", "compose", "kubernetes", "kube-apiserver", "referrers", "cosign", *_PACKAGES,
 )  # fmt: skip
 _DEFAULT = ("engine", "registry", "bases")
 _TOOLS = (("busybox", "busybox-static"), ("skopeo", "skopeo"), ("umoci", "umoci"))  # program, Debian package
@@ -95,7 +97,10 @@ def env() -> int:
     if not address:
         print("scripts/services env: no registry answers; run `scripts/services up` first", file=sys.stderr)
         return 1
-    for name, value in (("IMGTOOL_MIRRORS", f"docker.io={address}"), ("IMGTOOL_REGISTRY", f"{address}/demo")):
+    for name, value in (
+        ("IMGTOOL_MIRRORS", f"docker.io={address},gcr.io={address}"),
+        ("IMGTOOL_REGISTRY", f"{address}/demo"),
+    ):
         print(f"export {name}={shlex.quote(value)}")
     return 0
 

@@ -17,7 +17,7 @@ _KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def unpack(name: str, packages: tuple[str, ...], *, dependencies: bool = False, release: str = "sid") -> Path:
-    """Unpacks packages into .services/NAME/root once, and returns that folder.
+    """Unpacks packages into .services/NAME/root once, and returns that folder; `control` beside it describes them.
 
     Args:
         name: of the folder.
@@ -38,6 +38,7 @@ def unpack(name: str, packages: tuple[str, ...], *, dependencies: bool = False, 
         _run(*apt, "download", "-qq", *packages, cwd=folder / "archives")
     for package in sorted((folder / "archives").glob("*.deb")):
         _run("dpkg-deb", "-x", str(package), str(root))
+        (folder / "control" / package.name.partition("_")[0]).write_text(_run("dpkg-deb", "-f", str(package)))
         package.unlink()
     shutil.rmtree(folder / "lists")
     (folder / "ready").touch()
@@ -63,7 +64,7 @@ def _apt(folder: Path, packages: tuple[str, ...], release: str, *, kind: str = "
     if os.geteuid() != 0 or not machine.program("apt-get") or not _KEYS.exists():
         raise UnavailableError("this needs root on Debian, and the package debian-archive-keyring")
     say(f"fetching {', '.join(packages)} of Debian {release}")
-    for part in ("lists/partial", "archives/partial", "root"):
+    for part in ("lists/partial", "archives/partial", "control", "root"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     (folder / "status").touch()
     (folder / "sources.list").write_text(f"{kind} [signed-by={_KEYS}] {_mirror()} {release} main\n")

@@ -31,7 +31,13 @@ PROGRAMS = Path(__file__).resolve().parents[2] / ".services"
 CRDS = {"TFJob": ("tfjobs", "kubeflow.org_tfjobs.v1.9.4.yaml"),
         "JobSet": ("jobsets", "jobset.x-k8s.io_jobsets.v0.12.0.yaml"),
         "ImageCache": ("imagecaches", "imagecaches.eci.alibabacloud.com.yaml")}  # fmt: skip
-_PLURALS = {"Pod": "pods", "Service": "services", "Job": "jobs", **{kind: plural for kind, (plural, _) in CRDS.items()}}
+_PLURALS = {
+    "Task": "tasks",
+    "Pod": "pods",
+    "Service": "services",
+    "Job": "jobs",
+    **{kind: plural for kind, (plural, _) in CRDS.items()},
+}
 _TOKEN = "secret"
 _ADMISSION = (
     "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,ValidatingAdmissionPolicy,"
@@ -131,7 +137,8 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
     with running(ThreadingHTTPServer(("127.0.0.1", core), _Core)), ExitStack() as started:
         program = PROGRAMS / "kubernetes/apiextensions-apiserver"
         server = ApiServer(_started(started, program, options, folder, (etcd, port)), None)
-        _install(server)
+        for _, file in CRDS.values():
+            install(server, schemas.FOLDER / file)
         yield server
 
 
@@ -173,16 +180,15 @@ def _started(running: ExitStack, program: Path, options: list[str], folder: Path
     return f"https://127.0.0.1:{port}"
 
 
-def _install(server: ApiServer) -> None:
-    for kind, (_, file) in CRDS.items():
-        crd = yaml.load((schemas.FOLDER / file).read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        _until(
-            lambda crd=crd: server.send("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)[0] in {201, 409}
-        )
-        path = f"/apis/{crd['spec']['group']}/{crd['spec']['versions'][0]['name']}"
-        _until(lambda path=path: server.send(path)[0] == 200)
-        smallest = {"apiVersion": path.removeprefix("/apis/"), "kind": kind, "metadata": {"name": "x"}, "spec": 1}
-        _until(lambda smallest=smallest: "spec" in (server.create(smallest) or ""))
+def install(server: ApiServer, file: Path) -> None:
+    """Adds the newest version of a kind from the file of its CRD, and waits until the server knows it."""
+    crd = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    crd["spec"] = {**crd["spec"], "versions": crd["spec"]["versions"][-1:], "conversion": {"strategy": "None"}}
+    _until(lambda: server.send("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)[0] in {201, 409})
+    version = f"{crd['spec']['group']}/{crd['spec']['versions'][0]['name']}"
+    _until(lambda: server.send(f"/apis/{version}")[0] == 200)
+    smallest = {"apiVersion": version, "kind": crd["spec"]["names"]["kind"], "metadata": {"name": "x"}, "spec": 1}
+    _until(lambda: "spec" in (server.create(smallest) or ""))
 
 
 def _until(ready: Any) -> None:

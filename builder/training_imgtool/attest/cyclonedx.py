@@ -42,7 +42,7 @@ def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage],
         make_debian_component(item.name, item.version, item.architecture, distribution, sha256=item.sha256)
         for item in debian
     )
-    inside = [_make_base_component(locked), *map(make_wheel_component, locked.wheels), *packages]
+    inside = [make_base_component(locked), *map(make_wheel_component, locked.wheels), *packages]
     image: dict[str, Any] = {
         "type": "container",
         "bom-ref": f"variant:{locked.variant.name}",
@@ -141,7 +141,8 @@ def list_properties(values: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in sorted(values.items()) if value]
 
 
-def _make_base_component(locked: LockedVariant) -> dict[str, Any]:
+def make_base_component(locked: LockedVariant) -> dict[str, Any]:
+    """Makes the component of the image that a variant is made from."""
     repository = parse_reference(locked.variant.base).repository
     digest = quote(locked.base_digest, safe=SAFE)
     where = quote(str(repository), safe=SAFE + "/")

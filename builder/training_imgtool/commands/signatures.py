@@ -71,7 +71,8 @@ class _Signer:
         return self.own is not None and written in self.cosign.read_attested(image, self.own, kind)
 
 
-def _open_signer(key: str | None, settings: Settings) -> _Signer:
+def open_signer(key: str | None, settings: Settings) -> _Signer:
+    """Opens what signs with a key, or as the identity of an OIDC token; raises what `find_cosign` does."""
     cosign = find_cosign(settings)
     if key is None:
         return _Signer(cosign=cosign, key=None, own=None)
@@ -114,7 +115,7 @@ def sign_images(
     an image is not in the registry, and what cosign and the registry's client raise.
     """
     spec_file = open_spec(where, values)
-    signer = _open_signer(key, settings)
+    signer = open_signer(key, settings)
     inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked, write=False, roles=roles)
     proven = None if unproven else _prove(inputs, settings, progress, roles)
     with connect(settings, progress) as registries:

@@ -68,11 +68,11 @@ def _list_debian(report: ImageReport) -> list[dict[str, Any]]:
     distribution = _read_distribution(report)
     return [
         make_debian_component(name, release, architecture, distribution)
-        for name, architecture, release in sorted(set(_parse_packages(report.debian or "")))
+        for name, architecture, release in sorted(set(parse_packages(report.debian or "")))
     ]
 
 
-def _parse_packages(status: str) -> Iterator[tuple[str, str, str]]:
+def parse_packages(status: str) -> Iterator[tuple[str, str, str]]:
     """Yields name, architecture and version of what is installed, out of dpkg's status file (deb-control(5))."""
     for paragraph in status.split("\n\n"):
         fields = Parser().parsestr(paragraph.strip() + "\n", headersonly=True)
