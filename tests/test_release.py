@@ -9,6 +9,8 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,9 @@ import jsonschema
 import pytest
 import yaml
 
-from scripts.steps import expand, inputs_of, run_component, run_steps
+from scripts.steps import Start, expand, inputs_of, run_component, run_steps
 from tests.integration.push_world import Machine, Project, Wheels, make_base
-from tests.servers.registry_process import run_registry
+from tests.servers.registry_process import list_tags, run_registry
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 WORKFLOWS = [*sorted((CHECKOUT / ".github/workflows").glob("*.yml")), CHECKOUT / "action.yml"]
@@ -94,26 +96,59 @@ def world(tmp_path: Path) -> Any:
     with run_registry(tmp_path / "registry") as running:
         make_base().put(running.host)
         project = Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
-        machine = Machine(tmp_path / "machine", "", running.host)
+        machine = Machine(tmp_path / "machine", "", running.host, PATH="/usr/local/bin:/usr/bin:/bin")
         machine.give(project.wheels)
-        for name in ("UV_INDEX_URL", "IMGTOOL_REGISTRY"):  # the install asks the real index
-            machine.env.pop(name)
+        machine.env.pop("IMGTOOL_REGISTRY")
         yield project, machine, f"{running.host}/team"
+
+
+@pytest.fixture(scope="module")
+def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel and all that it needs: containers here have no way to the index."""
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    command: list[str | Path] = [sys.executable, "-m", "pip", "download", "-q", "--dest", folder, wheel]
+    subprocess.run(command, check=True, timeout=300)
+    return folder
+
+
+@contextmanager
+def fresh_container(wheelhouse: Path, folder: Path) -> Iterator[Start]:
+    """Gives what runs commands in a container that has Python, uv, and `folder`, and sees this machine's registry."""
+    address = "127.0.0.1:5000"
+    if "3.11-bookworm" not in list_tags(address, "library/python"):
+        pytest.skip(f"no python:3.11-bookworm at {address} (scripts/services up pythons)")
+    mounts = [f"--volume={folder}:{folder}", f"--volume={wheelhouse}:/wheels:ro", f"--volume={UV}:/usr/local/bin/uv:ro"]
+    image = f"{address}/library/python:3.11-bookworm"
+    begin = ["docker", "run", "-d", "--rm", "--network", "host", *mounts, "--entrypoint", "sleep", image, "600"]
+    name = subprocess.run(begin, capture_output=True, text=True, check=True).stdout.strip()
+    given = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels", "UV_OFFLINE": "1", "UV_FIND_LINKS": "/wheels"}
+
+    def start(command: list[str], *, cwd: Path, env: Mapping[str, str], check: bool) -> None:
+        options = [f"--env={key}={value}" for key, value in {**env, **given}.items()]
+        subprocess.run(["docker", "exec", f"--workdir={cwd}", *options, name, *command], check=check)
+
+    try:
+        yield start
+    finally:
+        subprocess.run(["docker", "rm", "-f", name], capture_output=True, check=True)
 
 
 @pytest.mark.long
 @pytest.mark.network
 @pytest.mark.registry
-def test_the_action_pushes_and_then_finds(world: Any, wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.engine
+def test_the_action_pushes_and_then_finds(world: Any, wheelhouse: Path, tmp_path: Path) -> None:
     project, machine, registry = world
     action = _load(CHECKOUT / "action.yml")
-    values = inputs_of(action["inputs"], {"spec": str(project.folder), "registry": registry, "package": str(wheel)})
-    values |= {"github.action_path": str(CHECKOUT)}
+    package = next(f"/wheels/{path.name}" for path in wheelhouse.glob("training_imgtool-*.whl"))
+    given = {"spec": str(project.folder), "registry": registry, "package": package}
+    values = {**inputs_of(action["inputs"], given), "github.action_path": str(CHECKOUT)}
     (tmp_path / "temp").mkdir()
-    env = {**OUTER, **machine.env, "RUNNER_TEMP": str(tmp_path / "temp"), "PATH": BIN}
+    env = {**machine.env, "RUNNER_TEMP": str(tmp_path / "temp")}
     seen = []
     for _ in range(2):
-        outputs = run_steps(action["runs"]["steps"], tmp_path, env, values)
+        with fresh_container(wheelhouse, tmp_path) as start:
+            outputs = run_steps(action["runs"]["steps"], tmp_path, env, values, start)
         images, outcomes = (json.loads(outputs[f"push.{name}"]) for name in ("images", "outcomes"))
         written = (tmp_path / outputs["job.job-file"]).read_text()
         assert all(reference in written for reference in images.values())
@@ -122,22 +157,24 @@ def test_the_action_pushes_and_then_finds(world: Any, wheel: Path, tmp_path: Pat
     assert seen[0][0] == seen[1][0]
     named = re.findall(r"steps\.([\w.-]+)", "".join(row["value"] for row in action["outputs"].values()))
     assert {name.replace(".outputs", "") for name in named} == outputs.keys()
-    with pytest.raises(subprocess.CalledProcessError):
-        run_steps(action["runs"]["steps"], tmp_path, env, {**values, "inputs.spec": str(tmp_path / "nowhere")})
+    with pytest.raises(subprocess.CalledProcessError), fresh_container(wheelhouse, tmp_path) as start:
+        run_steps(action["runs"]["steps"], tmp_path, env, {**values, "inputs.spec": str(tmp_path / "nowhere")}, start)
 
 
 @pytest.mark.long
 @pytest.mark.network
 @pytest.mark.registry
-def test_the_component_pushes_and_then_finds(world: Any, wheel: Path) -> None:
+@pytest.mark.engine
+def test_the_component_pushes_and_then_finds(world: Any, wheelhouse: Path, tmp_path: Path) -> None:
     project, machine, registry = world
     login = {"CI_REGISTRY": registry.partition("/")[0], "CI_REGISTRY_USER": "u", "CI_REGISTRY_PASSWORD": "p"}
-    env = {**OUTER, **machine.env, **login, "CI_REGISTRY_IMAGE": registry, "CI_PROJECT_DIR": str(project.folder)}
+    env = {**machine.env, **login, "CI_REGISTRY_IMAGE": registry, "CI_PROJECT_DIR": str(project.folder)}
     shutil.copytree(machine.cache, project.folder / ".cache/imgtool")
     text = (CHECKOUT / "templates/imgtool.yml").read_text()
     seen = []
     for _ in range(2):
-        job = run_component(text, project.folder, env, {"package": str(wheel)})
+        with fresh_container(wheelhouse, tmp_path) as start:
+            job = run_component(text, project.folder, env, {}, start)
         dotenv = (project.folder / job["artifacts"]["reports"]["dotenv"]).read_text()
         references = dict(line.split("=", 1) for line in dotenv.splitlines())
         written = (project.folder / job["artifacts"]["paths"][0]).read_text()
