@@ -12,7 +12,7 @@ import pytest
 from tests.integration.conftest import Run
 from tests.integration.verify_world import Toy, open_toy
 from tests.verify.images import Change, Layer
-from tests.verify.tampering import BYTECODE, CODE, OTHERS, SOUND, VENV
+from tests.verify.tampering import ADDED, BYTECODE, CODE, FORGED, MODES, OTHERS, SOUND, VENV
 
 pytestmark = [pytest.mark.registry, pytest.mark.long]
 WAYS = [pytest.param("docker", marks=pytest.mark.engine), "direct"]
@@ -21,6 +21,9 @@ _ONLY_SMALL = {"bomb"}  # its limit is the test's own; a real one inflates to 1 
 CASES: dict[str, tuple[Sequence[Layer | bytes], Change | None, str]] = {
     **{f"code-{name}": ((files,), None, "trainer") for name, (files, _) in CODE.items()},
     **{f"venv-{name}": ((files,), None, "wheels") for name, (files, _) in VENV.items()},
+    **{f"added-{name}": ((files,), None, "base") for name, files in ADDED.items()},
+    **{f"mode-{name}": ((files,), None, check) for name, (files, check) in MODES.items()},
+    **{f"forged-{name}": ((files,), None, "wheels") for name, files in FORGED.items()},
     **{f"bytecode-{name}": ((files,), None, "bytecode") for name, (files, _) in BYTECODE.items()},
     **{name: row[:3] for name, row in OTHERS.items() if name not in _ONLY_SMALL},
 }

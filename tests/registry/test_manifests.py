@@ -19,6 +19,7 @@ from training_imgtool.registry.manifests import (
     choose,
     parse_manifest,
     parse_platform,
+    read_document,
     require_platform,
     sha256_digest,
 )
@@ -33,6 +34,28 @@ def _index(*platforms: dict[str, str] | None, media_type: str = OCI_INDEX) -> Ma
         entries.append(entry | ({"platform": platform} if platform else {}))
     body = json.dumps({"schemaVersion": 2, "mediaType": media_type, "manifests": entries}).encode()
     return parse_manifest(body, media_type, "x")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"config": {"Entrypoint": ["good"], "entrypoint": ["evil"]}},
+        {"config": {"healthcheck": {"Test": ["CMD", "evil"]}}},
+        {"config": {"Healthcheck": {"test": ["CMD", "evil"]}}},
+        {"config": {"Uſer": "0"}},  # noqa: RUF001 - what Go takes for an s
+        {"Config": {}},
+        {"rootfs": {"Diff_IDs": []}},
+        {"history": [{"created_by": "x", "Created_By": "y"}]},
+    ],
+)
+def test_names_that_readers_take_differently(config: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"twice|some"):
+        read_document(json.dumps(config).encode())
+
+
+def test_names_that_somebody_chose_may_differ_in_case_alone() -> None:
+    config = {"config": {"Labels": {"user": "1", "User": "2"}, "Volumes": {"/Data": {}, "/data": {}}}}
+    assert read_document(json.dumps(config).encode()) == config
 
 
 def test_a_manifest_is_its_bytes_and_what_they_say() -> None:
@@ -75,6 +98,11 @@ def test_the_media_type(body: bytes, header: str, expected: str) -> None:
         ),
         (b'{"mediaType":"text/html"}', "", RegistryRefusedError, "text/html"),
         (b"\xff\xfe", OCI_MANIFEST, VerificationError, "not JSON"),
+        (b'{"layers":[],"layers":[]}', OCI_MANIFEST, VerificationError, "not JSON that every engine reads"),
+        (b'{"layers":[],"Layers":[]}', OCI_MANIFEST, VerificationError, "not JSON that every engine reads"),
+        (b'{"layers":[{"digest":1,"Digest":2}]}', OCI_MANIFEST, VerificationError, "not JSON that every"),
+        (b'{"Subject":{}}', OCI_MANIFEST, VerificationError, "not JSON that every engine reads"),
+        (b'{"schemaVersion":2,"layers":[],"manifests":[]}', "", VerificationError, "an image to some readers"),
     ],
 )
 def test_what_is_no_manifest(body: bytes, header: str, error: type[Exception], says: str) -> None:

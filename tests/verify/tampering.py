@@ -46,6 +46,10 @@ def _move_arguments(config: dict[str, Any]) -> None:
     config["config"].update(Entrypoint=[program], Cmd=arguments)
 
 
+def _change_label(name: str) -> Change:
+    return lambda config: config["config"]["Labels"].update({name: "0" * 40})
+
+
 def _diff_id(number: int) -> Change:
     def change(config: dict[str, Any]) -> None:
         config["rootfs"]["diff_ids"][number] = "sha256:" + "0" * 64
@@ -96,6 +100,14 @@ CODE: dict[str, tuple[Files, str]] = {
         f"/{APP}/task.py differs from the context",
     ),
     "symlink": ({"tmp/o.py": b"", f"{APP}/task.py": Link("/tmp/o.py")}, f"/{APP}/task.py is a link to /tmp/o.py"),
+    "library": ({f"{APP}/model.so": b"\x7fELF"}, f"/{APP}/model.so is not in the context"),
+    "bytecode": ({f"{APP}/__pycache__/task.cpython-311.pyc": b"x"}, "task.cpython-311.pyc is not in the context"),
+    "old-bytecode": ({f"{APP}/evil.pyc": b"x"}, f"/{APP}/evil.pyc is not in the context"),
+    "package-over-module": ({f"{APP}/model/__init__.py": b""}, f"/{APP}/model/__init__.py is not in the context"),
+    "zip": ({"app/trainer.zip": b"PK\x05\x06"}, "/app/trainer.zip is not in the context"),
+    "start": ({"app/sitecustomize.py": b""}, "/app/sitecustomize.py is not in the context"),
+    "empty-folder": ({"app/data": FOLDER}, "/app/data is not in the context"),
+    "settings": ({"app/.keras/keras.json": b"{}"}, "/app/.keras/keras.json is not in the context"),
     "gone": ({f"{APP}/model.py": None}, f"/{APP}/model.py is missing"),
     "opaque-app": ({"app/.wh..wh..opq": b""}, f"/{APP}/__init__.py is missing"),
     "app-link": ({"app": Link("/nonexistent")}, f"/{APP}/task.py is missing"),
@@ -137,6 +149,26 @@ VENV: dict[str, tuple[Files, str]] = {
     "site-link": ({SITE: Link("/nonexistent")}, "numpy-1.26.4.dist-info/METADATA is missing"),
     "site-file": ({SITE: b""}, "numpy-1.26.4.dist-info/METADATA is missing"),
     "whiteout-below": ({f"{SITE}/six/__init__.py/x": None}, f"/{SITE}/six/__init__.py differs from its wheel"),
+    "python3": ({"opt/venv/bin/python3": Link("/srv/python3")}, "/opt/venv/bin/python3 belongs to no wheel"),
+    "activate": ({"opt/venv/bin/activate": b"true\n"}, "/opt/venv/bin/activate belongs to no wheel"),
+    "paths": ({"opt/venv/bin/python._pth": b"/srv\n"}, "/opt/venv/bin/python._pth belongs to no wheel"),
+    "customize": ({f"{SITE}/usercustomize.py": b""}, f"/{SITE}/usercustomize.py belongs to no wheel"),
+    "library": ({f"{SITE}/numpy/core.so": b"\x7fELF"}, f"/{SITE}/numpy/core.so belongs to no wheel"),
+    "shadow": ({f"{SITE}/json.py": b""}, f"/{SITE}/json.py belongs to no wheel"),
+    "package-over-module": ({f"{SITE}/numpy/__init__.so": b""}, "/numpy/__init__.so belongs to no wheel"),
+    "other-python": (
+        {"opt/venv/lib/python3.12/site-packages/x.pth": b""},
+        "/opt/venv/lib/python3.12/site-packages/x.pth belongs",
+    ),
+    "egg-link": ({f"{SITE}/numpy.egg-link": b"/srv\n"}, f"/{SITE}/numpy.egg-link belongs to no wheel"),
+    "entry-points": (
+        {f"{SITE}/six-1.16.0.dist-info/entry_points.txt": b"[tensorflow.keras]\nx = y:z\n"},
+        "entry_points.txt belongs to no wheel",
+    ),
+    "bytecode-folder": ({f"{SITE}/six/__pycache__": Link("/srv")}, f"/{SITE}/six/__pycache__ "),
+    "empty-package": ({f"{SITE}/evil": FOLDER}, f"/{SITE}/evil belongs to no wheel"),
+    "site-whole": ({"opt/venv": None}, "/opt/venv/bin/python is missing"),
+    "site-linked": ({"opt/venv": Link("/srv/venv")}, "/opt/venv is a link to /srv/venv"),
     "site-opaque": ({f"{SITE}/.wh..wh..opq": b""}, "numpy-1.26.4.dist-info/METADATA is missing"),
     "tensorflow-metadata": (
         {f"{SITE}/tensorflow_cpu-2.15.1.dist-info": None},
@@ -220,6 +252,38 @@ OTHERS: dict[str, tuple[tuple[Files | bytes, ...], Change | None, str, str]] = {
     "base-file-empty": (({"etc/os-release": b""},), None, "base", "/etc/os-release of layer 4 is put there"),
     "base-file-folder": (({"etc/os-release/x": b"x"},), None, "base", "/etc/os-release/x of layer 4"),
     "preload": (({"etc/ld.so.preload": b"/srv/evil.so\n"},), None, "base", "/etc/ld.so.preload of layer 4"),
+    "opaque-etc": (({"etc/.wh..wh..opq": b""},), None, "base", "/etc"),
+    "opaque-root": (({".wh..wh..opq": b""},), None, "base", "is removed by layer"),
+    "removed-behind": (
+        (raw_archive(raw_header(f"{APP}/model.py", data=b"layers = 2\n"), raw_header(f"{APP}/.wh.model.py")),),
+        None,
+        "layers",
+        f"/{APP}/model.py is in it, and is removed behind that",
+    ),
+    "folder-removed-behind": (
+        (raw_archive(raw_header(f"{APP}/model.py", data=b"layers = 2\n"), raw_header("app/.wh.trainer")),),
+        None,
+        "layers",
+        f"/{APP} is in it, and is removed behind that",
+    ),
+    "opaque-by-attribute": (
+        ({"opt/venv": Raw(b"", kind=b"5", mode=0o755, capability=True)},),
+        None,
+        "layers",
+        "/opt/venv has extended attributes",
+    ),
+    "os-version": ((), _config(**{"os.version": "10.0"}), "platform", "os.version 10.0"),
+    "variant": ((), _config(variant="v4"), "platform", "variant v4"),
+    "os-features": ((), _config(**{"os.features": ["x"]}), "platform", "os.features"),
+    "path-twice": ((), change_env(lambda env: ["PATH=/evil", *env]), "environment", "1 names are there twice"),
+    "no-value": ((), change_env(lambda env: [*env, "LD_PRELOAD"]), "environment", "LD_PRELOAD was not planned"),
+    "loader-path": ((), change_env(lambda env: [*env, "LD_LIBRARY_PATH=/srv"]), "environment", "was not planned"),
+    "start-up": ((), change_env(lambda env: [*env, "PYTHONSTARTUP=/srv/x.py"]), "environment", "was not planned"),
+    "stop-signal": ((), _settings(StopSignal="SIGKILL"), "environment", "StopSignal is not as planned"),
+    "shell": ((), _settings(Shell=["/srv/sh"]), "environment", "Shell is not as planned"),
+    "ports": ((), _settings(ExposedPorts={"22/tcp": {}}), "environment", "ExposedPorts is not as planned"),
+    "revision": ((), _change_label("org.opencontainers.image.revision"), "environment", "image.revision has another"),
+    "fewer-layers": ((), lambda config: config["rootfs"]["diff_ids"].pop(), "layers", "and the config 2"),
     "arm64": ((), _config(architecture="arm64"), "platform", "linux/arm64"),
     "windows": ((), _config(os="windows"), "platform", "windows/amd64"),
     "entry-point": ((), _settings(Entrypoint=["/bin/sh"]), "entry point", "/bin/sh"),
@@ -267,6 +331,35 @@ ADDED: dict[str, Files] = {
     "library-folder": {"usr/lib/python3.11": Raw(b"", kind=b"5", mode=0o777, uid=1000)},
     "empty-init": {"usr/lib/python3.11/json/__init__.py": b""},
     "interpreter-folder": {"usr/bin/python3.11": FOLDER},
+    "sh": {"usr/local/sbin/sh": b"#!/bin/sh\n"},
+    "gsutil": {"usr/local/bin/gsutil": b"#!/bin/sh\n"},
+    "libc": {"usr/local/lib/libc.so.6": b"\x7fELF"},
+    "libraries": {f"usr/local/lib/lib{name}.so.1": b"\x7fELF" for name in ("z", "m", "dl", "stdc++")},
+    "loader": {"etc/ld.so.conf.d/evil.conf": b"/srv\n"},
+    "loader-cache": {"etc/ld.so.cache": b"glibc-ld.so.cache1.1"},
+    "pip": {"etc/pip.conf": b"[global]\n"},
+    "resolver": {"etc/resolv.conf": b"nameserver 10.0.0.1\n"},
+    "hosts": {"etc/hosts": b"10.0.0.1 storage.googleapis.com\n"},
+    "users": {"etc/passwd": b"root::0:0::/:/bin/sh\n"},
+    "names": {"etc/nsswitch.conf": b"hosts: files\n"},
+    "profile": {"etc/profile.d/evil.sh": b"true\n"},
+    "bashrc": {"root/.bashrc": b"true\n"},
+    "vim": {"root/.vimrc": b"autocmd\n"},
+    "ssl-module": {"usr/lib/x86_64-linux-gnu/ossl-modules/evil.so": b"\x7fELF"},
+    "zip": {"usr/local/lib/python311.zip": b"PK\x05\x06" + bytes(18)},
+    "paths-of-python": {"usr/local/bin/python._pth": b"/srv\n", "usr/local/bin/python311._pth": b"/srv\n"},
+    "pyvenv-of-base": {"usr/local/bin/pyvenv.cfg": b"home = /srv\n"},
+    "site-of-base": {"usr/local/lib/python3.11/site-packages/evil.pth": b"import evil\n"},
+    "usercustomize": {"root/.local/lib/python3.11/site-packages/usercustomize.py": b""},
+    "bytecode-of-base": {"usr/local/lib/python3.11/__pycache__/os.cpython-311.pyc": b"x"},
+    "dlopen": {"lib64/libcuda.so.1": b"\x7fELF"},
+    "cron": {"etc/cron.d/evil": b"* * * * * root true\n"},
+    "link-out": {"usr/local/bin/uname": Link("/srv/uname")},
+    "empty-folder": {"usr/local/cuda": FOLDER},
+    "name-of-two-lines": {"srv/a\nb": b""},
+    "look-alike": {"usr/local/bin/pythоn3": b"#!/bin/sh\n"},  # noqa: RUF001 - the letter is Cyrillic
+    "beside-venv": {"opt/venv2/bin/python": b"#!/bin/sh\n"},
+    "above-venv": {"opt": Raw(b"", kind=b"5", mode=0o777)},
 }
 MODES: dict[str, tuple[Files, str]] = {
     "venv": ({"opt/venv": Raw(b"", kind=b"5", mode=0)}, "wheels"),
@@ -277,6 +370,10 @@ MODES: dict[str, tuple[Files, str]] = {
     "capability": ({f"{APP}/model.py": Raw(b"layers = 2\n", capability=True)}, "trainer"),
     "package": ({f"{SITE}/six/__init__.py": Raw(b"", mode=0o666)}, "wheels"),
     "pipe": ({f"{APP}/model.py": Raw(b"", kind=b"6")}, "trainer"),
+    "setuid": ({f"{SITE}/six/__init__.py": Raw(b"", mode=0o4644)}, "wheels"),
+    "group": ({SITE: Raw(b"", kind=b"5", mode=0o2755)}, "wheels"),
+    "code-owner": ({f"{SITE}/numpy/__init__.py": Raw(b"", uid=1000)}, "wheels"),
+    "device": ({f"{SITE}/six/__init__.py": Raw(b"", kind=b"3")}, "wheels"),
 }
 _SIX_INFO = f"{SITE}/six-1.16.0.dist-info/RECORD"
 FORGED: dict[str, Files] = {  # with a RECORD that says the same
@@ -287,4 +384,21 @@ FORGED: dict[str, Files] = {  # with a RECORD that says the same
     },
     "library": {f"{SITE}/evil.so": b"\x7fELF", _SIX_INFO: b"evil.so,,4\nsix/__init__.py,,\n"},
     "sitecustomize": {f"{SITE}/sitecustomize.py": b"", _SIX_INFO: b"sitecustomize.py,,0\nsix/__init__.py,,\n"},
+    "start": {  # a file that answers for itself: it replaces what a program in the image asks
+        f"{SITE}/zzevil.pth": b"import zzevil\n",
+        f"{SITE}/zzevil.py": b"import os\nos.write = lambda file, data: len(data)\n",
+        _SIX_INFO: b"zzevil.pth,,\nzzevil.py,,\nsix/__init__.py,,\n",
+    },
+    "big": {f"{SITE}/weights.bin": bytes(9 << 20), f"{SITE}/evil.pth": b"import evil\n", _SIX_INFO: b"evil.pth,,\n"},
+    "contents": {
+        f"{SITE}/numpy/__init__.py": b"evil = 1\n",
+        f"{SITE}/zzevil.pth": b"import evil\n",
+        _SIX_INFO: b"zzevil.pth,,\n",
+    },
+    "version": {
+        f"{SITE}/six-1.16.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: six\nVersion: 1.16.0\n",
+        _SIX_INFO: b"six/__init__.py,,\n",
+    },
+    "record-alone": {_SIX_INFO: b""},
+    "bytecode": {f"{SITE}/evil.pyc": b"x", _SIX_INFO: b"evil.pyc,,\n"},
 }

@@ -12,7 +12,7 @@ import pytest
 
 from tests import plans
 from tests.verify import images
-from tests.verify.images import Change
+from tests.verify.images import Change, Raw
 from tests.verify.tampering import (
     ADDED,
     APP,
@@ -28,6 +28,7 @@ from tests.verify.tampering import (
     change_env,
 )
 from training_imgtool.core.settings import from_environment
+from training_imgtool.direct.tree import Attributes
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.registry.manifests import sha256_digest
@@ -243,6 +244,18 @@ def test_every_check_can_be_ignored_by_name(toy: Toy) -> None:
     from training_imgtool.spec.model import CHECKS
 
     assert {finding.check for finding in toy.findings()} <= set(CHECKS)
+
+
+@pytest.mark.parametrize(("mode", "wrong"), [(0o1777, False), (0o777, True), (0o755, True)])
+def test_a_folder_that_only_leads_to_files_is_as_in_the_base(mode: int, *, wrong: bool) -> None:
+    """BuildKit lists the folders on the way with the modes that they have."""
+    image = overlay({0: read_layer(iter((images.tar({"tmp": Raw(b"", mode, kind=b"5"), "tmp/a": b""}),)), hashed=True,
+                                   most=1 << 20)}, 1)  # fmt: skip
+    made = overlay({0: read_layer(iter((images.tar({"tmp/a": b""}),)), hashed=True, most=1 << 20)}, 1)
+    copied = CopiedFiles(files={}, folders=(), unclear=(), runs=False, any_run=False)
+    base = {"tmp": Attributes(0o1777)}
+    compared = Comparison(tree=image, made=Expected(nodes=made.nodes, whole=True), copied=copied, base=base)
+    assert bool(compared.complaints["base"]) is wrong
 
 
 def test_what_the_images_own_layers_remove_of_the_base() -> None:

@@ -34,6 +34,16 @@ _LARGEST_CHILDREN = 10_000
 _IMPLIED = {"amd64": "v1", "arm": "v7", "arm64": "v8"}  # variants by architecture
 
 
+_NAMES = """
+artifactType config layers manifests mediaType platform schemaVersion subject
+architecture history os os.features os.version rootfs variant diff_ids
+ArgsEscaped Cmd Entrypoint Env ExposedPorts Healthcheck Labels OnBuild Shell StopSignal User Volumes WorkingDir
+Interval Retries StartInterval StartPeriod Test Timeout
+"""
+_SPELLED = {name.casefold(): name for name in _NAMES.split()}  # readers in Go take names in any case
+_FREE_NAMES = frozenset({"Labels", "Volumes", "ExposedPorts"})  # whose members have names of their own
+
+
 class NoPlatformError(RegistryRefusedError):
     """An index has no image for a platform."""
 
@@ -184,6 +194,38 @@ def read_descriptor(value: Any, where: str) -> Descriptor:
         raise VerificationError(f"{where}: {error.message}") from error
 
 
+def read_document(data: bytes) -> Any:
+    """Reads a manifest or an image config, if every reader reads the same in it; raises ValueError.
+
+    Readers in Go take names in any case, and of two that are alike the last: `"Layers"` behind `"layers"` would be
+    the layers that an engine runs.
+    """
+    document = json.loads(data, object_pairs_hook=_join_pairs)
+    _check_names(document)
+    return document
+
+
+def _join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    joined = dict(pairs)
+    if len(joined) < len(pairs):
+        raise ValueError("a name is there twice")
+    return joined
+
+
+def _check_names(node: Any) -> None:
+    if isinstance(node, list):
+        for item in node:
+            _check_names(item)
+    elif isinstance(node, dict):
+        if len({name.casefold() for name in node}) < len(node):
+            raise ValueError("a name is there twice, in upper and lower case")
+        for name, value in node.items():
+            if _SPELLED.get(name.casefold(), name) != name:
+                raise ValueError(f"{name[:40]!r} is read as {_SPELLED[name.casefold()]!r} by some and by others not")
+            if name in _SPELLED.values() and name not in _FREE_NAMES:
+                _check_names(value)
+
+
 def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
     """Reads a manifest's bytes.
 
@@ -193,17 +235,20 @@ def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
         where: the reference, for messages.
 
     Raises:
-        VerificationError: not JSON, or the header and the document name different types.
+        VerificationError: not JSON that every engine reads alike, or the header and the document name different types.
         RegistryRefusedError: a type that is neither an image nor an index, such as Docker's schema 1.
     """
     try:
-        document = json.loads(body)
+        document = read_document(body)
     except (ValueError, RecursionError) as error:
         raise VerificationError(
-            f"{where}: the registry's manifest is not JSON", hint="is what answers there a registry?"
+            f"{where}: the registry's manifest is not JSON that every engine reads",
+            hint="is what answers there a registry?",
         ) from error
     if not isinstance(document, dict):
         raise VerificationError(f"{where}: the registry's manifest is not a JSON object")
+    if "layers" in document and "manifests" in document:
+        raise VerificationError(f"{where}: the registry's manifest is an image to some readers and an index to others")
     header = content_type.partition(";")[0].strip().lower()
     named = document.get("mediaType")
     if isinstance(named, str) and header in MANIFEST_TYPES and named != header:

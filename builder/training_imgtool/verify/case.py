@@ -8,6 +8,7 @@ from functools import cached_property
 
 from training_imgtool.context.context import Context
 from training_imgtool.core.sanitize import join_lines
+from training_imgtool.direct.layers.tar_reader import FOLDER
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.plan import Variant
 from training_imgtool.spec.model import ImageSpec
@@ -38,7 +39,14 @@ class Case:
     @cached_property
     def compared(self) -> Comparison:
         """The paths of the image beside those that it must have."""
-        return Comparison(tree=self.facts.tree, made=self.facts.expected, copied=self.copied)
+        lower = [self.facts.listings.get(number) for number, layer in enumerate(self.facts.layers) if not layer.own]
+        base = {
+            path: node.attributes
+            for listing in lower
+            for path, node in (listing.nodes if listing else {}).items()
+            if node.kind == FOLDER and node.attributes is not None
+        }
+        return Comparison(tree=self.facts.tree, made=self.facts.expected, copied=self.copied, base=base)
 
     @property
     def variant(self) -> Variant:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from training_imgtool.direct.layers.tar_reader import FILE, FOLDER, LINK
-from training_imgtool.direct.tree import PLAIN
+from training_imgtool.direct.tree import PLAIN, Attributes
 from training_imgtool.verify.expected_files import CopiedFiles
 from training_imgtool.verify.facts import Expected, Node, Tree
 
@@ -30,11 +30,13 @@ class Comparison:
         tree: what its layers hold.
         made: what this machine makes of the lock and the code; None if it cannot.
         copied: what COPY puts there, by the context.
+        base: the folders of the base with mode and owner, as far as its layers were read.
     """
 
     tree: Tree
     made: Expected | None
     copied: CopiedFiles
+    base: Mapping[str, Attributes] = field(default_factory=dict)
 
     @cached_property
     def whole(self) -> bool:
@@ -84,6 +86,8 @@ class Comparison:
         if wanted is None:
             return self._judge_extra(path, there, check, of_bytecode=of_bytecode)
         if (wanted.kind, wanted.content) == (there.kind, there.content):
+            if wanted.kind == FOLDER and wanted.attributes is None:  # only what is below it is known
+                wanted = replace(wanted, attributes=self.base.get(path, PLAIN))
             return _compare_attributes(check, wanted, there)
         if of_bytecode:
             return _UNPROVEN
@@ -122,7 +126,7 @@ class Comparison:
         """Returns whether a folder is one that an engine lists because of what is below it, with nothing of its own."""
         return there.kind == FOLDER and (
             there.attributes is None
-            or (path.removesuffix("/__pycache__") in self._parents and there.attributes == PLAIN)
+            or (path.removesuffix("/__pycache__") in self._parents and there.attributes == self.base.get(path, PLAIN))
         )
 
     @cached_property

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError
+from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Progress, Step, Transfer
 from training_imgtool.core.reference import Digest, Repository
 from training_imgtool.direct.layers.codecs import decompress
+from training_imgtool.registry.manifests import platform_of
 from training_imgtool.verify.facts import Layer, Listing
 from training_imgtool.verify.layers import read_layer
 
@@ -30,12 +31,13 @@ MOST_INFLATED = 100  # times its compressed size that it may inflate to; text re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """One image in a registry, as far as manifest and config tell."""
+    """One image in a registry, as far as manifest and config tell; `of_base` are the digests of the base's layers."""
 
     digest: Digest
     config: Mapping[str, Any]
     layers: tuple[Layer, ...]
     descriptors: tuple[Descriptor, ...]
+    of_base: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class LayerReader:
         chosen = {
             number: (layer, descriptor)
             for number, (layer, descriptor) in pairs
-            if self.whole or layer.own or layer.size <= LARGEST_BASE_LAYER
+            if self.whole or layer.own or layer.size <= LARGEST_BASE_LAYER or layer.digest not in stored.of_base
         }
         new = {
             descriptor.digest: descriptor.size
@@ -125,19 +127,28 @@ def _split_pieces(blocks: Iterable[bytes]) -> Iterator[bytes]:
             yield block[start : start + _PIECE]
 
 
-def read_image(digest: Digest, platform: str, base: Mapping[str, Any] | None, registries: Registries) -> Stored:
-    """Reads manifest and config of an image: two small requests. Raises what the registry's client raises."""
+def read_image(digest: Digest, platform: str, base: BaseImage, registries: Registries) -> Stored:
+    """Reads manifest and config of an image: two small requests.
+
+    Raises VerificationError if other images hide behind the digest, and what the registry's client raises.
+    """
     from training_imgtool.direct.image.image import read_config
 
     registry = registries.at(digest.repository)
-    manifest = registry.manifest(digest, platform)
+    manifest = registry.manifest(digest)
+    if manifest.is_index:
+        named = {one.digest for entry, one in manifest.entries if platform_of(entry)}
+        manifest = registry.manifest(digest, platform)
+        if named != {manifest.digest}:
+            raise VerificationError(f"{digest} is an index that names other images than that for {platform}")
     config = read_config(registry.read(digest.repository, manifest.config))
     descriptors = manifest.layers
     return Stored(
         digest=digest,
         config=config,
-        layers=list_layers(config, base, [(descriptor.digest, descriptor.size) for descriptor in descriptors]),
+        layers=list_layers(config, base.config, [(descriptor.digest, descriptor.size) for descriptor in descriptors]),
         descriptors=descriptors,
+        of_base=base.layers,
     )
 
 
@@ -169,13 +180,22 @@ def _read_diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(diff_id) for diff_id in rootfs.get("diff_ids") or [])
 
 
-def read_base_config(base: Digest, platform: str, registries: Registries) -> Mapping[str, Any] | None:
-    """Reads the config of the locked base; None when no registry has it any more."""
+@dataclass(frozen=True, slots=True)
+class BaseImage:
+    """The locked base: its config, None when no registry has it any more, and the digests of its layers."""
+
+    config: Mapping[str, Any] | None = None
+    layers: frozenset[str] = frozenset()
+
+
+def read_base(base: Digest, platform: str, registries: Registries) -> BaseImage:
+    """Reads manifest and config of the locked base."""
     from training_imgtool.direct.image.image import read_config
 
     registry = registries.at(base.repository)
     try:
         manifest = registry.manifest(base, platform)
-        return read_config(registry.read(base.repository, manifest.config))
+        config = read_config(registry.read(base.repository, manifest.config))
     except RegistryRefusedError:
-        return None
+        return BaseImage()
+    return BaseImage(config, frozenset(layer.digest for layer in manifest.layers))

@@ -54,6 +54,12 @@ class _Content:
             self.implied[folder] = _IMPLIED
             folder = folder.rpartition("/")[0]
 
+    def remove(self, path: str) -> None:
+        """Notes a whiteout; what it names may come behind it in the same archive, not before."""
+        if path in self.nodes or path in self.implied:
+            self.faults.append(f"/{path} is in it, and is removed behind that: some engines keep it")
+        self.removed.append(path)
+
     def listing(self, diff_id: str | None) -> Listing:
         return Listing(
             items=tuple(settle(self.items)),
@@ -109,8 +115,10 @@ def _add(content: _Content, reader: TarReader, member: Member) -> None:
         content.emptied.append(folder)
         return
     if name.startswith(_WHITEOUT):
-        content.removed.append(f"{folder}/{name.removeprefix(_WHITEOUT)}".lstrip("/"))
+        content.remove(f"{folder}/{name.removeprefix(_WHITEOUT)}".lstrip("/"))
         return
+    if member.extended and member.kind == FOLDER and content.hashed:
+        content.faults.append(f"/{path} has extended attributes, which can hide what is below it")
     content.nodes[path] = Node(member.kind, member.attributes)
     if member.kind == FOLDER:
         return

@@ -204,10 +204,11 @@ def _gather_facts(
     reader: inspect_registry.LayerReader,
 ) -> Facts:
     registries, plan = reader.registries, image.plan
-    base = inspect_registry.read_base_config(plan.base, plan.platform, registries)
+    base_image = inspect_registry.read_base(plan.base, plan.platform, registries)
+    base = base_image.config
     stored = None
     if location.digest is not None:
-        stored = inspect_registry.read_image(location.digest, plan.platform, base, registries)
+        stored = inspect_registry.read_image(location.digest, plan.platform, base_image, registries)
         if read_platform(stored.config) != plan.platform:  # an engine would refuse it
             engine = None
         run.progress(Planned(str(image.role), sum(layer.size for layer in stored.layers if layer.own)))

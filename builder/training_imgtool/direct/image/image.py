@@ -26,6 +26,7 @@ from training_imgtool.registry.manifests import (
     OCI_MANIFEST,
     Descriptor,
     Manifest,
+    read_document,
     sha256_digest,
 )
 
@@ -84,7 +85,7 @@ def read_config(data: bytes) -> dict[str, Any]:
     Raises VerificationError when it is not one, or has a field of another type than engines read.
     """
     try:
-        config = json.loads(data)
+        config = read_document(data)
         json.dumps(config, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise VerificationError("the base's config is not JSON that every engine reads") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
@@ -15,11 +16,13 @@ from training_imgtool.direct.image.image_config import apply, with_path
 from training_imgtool.dockerfile.evaluate import Scope, ambiguous_args, walk
 from training_imgtool.dockerfile.parse import Dockerfile
 from training_imgtool.plan import KEY_LABEL
+from training_imgtool.registry.manifests import Platform
 from training_imgtool.verify.case import Case, shorten
 from training_imgtool.verify.facts import Finding, read_env, read_platform
 from training_imgtool.verify.inspect_registry import find_shared_layers
 
 _FILES_ONLY = frozenset({"ADD", "COPY", "RUN"})
+_PLATFORM = ("variant", "os.version", "os.features")
 _OTHERS = ("ExposedPorts", "Healthcheck", "OnBuild", "Shell", "StopSignal", "Volumes")
 
 
@@ -72,7 +75,17 @@ def _check_key(case: Case) -> Finding:
 
 def _check_platform(case: Case) -> Finding:
     platform, planned = read_platform(case.facts.config), case.image.plan.platform
-    return case.ok("platform", platform) if platform == planned else case.wrong("platform", platform, planned)
+    if platform != planned:
+        return case.wrong("platform", platform, planned)
+    base = case.facts.base_config
+    base = dict(case.facts.base_config or {})
+    given = {name: value for name in _PLATFORM if (value := case.facts.config.get(name))}
+    plain = Platform(*platform.split("/", 1))
+    if replace(plain, variant=str(given.get("variant"))).normal == plain:
+        base["variant"] = given["variant"]  # what the processor's name implies, as arm64/v8
+    if differ := [f"{name} {value}" for name, value in given.items() if value != base.get(name)]:
+        return case.wrong("platform", f"{platform}, {', '.join(differ)}", "that of the base")
+    return case.ok("platform", platform)
 
 
 def _check_layers(case: Case) -> Finding:
@@ -137,12 +150,16 @@ def _check_user(case: Case, expected: Mapping[str, Any]) -> Finding:
 
 def _check_environment(case: Case, expected: Mapping[str, Any]) -> Finding:
     """Values are not shown: what somebody put in their place may be a secret."""
-    env = case.facts.env
+    env, lines = case.facts.env, case.facts.settings.get("Env") or []
     planned = read_env(expected) if "Env" in expected else dict(case.image.plan.env)
     differ = [f"{name} is missing" for name in planned if name not in env]
     differ += [f"{name} has another value" for name in planned if name in env and env[name] != planned[name]]
     if "Env" in expected:
         differ += [f"{name} was not planned" for name in env if name not in planned]
+        differ += [f"{len(lines) - len(env)} names are there twice"] * (len(lines) > len(env))
+        labels = case.facts.settings.get("Labels") or {}
+        planned_labels = (expected.get("Labels") or {}).items()
+        differ += [f"label {name} has another value" for name, value in planned_labels if labels.get(name) != value]
     folder, wanted = (settings.get("WorkingDir") for settings in (case.facts.settings, expected))
     if "WorkingDir" in expected and folder != wanted:
         differ.append(f"the working folder is {folder}, not {wanted}")

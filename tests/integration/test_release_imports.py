@@ -1,0 +1,78 @@
+"""The locked set of every release imports, saves and loads a model as HDF5, and runs an LSTM.
+
+`pytest --lf` goes on where a run stopped. A set is fetched, used and deleted, so this needs 2 GB of space and no more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_lock_minors import RELEASES, lock
+from training_imgtool.core.interpreters import find_interpreter
+from training_imgtool.core.settings import from_environment
+from training_imgtool.plan import LockedVariant
+from training_imgtool.spec.model import Accelerator
+from training_imgtool.versions.matrix import load_matrix
+from training_imgtool.wheels.store import WheelStore
+
+pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.long]
+_LARGE = 50 << 20  # bytes; wheels that no other release has
+PROGRAM = """
+import tempfile
+import numpy as np
+import tensorflow as tf
+layers = tf.keras.layers
+model = tf.keras.models.Sequential([layers.LSTM(4, input_shape=(3, 2)), layers.Dense(1)])
+data = np.ones((2, 3, 2), "float32")
+before = model.predict(data)
+with tempfile.TemporaryDirectory() as folder:
+    model.save(folder + "/model.h5")
+    after = tf.keras.models.load_model(folder + "/model.h5", compile=False).predict(data)
+assert np.allclose(before, after)
+print("works", tf.__version__)
+"""
+BESIDE = {
+    "tensorflow_datasets": "import tensorflow_datasets",
+    "tensorflow_probability": "import tensorflow_probability as p; p.distributions.Normal(0., 1.).sample()",
+    "tensorflow_text": "import tensorflow_text",
+    "keras_hub": "import keras_hub",
+    "transformers": "import transformers",
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("wheels")
+
+
+def try_set(locked: LockedVariant, program: str, cache: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a program with the wheels of a lock and nothing else; skips where the Python is not on this machine."""
+    interpreter = find_interpreter(locked.variant.python, os.environ)
+    if interpreter is None:
+        pytest.skip(f"no Python {locked.variant.python} on this machine")
+    store = WheelStore(from_environment({**os.environ, "IMGTOOL_CACHE": str(cache)}))
+    store.fetch(locked.wheels)
+    for wheel in locked.wheels:
+        path = store.require(wheel)
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(folder)
+        if wheel.size > _LARGE:
+            shutil.rmtree(path.parent)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(folder), "PYTHONNOUSERSITE": "1"}
+    command = [str(interpreter.path), "-c", program]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=False)
+    shutil.rmtree(folder)
+    return done
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_set_of_a_release_works(release: str, cache: Path, tmp_path: Path) -> None:
+    locked = lock(load_matrix(), tmp_path, release, Accelerator.CPU)
+    done = try_set(locked, PROGRAM, cache, tmp_path / "site")
+    assert done.stdout.endswith(f"works {release}\n"), done.stderr[-2000:]
