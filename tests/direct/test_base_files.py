@@ -7,6 +7,7 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from training_imgtool.direct.files import Files
 from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.direct.layers.layer_cache import RECORDS, LayerCache, Record, dump_records, read_records
 from training_imgtool.direct.layers.tar_reader import read_layer_tree
-from training_imgtool.direct.links import DependsOnBaseError
+from training_imgtool.direct.links import DependsOnBaseError, follow_links
 from training_imgtool.direct.tree import UNKNOWN, ClosedFolderError, Kind, Node, find_node, make_folder
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
 
@@ -275,3 +276,10 @@ def test_the_first_bytes_say_how_a_layer_is_compressed(tmp_path: Path) -> None:
     files = reader(tmp_path).files(None, base.layers, base.read)
     assert files.node("/app")
     assert files.node("/srv")
+
+
+@pytest.mark.parametrize("count", [40, 41])
+def test_as_many_links_are_followed_as_linux_follows(count: int) -> None:
+    links = {f"/{number}": f"/{number + 1}" for number in range(count)}
+    with nullcontext() if count == 40 else pytest.raises(DependsOnBaseError, match="/0: too many links"):
+        assert follow_links("/0", lambda path, _: links.get(path)) == f"/{count}"

@@ -17,6 +17,7 @@ from training_imgtool.direct.build import build_image, plan_stages
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage, read_config
 from training_imgtool.direct.image.oci_layout import write_layout
+from training_imgtool.direct.layers.codecs import Compression, choose_codec
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.stage_plan import StageInputs
 from training_imgtool.direct.wheels.layer_tools import LayerTools
@@ -158,6 +159,14 @@ def test_load_archive(make: Maker) -> None:
         assert archive.extractfile(listed[0]["Layers"][0]).read() == BASE_LAYER  # type: ignore[union-attr]
         assert archive.extractfile(listed[0]["Config"]).read() == image.config  # type: ignore[union-attr]
     assert [one["RepoTags"] for one in listed] == [["a:1"]]
+
+
+def test_an_archive_has_no_zstd(context: Context, tmp_path: Path) -> None:
+    image, content = _assembled(context, tmp_path, OCI_LAYER_ZSTD, oci=True), BASE_LAYER * 300
+    packed = b"".join(choose_codec(Compression.ZSTD).compress([content]))
+    data = b"".join(load_archive("a:1", image, lambda _: iter((packed,))))
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        assert archive.extractfile(archive.getnames()[0]).read() == content  # type: ignore[union-attr]
 
 
 def test_a_docker_image_as_an_oci_one(make: Maker) -> None:

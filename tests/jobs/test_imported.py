@@ -189,7 +189,16 @@ spec:
     spec:
       restartPolicy: Never
       containers:
-      - {name: main, image: a/b, args: [--epochs=3], resources: {limits: {cpu: 4}}, workingDir: /src}
+      - name: main
+        image: a/b
+        args: [--epochs=3]
+        resources: {limits: {cpu: 4}}
+        workingDir: /src
+        volumeMounts: [{name: shm, mountPath: /dev/shm}, {name: here, mountPath: /here}, {name: data, mountPath: /data}]
+      volumes:
+      - {name: shm, emptyDir: {medium: Memory}}
+      - {name: here, hostPath: {path: /here}}
+      - {name: data, persistentVolumeClaim: {claimName: c}}
 """
     imported = import_job(text, "f")
     assert imported is not None
@@ -197,9 +206,16 @@ spec:
         "name": "train",
         "args": ["--epochs=3"],
         "roles": {"master": {"cpus": "4"}},
-        "job": {"target": "jobset", "id": "train", "scheduling": {"restarts": 3}},
+        "job": {
+            "target": "jobset",
+            "id": "train",
+            "scheduling": {"restarts": 3},
+            "volume": {"mount": "/data", "claim": "c"},
+        },
     }
-    assert imported.lost == ("spec.template.spec.containers[0].workingDir",)
+    here = ("containers[0].volumeMounts[0].name", "containers[0].volumeMounts[0].mountPath")
+    left = ("volumes[0].name", "volumes[0].hostPath.path", "containers[0].workingDir", *here)
+    assert {*imported.lost} == {f"spec.template.spec.{path}" for path in left}
 
 
 def test_replicas_that_are_no_roles_are_refused_or_named() -> None:

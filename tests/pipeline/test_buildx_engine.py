@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -167,6 +168,17 @@ def test_what_a_builder_gets_of_a_stage(world: _World) -> None:
     assert [(event.subject, event.outcome, event.text) for event in done] == [
         ("packages cpu", Outcome.PUSHED, str(pushed))
     ]
+
+
+@pytest.mark.parametrize(("host", "frontend"), [("docker.io", None), ("", "registry.internal/docker/dockerfile:1.7")])
+def test_a_builder_gets_the_frontend_by_the_name_that_it_has_there(
+    world: _World, host: str, frontend: str | None
+) -> None:
+    world.registry.put_manifest(world.tag, OCI_MANIFEST, BODY)
+    syntax = {"syntax": f"{host or world.tag.repository.registry}/docker/dockerfile:1.7"}
+    world.image = replace(world.image, dockerfile=replace(world.image.dockerfile, directives=syntax))
+    world.push()
+    assert world.builder.asked[0].frontend == frontend
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -231,7 +232,7 @@ def test_a_function_that_the_module_does_not_define(project: Project) -> None:
     project.write("trainer/task.py", "def run(): pass\n")
     project.spec(SPEC.replace("module: trainer.task", "module: trainer.task, function: rnu"))
     (error,) = _errors(project)
-    assert "trainer.function: trainer/task.py does not define rnu" in error
+    assert re.search(r"image\.yaml:\d+:\d+: trainer\.function: trainer/task\.py does not define rnu", error)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ def check_index(inputs: Inputs, image: RoleImage, index: Digest, registries: Reg
     named = [(_name(platform_of(entry)), described.digest) for entry, described in manifest.entries]
     wanted = {}
     for each in inputs.by_platform:
-        tag = each.selected((image.role,))[0].registry_tag
+        (same,) = each.selected((image.role,))
+        tag = same.registry_tag
         wanted[each.plan.platform] = registries.at(tag.repository).head(tag)
     if len(named) != len(wanted) or dict(named) != wanted:
         return f"it names {_format_entries(named)}; expected {_format_entries(wanted.items())}"

@@ -106,7 +106,7 @@ class TarReader:
             if len(block) < BLOCK:
                 raise VerificationError("it ends in the middle of a header")
             return block
-        if len(block) == BLOCK and self._read(BLOCK).strip(b"\0"):
+        if self._read(BLOCK).strip(b"\0"):
             raise VerificationError("it has a block of zeros in its middle")
         return None
 
