@@ -109,12 +109,13 @@ def _select(mutant: Mutant, known: Reach) -> list[Test]:
     """Returns the tests that may notice a mutant, the narrow and quick ones first.
 
     What is remembered for a whole process is reached by the first test that asks: the tests named like the module are
-    among them, and where few reach a function, all tests of the room.
+    among them, those of the room that are not in the record, and where few reach a function, all tests of the room.
     """
     named = f"/test_{mutant.module.rpartition('/')[2]}"
-    found = [*known.of(mutant.module, mutant.function), *(test for test in known.tests if test.file.endswith(named))]
-    if len(found) < _FEW:
-        found = [*found, *(test for test in known.tests if test.name.startswith(f"tests/{mutant.room}/"))]
+    here = f"tests/{mutant.room}/"
+    found = known.of(mutant.module, mutant.function)
+    found += [test for test in known.tests if test.file.endswith(named)]
+    found += [test for test in known.tests if test.name.startswith(here) and (not test.breadth or len(found) < _FEW)]
     return sorted(dict.fromkeys(found), key=lambda test: test.breadth + 100 * test.seconds)
 
 

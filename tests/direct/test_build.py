@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,19 @@ import pytest
 from tests.direct.builds import BASE, LOCKED, PATH, Maker, debian, make_parent, read_settings, read_tree
 from training_imgtool.context.context import Context, scan
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.direct.build import plan_stages
+from training_imgtool.direct.build import build_image, plan_stages
+from training_imgtool.direct.debian_layer import OpenedLibraries
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.stage_plan import StageInputs, split_stages
 from training_imgtool.direct.tree import FILE, Attributes, Kind, Node, make_folder
-from training_imgtool.dockerfile import install_step
+from training_imgtool.direct.wheels.layer_tools import LayerTools
+from training_imgtool.dockerfile import apt_step, install_step
 from training_imgtool.dockerfile.parse import parse
+from training_imgtool.plan import LockedDebian
+from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor
 
+LAYER = Descriptor(OCI_LAYER_GZIP, f"sha256:{'c' * 64}", 9)
 OTHER = f"docker.io/library/other@sha256:{'0' * 64}"
 
 
@@ -236,6 +244,49 @@ def test_a_base_without_a_digest_is_the_engines(context: Context) -> None:
     split = split_stages(parse(text), "role", StageInputs(context=context, locked=LOCKED))
     assert (split.base, split.stages) == (None, ())
     assert split.needs_engine == "stage role: FROM python:3.11: a base without a digest"
+
+
+class _Debian:
+    """Makes a layer of Debian packages out of nothing, which has /usr/bin/git."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, OpenedLibraries]] = []
+
+    def layer(self, history: str, opened: OpenedLibraries) -> LayerSource:
+        self.asked.append((history, opened))
+        return LayerSource(descriptor=LAYER, diff_id=LAYER.digest, history=history, open=lambda: iter((b"",)))
+
+    def tree(self, opened: OpenedLibraries) -> Node:
+        del opened
+        return make_folder(children={"usr": make_folder(children={"bin": make_folder(children={"git": FILE})})})
+
+
+def test_debian_packages_are_a_layer_that_somebody_else_makes(context: Context, tmp_path: Path) -> None:
+    locked = replace(LOCKED, debian=LockedDebian(requested=("git",)))
+    script = apt_step.install_script(locked.variant, ("git",), ("libcudart.so.12",))
+    text = BASE + f"FROM base AS role\nENV LD_LIBRARY_PATH=/cuda\nRUN {script}\nCOPY b.txt /usr/bin/git/\n"
+    dockerfile, maker = parse(text), _Debian()
+    inputs = StageInputs(context=context, locked=locked, libraries=("libcudart.so.12",), debian=maker)
+    parent, stages = make_parent(tree=debian(usr=make_folder())), (dockerfile.stage("role"),)
+    with pytest.raises(NeedsEngineError, match="/usr/bin/git is a file, no folder"):
+        plan_stages(dockerfile, stages, inputs, parent)
+    dockerfile = parse(text.replace("/usr/bin/git/", "/usr/bin/"))
+    planned, sent = plan_stages(dockerfile, (dockerfile.stage("role"),), inputs, parent), list[LayerSource]()
+    tools = LayerTools(
+        cache=LayerCache(tmp_path), wheel_path=lambda _: Path(), find_interpreter=lambda _: None, ready=sent.append
+    )
+    image = build_image(planned, inputs, tools, parent=parent)
+    assert [opened for _, opened in maker.asked] == [OpenedLibraries(("libcudart.so.12",), "/cuda")]
+    assert [layer.history.split()[0] for layer in image.layers] == ["RUN", "COPY"]
+    assert sent == list(image.layers)
+    inputs = replace(inputs, locked=replace(locked, debian=LockedDebian(requested=("git",), engine="a script")))
+    with pytest.raises(NeedsEngineError, match="RUN apt-get install: a script"):
+        plan_stages(dockerfile, (dockerfile.stage("role"),), inputs, parent)
+    inputs = replace(inputs, locked=locked)
+    with pytest.raises(NeedsEngineError, match="/usr/x is a volume, where packages have files"):
+        plan_stages(
+            dockerfile, (dockerfile.stage("role"),), inputs, make_parent({"Volumes": {"/usr/x": {}}}, tree=debian())
+        )
 
 
 def _packages(

@@ -124,6 +124,24 @@ def test_a_wheel_that_is_another_version_than_its_file_says_is_refused(tmp_path:
         install(_opened(renamed), "pack", environment)
 
 
+@pytest.mark.parametrize(
+    ("named", "left"),
+    [
+        ("pip easy_install", "pip pip3 pip3.11 easy_install easy_install-3.11 pip-x other"),
+        ("pip", "pip pip3 pip3.11 easy_install-2.7 pip-x other"),
+        ("easy_install", "easy_install easy_install-3.11 pip2 pip3.9 pip-x other"),
+        ("", "pip2 pip3.9 easy_install-2.7 pip-x other"),
+    ],
+)
+def test_pips_own_scripts_are_named_for_the_environments_python(tmp_path: Path, named: str, left: str) -> None:
+    names = f"{named} pip2 pip3.9 easy_install-2.7 pip-x other".split()
+    entry_points = "".join(["[console_scripts]\n", *(f"{name} = a:b\n" for name in names)])
+    environment = Environment(prefix="/opt/venv", python="3.11", script="%(module)s%(import_name)s%(func)s")
+    files = install(_opened(make_wheel(tmp_path, "pack", FILES, entry_points=entry_points)), "pack", environment)
+    made = [file.path.rpartition("/bin/")[2] for file in files if file.path.startswith("/opt/venv/bin/")]
+    assert sorted(made) == sorted(left.split())
+
+
 def test_what_is_no_wheel(tmp_path: Path) -> None:
     with pytest.raises(LocalFileError, match=r"none\.whl"):
         open_wheel(tmp_path / "none.whl", "")
