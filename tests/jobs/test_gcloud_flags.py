@@ -10,7 +10,8 @@ import pytest
 from tests.jobs.specs import ONE, images, spec
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import job_data
-from training_imgtool.jobs.gcloud import list_value
+from training_imgtool.jobs.gcloud import ai_platform_service, list_value, vertex_service
+from training_imgtool.jobs.service import JOB, KEY, Service
 from training_imgtool.spec.targets import Target
 
 ALPHABET = [*",:;|#~@^=-+%$'\" \\\t\n", "a", "é", "~~", "@@@", "--", "^:^", "$(HOME)", ""]
@@ -93,3 +94,22 @@ def test_a_bucket_that_gcloud_refuses_in_a_flag() -> None:
     assert job.flags is not None
     with pytest.raises(FieldListError, match=r"trainingInput\.jobDir: gcloud refuses it in a flag: 'b' cannot be"):
         job.flags()
+
+
+@pytest.mark.parametrize(
+    ("service", "begin", "end"),
+    [
+        (
+            vertex_service("custom-jobs", "mnist", "here", "k", "p"),
+            "gcloud ai custom-jobs",
+            "--region here --project p",
+        ),
+        (vertex_service("hp-tuning-jobs", "mnist", "here", "k", None), "gcloud ai hp-tuning-jobs", "--region here"),
+        (ai_platform_service({"jobId": "m", "labels": {KEY: "k"}}, "p"), "gcloud ai-platform jobs", "--project p"),
+    ],
+)
+def test_the_commands_about_a_job_that_was_submitted(service: Service, begin: str, end: str) -> None:
+    commands = {"describe": service.watch, "stream-logs": service.logs, "cancel": service.stop}
+    assert {verb: " ".join(command) for verb, command in commands.items()} == {
+        verb: f"{begin} {verb} {JOB} {end}" for verb in commands
+    }
