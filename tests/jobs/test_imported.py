@@ -218,6 +218,13 @@ spec:
     assert {*imported.lost} == {f"spec.template.spec.{path}" for path in left}
 
 
+@pytest.mark.parametrize(("count", "roles"), [(1, {"master"}), (2, {"worker"})])
+def test_the_nodes_of_a_task_are_workers(count: int, roles: set[str]) -> None:
+    imported = import_job(f"num_nodes: {count}\nresources: {{image_id: 'docker:a/b'}}\nrun: python x.py\n", "f")
+    assert imported is not None
+    assert imported.document["roles"].keys() == roles
+
+
 def test_replicas_that_are_no_roles_are_refused_or_named() -> None:
     services = "services:\n  worker-0: {image: a, command: [x]}\n  worker-1: {image: a, command: [y]}\n"
     with pytest.raises(InputError, match="replicas of a role are alike"):

@@ -8,6 +8,7 @@ import pytest
 
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Finding, Severity, add_source
+from training_imgtool.jobs.tables import nearest
 
 PACKAGED = """\
 trainingInput:
@@ -246,6 +247,20 @@ def test_an_image_name_is_never_an_error(image: str, level: str | None) -> None:
 def test_placeholders_in_other_values_are_hints() -> None:
     text = POD.replace("name: train", "name: <name>, namespace: $NS")
     assert levels(text)["metadata.name"] == levels(text)["metadata.namespace"] == "hint"
+
+
+@pytest.mark.parametrize(
+    ("value", "choices", "meant"),
+    [
+        ("n1-standard-32", ("n1-standard-2",), None),
+        ("n1-standrd-2", ("n1-standard-2",), "n1-standard-2"),
+        ("NVIDIA_TESLA_P1000", ("NVIDIA_TESLA_P100",), "NVIDIA_TESLA_P100"),
+        ("NVIDIA_L4", ("NVIDIA_TESLA_T4", "NVIDIA_TESLA_L4"), "NVIDIA_TESLA_L4"),
+        ("x", ("yes",), None),
+    ],
+)
+def test_what_a_wrong_word_may_mean(value: str, choices: tuple[str, ...], meant: str | None) -> None:
+    assert nearest(value, choices) == (meant and f"did you mean {meant}?")
 
 
 @pytest.mark.parametrize(("low", "level"), [("'0.001'", None), ("'5'", None), ("'.0001'", None), ("'1_0'", "error")])

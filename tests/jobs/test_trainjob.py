@@ -32,6 +32,10 @@ spec:
 """.replace("DIGEST", "ab" * 32)
 
 
+A_JOB = "spec.template.spec.replicatedJobs[0]"
+IN_JOB = f"{A_JOB}.template.spec.template.spec"
+
+
 def test_the_runtime_comes_first_and_holds_the_jobset() -> None:
     of = spec(TRIO, region=None, queue="team", exclusive_topology="pool")
     runtime, job = job_data(of, images(of), Target.TRAINJOB).documents
@@ -59,8 +63,13 @@ def test_a_good_file_has_no_finding(text: str) -> None:
         (JOB, "trainer: {", "managedBy: me\n  trainer: {", "spec.managedBy: 'me': expected"),
         (JOB, "v1alpha1", "v1beta1", "apiVersion: 'trainer.kubeflow.org/v1beta1': expected"),
         (JOB, "b@sha256:", "b:", "is a tag, which can move"),
-        (RUNTIME, "name: node, image", "name: main, image", "the step trainer needs a container called node"),
-        (RUNTIME, "- name: node\n", "- name: node\n        replicas: 2\n", "replicas: 2: expected 1 for the step"),
+        (RUNTIME, "name: node, image", "name: main, image", f"{IN_JOB}.containers: the step trainer needs a container"),
+        (
+            RUNTIME,
+            "- name: node\n",
+            "- name: node\n        replicas: 2\n",
+            f"{A_JOB}.replicas: 2: expected 1 for the",
+        ),
         (
             RUNTIME,
             "      replicated",
