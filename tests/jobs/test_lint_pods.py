@@ -9,14 +9,17 @@ from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
 
 
-def errors(text: str) -> list[str]:
-    return [str(item) for item in lint(text, "f") if item.severity is Severity.ERROR]
+def errors(text: str) -> list[tuple[int, str]]:
+    return [(item.line, str(item)) for item in lint(text, "f") if item.severity is Severity.ERROR]
 
 
 @pytest.mark.parametrize(("text", "old", "new"), FAULTS)
-def test_each_fault_is_an_error(text: str, old: str, new: str) -> None:
+def test_each_fault_is_an_error_on_its_line(text: str, old: str, new: str) -> None:
+    """What is missing is named at the object that lacks it, which begins above."""
     assert old in text
-    assert errors(text.replace(old, new, 1))
+    found = errors(text.replace(old, new, 1))
+    first = text[: text.index(old)].count("\n") + 1
+    assert any((first if new else 2) <= line <= first + new.count("\n") for line, _ in found), found
 
 
 @pytest.mark.parametrize(("text", "old", "new"), [*((text, "name", "name") for text in (POD, JOB, SERVICE)), *TAKEN])

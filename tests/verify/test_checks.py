@@ -413,6 +413,9 @@ def test_settings_follow_from_every_stage_and_the_base() -> None:
     planned = plan_settings(parse(text), {"Env": ["PATH=/bin"], "Cmd": ["python3"]})
     assert planned is not None
     assert planned["Env"] == ["PATH=/bin", "A=1", "B=1"]
-    assert planned["Entrypoint"] == ["run"]
+    assert (planned["Entrypoint"], planned.get("Cmd")) == (["run"], None)
+    own = plan_settings(parse(text.replace("ENV B", 'CMD ["x"]\nENV B')), {"Cmd": ["python3"]})
+    assert own is not None
+    assert own["Cmd"] == ["x"]
     assert plan_settings(parse(text), {"OnBuild": ["RUN x"]}) is None
     assert plan_settings(parse(text), None) is None
