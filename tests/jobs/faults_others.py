@@ -93,6 +93,14 @@ OTHERS = (
         "'boss' is none of",
     ),
     other_fault(
+        "jobset twice",
+        "trio.jobset",
+        '  - name: "ps"',
+        '  - name: "worker"',
+        "spec.replicatedJobs[2].name",
+        "'worker' appears twice",
+    ),
+    other_fault(
         "jobset typo",
         "one-cpu.jobset",
         "    replicas: 1",

@@ -31,6 +31,7 @@ spec:
   ports: [{port: 80, name: http}, {port: 81, name: other}]
 """
 FAULTS: tuple[tuple[str, str, str], ...] = (
+    (POD, POD[POD.index("  containers:") : POD.index("  volumes:")], "  containers: []\n"),
     (POD, "memory: 4Gi", "memory: 4GB"),
     (POD, "memory: 4Gi", "memory: 4 Gi"),
     (POD, "cpu: 500m", "cpu: '0,5'"),

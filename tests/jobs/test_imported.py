@@ -241,3 +241,4 @@ def test_replicas_that_are_no_roles_are_refused_or_named() -> None:
         import_job("services:\n  master: {image: a, volumes: 3}\n", "f")
     assert import_job("a: 1\n", "f") is None
     assert import_job("a: 1\n---\nb: 2\n", "f") is None
+    assert import_job("---\nservices:\n  master: {image: a}\n---\n", "f") is not None

@@ -44,14 +44,8 @@ class GroupFiles:
 
 
 def make_environment_items(locked: LockedVariant) -> list[Item]:
-    """Makes the environment without packages; raises NeedsEngineError if a shell would misread its text."""
+    """Makes the environment without packages."""
     python, config = locked.variant.python, install_step.pyvenv_cfg(locked)
-    if any(
-        character in config + locked.variant.python_executable for character in "'\"%\\$`*?[ \t" if character != " "
-    ):
-        raise NeedsEngineError(
-            f"the interpreter's path {locked.variant.python_executable!r} has characters of the shell"
-        )
     top, site = install_step.VENV.strip("/"), install_step.site_packages(locked).strip("/")
     links = {"python": locked.variant.python_executable, "python3": "python", f"python{python}": "python"}
     files = [
