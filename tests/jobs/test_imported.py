@@ -188,11 +188,12 @@ spec:
   template:
     spec:
       restartPolicy: Never
+      nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100}
       containers:
       - name: main
         image: a/b
         args: [--epochs=3]
-        resources: {limits: {cpu: 4}}
+        resources: {limits: {cpu: 4, nvidia.com/gpu: 2}}
         workingDir: /src
         volumeMounts: [{name: shm, mountPath: /dev/shm}, {name: here, mountPath: /here}, {name: data, mountPath: /data}]
       volumes:
@@ -205,7 +206,7 @@ spec:
     assert imported.document == {
         "name": "train",
         "args": ["--epochs=3"],
-        "roles": {"master": {"cpus": "4"}},
+        "roles": {"master": {"cpus": "4", "gpus": {"type": "NVIDIA-H100", "count": 2}}},
         "job": {
             "target": "jobset",
             "id": "train",

@@ -30,6 +30,11 @@ trainingInput:
   scheduling: {{maxRunningTime: 2h}}
   args: [--rate, 1e-4, --flag, y, --zip, 0755]
 """.format(digest="a" * 64)
+POOL = "{machineSpec: {machineType: n1-standard-4}, replicaCount: 1, containerSpec: {imageUri: a}}"
+ECI = (
+    "apiVersion: v1\nkind: Pod\nmetadata: {{name: a, annotations: {{k8s.aliyun.com/eci-use-specs: '{}'}}}}\n"
+    "spec: {{containers: [{{name: a, image: b}}]}}\n"
+)
 
 
 def said(text: str, **options: Any) -> list[str]:
@@ -78,6 +83,22 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
             "is empty: expected at least one",
         ),
         ("jobSpec: {workerPoolSpecs: []}\n", "", "'displayName' is missing"),
+        (f"workerPoolSpecs: [{{}}, {POOL}]\n", "workerPoolSpecs[0]", "is empty: pool 0 is the chief"),
+        (f"workerPoolSpecs: [{POOL}, {{}}]\n", "workerPoolSpecs[1]", "is empty: leave out the last pools instead"),
+        (
+            f"workerPoolSpecs: [{POOL}, {{}}, {POOL}]\n",
+            "workerPoolSpecs[1]",
+            "is empty, which gcloud refuses in a file",
+        ),
+        (
+            (
+                "trainingInput: {scaleTier: CUSTOM, masterType: n1-standard-4, workerType: cloud_tpu, workerCount: 1, "
+                "workerConfig: {acceleratorConfig: {type: NVIDIA_TESLA_V100, count: 8}}}\n"
+            ),
+            "trainingInput.workerConfig.acceleratorConfig.type",
+            "does not go with cloud_tpu",
+        ),
+        (ECI.format("a,b,c,d,e,f"), "metadata.annotations.k8s.aliyun.com/eci-use-specs", "6 types: expected 5 at most"),
         ("displayName: x\njobSpec: {workerPoolSpecs: []}\n", "jobSpec.workerPoolSpecs", "expected 1 to 4 pools"),
         ("services: {a: {build: .}}\nversion: '3'\n", "version", "is obsolete"),
         ('{"cluster": {"boss": ["a:1"]}, "task": {"type": "boss", "index": 0}}', "cluster.boss", "is no task of"),
@@ -99,6 +120,7 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
 )
 def test_targets_and_shapes(text: str, field: str, message: str) -> None:
     assert any(m.field == field and message in m.message for m in lint(text, "f")), said(text)
+    assert not any("eci-use-specs" in m.field for m in lint(ECI.format("a,b,c,d,e"), "f"))
 
 
 @pytest.mark.parametrize(

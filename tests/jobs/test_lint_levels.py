@@ -8,7 +8,7 @@ import pytest
 
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Finding, Severity, add_source
-from training_imgtool.jobs.tables import nearest
+from training_imgtool.jobs.tables import machines, nearest
 
 PACKAGED = """\
 trainingInput:
@@ -261,6 +261,12 @@ def test_placeholders_in_other_values_are_hints() -> None:
 )
 def test_what_a_wrong_word_may_mean(value: str, choices: tuple[str, ...], meant: str | None) -> None:
     assert nearest(value, choices) == (meant and f"did you mean {meant}?")
+
+
+def test_machines_that_take_a_number_of_gpus() -> None:
+    tables = machines("ai_platform", allow_unknown=False)
+    one, eight = (set(tables.gpus_that_fit("NVIDIA_TESLA_V100", count)) for count in (1, 8))
+    assert ("n1-standard-4" in one, "n1-highmem-96" in one, "n1-highmem-96" in eight) == (True, False, True)
 
 
 @pytest.mark.parametrize(("low", "level"), [("'0.001'", None), ("'5'", None), ("'.0001'", None), ("'1_0'", "error")])

@@ -68,4 +68,4 @@ def _json(job: JobFile) -> str:
         data = job.documents[0]
     else:
         data = {"apiVersion": "v1", "kind": "List", "items": list(job.documents)}
-    return json.dumps(data, indent=2, ensure_ascii=True) + "\n"
+    return json.dumps(data, indent=2) + "\n"

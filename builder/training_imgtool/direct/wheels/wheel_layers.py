@@ -54,6 +54,7 @@ class _Making:
     def __init__(self, locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> None:
         self._locked, self._exclude, self._tools = locked, exclude, tools
         self._groups = group_wheels(locked.wheels)
+        self._units: dict[str, Group | None] = {ENVIRONMENT: None, **{group.name: group for group in self._groups}}
         self._files: dict[str, wheel_items.GroupFiles] = {}
         self._parts: dict[str, list[splice.Part]] = {}  # of the layers spliced here, by name
         self._codec = choose_codec(tools.compression)
@@ -66,14 +67,14 @@ class _Making:
     def _make(self) -> tuple[LayerRecord, ...]:
         """Makes what has no record yet, and proves that the groups do not clash."""
         records = self._find_records()
-        missing = tuple(group for group in self._groups if group.name not in records)
+        units = tuple(unit for name, unit in self._units.items() if name not in records)
+        missing = tuple(filter(None, units))
         if missing and self._compiles:
             _ = self._interpreter  # before anything is fetched
         self._tools.expect((self._locked.installer, *(wheel for group in missing for wheel in group.wheels)))
-        records |= self._make_groups(missing if ENVIRONMENT in records else (None, *missing))
+        records |= self._make_groups(units)
         self._check_clashes(records)
-        names = [ENVIRONMENT, *(group.name for group in self._groups)]
-        layers = [layer for name in names for layer in records[name].layers]
+        layers = [layer for name in self._units for layer in records[name].layers]
         return tuple(sorted(layers, key=lambda layer: layer.name.endswith(BYTECODE)))
 
     def _make_groups(self, units: tuple[Group | None, ...]) -> dict[str, Record]:
@@ -110,9 +111,8 @@ class _Making:
 
     def _find_records(self) -> dict[str, Record]:
         """Finds the groups that somebody made before, asked for side by side."""
-        units = {ENVIRONMENT: None, **{group.name: group for group in self._groups}}
         with ThreadPoolExecutor(8) as pool:
-            answers = dict(zip(units, pool.map(self._find, units.values()), strict=True))
+            answers = dict(zip(self._units, pool.map(self._find, self._units.values()), strict=True))
         records = {name: record for name, record in answers.items() if record}
         for record in records.values():
             self._announce(record)
@@ -228,7 +228,7 @@ class _Making:
         if cache.has_blob(record.blob):
             return cache.read_blob(record.blob)
         name = record.name.removesuffix(BYTECODE).partition(PART)[0]
-        group = next((group for group in self._groups if group.name == name), None)
+        group = self._units.get(name)
         if self._spliced and not record.name.endswith(BYTECODE):
             return blobs.verify(self._splice_again(record.name, group), record.blob, partial(self._forget, group))
         self._remake(record, group)
