@@ -114,6 +114,7 @@ def test_the_root_of_a_base_that_is_only_listed(make: Maker) -> None:
         ("RUN true", {}, "line 3: RUN"),
         ("COPY --chown=me b.txt /app/", {}, "only an engine knows"),
         ("COPY --parents b.txt /app/", {}, "--parents"),
+        ("COPY --chmod=u+x b.txt /app/", {}, "only octal modes are known here"),
         ("COPY <<EOF /app/x\nhi\nEOF", {}, "heredoc"),
         ("COPY b.txt /app/.", {}, "engines differ"),
         ("COPY b.txt /usr/lib/x/", {}, "/usr/lib is too much"),

@@ -219,6 +219,13 @@ spec:
     assert {*imported.lost} == {f"spec.template.spec.{path}" for path in left}
 
 
+def test_the_volume_of_a_project() -> None:
+    volumes = "{results: {driver_opts: {type: nfs, o: 'addr=10.0.0.2,rw', device: ':/data'}}}"
+    imported = import_job(f"services:\n  master: {{image: a, volumes: ['results:/out']}}\nvolumes: {volumes}\n", "f")
+    assert imported is not None
+    assert imported.document["job"]["volume"] == {"mount": "/out", "nfs_server": "10.0.0.2", "nfs_path": "/data"}
+
+
 @pytest.mark.parametrize(("count", "roles"), [(1, {"master"}), (2, {"worker"})])
 def test_the_nodes_of_a_task_are_workers(count: int, roles: set[str]) -> None:
     imported = import_job(f"num_nodes: {count}\nresources: {{image_id: 'docker:a/b'}}\nrun: python x.py\n", "f")

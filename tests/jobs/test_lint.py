@@ -31,6 +31,7 @@ trainingInput:
   args: [--rate, 1e-4, --flag, y, --zip, 0755]
 """.format(digest="a" * 64)
 POOL = "{machineSpec: {machineType: n1-standard-4}, replicaCount: 1, containerSpec: {imageUri: a}}"
+TFJOB = "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: a}\nspec:\n"
 ECI = (
     "apiVersion: v1\nkind: Pod\nmetadata: {{name: a, annotations: {{k8s.aliyun.com/eci-use-specs: '{}'}}}}\n"
     "spec: {{containers: [{{name: a, image: b}}]}}\n"
@@ -83,6 +84,9 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
             "is empty: expected at least one",
         ),
         ("jobSpec: {workerPoolSpecs: []}\n", "", "'displayName' is missing"),
+        (f"{TFJOB}  tfReplicaSpecs: {{Worker: 3}}\n", "spec.tfReplicaSpecs.Worker", "expected a mapping"),
+        (f"{TFJOB}  tfReplicaSpecs: {{Chief: {{replicas: 2}}}}\n", "spec.tfReplicaSpecs.Chief.replicas", "one Chief"),
+        (f"{TFJOB}  tfReplicaSpecs: {{PS: {{replicas: -1}}}}\n", "spec.tfReplicaSpecs.PS.replicas", "0 or more"),
         (f"workerPoolSpecs: [{{}}, {POOL}]\n", "workerPoolSpecs[0]", "is empty: pool 0 is the chief"),
         (f"workerPoolSpecs: [{POOL}, {{}}]\n", "workerPoolSpecs[1]", "is empty: leave out the last pools instead"),
         (
@@ -120,7 +124,8 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
 )
 def test_targets_and_shapes(text: str, field: str, message: str) -> None:
     assert any(m.field == field and message in m.message for m in lint(text, "f")), said(text)
-    assert not any("eci-use-specs" in m.field for m in lint(ECI.format("a,b,c,d,e"), "f"))
+    good = ECI.format("a,b,c,d,e"), f"{TFJOB}  tfReplicaSpecs: {{Worker: {{replicas: 2}}, PS: {{replicas: 0}}}}\n"
+    assert not any(m.field.endswith(("eci-use-specs", "replicas")) for one in good for m in lint(one, "f"))
 
 
 @pytest.mark.parametrize(

@@ -299,3 +299,8 @@ def test_differences() -> None:
         "cpu: + scipy 1.11",
         "+ variant worker (127.0.0.1:5000/nvidia/cuda:12.3.2-runtime-ubuntu22.04, 1 wheels)",
     )
+
+
+def test_another_trim_is_another_lock() -> None:
+    plain = ImageSpec(name="a", tensorflow="2.15.1", roles={Role.MASTER: RoleSpec()})
+    assert len({inputs_hash(replace(plain, trim=trim), (), "1") for trim in (None, True, False)}) == 3

@@ -106,6 +106,7 @@ class _Builder:
         pass
 
 
+OTHER_HOST = "other.example"
 BODY, OTHER = image_of(layer(b"1")), image_of(layer(b"2"), config_content=b'{"os":"linux"}')
 INDEX = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}).encode()
 
@@ -141,7 +142,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_World]:
         folder = tmp_path / "docker"
         folder.mkdir()
         auth = {"auth": base64.b64encode(b"ann:pw").decode()}
-        (folder / "config.json").write_text(json.dumps({"auths": {server.host: auth}}))
+        (folder / "config.json").write_text(json.dumps({"auths": {server.host: auth, OTHER_HOST: auth}}))
         with clients(settings(tmp_path, DOCKER_CONFIG=str(folder))) as registries:
             yield _World(tmp_path, server, registries, monkeypatch)
 
@@ -168,6 +169,15 @@ def test_what_a_builder_gets_of_a_stage(world: _World) -> None:
     assert [(event.subject, event.outcome, event.text) for event in done] == [
         ("packages cpu", Outcome.PUSHED, str(pushed))
     ]
+
+
+def test_a_builder_logs_in_where_its_images_are(world: _World) -> None:
+    world.registry.put_manifest(world.tag, OCI_MANIFEST, BODY)
+    world.below = parse_repository(f"{OTHER_HOST}/team/demo").digest(world.below.digest)
+    world.push()
+    (solve,) = world.builder.asked
+    assert {str(digest) for digest in solve.images.values()} == {str(world.below)}
+    assert solve.logins.keys() == {"registry.internal", OTHER_HOST}
 
 
 @pytest.mark.parametrize(("host", "frontend"), [("docker.io", None), ("", "registry.internal/docker/dockerfile:1.7")])

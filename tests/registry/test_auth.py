@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -254,6 +255,22 @@ def test_r24_a_realm_that_gets_no_password(host: str, realm: str, says: str) -> 
     with pytest.raises(RegistryRefusedError, match=says) as caught:
         _challenged(host, realm)
     assert str(caught.value).startswith(f"logging in to {host}: ")
+
+
+@pytest.mark.parametrize(
+    ("challenge", "sent", "header"),
+    [
+        ('Basic realm="r"', None, "Basic YW5uOnB3"),
+        ('Negotiate, Basic realm="r"', None, "Basic YW5uOnB3"),
+        ("Negotiate", None, None),
+        ('Basic realm="r"', "Basic YW5uOnB3", None),
+    ],
+)
+def test_a_login_goes_once_to_whoever_asks_for_it(challenge: str, sent: str | None, header: str | None) -> None:
+    authorizer = _authorizer("registry.example", _Sent())
+    answer = Answer("HEAD", "https://registry.example/v2/a", 401, {}, (challenge,), b"")
+    with nullcontext() if header else pytest.raises(CredentialsError, match="the login from a file was not accepted"):
+        assert authorizer.answer_challenge(answer, sent, pull("a")) == header
 
 
 def test_r2_a_403_without_a_login_is_about_credentials(tmp_path: Path) -> None:
