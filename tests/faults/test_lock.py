@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.client
 import os
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -113,6 +116,67 @@ def test_the_index_does_not_answer(locking: Project) -> None:
     locking.env["UV_INDEX_URL"] = f"http://robot:{CANARY}@127.0.0.1:9/simple"
     locking.env["UV_HTTP_RETRIES"] = "0"
     locking.refused("lock", "--json", code=8, says=["the package index does not answer"], hint="try again later")
+
+
+@pytest.mark.parametrize("place", ["beside", "above", "pyproject"])
+def test_two_checkouts_lock_the_same(locking: Project, place: str) -> None:
+    """One of them has settings of uv that the spec does not name: another index, and the lowest versions."""
+    locking.write("requirements.txt", "beta\n")
+    assert locking.run("lock").code == 0
+    expected = lock_text(locking)
+    assert '"beta", version = "2.0"' in expected
+    lines = 'index-url = "http://127.0.0.1:9/simple"\nresolution = "lowest"\n'
+    if place == "pyproject":
+        locking.write("pyproject.toml", f"[tool.uv]\n{lines}override-dependencies = ['beta==1.0']\n")
+    else:
+        (locking.folder if place == "beside" else locking.root).joinpath("uv.toml").write_text(lines)
+    locking.env["UV_NO_CACHE"] = "1"
+    assert locking.run("lock", "--locked").code == 0
+    assert locking.run("lock", "--upgrade").code == 0
+    assert lock_text(locking) == expected
+
+
+def test_no_variable_of_the_machine_is_sent_where_the_project_says(locking: Project, index: SimpleIndex) -> None:
+    """A canary is in every variable, and the project's text names each of them wherever a host is asked."""
+    tokens = ("AWS_SECRET_ACCESS_KEY", "COSIGN_PASSWORD", "SIGSTORE_ID_TOKEN", "GITHUB_TOKEN", "UV_INDEX_X_PASSWORD")
+    locking.env |= {name: f"{CANARY}-{name}" for name in tokens}
+    heard = bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        listener = threading.Thread(target=_record, args=(server, heard))
+        listener.start()
+        host = f"127.0.0.1:{server.getsockname()[1]}"
+        for number, form in enumerate(_FORMS):
+            named = "".join(form.format(host=host, name=name, number=number) + "\n" for name in (*tokens, "HOME"))
+            locking.write("requirements.txt", f"{named}beta\n")
+            ended = locking.run("lock")
+            assert ended.code in {3, 7, 8}, (form, ended)
+            assert CANARY not in ended.out + ended.err
+        socket.create_connection(server.getsockname()).close()
+        server.shutdown(socket.SHUT_RDWR)
+        listener.join()
+    assert CANARY.encode() not in heard
+    assert str(locking.home).encode() not in heard
+    assert CANARY not in str(index.requests)
+
+
+_FORMS = (
+    "--extra-index-url http://{host}/${{{name}}}/simple",
+    "--find-links http://u:${{{name}}}@{host}/",
+    "p{number} @ http://{host}/${{{name}}}/p{number}-1.0-py3-none-any.whl",
+    "p{number} @ git+http://{host}/${{{name}}}.git",
+    "-r http://{host}/${{{name}}}.txt",
+)
+
+
+def _record(server: socket.socket, heard: bytearray) -> None:
+    """Answers that nothing is there, and keeps what was said, until the server ends."""
+    with suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.settimeout(2)
+                heard += connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
 def test_p09_the_lock_is_a_folder(locking: Project) -> None:

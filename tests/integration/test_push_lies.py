@@ -1,7 +1,13 @@
-"""Registries that lie: a push ends with 0 on what is not there only if the registry discards what it confirmed."""
+"""Registries that lie: a push ends with 0 on what is not there only if the registry discards what it confirmed.
+
+A lie is about one of the requests of a push: the tag's HEAD, a manifest's GET and PUT, a blob's HEAD, POST and PUT, or
+what happens between a blob and the manifest that names it. Each is tried with a registry that looks for blobs and with
+one that does not. "upload: another repository" is the registry's own redirection to a place that keeps what it gets.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections.abc import Callable
@@ -31,6 +37,11 @@ def _with(**changes: object) -> Change:
         return replace(reply, headers=merged, **changes)  # type: ignore[arg-type]
 
     return change
+
+
+def _recase(reply: Reply) -> Reply:
+    digest = reply.headers.get(DIGEST, "")
+    return replace(reply, headers={**reply.headers, DIGEST: digest[:7] + digest[7:].upper()})
 
 
 HTML = _with(status=200, body=b"<html>login</html>", headers={"Content-Type": "text/html"})
@@ -96,12 +107,31 @@ LIES: dict[str, tuple[str, str, bool, Change]] = {
     "blob PUT: kept, 500": ("PUT", "/blobs/", True, _with(status=500)),
     "blob PUT: a byte short": ("PUT", "/blobs/", True, lambda r: r),
     "blob PUT: another byte": ("PUT", "/blobs/", True, lambda r: r),
+    "tag is a digest in capitals": ("HEAD", "/manifests/", True, _recase),
+    "manifest GET: packed": (
+        "GET",
+        "/manifests/",
+        True,
+        lambda r: replace(r, body=gzip.compress(r.body), headers={**r.headers, "Content-Encoding": "gzip"}),
+    ),
+    "manifest GET: two readings": (
+        "GET",
+        "/manifests/",
+        True,
+        lambda r: replace(r, body=r.body[:-1] + b',"Layers":[]}'),
+    ),
+    "manifest PUT: discarded, 204": ("PUT", "/manifests/", False, _with(status=204)),
+    "manifest PUT: kept, digest in capitals": ("PUT", "/manifests/", True, _recase),
+    "upload: a place with a login": ("POST", "/blobs/", True, _with(headers={"Location": "http://a:b@127.0.0.1:9/x"})),
+    "upload: a host": ("POST", "/blobs/", True, _with(headers={"Location": "//169.254.169.254/x"})),
+    "upload: a path of slashes": ("POST", "/blobs/", True, _with(headers={"Location": "\\\\169.254.169.254\\x"})),
+    "upload: another repository": ("POST", "/blobs/", True, _with(headers={"Location": "/v2/other/blobs/uploads/1"})),
     "blobs lost before the manifest": ("PUT", "/manifests/", True, lambda r: r),
 }
 # The registry confirmed these by their digest and has them not: no client notices, but one that reads everything back.
 DISCARDED = {
     "manifest PUT: discarded", "blob PUT: discarded", "blob PUT: a byte short", "blob PUT: another byte",
-    "blobs lost before the manifest",
+    "blobs lost before the manifest", "manifest PUT: discarded, 204", "upload: another repository",
 }  # fmt: skip
 _SAMPLE = {"tag is a digest that no GET knows", "manifest PUT: discarded, no digest", "blob PUT: another byte"}
 

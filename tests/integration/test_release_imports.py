@@ -37,13 +37,6 @@ with tempfile.TemporaryDirectory() as folder:
 assert np.allclose(before, after)
 print("works", tf.__version__)
 """
-BESIDE = {
-    "tensorflow_datasets": "import tensorflow_datasets",
-    "tensorflow_probability": "import tensorflow_probability as p; p.distributions.Normal(0., 1.).sample()",
-    "tensorflow_text": "import tensorflow_text",
-    "keras_hub": "import keras_hub",
-    "transformers": "import transformers",
-}
 
 
 @pytest.fixture(scope="module")
