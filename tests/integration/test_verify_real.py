@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import CHECKOUT, Run
+from tests.integration.test_verify_tampered import CASES
 from tests.servers.registry_process import list_tags
 from tests.verify import images
-from tests.verify.images import Layer, inputs_of
+from tests.verify.images import Change, Layer, inputs_of
 from training_imgtool.core.reference import Digest, Repository, parse_reference, parse_repository
 from training_imgtool.core.settings import from_environment
 from training_imgtool.pipeline.inputs import Inputs
@@ -39,12 +40,12 @@ class Real:
     def env(self) -> dict[str, str]:
         return {"IMGTOOL_REGISTRY": f"{self.place}/good"}
 
-    def faulty(self, name: str, layers: list[Layer]) -> dict[str, str]:
-        """The environment in which the good image's tag names one with further layers."""
+    def faulty(self, name: str, layers: Sequence[Layer | bytes], change: Change | None = None) -> dict[str, str]:
+        """The environment in which the good image's tag names one with further layers, and with its config changed."""
         image = self.inputs.images[0]
         assert image.tag is not None
         repository = parse_repository(f"{self.place}/{name}/{self.inputs.plan.name}")
-        images.derive(self.registries, self.good, layers, None, repository.tag(image.tag.name))
+        images.derive(self.registries, self.good, layers, change, repository.tag(image.tag.name))
         return {"IMGTOOL_REGISTRY": f"{self.place}/{name}"}
 
 
@@ -111,6 +112,18 @@ def test_mnist_passes(cpu: Real, imgtool: Run, way: str, tmp_path: Path) -> None
     parts = [one for one in json.loads(path.read_text())["components"] if "hashes" in one]
     locked = cpu.inputs.lock.variants[0].wheels
     assert sorted(one["hashes"][0]["content"] for one in parts) == sorted(wheel.sha256 for wheel in locked)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", ["docker", "direct"])
+@pytest.mark.parametrize("name", [*(name for name in CASES if name.startswith("forged")), *sorted(CASES)[::8]])
+def test_a_tampered_mnist_ends_with_10(cpu: Real, imgtool: Run, name: str, way: str) -> None:
+    """Every kind is tried on a toy; here are those that forge a RECORD, and every eighth of the others."""
+    layers, change, _ = CASES[name]
+    arguments = ("verify", "--engine", way, "--locked", "--role", "master", cpu.folder)
+    done = imgtool(*arguments, env=cpu.faulty(f"tampered-{name}", layers, change), check=False)
+    assert done.returncode == 10, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.long

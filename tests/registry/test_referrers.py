@@ -129,3 +129,16 @@ def test_a_list_whose_manifests_a_clean_up_took_is_mended(tmp_path: Path) -> Non
         attach(world.registry, world.subject, world.manifest("one"))
         assert world.names() == ["two", "three", "one"]
         assert server.broken() == []
+
+
+def test_a_list_that_names_one_manifest_a_thousand_times(world: World) -> None:
+    if world.server.referrers:
+        pytest.skip("such a registry writes its list itself")
+    attach(world.registry, world.subject, world.manifest("one"))
+    tag = world.repository.tag(world.subject.digest.replace(":", "-"))
+    index = dict(world.registry.manifest(tag).document)
+    index["manifests"] = index["manifests"] * 1000
+    world.registry.put_manifest(tag, OCI_INDEX, json.dumps(index).encode())
+    world.server.clear()
+    assert world.names() == ["one"]
+    assert len(world.server.requests) < 5

@@ -136,7 +136,8 @@ def _read_tagged(registry: Registry, subject: Digest) -> tuple[dict[str, Any], .
 
 
 def _entries(index: Manifest) -> tuple[dict[str, Any], ...]:
-    return tuple(dict(entry) for entry, _ in index.entries)
+    """Reads the entries of a list, each manifest once: whoever can write it can repeat one a thousand times."""
+    return tuple({descriptor.digest: dict(entry) for entry, descriptor in index.entries}.values())
 
 
 def _list_tag(subject: Digest) -> Tag:

@@ -100,7 +100,7 @@ def check_attestations(
         return _finding(image, Status.UNSEEN, "", f"the registry refuses to list them: {error.message}")
     except VerificationError as error:
         return _finding(image, Status.MISMATCH, error.message, "a list of what refers to the image")
-    attached = {one.descriptor.digest: one for one in referrers if _is_ours(one, where, registry)}
+    attached = tuple(referrer for referrer in referrers if _is_ours(referrer, where, registry))
     if not attached:
         if not (inputs.spec_file.spec.attestations and settings.attestations):
             return _finding(image, Status.OK, "none, and none wanted")
@@ -113,7 +113,7 @@ def check_attestations(
         bill=json.loads(encode(predicates[cyclonedx.PREDICATE])),
         provenance=json.loads(encode(make_statement(where, provenance.PREDICATE, predicates[provenance.PREDICATE]))),
     )
-    return _judge(case, tuple(attached.values()))
+    return _judge(case, attached)
 
 
 def check_signed(
