@@ -57,8 +57,11 @@ def try_set(locked: LockedVariant, program: str, cache: Path, folder: Path) -> s
             archive.extractall(folder)
         if wheel.size > _LARGE:
             shutil.rmtree(path.parent)
-    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(folder), "PYTHONNOUSERSITE": "1"}
-    command = [str(interpreter.path), "-c", program]
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    start = (
+        f"import site; site.addsitedir({str(folder)!r})"  # which runs .pth files: setuptools brings distutils by one
+    )
+    command = [interpreter.path, "-S", "-c", f"{start}\n{program}"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=False)
     shutil.rmtree(folder)
     return done
