@@ -6,6 +6,7 @@ import pytest
 
 from training_imgtool.dockerfile.mounts import (
     buildkit_syntax,
+    classic_refusal,
     context_sources,
     find_run_after_volume,
     image_names,
@@ -86,6 +87,22 @@ def test_what_podman_makes_otherwise_is_named(text: str, refused: bool) -> None:
     found = podman_refusal(instruction(text), {".", "code", "code/sub"})
     assert (found is not None) is refused
     assert found is None or "--exclude" in found or "--chmod" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("COPY code/link /x/", True),
+        ("ADD ./code/l* code/a.txt /x/", True),
+        ("COPY code /x", False),
+        ("COPY code/sub/link /x", False),
+        ("COPY * /x/", False),
+        ("COPY --from=base /code/link /x/", False),
+        ("RUN cat code/link", False),
+    ],
+)
+def test_the_classic_builder_gets_no_link(text: str, refused: bool) -> None:
+    assert (classic_refusal(instruction(text), {"code/link"}) is not None) is refused
 
 
 @pytest.mark.parametrize(

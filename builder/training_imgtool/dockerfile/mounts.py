@@ -112,13 +112,19 @@ def needed_stages(dockerfile: Dockerfile, stage: Stage) -> Iterator[Stage]:
     yield from seen.values()
 
 
-def classic_refusal(instruction: Instruction) -> str | None:
-    """Names what Docker's classic builder refuses, or leaves out and succeeds, such as `RUN with a heredoc`.
+def classic_refusal(instruction: Instruction, links: Collection[str]) -> str | None:
+    """Names what Docker's classic builder refuses, or makes otherwise and succeeds, such as `RUN with a heredoc`.
 
-    Seen with Docker 28: it runs `RUN <<EOF` without the lines below it, takes no notice of --exclude and --unpack, and
-    gives `ARG TARGETARCH` no value.
+    Seen with Docker 28: it runs `RUN <<EOF` without the lines below it, takes no notice of --exclude and --unpack,
+    gives `ARG TARGETARCH` no value, and copies a link into a folder under the name of the link's target.
+
+    Args:
+        instruction: of a stage.
+        links: of the build context.
     """
-    return _only_buildkit(instruction, _PLAIN_FLAGS | {_LINK})
+    if syntax := _only_buildkit(instruction, _PLAIN_FLAGS | {_LINK}):
+        return syntax
+    return f"{instruction.name} of a symbolic link" if _takes_one_of(instruction, links) else None
 
 
 def podman_refusal(instruction: Instruction, folders: Collection[str]) -> str | None:
@@ -134,13 +140,22 @@ def podman_refusal(instruction: Instruction, folders: Collection[str]) -> str | 
         return None
     if instruction.flag("exclude") is not None:
         return f"{instruction.name} --exclude"
-    sources = [posixpath.normpath(source).strip("/") for source in instruction.sources]
-    takes_folder = instruction.flag("from") is not None or any(
-        source in {"", "."} or fnmatch.filter(folders, source) for source in sources
-    )
+    takes_folder = instruction.flag("from") is not None or _takes_one_of(instruction, folders)
     if instruction.flag("chmod") is not None and takes_folder:
         return f"{instruction.name} --chmod of a folder, or of what a stage has,"
     return None
+
+
+def _takes_one_of(instruction: Instruction, paths: Collection[str]) -> bool:
+    """Says whether a source of COPY or ADD in the build context is one of these paths."""
+    if instruction.name not in {"ADD", "COPY"} or instruction.flag("from") is not None:
+        return False
+    sources = (posixpath.normpath(source).strip("/") or "." for source in instruction.sources)
+    return any(
+        path.count("/") == source.count("/") and fnmatch.fnmatchcase(path, source)
+        for source in sources
+        for path in paths
+    )
 
 
 def find_run_after_volume(dockerfile: Dockerfile, stage: Stage) -> Instruction | None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Self
 
+from training_imgtool.context.entries import Kind
 from training_imgtool.core.atomic_files import hold_lock
 from training_imgtool.core.errors import (
     EngineUnavailableError,
@@ -114,10 +115,13 @@ class Engines:
         """Returns what the engine needs to make stages; raises InputError for what only BuildKit has."""
         for image, label in wanted:
             _refuse_secrets(image, label)
-        refusal = classic_refusal
+        context = self._run.inputs.context
         if self.engine.refuses_unknown:
-            paths = (PurePosixPath(entry.path) for entry in self._run.inputs.context.on_disk())
-            refusal = partial(podman_refusal, folders={str(folder) for path in paths for folder in path.parents})
+            folders = {str(folder) for entry in context.on_disk() for folder in PurePosixPath(entry.path).parents}
+            refusal = partial(podman_refusal, folders=folders)
+        else:
+            links = {entry.path for entry in context.entries if entry.kind is Kind.SYMLINK}
+            refusal = partial(classic_refusal, links=links)
         for image, label in wanted:
             _refuse(image, label, refusal)
             if step := find_run_after_volume(image.dockerfile, image.dockerfile.stage(label)):
