@@ -224,15 +224,9 @@ class _Maker:
             base_digest=digest,
             installer=wheels[-1],
             wheels=wheels[:-1],
-            unused=self._reader.list_unused(wheels[:-1]) if self._trims(variant) else (),
+            unused=() if self._spec.trim is False else self._reader.list_unused(wheels[:-1]),
             debian=lock_debian(variant, digest),
         )
-
-    def _trims(self, variant: Variant) -> bool:
-        """Says whether the variant's images leave out what nothing opens."""
-        if self._spec.trim is not None:
-            return self._spec.trim
-        return self._spec.cuda_from == "wheels" and variant.accelerator is Accelerator.GPU
 
     def _target(self, variant: Variant) -> Target:
         system = self._matrix.systems.get(variant.os or "")

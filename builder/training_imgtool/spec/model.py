@@ -264,7 +264,7 @@ class ImageSpec:
         pattern=r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*",
         expected="a path below site-packages, such as tensorflow/include",
     )
-    trim: bool | None = key("Leave out what nothing can open; by default where CUDA comes from wheels.", default=None)
+    trim: bool | None = key("Leave out what nothing in the image can open: the default.", default=None)
     compression: str = key(
         "How the direct builder packs layers; zstd needs Docker 23 or containerd 1.5 where the images run.",
         default="splice",
