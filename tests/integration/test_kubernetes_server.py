@@ -47,6 +47,10 @@ def custom(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with kube_apiserver(tmp_path_factory.mktemp("cluster")) as running:
+        head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "medium"}}
+        assert (
+            running.send("/apis/scheduling.k8s.io/v1/priorityclasses", {**head, "value": 1})[0] == 201
+        )  # the goldens'
         yield running
 
 
