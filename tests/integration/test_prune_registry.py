@@ -161,6 +161,50 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("data") if path.is_file())
 
 
+@pytest.mark.long
+@pytest.mark.registry
+def test_five_hundred_pushes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "registry/data"
+    with run_registry(tmp_path / "registry") as running:
+        world = _world(tmp_path, running.host)
+        third = Project(tmp_path / "git/three", world.project.wheels, world.project.base, more=MORE.format(name="y"))
+        specs = (world.project, world.other, third)
+        pushed: list[list[dict[str, str]]] = [[], [], []]
+        for number in range(500):
+            which = number % len(specs)
+            specs[which].write("trainer/task.py", f"print({number})\n")
+            world.git("add", "-A")
+            world.git("commit", "-m", f"change {number}")
+            pushed[which].append(world.machine.push(specs[which]))
+        used = [pushed[0][0], pushed[0][20], pushed[1][3], pushed[1][100], pushed[2][60]]
+        options: list[str | Path] = ["--keep", "3"]
+        for number, push in enumerate(used):
+            (tmp_path / f"job-{number}.yaml").write_text("\n".join(push.values()))
+            options += ["--keep-used-by", tmp_path / f"job-{number}.yaml"]
+        before = (len(world.tags()), _count_manifests(data), _size(data))
+        for project in specs:
+            world.prune(project.folder, *options, "--delete")
+        command = ["docker-registry", "garbage-collect", str(tmp_path / "registry/config.yml")]
+        subprocess.run(command, check=True, capture_output=True, timeout=600)
+        after = (len(world.tags()), _count_manifests(data), _size(data))
+        with capsys.disabled():
+            print(f"\n500 pushes: tags, manifests, bytes: {before} pruned to {after}")
+        live = [*used, *(push for pushes in pushed for push in pushes[-3:])]
+        check_whole(running.host, [reference for push in live for reference in push.values()])
+        kept = {digest for push in live for digest in digests(push).values()}
+        for project, pushes in zip(specs, pushed, strict=True):
+            assert world.machine.push(project) == pushes[-1]  # found
+            world.machine.run("verify", "--engine", "direct", cwd=project.folder, code=10)
+        world.pushes = [push for pushes in pushed for push in pushes]
+        assert world.present() == [set(digests(push).values()) <= kept for push in world.pushes]
+        assert after[0] < before[0] / 10
+        assert after[1] < before[1] / 10
+
+
+def _count_manifests(data: Path) -> int:
+    return sum(1 for _ in data.rglob("_manifests/revisions/sha256/*/link"))
+
+
 def test_another_specs_images_stay_even_with_the_same_file_name(tmp_path: Path) -> None:
     with MemoryRegistry() as server:
         world = _world(tmp_path, server.host)
