@@ -176,6 +176,11 @@ def test_a_step_that_fails_is_named_with_its_line_in_the_rendered_dockerfile() -
             TemporaryError,
             "docker.io refused through builder team: failed to do request",
         ),
+        (
+            "failed to solve: dockerfile parse error on line 2: unknown flag: parents",
+            InputError,
+            "the front end of builder team is older than --parents",
+        ),
         ("failed to solve: dockerfile parse error on line 2: unknown flag: --mont", InputError, "unknown flag: --mont"),
         (
             'failed to solve: failed to compute cache key: failed to calculate checksum of ref a::b: "/x": not found',

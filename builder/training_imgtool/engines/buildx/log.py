@@ -54,6 +54,7 @@ _TOO_OLD = re.compile(
     r"unknown flag: --(?:provenance|sbom|metadata-file|secret)\b|invalid progress mode|unknown progress"
 )
 _NO_CONTEXTS = "unsupported frontend capability moby.buildkit.frontend.contexts"  # BuildKit before 0.10 says so
+_NEWER_FLAG = re.compile(r"unknown flag: (?:--)?((?:checksum|exclude|keep-git-dir|link|parents|unpack)\b)")
 _FILES = re.compile(
     r"dockerfile parse error|failed to calculate checksum|failed to compute cache key: .*not found|unknown instruction"
     r"|unknown flag|secret \S+: not found|failed to process|failed to parse",
@@ -333,4 +334,9 @@ def _is_too_old(attempt: Attempt, words: str) -> ImgtoolError | None:
 def _files(attempt: Attempt, words: str) -> ImgtoolError | None:
     if not _FILES.search(words):
         return None
+    if flag := _NEWER_FLAG.search(words):
+        return InputError(
+            f"{attempt.where}: the front end of {attempt.builder} is older than --{flag[1]}",
+            hint="begin the template with `# syntax=docker/dockerfile:1`, or use a builder with a newer BuildKit",
+        )
     return InputError(f"{attempt.where}: {words}", hint=f"{_RENDERED}; COPY takes from the spec's folder")
