@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.other_user import as_nobody, open_folder
 from training_imgtool.context import scan as scanning
 from training_imgtool.context.context import leads_through_link, scan
 from training_imgtool.context.dockerignore import DockerIgnore
+from training_imgtool.core import system
 from training_imgtool.core.errors import InputError
 
 
@@ -107,6 +110,18 @@ def test_names_that_no_one_can_read(folder: Path, name: bytes) -> None:
     with pytest.raises(InputError, match="has no place in an image") as caught:
         scan(folder)
     assert str(caught.value).isprintable()
+
+
+def test_accents_are_composed_on_a_mac(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HFS+ lists them apart: patterns and keys would not be those of the same files on Linux."""
+    for name in ("privé.csv", "données.csv"):
+        (folder / name).touch()
+    (folder / ".dockerignore").write_text("privé.csv\n")
+    here, listdir = scan(folder), os.listdir
+    monkeypatch.setattr(os, "listdir", lambda place: [unicodedata.normalize("NFD", name) for name in listdir(place)])
+    monkeypatch.setattr(system, "sys", SimpleNamespace(platform="darwin"))
+    assert "données.csv" in here.paths()
+    assert (scan(folder).paths(), scan(folder).digest()) == (here.paths(), here.digest())
 
 
 def test_missing_sources_are_named(folder: Path) -> None:

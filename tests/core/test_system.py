@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from ctypes.util import find_library
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ LINUX_ONLY = (
     "O_TMPFILE",
     "epoll",
 )
+CHECKOUT = Path(__file__).parents[2]
 LINUX_PLACES = ("/proc", "/sys/", "/dev/shm", "/dev/fd", "sysctl")
 ELSEWHERE = {
     "cli.options": "/proc/self/fd/1",  # a name of stdout that people type
@@ -111,18 +113,34 @@ def test_a_login_reaches_the_program_as_a_file_or_without_a_name(platform: str, 
 def test_types_hold_for_macos(tmp_path: Path) -> None:
     options = ["--platform", "darwin", "--no-warn-unreachable", "--cache-dir", str(tmp_path)]  # Linux's branches are
     command = [sys.executable, "-m", "mypy", *options, "builder"]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+ROOMS = [f"tests/{room}" for room in ("core", "spec", "jobs", "lock", "dockerfile", "context", "engines", "cluster")]
+PLUGIN = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.without_linux", "-n", "2"]
+PLUGIN += ["--ignore", "tests/core/test_system.py"]  # both ways already
+PLUGIN += ["--deselect", "tests/engines/test_buildx.py::test_what_buildx_is_started_with"]  # no login on disk
 
 
 @pytest.mark.long
 def test_the_suite_passes_without_what_linux_alone_has() -> None:
     """Rooms whose tests start no engine, in processes that lack names, `core.system` as on a Mac."""
-    rooms = [
-        f"tests/{room}" for room in ("core", "spec", "jobs", "lock", "dockerfile", "context", "engines", "cluster")
-    ]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.without_linux", "-n", "2", *rooms]
-    command += ["--ignore", "tests/core/test_system.py"]  # both ways already
-    command += ["--deselect", "tests/engines/test_buildx.py::test_what_buildx_is_started_with"]  # no login on disk
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    done = subprocess.run([*PLUGIN, *ROOMS], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.long
+@pytest.mark.network
+@pytest.mark.parametrize("kind", ["apfs", "hfs+"])
+def test_the_suite_passes_where_names_are_as_on_a_mac(kind: str) -> None:
+    """Case and accents tell no names apart there, and HFS+ lists accents decomposed."""
+    if os.geteuid() != 0 or find_library("fuse3") is None:
+        pytest.skip("scripts/mac-folder needs root, and Debian's libfuse3-3")
+    rooms = [f"tests/{room}" for room in ("context", "spec", "lock", "dockerfile", "pipeline", "project", "direct")]
+    left = ["--deselect", "tests/context/test_scan.py::test_names_that_no_one_can_read[name1]"]  # no UTF-8: no file
+    left += ["--deselect", "tests/context/test_context.py::test_long_and_foreign_names"]  # 255 bytes are Linux's limit
+    start = [Path(sys.executable).parent / "uv", "run", "-q", "--no-project", "--with", "mfusepy", "scripts/mac-folder"]
+    command = [*start, kind, *PLUGIN, *left, *rooms]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]

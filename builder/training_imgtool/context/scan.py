@@ -23,6 +23,7 @@ from training_imgtool.context.own_files import own_streams
 from training_imgtool.context.secret_files import PATTERNS
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.json_cache import read_cached, write_cached
+from training_imgtool.core.system import list_names
 
 MOST_ENTRIES = 100_000
 MOST_BYTES = 4 << 30
@@ -111,7 +112,7 @@ class Walk:
         return len(self.entries) > before
 
     def _names(self, descriptor: int, prefix: str) -> Iterator[str]:
-        for name in sorted(os.listdir(descriptor)):
+        for name in list_names(descriptor):
             if name in _SKIPPED or name.endswith(".pyc"):
                 continue
             if not (name.isascii() and name.isprintable()) and any(map(_is_control, name)):

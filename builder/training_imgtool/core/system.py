@@ -1,6 +1,7 @@
 """What not every POSIX system has: Linux's way, and what is done elsewhere. No other module makes these calls.
 
-macOS has neither /proc, /dev/shm nor pipes of a chosen size, and its /dev/fd/N shares the offset of the open file.
+macOS has neither /proc, /dev/shm nor pipes of a chosen size, its /dev/fd/N shares the offset of the open file, and its
+disks ignore case and how accents are composed.
 `dockerfile/jinja.py`, a program that imports nothing of this package, limits its memory by itself.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+import unicodedata
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +33,12 @@ def memory_folder() -> Path | None:
 def name_descriptor(descriptor: int) -> str | None:
     """Returns a path by which any program that inherits it opens the file from its start; None where there is none."""
     return f"/dev/fd/{descriptor}" if sys.platform == "linux" else None
+
+
+def list_names(folder: int | Path) -> list[str]:
+    """Lists a folder in order; on macOS accents are composed, as Git has them there, however the disk keeps them."""
+    names = os.listdir(folder)  # noqa: PTH208 - names only
+    return sorted(names if sys.platform == "linux" else (unicodedata.normalize("NFC", name) for name in names))
 
 
 def list_children() -> list[int]:

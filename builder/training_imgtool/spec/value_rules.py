@@ -18,6 +18,7 @@ from pathlib import Path
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import DOCKER_HUB, parse_reference, parse_repository
+from training_imgtool.core.system import list_names
 
 MAX_ENV = 1000
 _LONGEST_SHOWN = 60
@@ -190,8 +191,9 @@ def _expect_names(path: str, folder: Path, *, start: str = "") -> None:
     """
     parent = folder
     for part in path.split("/"):
-        if not os.path.lexists(parent / part):
-            names = sorted(os.listdir(parent)) if parent.is_dir() else []  # noqa: PTH208 - names only
+        missing = not os.path.lexists(parent / part)
+        names = list_names(parent) if parent.is_dir() and (missing or os.access(parent, os.R_OK)) else []
+        if missing or (names and part not in {".", *names}):  # a Mac's disk finds names in another case
             close = find_nearest(part, names)
             inside = posixpath.normpath(posixpath.join(start, parent.relative_to(folder)))
             where = "next to the spec" if inside == "." else f"in {inside}/"
