@@ -140,7 +140,15 @@ def test_the_suite_passes_where_names_are_as_on_a_mac(kind: str) -> None:
     rooms = [f"tests/{room}" for room in ("context", "spec", "lock", "dockerfile", "pipeline", "project", "direct")]
     left = ["--deselect", "tests/context/test_scan.py::test_names_that_no_one_can_read[name1]"]  # no UTF-8: no file
     left += ["--deselect", "tests/context/test_context.py::test_long_and_foreign_names"]  # 255 bytes are Linux's limit
-    start = [Path(sys.executable).parent / "uv", "run", "-q", "--no-project", "--with", "mfusepy", "scripts/mac-folder"]
+    start = [
+        str(Path(sys.executable).parent / "uv"),
+        "run",
+        "-q",
+        "--no-project",
+        "--with",
+        "mfusepy",
+        "scripts/mac-folder",
+    ]
     command = [*start, kind, *PLUGIN, *left, *rooms]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
