@@ -29,9 +29,13 @@ def test_a_picture_is_whole_by_itself(picture: Path) -> None:
     assert not re.findall(r"(?:href|src|url)\s*[=(]\s*[\"']?https?:", text)
 
 
-def test_the_picture_shows_the_readmes_commands() -> None:
+def test_the_pictures_show_the_pages_commands() -> None:
     shown = (PICTURES / "push.svg").read_text().replace("&#160;", " ")
     assert "imgtool push" in shown
     assert "imgtool config -o config.yaml --command" in shown
     assert len(re.findall(r"mnist@sha256:[0-9a-f]{64}<", shown)) == 3
+    for name in ("init", "push", "change"):
+        shown = (PICTURES / f"tutorial-{name}.svg").read_text().replace("&#160;", " ")
+        assert f"imgtool {'init digits' if name == 'init' else 'push'}" in shown
+        assert f"(pictures/tutorial-{name}.svg)" in (CHECKOUT / "docs/tutorial.md").read_text()
     assert "(docs/pictures/push.svg)" in (CHECKOUT / "README.md").read_text().partition("\n## ")[0]
