@@ -21,6 +21,7 @@ from local import (
     podman5,
     referrers,
     registry,
+    slurm,
 )
 from local.machine import UnavailableError, say
 
@@ -34,7 +35,8 @@ _BASES = {
 }
 _PARTS = (
     "engine", "registry", "bases", "distroless", "python3.7", "pythons", "cuda", "tools", "engine28", "podman5",
-    "readers", "buildx", "compose", "kubernetes", "kube-apiserver", "referrers", "cosign", *_PACKAGES,
+    "readers", "buildx", "compose", "kubernetes", "kube-apiserver", "referrers", "cosign", "slurm",
+    *_PACKAGES,
 )  # fmt: skip
 _DEFAULT = ("engine", "registry", "bases")
 _TOOLS = (("busybox", "busybox-static"), ("skopeo", "skopeo"), ("umoci", "umoci"))  # program, Debian package
@@ -65,6 +67,7 @@ def _start(part: str) -> str:
         "kubernetes": kubernetes,
         "kube-apiserver": kube_apiserver,
         "referrers": referrers,
+        "slurm": slurm,
     }
     if part in modules:
         return str(modules[part].up())

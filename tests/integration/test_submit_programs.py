@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WRAPPER = """\
 #!/bin/bash
 here() { case " $WORDS " in *" $STEP "*) return 0 ;; esac; return 1; }
-WORDS="$*"; STEP="${KILL%%:*}"
+WORDS="${0##*/} $*"; STEP="${KILL%%:*}"
 if [ -n "$KILL" ] && here && [ "${KILL#*:}" = before ]; then kill -9 $PPID; exit 1; fi
 if [ -n "$KILL" ] && here && [ "${KILL#*:}" = half ]; then set -- "$@" %s; fi
 %s "$@"; code=$?
@@ -38,10 +38,14 @@ class Runs:
     def __init__(self, folder: Path, program: str, real: str, half: str = "") -> None:
         self.folder = folder
         (folder / "bin").mkdir()
-        (folder / "bin" / program).write_text(WRAPPER % (half, real))
-        (folder / "bin" / program).chmod(0o755)
+        self.wrap(program, real, half)
         path = f"{folder / 'bin'}:{os.environ['PATH']}"
         self.env = {**os.environ, "PATH": path, "PYTHONPATH": f"{ROOT / 'builder'}:{ROOT}", "KILL": ""}
+
+    def wrap(self, program: str, real: str, half: str = "") -> None:
+        """Puts a wrapper in the program's place, which `kill` calls by its name or by one of its words."""
+        (self.folder / "bin" / program).write_text(WRAPPER % (half, real))
+        (self.folder / "bin" / program).chmod(0o755)
 
     def start(self, target: Target, *words: str, kill: str = "") -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.jobs.submit_once", target, *words]
