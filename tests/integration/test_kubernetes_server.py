@@ -26,11 +26,13 @@ from tests.jobs.faults_pods import NEWER, TAKEN
 from tests.jobs.random_arguments import asked, from_objects
 from tests.jobs.random_kubernetes import random_spec
 from tests.jobs.specs import CASES, images, spec
+from tests.jobs.test_placement import JOB, XPK, made
 from tests.servers.kubernetes import ApiServer, api_server, kube_apiserver
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.text import command_line, dump
+from training_imgtool.spec.model import Role
 from training_imgtool.spec.targets import Target
 
 pytestmark = pytest.mark.long
@@ -155,3 +157,17 @@ def refused(server: ApiServer, text: str) -> bool:
     """Whether the server, or kubectl before it, refuses a file's object; kubectl knows no kind `pod`."""
     (item,) = objects(text)
     return item["kind"] == "pod" or server.create(item) is not None
+
+
+@pytest.mark.parametrize("name", XPK)
+def test_the_servers_take_slices_and_spot_pools(name: str, custom: ApiServer, cluster: ApiServer) -> None:
+    """The JobSets that stand beside xpk's: by the CRD, and their Jobs by a cluster."""
+    role, more, _ = XPK[name]
+    document = made({Role.WORKER: role}, **{**JOB, **more})
+    assert custom.create(document) is None
+    (replicated,) = document["spec"]["replicatedJobs"]
+    head = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
+    job = {**head, "spec": replicated["template"]["spec"]}
+    assert cluster.create(job) is None
+    job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"google.com/tpu": "four"}
+    assert cluster.create(job) is not None

@@ -60,7 +60,7 @@ XPK: dict[str, tuple[RoleSpec, dict[str, Any], dict[str, Any]]] = {
             "topology": {},
         },
     ),
-    "h100-spot": (  # xpk leaves its nodes to Kueue's flavors; the labels of GPU and spot nodes are GKE's
+    "h100-spot": (  # xpk leaves its nodes to Kueue's flavors; its node pools have these labels (core/capacity.py)
         RoleSpec(count=2, gpus=Gpus(type="NVIDIA_H100_80GB", count=8)),
         {
             "preferred_topology": "kubernetes.io/hostname",
