@@ -46,7 +46,7 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
     ("long job id", AI, spec(ONE, id="j" * 129), "job.id", "128 at most"),
     ("label name", AI, spec(ONE, labels={"Team": "x"}), "job.labels.Team", "'Team' is not a label's name"),
     ("label value", AI, spec(ONE, labels={"team": "A B"}), "job.labels.team", "'A B' is not a label's value"),
-    ("65 labels", AI, spec(ONE, labels={f"l{i}": "" for i in range(65)}), "job.labels", "65 labels: expected 64"),
+    ("65 labels", AI, spec(ONE, labels={f"l{i}": "" for i in range(65)}), "job.labels", "has 65: expected 64"),
     (
         "machine",
         AI,

@@ -209,7 +209,7 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
     ),
     ("vertex tier", VX, spec({M: RoleSpec()}, scale_tier="BASIC"), "job.scale_tier", "vertex has none"),
     ("vertex env name", VX, spec(ONE, env={"A B": "1"}), "job.env[0].name", "'A B' is not a variable's name"),
-    ("vertex 101 env", VX, spec(ONE, env={f"A{i}": "" for i in range(101)}), "job.env", "101 variables: expected 100"),
+    ("vertex 101 env", VX, spec(ONE, env={f"A{i}": "" for i in range(101)}), "job.env", "has 101: expected 100"),
     ("vertex name", VX, spec(ONE, display_name="x" * 129), "job.display_name", "129 characters: expected 128"),
     ("vertex label", VX, spec(ONE, labels={"a": "B"}), "job.labels.a", "'B' is not a label's value"),
     ("vertex key", VX, spec(ONE, encryption_key="k"), "job.encryption_key", "is not a Cloud KMS key"),

@@ -103,7 +103,11 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
             "does not go with cloud_tpu",
         ),
         (ECI.format("a,b,c,d,e,f"), "metadata.annotations.k8s.aliyun.com/eci-use-specs", "6 types: expected 5 at most"),
-        ("displayName: x\njobSpec: {workerPoolSpecs: []}\n", "jobSpec.workerPoolSpecs", "expected 1 to 4 pools"),
+        (
+            "displayName: x\njobSpec: {workerPoolSpecs: []}\n",
+            "jobSpec.workerPoolSpecs",
+            "is empty: expected at least one",
+        ),
         ("services: {a: {build: .}}\nversion: '3'\n", "version", "is obsolete"),
         ('{"cluster": {"boss": ["a:1"]}, "task": {"type": "boss", "index": 0}}', "cluster.boss", "is no task of"),
         ('{"cluster": {"chief": ["a:1"]}, "task": {"type": "worker", "index": 0}}', "task.type", "not in the cluster"),

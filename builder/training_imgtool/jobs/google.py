@@ -20,30 +20,6 @@ _GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asi
 _MULTI_REGIONS = {"us": ("us-", "northamerica-"), "europe": ("europe-",), "asia": ("asia-",)}
 
 
-def label_findings(labels: Any, path: Path) -> Iterator[Finding]:
-    """Checks labels by Google's rules: 64 at most, 63 characters, no capitals, the key's first a letter."""
-    if not isinstance(labels, dict):
-        return
-    if len(labels) > 64:
-        yield Finding(path=path, message=f"{len(labels)} labels: expected 64 at most")
-    for key, value in labels.items():
-        if not (key[:1].isalpha() and _is_label(key)):
-            yield Finding(
-                path=(*path, key),
-                message=f"{key!r} is not a label's name: expected 1 to 63 of a-z 0-9 _ - and a letter first",
-            )
-        if isinstance(value, str) and not _is_label(value):
-            yield Finding(
-                path=(*path, key),
-                message=f"{value!r} is not a label's value: expected up to 63 of a-z 0-9 _ -",
-            )
-
-
-def _is_label(text: str) -> bool:
-    """Allows international letters, but no capitals."""
-    return len(text) <= 63 and text == text.lower() and all(c in "_-" or c.isalnum() for c in text)
-
-
 def kms_findings(value: Any, path: Path, region: str | None = None) -> Iterator[Finding]:
     """Checks the full name of a Cloud KMS key, in the job's region where that is known."""
     if not isinstance(value, str):

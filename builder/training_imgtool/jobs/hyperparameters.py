@@ -121,20 +121,13 @@ def tuning_findings(spec: Any, path: Path) -> Iterator[Finding]:
         for key in ("goal", "params"):
             if spec.get(key) is None:
                 yield Finding(path=path, message=f"{key!r} is missing")
-    if isinstance(params, list) and not params:
-        yield Finding(path=(*path, "params"), message="is empty: expected at least one hyperparameter")
     trials, parallel = spec.get("maxTrials", 1), spec.get("maxParallelTrials", 1)
     if isinstance(trials, int) and isinstance(parallel, int) and parallel > trials:
         message = f"{parallel} at once of {trials} trials in all"
         yield Finding(path=(*path, "maxParallelTrials"), message=message, severity=Severity.WARNING)
-    names: set[str] = set()
     for index, param in enumerate(params if isinstance(params, list) else []):
         if isinstance(param, dict):
             yield from _param_findings(param, (*path, "params", index), grid=spec.get("algorithm") == "GRID_SEARCH")
-            name = param.get("parameterName")
-            if isinstance(name, str) and name in names:
-                yield Finding(path=(*path, "params", index, "parameterName"), message=f"{name!r} appears twice")
-            names.add(str(name))
 
 
 def _param_findings(param: Mapping[str, Any], path: Path, *, grid: bool) -> Iterator[Finding]:
@@ -174,8 +167,6 @@ def value_findings(values: Any, path: Path) -> Iterator[Finding]:
     if any(after <= before for before, after in pairwise(values)):
         message = "are not in strictly increasing order, as the API's reference says that they should be"
         yield Finding(path=path, message=message, severity=Severity.WARNING)
-    if len(values) > 1000:
-        yield Finding(path=path, message=f"{len(values)} values: expected 1000 at most")
 
 
 def tuning_job(spec: Mapping[str, Any], trial: Document) -> Document:
@@ -238,9 +229,6 @@ def tuning_names(spec: Hyperparameters) -> dict[str, str]:
 def study_findings(job: Mapping[str, Any]) -> Iterator[Finding]:
     """Finds what is wrong with a HyperparameterTuningJob beyond its keys, enums and trial job."""
     trials, parallel = job.get("maxTrialCount"), job.get("parallelTrialCount")
-    for key, count in (("maxTrialCount", trials), ("parallelTrialCount", parallel)):
-        if isinstance(count, int) and count < 1:
-            yield Finding(path=(key,), message=f"{count}: expected 1 or more")
     if isinstance(trials, int) and isinstance(parallel, int) and parallel > trials:
         message = f"{parallel} at once of {trials} trials in all"
         yield Finding(path=("parallelTrialCount",), message=message, severity=Severity.WARNING)
@@ -250,20 +238,6 @@ def study_findings(job: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _study(study: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    for key, name in (("metrics", "metricId"), ("parameters", "parameterId")):
-        items = study.get(key)
-        if isinstance(items, list) and not items:
-            yield Finding(path=(*path, key), message="is empty: expected at least one")
-        seen: set[str] = set()
-        for index, item in enumerate(items if isinstance(items, list) else []):
-            text = item.get(name) if isinstance(item, dict) else None
-            if isinstance(text, str):
-                where = (*path, key, index, name)
-                if not text or any(character.isspace() for character in text):
-                    yield Finding(path=where, message=f"{text!r}: expected a name without spaces")
-                if text in seen:
-                    yield Finding(path=where, message=f"{text!r} appears twice")
-                seen.add(text)
     parameters = study.get("parameters")
     for index, item in enumerate(parameters if isinstance(parameters, list) else []):
         if isinstance(item, dict):
@@ -274,7 +248,6 @@ def _study(study: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 def _parameter_findings(item: Mapping[str, Any], path: Path, *, grid: bool) -> Iterator[Finding]:
     kinds = [key for key in _VALUES.values() if key in item]
     if len(kinds) != 1:
-        yield Finding(path=path, message=f"expected exactly one of {', '.join(_VALUES.values())}")
         return
     if kinds[0] == "categoricalValueSpec" and item.get("scaleType") not in {None, "SCALE_TYPE_UNSPECIFIED"}:
         yield Finding(path=(*path, "scaleType"), message="does not go with a CATEGORICAL parameter")

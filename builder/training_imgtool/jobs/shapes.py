@@ -53,13 +53,15 @@ class Checker:
     def findings(self, value: Any, kind: str, path: Path = ()) -> Iterator[Finding]:
         """Finds what in `value` is not of the `kind`, each with its path."""
         head, rest = _split(_choose(value, kind))
-        name, _, of = head.partition(":")
+        name, of, most = [*head.split(":"), "", ""][:3]
         if head == "any":
             return
         if value is None:
             yield Finding(path=path, message="is empty (null): the same as without the key", severity=Severity.HINT)
         elif name in {"list", "list+", "map"}:
             yield from self._collection(value, name, of, rest, path)
+            if most and isinstance(value, list | dict) and len(value) > int(most):
+                yield Finding(path=path, message=f"has {len(value)}: expected {most} at most")
         elif head == "enum":
             yield from self._enum(value, rest.split(), path)
         elif head == "image":

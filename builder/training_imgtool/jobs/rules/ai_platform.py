@@ -15,7 +15,6 @@ from training_imgtool.jobs.google import (
     bucket_findings,
     image_findings,
     kms_findings,
-    label_findings,
 )
 from training_imgtool.jobs.hyperparameters import tuning_findings
 from training_imgtool.jobs.model import Finding, Path, Severity, add_source, count_of, get
@@ -34,13 +33,11 @@ PREFIXES = ("master", "worker", "parameterServer", "evaluator")
 AGENT = "service-PROJECT_NUMBER@cloud-ml.google.com.iam.gserviceaccount.com"
 _API = "ml.v1 API, revision 20251213"
 _FLAGS = {"parameterServer": "parameter-server"}
-_JOB_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _TIERS = {"BASIC", "STANDARD_1", "PREMIUM_1", "BASIC_GPU", "BASIC_TPU", "CUSTOM"}
 _RUNTIMES = {  # Google's page on runtime versions
     "3.5": (((1, 13), (1, 14)), "1.13 and 1.14"),
     "3.7": (((1, 15), (9, 0)), "1.15 and later"),
 }
-_PYTHONS = ("3.7", "3.5", "2.7")
 
 
 def job_findings(job: Any, *, region: str | None = None, allow_unknown: bool) -> list[Finding]:
@@ -53,25 +50,12 @@ def job_findings(job: Any, *, region: str | None = None, allow_unknown: bool) ->
     """
     findings = list(shape_findings(job, "AiPlatformJob", allow_unknown=allow_unknown))
     job = well_typed(job, "AiPlatformJob") or {}
-    findings += _job_id(job)
-    findings += label_findings(job.get("labels"), ("labels",))
     training = job.get("trainingInput")
     if isinstance(training, dict):
         tables = machines("ai_platform", allow_unknown=allow_unknown)
         training = {**training, "region": region} if region else training
         findings += _training_input(training, tables, part="jobId" not in job)
     return list(add_source(findings, _API))
-
-
-def _job_id(job: Mapping[str, Any]) -> Iterator[Finding]:
-    job_id = job.get("jobId")
-    if isinstance(job_id, str) and not (_JOB_ID.match(job_id) and len(job_id) <= 128):
-        fixed = re.sub(r"\W", "_", job_id, flags=re.ASCII)[:128]
-        yield Finding(
-            path=("jobId",),
-            message=f"{job_id!r} is not a job's name: expected letters, digits and _, a letter first, 128 at most",
-            hint=f"for example {fixed if fixed[:1].isalpha() else 'job_' + fixed[:124]}",
-        )
 
 
 def _training_input(training: dict[str, Any], tables: Machines, *, part: bool) -> Iterator[Finding]:
@@ -178,8 +162,6 @@ def _check_overwritten(training: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _runtime(training: Mapping[str, Any]) -> Iterator[Finding]:
     python = training.get("pythonVersion")
-    if isinstance(python, str) and python not in _PYTHONS:
-        yield Finding(path=(*INPUT, "pythonVersion"), message=f"{python!r}: expected {', '.join(_PYTHONS)}")
     version = training.get("runtimeVersion")
     if isinstance(version, str) and not re.fullmatch(r"[0-9]+\.[0-9]+", version):
         message = f"{version!r}: expected MAJOR.MINOR, such as 2.11"
@@ -192,8 +174,6 @@ def _runtime(training: Mapping[str, Any]) -> Iterator[Finding]:
     uris = training.get("packageUris")
     for index, uri in enumerate(uris if isinstance(uris, list) else []):
         yield from bucket_findings(uri, (*INPUT, "packageUris", index))
-    if isinstance(uris, list) and len(uris) > 100:
-        yield Finding(path=(*INPUT, "packageUris"), message=f"{len(uris)} packages: expected 100 at most")
 
 
 def cluster_findings(training: Mapping[str, Any], tables: Machines) -> Iterator[Finding]:

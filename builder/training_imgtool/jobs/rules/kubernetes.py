@@ -106,19 +106,13 @@ def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
 
 
 def _container(running: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """Checks that variables stand once, which the API server does not ask of a lone Pod, and mounts too."""
-    lone = get(root, "kind") == "Pod" if isinstance(root, dict) else False
-    for key, name, severity in (
-        ("env", "name", Severity.WARNING if lone else Severity.ERROR),
-        ("volumeMounts", "mountPath", Severity.ERROR),
-    ):
-        seen: set[Any] = set()
-        for index, item in enumerate(running.get(key) or []):
-            text = get(item, name) if isinstance(item, dict) else None
-            if text is not None and text in seen:
-                message = f"{text!r} appears twice: the last one counts"
-                yield Finding(path=(*path, key, index, name), message=message, severity=severity)
-            seen.add(text)
+    """Checks that variables stand once, which the API server does not ask of a lone Pod."""
+    severity = Severity.WARNING if get(root or {}, "kind") == "Pod" else Severity.ERROR
+    names = [get(item, "name") for item in running.get("env") or []]
+    for index, name in enumerate(names):
+        if name and name in names[:index]:
+            message = f"{name!r} appears twice: the last one counts"
+            yield Finding(path=(*path, "env", index, "name"), message=message, severity=severity)
 
 
 def _resources(resources: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:

@@ -137,6 +137,18 @@ def _ports(text: str) -> str | None:
     return f"{text!r} is not a port: expected [[IP:]HOST:]CONTAINER, each from 0 to 65535"
 
 
+def _google_value(text: str) -> str | None:
+    """Allows international letters, but no capitals."""
+    good = len(text) <= LABEL_LENGTH and text == text.lower() and all(c in "_-" or c.isalnum() for c in text)
+    return None if good else f"{text!r} is not a label's value: expected up to 63 of a-z 0-9 _ -"
+
+
+def _google_key(text: str) -> str | None:
+    if text[:1].isalpha() and not _google_value(text):
+        return None
+    return f"{text!r} is not a label's name: expected 1 to 63 of a-z 0-9 _ - and a letter first"
+
+
 def _matching(pattern: re.Pattern[str], words: str) -> Callable[[str], str | None]:
     return lambda text: None if _variable(text) or pattern.match(text) else f"{text!r} is not {words}"
 
@@ -154,6 +166,14 @@ FORMATS: Mapping[str, Callable[[str], str | None]] = {
     "field_path": _field_path,
     "absolute": _absolute,
     "inner_path": _inner_path,
+    "google_key": _google_key,
+    "google_value": _google_value,
+    "job_id": _matching(
+        re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}\Z"),
+        "a job's name: expected letters, digits and _, a letter first, 128 at most",
+    ),
+    "display_name": _matching(re.compile(r".{1,128}\Z"), "a name: expected 1 to 128 characters"),
+    "word": _matching(re.compile(r"\S+\Z"), "a name: expected one without spaces"),
     "account": _matching(re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+\Z"), "a service account: expected its e-mail address"),
     "network": _matching(
         re.compile(r"projects/[0-9]+/global/networks/[a-z]([a-z0-9-]*[a-z0-9])?\Z"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs import gcloud
-from training_imgtool.jobs.google import kms_findings, label_findings, project_findings, pull_rights_findings
+from training_imgtool.jobs.google import kms_findings, project_findings, pull_rights_findings
 from training_imgtool.jobs.hyperparameters import number_errors, tuning, tuning_errors, tuning_job, tuning_names
 from training_imgtool.jobs.model import (
     Document,
@@ -33,6 +33,7 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.rules.vertex import AGENT, custom_job_findings, custom_job_spec_findings, tuning_job_findings
+from training_imgtool.jobs.shapes import shape_findings
 from training_imgtool.jobs.tables import cuda_findings, machines, region_findings
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 from training_imgtool.spec.targets import Target
@@ -230,7 +231,8 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
     else:
         document = _job_spec(spec, images, gap=_gap(spec, images))
         findings += custom_job_spec_findings(document, region=region, allow_unknown=options.allow_unknown)
-    findings += label_findings(dict(spec.job.labels), ("labels",))
+    of_labels = shape_findings(dict(spec.job.labels), "map:google_key:64 google_value", allow_unknown=False)
+    findings += [replace(item, path=("labels", *item.path)) for item in of_labels]
     findings += kms_findings(spec.job.encryption_key, ("kmsKeyName",), region)
     name = display_name(spec, images)
     if len(name) > 128:
