@@ -25,13 +25,26 @@ from training_imgtool.jobs.conversion.source import (
     with_times,
     without_empty,
 )
-from training_imgtool.jobs.conversion.spec import tuning_of
 from training_imgtool.jobs.model import Document, count_of, without_none
 from training_imgtool.jobs.rules.ai_platform import PREFIXES
 from training_imgtool.jobs.service import KEY
 from training_imgtool.jobs.yamlio import read, to_yaml
 from training_imgtool.spec.model import Role
 from training_imgtool.spec.targets import Target
+
+_PARAM = {
+    "parameterName": "name", "type": "type", "minValue": "min", "maxValue": "max", "scaleType": "scale",
+}  # fmt: skip
+_TUNING = {
+    "goal": "goal",
+    "hyperparameterMetricTag": "metric",
+    "maxTrials": "max_trials",
+    "maxParallelTrials": "max_parallel_trials",
+    "maxFailedTrials": "max_failed_trials",
+    "algorithm": "algorithm",
+    "enableTrialEarlyStopping": "early_stopping",
+    "resumePreviousJobId": "resume_from",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +86,7 @@ def import_job(text: str, file: str, *, region: str | None = None) -> Imported |
         if "workerPoolSpecs" in source.data or "jobSpec" in source.data:
             return _vertex(source, region)
         if "trainingInput" in source.data:
-            return _ai_platform(source, region)
+            return read_training(source, region)
         if {"run", "resources"} <= source.data.keys():
             return _skypilot(source)
         return _compose(source) if "services" in source.data else None
@@ -173,7 +186,8 @@ def _pool(pool: Source, job: Document) -> Document:
     }
 
 
-def _ai_platform(source: Source, region: str | None) -> Imported:
+def read_training(source: Source, region: str | None) -> Imported:
+    """Reads a Job of AI Platform."""
     of = source.sub("trainingInput")
     job: Document = {"id": source.take("jobId"), "labels": source.take("labels") or {}, "region": of.take("region")}
     key = job["labels"].pop(KEY, None)
@@ -188,7 +202,7 @@ def _ai_platform(source: Source, region: str | None) -> Imported:
     }.items():  # fmt: skip
         job[here] = of.take(there)
     job["encryption_key"] = of.take("encryptionConfig", "kmsKeyName")
-    job["hyperparameters"] = tuning_of(tuned) if (tuned := of.take("hyperparameters")) else None
+    job["hyperparameters"] = _tuning(tuned) if (tuned := of.take("hyperparameters")) else None
     names = {"maxWaitTime": "max_wait", "maxRunningTime": "max_running", "priority": "priority"}
     times = {here: of.take("scheduling", there) for there, here in names.items()}
     tier, module = of.take("scaleTier"), of.take("pythonModule")
@@ -200,7 +214,7 @@ def _ai_platform(source: Source, region: str | None) -> Imported:
     for role, prefix in zip(Role, PREFIXES, strict=True):
         config = of.sub(f"{prefix}Config")
         count = 1 if role is Role.MASTER else count_of(of.take(f"{prefix}Count"))
-        if count or config.data:
+        if count or (count is None and config.data and tier != "CUSTOM"):
             roles[role] = {"count": count or 1, **_replica(config, of.take(f"{prefix}Type"), args)}
     title, job = re.sub(r"[^a-z0-9]+", "-", name.lower()), with_times(job, times)
     made = _imported(source, title, Target.AI_PLATFORM, roles, job, own_args=own_args)
@@ -334,3 +348,18 @@ def _last(source: Source, name: str) -> bool:
 def _size(text: Any) -> str | None:
     match = re.fullmatch(r"([0-9]+)([gmk])", str(text))
     return f"{match[1]}{match[2].upper()}i" if match else as_text(text)
+
+
+def _tuning(tuning: Document) -> Document:
+    made = {here: tuning[there] for there, here in _TUNING.items() if tuning.get(there)}  # 0 is the API's default
+    if made.get("algorithm") == "ALGORITHM_UNSPECIFIED":
+        del made["algorithm"]
+    return {**made, "params": [_param(param) for param in tuning["params"]]}
+
+
+def _param(param: Document) -> Document:
+    made = {here: str(param[there]) for there, here in _PARAM.items() if there in param}
+    if made.get("scale") == "NONE":
+        del made["scale"]
+    values = param.get("categoricalValues") or param.get("discreteValues")
+    return {**made, "values": [str(value) for value in values]} if values else made

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import FieldError, FieldListError
+from training_imgtool.jobs.conversion.imported import read_training
 from training_imgtool.jobs.conversion.machines import expand_machines
-from training_imgtool.jobs.model import Document, count_of, get, without_none
+from training_imgtool.jobs.conversion.source import Source
+from training_imgtool.jobs.model import get, without_none
 from training_imgtool.jobs.rules.ai_platform import PREFIXES
 from training_imgtool.jobs.yamlio import to_yaml
-from training_imgtool.spec.model import Role
-
-_PREFIX = dict(zip(Role, PREFIXES, strict=True))
-_PARAM = {
-    "parameterName": "name", "type": "type", "minValue": "min", "maxValue": "max", "scaleType": "scale",
-}  # fmt: skip
-_TUNING = {
-    "goal": "goal",
-    "hyperparameterMetricTag": "metric",
-    "maxTrials": "max_trials",
-    "maxParallelTrials": "max_parallel_trials",
-    "maxFailedTrials": "max_failed_trials",
-    "algorithm": "algorithm",
-    "enableTrialEarlyStopping": "early_stopping",
-    "resumePreviousJobId": "resume_from",
-}
-
 
 _LOST = {
     "etag": "it belongs to a patch of an existing job",
@@ -36,6 +22,7 @@ _LOST = {
     "trainingInput.scheduling.priority": "Vertex AI has no priorities",
     "trainingInput.useChiefInTfConfig": "TF_CONFIG always says chief on Vertex AI",
 }
+_OF_RUNTIMES = {"chief_in_tf_config", "runtime_version", "python_version", "package_uris"}
 
 
 def spec_text(
@@ -63,21 +50,16 @@ def spec_text(
     if errors:
         raise FieldListError(errors)
     expanded, notes = expand_machines(training)
+    of = read_training(Source(copy.deepcopy({**job, "trainingInput": expanded})), None).document
+    kept = {key: value for key, value in of["job"].items() if key not in _OF_RUNTIMES}
+    times = without_none({"max_running": get(kept, "scheduling", "max_running")})
+    passed = True if training.get("jobDir") else None
+    of["job"] = without_none({**kept, "target": "vertex", "pass_job_dir": passed, "scheduling": times})
     version = str(training["runtimeVersion"])
     module = str(training.get("pythonModule") or "trainer.task")
-    spec = without_none(
-        {
-            "name": name,
-            "tensorflow": releases[_minor(version)],
-            "requirements": requirements,
-            "trainer": {"source": source or module.partition(".")[0], "module": module},
-            "args": [str(arg) for arg in training.get("args", [])],
-            "roles": {
-                role.value: _role(expanded, prefix) for role, prefix in _PREFIX.items() if _count(expanded, prefix)
-            },
-            "job": _job(job, training),
-        }
-    )
+    trainer = {"source": source or module.partition(".")[0], "module": module}
+    first = {"name": name, "tensorflow": releases[_minor(version)], "requirements": requirements, "trainer": trainer}
+    spec = without_none({**of, **first})
     notes.append(f"note: the runtime {version} becomes images with TensorFlow {spec['tensorflow']}")
     notes += [f"note: {field}: {why}" for field, why in _LOST.items() if get(job, *field.split(".")) not in (None, [])]
     if requirements is None:
@@ -107,58 +89,3 @@ def _refusals(training: Mapping[str, Any], releases: Mapping[str, str]) -> Itera
         message = "a TPU beside a CPU master does not carry over: a TPU job on Vertex AI is one TPU VM"
         field = f"trainingInput.{tpus[0]}Type" if tpus else "trainingInput.scaleTier"
         yield FieldError(message, field=field, hint="docs/jobs/vertex.md, A TPU VM")
-
-
-def _count(training: Mapping[str, Any], prefix: str) -> int:
-    return 1 if prefix == "master" else count_of(training.get(f"{prefix}Count")) or 0
-
-
-def _role(training: Mapping[str, Any], prefix: str) -> Document:
-    config: Mapping[str, Any] = training.get(f"{prefix}Config") or {}
-    chip, disk = config.get("acceleratorConfig"), config.get("diskConfig")
-    return without_none(
-        {
-            "machine": training.get(f"{prefix}Type"),
-            "count": None if prefix == "master" else _count(training, prefix),
-            "gpus": {"type": chip["type"], "count": count_of(chip["count"])} if chip else None,
-            "disk": without_none({"type": disk.get("bootDiskType"), "size_gb": disk.get("bootDiskSizeGb")})
-            if disk
-            else None,
-        }
-    )
-
-
-def _job(job: Mapping[str, Any], training: Mapping[str, Any]) -> Document:
-    tuning = training.get("hyperparameters")
-    return without_none(
-        {
-            "target": "vertex",
-            "id": job.get("jobId"),
-            "region": training.get("region"),
-            "job_dir": training.get("jobDir"),
-            "pass_job_dir": True if training.get("jobDir") else None,
-            "scheduling": without_none({"max_running": get(training, "scheduling", "maxRunningTime")}),
-            "service_account": training.get("serviceAccount"),
-            "network": training.get("network"),
-            "labels": job.get("labels"),
-            "encryption_key": get(training, "encryptionConfig", "kmsKeyName"),
-            "web_access": training.get("enableWebAccess"),
-            "hyperparameters": tuning_of(tuning) if tuning else None,
-        }
-    )
-
-
-def tuning_of(tuning: Mapping[str, Any]) -> Document:
-    """Returns AI Platform's tuning as the spec has it."""
-    made = {here: tuning[there] for there, here in _TUNING.items() if tuning.get(there)}  # 0 is the API's default
-    if made.get("algorithm") == "ALGORITHM_UNSPECIFIED":
-        del made["algorithm"]
-    return {**made, "params": [_param(param) for param in tuning["params"]]}
-
-
-def _param(param: Mapping[str, Any]) -> Document:
-    made = {here: str(param[there]) for there, here in _PARAM.items() if there in param}
-    if made.get("scale") == "NONE":
-        del made["scale"]
-    values = param.get("categoricalValues") or param.get("discreteValues")
-    return {**made, "values": [str(value) for value in values]} if values else made
