@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.cli.main import _run
-from training_imgtool.commands.job_files.setup_py import read_install_requires
+from training_imgtool.commands.job_files.convert import read_install_requires
 from training_imgtool.spec.load import load
 
 PACKAGED = "trainingInput: {scaleTier: BASIC, runtimeVersion: '2.11', pythonVersion: '3.7'}\n"
@@ -91,19 +91,19 @@ def test_what_is_refused_leaves_no_file(
         ("import setuptools\nsetuptools.setup(install_requires=['pandas<2', 'a[b]; python_version<\"3\"'])\n",
          ("pandas<2", 'a[b]; python_version < "3"')),
         ("from setuptools import setup\nsetup(install_requires='six')\n", ("six",)),
-        ("from setuptools import setup\nsetup(name='x')\n", None),
-        ("from setuptools import setup\nsetup(install_requires=open('r').read().split())\n", None),
-        ("from setuptools import setup\nsetup(install_requires=['-e .'])\n", None),
-        ("print 'Python 2'\n", None),
+        ("from setuptools import setup\nsetup(name='x')\n", ()),
+        ("from setuptools import setup\nsetup(install_requires=open('r').read().split())\n", ()),
+        ("from setuptools import setup\nsetup(install_requires=['-e .'])\n", ()),
+        ("print 'Python 2'\n", ()),
     ],
 )  # fmt: skip
-def test_the_requirements_of_a_setup_py(text: str, requirements: tuple[str, ...] | None, tmp_path: Path) -> None:
+def test_the_requirements_of_a_setup_py(text: str, requirements: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "setup.py").write_text(text)
     assert read_install_requires(tmp_path / "setup.py") == requirements
 
 
 def test_without_a_setup_py_there_are_none(tmp_path: Path) -> None:
-    assert read_install_requires(tmp_path / "setup.py") is None
+    assert read_install_requires(tmp_path / "setup.py") == ()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from training_imgtool.commands.job_files.config import (
     write_job_file,
     write_output,
 )
-from training_imgtool.commands.job_files.setup_py import read_install_requires
 from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError, UsageError
 from training_imgtool.core.progress import Note, Progress
@@ -193,6 +192,16 @@ def _write_spec(job: Mapping[str, Any], path: Path, package: str | None) -> tupl
         write_atomic(folder / _REQUIREMENTS, "".join(f"{line}\n" for line in listed).encode())
         notes = (*notes, f"note: {_REQUIREMENTS} lists what setup.py installs")
     return (*notes, f"note: wrote {path}") if _write_checked(path, text) else notes
+
+
+def read_install_requires(path: Path) -> tuple[str, ...]:
+    """Lists what a setup.py installs, as far as it is written out, without TensorFlow, which a spec names by itself."""
+    from training_imgtool.project.requirement_files import read_setup_py
+    from training_imgtool.project.statement import Fact
+
+    text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
+    stated = [item.value for item in read_setup_py(text, path.name) if item.fact is Fact.PACKAGE and not item.group]
+    return tuple(item for item in stated if not re.match(r"tensorflow(?:-cpu|-gpu)?(?![-\w])", item))
 
 
 def _find_source(folder: Path, package: str | None, module: str) -> str:
