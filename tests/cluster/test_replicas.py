@@ -174,6 +174,11 @@ def test_the_job_directory_is_named_where_the_job_file_names_one() -> None:
     silent = make_cluster(nowhere, images(nowhere), Service.LOCAL)
     assert silent.chief.args == ("--epochs=3",)
     assert any("trainers get no --job-dir" in note for note in silent.notes)
+    for service in Service:  # this machine has a folder, whether or not the service would have a bucket
+        asked = spec(job=JobSpec(pass_job_dir=True, region="us-central1"))
+        passed = make_cluster(asked, images(asked), service)
+        assert passed.chief.args == ("--epochs=3", "--job-dir=/job")
+        assert any("gone when the job ends" in note for note in passed.notes) is (service is not Service.LOCAL)
     own = adapt(spec(), args=("--job-dir=/elsewhere",))
     assert make_cluster(own, images(own), Service.LOCAL).chief.args == ("--job-dir=/elsewhere",)
 

@@ -10,6 +10,7 @@ from training_imgtool.cluster.checkpoints import Checkpoint
 from training_imgtool.cluster.limits import Share
 from training_imgtool.cluster.rehearsal import Action, Death, Kill, Verdict, judge
 from training_imgtool.cluster.replicas import Replica, Service, make_cluster
+from training_imgtool.cluster.results import WrittenFile
 from training_imgtool.cluster.summary import (
     DeathResult,
     ReplicaResult,
@@ -64,6 +65,8 @@ SUCCESS = Summary(
     missed=(),
     failure=None,
     checkpoint=Checkpoint(path="checkpoints/ckpt-9", written=2.0),
+    written=(WrittenFile(path="model/weights", size=3_000_000),),
+    lost={},
     notes=(),
 )
 
@@ -74,14 +77,27 @@ def test_success() -> None:
         "  master    exit 0      12.3 s    300 MB\n"
         "  worker-0  stopped     12.3 s    300 MB\n"
         "job directory: /j, newest checkpoint checkpoints/ckpt-9\n"
+        "  written: 1 file, 3.0 MB: model/weights\n"
     )
     assert error_of(SUCCESS) is None
 
 
+def test_a_success_without_a_result_says_so() -> None:
+    text = as_lines(replace(SUCCESS, checkpoint=None, written=(), lost={"master": ("/app/a", "/b", "/c", "/d")}))
+    assert text.startswith("mnist as vertex: succeeded, without a result, 13 s\n")
+    assert text.endswith(
+        "job directory: /j, no checkpoint\n"
+        "  written: nothing: this run has no result in its job directory\n"
+        "  gone with master's container: /app/a, /b, /c and 1 more\n"
+        "  what a program writes to /job stays: job.pass_job_dir: true passes it --job-dir=/job\n"
+    )
+    assert as_data(replace(SUCCESS, lost={"master": ("/a",)}))["lost"] == {"master": ["/a"]}
+
+
 def test_a_rehearsed_death_says_whether_training_went_on() -> None:
     lines = as_lines(replace(SUCCESS, deaths=(KILLED,))).splitlines()
-    assert lines[-3] == "worker-0 was killed at 5.0 s: restarted after 0.5 s. vertex: it is restarted"
-    assert lines[-2] == (
+    assert lines[-4] == "worker-0 was killed at 5.0 s: restarted after 0.5 s. vertex: it is restarted"
+    assert lines[-3] == (
         "  training went on: newest checkpoint checkpoints/ckpt-2 when it died, checkpoints/ckpt-9 at the end"
     )
     (death,) = as_data(replace(SUCCESS, deaths=(KILLED,)))["deaths"]
@@ -102,7 +118,7 @@ def test_a_rehearsed_death_says_whether_training_went_on() -> None:
 def test_without_a_checkpoint() -> None:
     lines = as_lines(replace(SUCCESS, checkpoint=None, deaths=(replace(KILLED, checkpoint=None),)))
     assert "there is no checkpoint, so nothing shows whether training resumed\n" in lines
-    assert lines.endswith("job directory: /j\n")
+    assert "job directory: /j, no checkpoint\n" in lines
 
 
 def test_a_rehearsal_that_did_not_happen_is_an_error() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from tests.jobs.specs import BARE, ECI_GPU, GPU_TRIO, ONE, TRIO, cpu, images, spec
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.jobs import JobOptions, job_data
+from training_imgtool.jobs import JobOptions, job_data, note_loss
+from training_imgtool.jobs.model import NOWHERE
 from training_imgtool.jobs.targets.ai_platform import CLOSED
 from training_imgtool.spec.job import Eci, Scheduling, Volume
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec, Tpu
@@ -25,7 +26,25 @@ def notes(of: ImageSpec, target: Target, options: JobOptions | None = None, repo
     named = images(of)
     if repository:
         named = {role: parse_repository(repository).digest(digest.digest) for role, digest in named.items()}
-    return list(job_data(of, named, target, options or JobOptions()).notes)
+    made = job_data(of, named, target, options or JobOptions()).notes
+    return [note for note in made if NOWHERE not in note]  # which test_a_job_that_keeps_nothing looks at
+
+
+@pytest.mark.parametrize("target", list(Target))
+@pytest.mark.parametrize(
+    ("given", "silent"),
+    [
+        ({}, False),
+        ({"job_dir": "gs://b/m", "pass_job_dir": True}, True),
+        ({"env": {"OUT": "s3://bucket/x"}}, True),
+        ({"volume": Volume(mount="/data", claim="c")}, True),
+    ],
+)
+def test_a_job_that_keeps_nothing(target: Target, given: dict[str, Any], silent: bool) -> None:
+    mounted = target in {Target.COMPOSE, Target.TF_CONFIG, Target.SLURM}
+    assert note_loss(spec(TRIO, **given), target) == (() if silent or mounted else (NOWHERE,))
+    assert note_loss(spec(TRIO, **given), None) == ()
+    assert note_loss(replace(spec(TRIO), args=("--out=gs://bucket/x",)), target) == ()
 
 
 def test_a_plain_job_says_only_that_the_service_closed() -> None:

@@ -17,7 +17,15 @@ from training_imgtool.core.reference import Digest
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, task_name, tf_config
 from training_imgtool.jobs.kubernetes import job_name
-from training_imgtool.jobs.model import args_with_job_dir, leader, passed_job_dir, replicas, says_chief
+from training_imgtool.jobs.model import (
+    NOWHERE,
+    args_with_job_dir,
+    keeps_nothing,
+    leader,
+    passed_job_dir,
+    replicas,
+    says_chief,
+)
 from training_imgtool.jobs.targets.compose import service_name
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
@@ -146,9 +154,12 @@ def make_cluster(
         raise InputError("the cluster has no master and no worker: the run ends with the chief, which is one of them")
     hosts = hosts_of(spec, images, service)
     job, notes = _job(spec, images, service)
-    mounted = JOB_DIR if spec.job.job_dir else None
-    passed = mounted if service is Service.AI_PLATFORM else passed_job_dir(spec, mounted or _volume_mount(spec))
-    setting = _Setting(spec, service, hosts, job, mounted)
+    volume = spec.job.volume if service is not Service.AI_PLATFORM else None
+    # this machine always has a folder, also where the service is given none: _notes says so
+    kept = volume.mount if volume and not spec.job.job_dir else JOB_DIR
+    always = service is Service.AI_PLATFORM and spec.job.job_dir
+    passed = kept if always else passed_job_dir(spec, kept)
+    setting = _Setting(spec, service, hosts, job)
     members = tuple(
         Replica(
             role=role,
@@ -164,13 +175,8 @@ def make_cluster(
         for role, count in counts.items()
         for index in range(count)
     )
-    volume = spec.job.volume if service is not Service.AI_PLATFORM else None
     mounts = (JOB_DIR, *((volume.mount,) if volume else ()))
     return Cluster(service=service, replicas=members, mounts=mounts, notes=(*notes, *_notes(spec, service)))
-
-
-def _volume_mount(spec: ImageSpec) -> str | None:
-    return spec.job.volume.mount if spec.job.volume else None
 
 
 def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
@@ -227,7 +233,6 @@ class _Setting:
     service: Service
     hosts: Mapping[Role, tuple[str, ...]]
     job: Mapping[str, Any] | None
-    job_dir: str | None
 
     @property
     def flavour(self) -> Flavour:
@@ -237,7 +242,7 @@ class _Setting:
 def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
     spec, service = setting.spec, setting.service
     env = {} if service is Service.AI_PLATFORM else dict(spec.job.env)
-    if service is Service.VERTEX and setting.job_dir == JOB_DIR:
+    if service is Service.VERTEX:
         env |= {
             "AIP_MODEL_DIR": f"{JOB_DIR}/model/",
             "AIP_CHECKPOINT_DIR": f"{JOB_DIR}/checkpoints/",
@@ -289,7 +294,10 @@ def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
         notes.append("job.env is not set: AI Platform cannot set environment variables")
     if service in _GOOGLE and spec.job.hyperparameters:
         notes.append("this is trial 1 without its parameters: the service appends them; here they go behind --")
-    if not (spec.job.job_dir if service is Service.AI_PLATFORM else spec.job.pass_job_dir):
-        key = "job.job_dir" if service is Service.AI_PLATFORM else "job.pass_job_dir: true"
-        notes.append(f"without {key} in the spec trainers get no --job-dir; the job directory is at {JOB_DIR}")
+    if not spec.job.pass_job_dir and not (service is Service.AI_PLATFORM and spec.job.job_dir):
+        notes.append(
+            f"without job.pass_job_dir: true in the spec trainers get no --job-dir; the job directory is at {JOB_DIR}"
+        )
+    if service is not Service.LOCAL and keeps_nothing(spec):
+        notes.append(f"{NOWHERE}; here {JOB_DIR} stays")
     return tuple(notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import Any
 from training_imgtool.cluster.checkpoints import Checkpoint
 from training_imgtool.cluster.limits import Share
 from training_imgtool.cluster.rehearsal import Action, Kill, Verdict
-from training_imgtool.cluster.replicas import Replica, Service
+from training_imgtool.cluster.replicas import JOB_DIR, Replica, Service
+from training_imgtool.cluster.results import WrittenFile, describe_names
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.reference import Digest
 from training_imgtool.engines.docker.containers import Ended
@@ -99,6 +100,8 @@ class Summary:
     missed: tuple[Kill, ...]  # kills whose time never came, or whose replica was not running
     failure: Failure | None
     checkpoint: Checkpoint | None  # the newest at the end
+    written: tuple[WrittenFile, ...]  # in the job directory
+    lost: Mapping[str, tuple[str, ...]]  # by replica: what it wrote in its container, which is gone
     notes: tuple[str, ...]
 
 
@@ -137,6 +140,8 @@ def as_data(summary: Summary) -> dict[str, Any]:
         "seconds": round(summary.seconds, 1),
         "job_dir": str(summary.job_dir),
         "checkpoint": summary.checkpoint.path if summary.checkpoint else None,
+        "written": [{"path": file.path, "bytes": file.size} for file in summary.written],
+        "lost": {name: list(paths) for name, paths in summary.lost.items()},
         "failed": summary.failure.name if summary.failure else None,
         "replicas": [_replica_data(result) for result in summary.replicas],
         "deaths": [_death_data(death, summary) for death in summary.deaths],
@@ -190,6 +195,7 @@ def as_lines(summary: Summary) -> str:
 def _lines(summary: Summary) -> Iterator[str]:
     ended = f"failed: {summary.failure.message}" if summary.failure else "succeeded"
     ended += ", without its rehearsal" if summary.missed and not summary.failure else ""
+    ended += "" if summary.written or summary.failure else ", without a result"
     yield f"{summary.name} as {summary.service}: {ended}, {summary.seconds:.0f} s"
     width = max(len(result.replica.name) for result in summary.replicas)
     yield from (_replica_line(result, width) for result in summary.replicas)
@@ -197,8 +203,23 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield from _death_lines(death, summary)
     for kill in summary.missed:
         yield _missed_line(kill, summary)
-    newest = f", newest checkpoint {summary.checkpoint.path}" if summary.checkpoint else ""
+    newest = f", newest checkpoint {summary.checkpoint.path}" if summary.checkpoint else ", no checkpoint"
     yield f"job directory: {summary.job_dir}{newest}"
+    yield from _result_lines(summary)
+
+
+def _result_lines(summary: Summary) -> Iterator[str]:
+    """Says what the run wrote, and what of it nobody has any more."""
+    if summary.written:
+        size = sum(file.size for file in summary.written)
+        count = f"{len(summary.written)} file{'s' if len(summary.written) > 1 else ''}"
+        yield f"  written: {count}, {size / 1e6:.1f} MB: {describe_names(file.path for file in summary.written)}"
+    else:
+        yield "  written: nothing: this run has no result in its job directory"
+    for name, paths in summary.lost.items():
+        yield f"  gone with {name}'s container: {describe_names(paths)}"
+    if summary.lost or not summary.written:
+        yield f"  what a program writes to {JOB_DIR} stays: job.pass_job_dir: true passes it --job-dir={JOB_DIR}"
 
 
 def _missed_line(kill: Kill, summary: Summary) -> str:

@@ -13,6 +13,7 @@ from training_imgtool.cluster.monitor import LAST_LINES, Report, Watcher, join_e
 from training_imgtool.cluster.owner import REPLICA, remove_run
 from training_imgtool.cluster.rehearsal import Action, Death, Kill, judge
 from training_imgtool.cluster.replicas import Replica
+from training_imgtool.cluster.results import choose_lost, list_written, take_snapshot
 from training_imgtool.cluster.summary import DeathResult, Failure, ReplicaResult, State, Summary, failure_of
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, VerificationError
 from training_imgtool.core.progress import Note, Progress, Step
@@ -146,6 +147,8 @@ class Supervisor:
         self._fatal: list[tuple[float, DeathResult, _Live]] = []  # deaths that end the run, with the engine's time
         self._failure: Failure | None = None
         self._began = time.monotonic()
+        self._before = take_snapshot(ready.job_dir)
+        self._lost: dict[str, tuple[str, ...]] = {}
         self._lag = float("inf")  # between this machine's clock and the engine's, as far as reports tell
 
     def run(self) -> Summary:
@@ -250,6 +253,10 @@ class Supervisor:
                     self._judge(live, live.last)
         self._deaths.sort(key=lambda death: death.at)
         self._watcher.drain(self._live, DRAIN_SECONDS)
+        for live in self._live.values():
+            with suppress(ImgtoolError):  # an engine without the question, or without the container
+                changed = self._containers.changed(live.container_id, live.name)
+                self._lost[live.name] = choose_lost(changed, self._ready.cluster.mounts)
         if self._fatal and self._failure is None:
             _, death, live = min(self._fatal, key=lambda fatal: fatal[0])
             share = self._ready.shares[live.name]
@@ -345,6 +352,8 @@ class Supervisor:
             missed=(*self._missed, *self._kills),
             failure=self._failure,
             checkpoint=latest(ready.job_dir),
+            written=list_written(self._before, take_snapshot(ready.job_dir)),
+            lost={name: paths for name, paths in self._lost.items() if paths},
             notes=ready.notes,
         )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from training_imgtool.commands.compat import has_cuda_wheels
 from training_imgtool.dockerfile.parse import Stage
+from training_imgtool.jobs import note_loss
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.role_stages import plan_role
 from training_imgtool.versions.derive import is_newer
@@ -19,7 +20,7 @@ def as_data(inputs: Inputs) -> dict[str, Any]:
         "spec": str(inputs.spec_file.path),
         "platform": inputs.plan.platform,
         "compression": inputs.plan.compression,
-        "warnings": list(inputs.plan.warnings),
+        "warnings": [*inputs.plan.warnings, *note_loss(inputs.spec_file.spec, inputs.spec_file.spec.job.target)],
         "roles": [_role(inputs, image) for image in inputs.images],
     }
 

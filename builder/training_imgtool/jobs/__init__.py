@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from training_imgtool.core.errors import FieldError, FieldListError, UsageError
 from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.jobs.model import (
+    NOWHERE,
     Finding,
     Format,
     Images,
@@ -17,6 +18,7 @@ from training_imgtool.jobs.model import (
     JobOptions,
     image_of,
     job_key,
+    keeps_nothing,
     leader,
     model_dir,
     replicas,
@@ -199,6 +201,11 @@ def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
             yield FieldError(message, field=f"roles.{role}", hint=f"targets with TPUs: {with_tpus}")
 
 
+def note_loss(spec: ImageSpec, target: Target | None) -> tuple[str, ...]:
+    """Says that the target is given no place for results that outlives the job, where that is so."""
+    return (NOWHERE,) if target and target.row.job_dir is not JobDir.MOUNTED and keeps_nothing(spec) else ()
+
+
 def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
     """Notes what is set in the spec and has no counterpart in the target; warns about GPUs and compression."""
     row = target.row
@@ -218,6 +225,7 @@ def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
     left += _without_effect(spec, target)
     if left:
         yield f"note: {target} has no place for {', '.join(left)}"
+    yield from (f"note: {note}" for note in note_loss(spec, target))
     yield from _gpu_warnings(spec, target)
     if spec.compression == "zstd" and not spec.job.runtime_version and (problem := _runtime(spec, target).problem):
         yield f"warning: compression: {problem}"

@@ -266,6 +266,16 @@ def passed_job_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
     return job_dir if spec.job.pass_job_dir else None
 
 
+NOWHERE = "job.job_dir and job.volume are not set: what the program writes is gone when the job ends"
+
+
+def keeps_nothing(spec: ImageSpec) -> bool:
+    """Tells whether a service is given no place that outlives its containers, neither by the spec nor by a URL."""
+    given = (text for role in replicas(spec) for text in (*job_args(spec, role), *spec.roles[role].env.values()))
+    named = any("://" in text for text in (*given, *spec.env.values(), *spec.job.env.values()))
+    return not (spec.job.job_dir or spec.job.volume or named)
+
+
 def args_with_job_dir(spec: ImageSpec, role: Role, job_dir: str | None) -> list[str]:
     """Adds `--job-dir` to a replica's arguments, unless `job_dir` is None or they have one already."""
     args = list(job_args(spec, role))

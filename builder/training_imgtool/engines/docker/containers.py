@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 GONE = 404
 _LONGEST_END = 1 << 20  # bytes
 CONFLICT = 409
+_DELETED = 2  # of GET /containers/ID/changes
 _TRIES = 5  # to get the subnet that it requests
 
 
@@ -243,6 +244,12 @@ class Containers:
         with self.api.ask(f"looking at {name}", refused=make_refusal(name)) as client:
             state: dict[str, Any] = client.inspect_container(container_id)["State"]
             return state
+
+    def changed(self, container_id: str, name: str) -> tuple[str, ...]:
+        """Lists the files and folders that a container's program has made or changed outside its mounts."""
+        with self.api.ask(f"looking at {name}'s files", refused=make_refusal(name)) as client:
+            rows = client.diff(container_id) or ()
+        return tuple(sanitize_line(str(row["Path"])) for row in rows if row["Kind"] != _DELETED)
 
     def memory(self, container_id: str, name: str) -> Iterator[int]:
         """Yields the bytes that a running container uses, once a second until it is removed.
