@@ -86,13 +86,14 @@ def test_the_proposal_is_written_with_what_it_gave_up(tmp_path: Path) -> None:
         notes.append(event)
 
     propose = partial(write_starter, tmp_path, force=True)
-    lock_proposal(
+    conceded = lock_proposal(
         tmp_path,
         lambda given: propose(concessions=given),
         from_environment({"HOME": str(tmp_path)}),
         take,
         lock=lock,
     )
+    assert set(conceded.left_out) == {"bcolz"}
     assert seen[0] == ()  # the file itself
     assert load(tmp_path / "image.yaml").spec.python_packages == ("editdistance", "scipy==1.9.3")
     text = (tmp_path / "image.yaml").read_text()

@@ -73,6 +73,9 @@ def spec_of(folder: Path, files: dict[str, str]) -> ImageSpec:
         ),
         ({"requirements.txt": "tensorflow>=1.12\n"}, "1.15.5", None),  # a lower limit is what its author had
         ({"README.md": "Keras 2.3.1 and Python 3\n"}, "2.2.3", None),
+        ({"README.md": "![TF](https://img.shields.io/badge/TensorFlow-2.1-orange)\n"}, "2.1.4", None),
+        ({"README.rst": ".. _`TensorFlow 1.14`: https://example.com/r1.14\n"}, "2.15.1", None),
+        ({"REQUIREMENTS.txt": "tensorflow==2.3.1\n"}, "2.3.1", None),
         ({"README.md": "Tested with Python 3.6\n", "requirements.txt": "tensorflow>=2.0\n"}, "2.6.2", "3.6"),
         ({"README.md": "built in TensorFlow 2.0\n\nTensorFlow == 2.1.0\n"}, "2.1.0", None),  # a release beats a major
         ({}, "2.15.1", None),
@@ -105,6 +108,14 @@ def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensor
         ({"export.py": MAIN, "build_vocab.py": MAIN, "model_main.py": MAIN}, "model_main.py"),
         ({"a.py": MAIN, "zebra.py": MAIN, "README.md": "## Training\npython zebra.py\n"}, "zebra.py"),
         ({"go.py": "import tensorflow\nfrom net import Net\nNet().train()\n", "net.py": TRAIN[:23]}, "go.py"),
+        (
+            {
+                "train1.py": f"try:\n    for x in ():\n        pass\nexcept OSError:\n    pass\n{TRAIN[:23]}",
+                "test1.py": MAIN,
+            },
+            "train1.py",
+        ),
+        ({"a.py": f"from net import Net\nNet().single_gpu_train()\n{TRAIN[:23]}", "net.py": ""}, "a.py"),
         ({"tests/train.py": MAIN, "run.py": MAIN}, "run.py"),
         ({"test_train.py": MAIN, "solve.py": MAIN}, "solve.py"),
         ({"main.py": "import os\nif __name__ == '__main__':\n    os.getcwd()\n", "cnn.py": MAIN}, "cnn.py"),
@@ -182,6 +193,8 @@ def test_how_the_image_starts_it(
         ({"requirements.txt": CONDA_LIST, "train.py": f"import tqdm\n{TRAIN}"}, None, ("tqdm==4.47.0",)),
         ({"needs.yml": "dependencies: [tqdm=4.5]\n", "README.md": "conda env create -f needs.yml\n"}, None,
          ("tqdm==4.5.*",)),
+        ({"README.md": "Needs:\n\ntensorflow-gpu==1.13.1\nkeras==2.1.5\n", "train.py": f"import keras\n{TRAIN}"}, None,
+         ("keras==2.1.5",)),
         # folders that a command installs, and groups that alone name TensorFlow
         ({"lib/setup.py": "setup(install_requires=['tqdm'])", "README.md": "pip install -e lib\n"}, None, ("tqdm",)),
         ({"pyproject.toml": '[tool.hatch.envs.default]\ndependencies = ["tqdm"]\n'}, None, ("tqdm",)),

@@ -14,6 +14,7 @@ import typer
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_error, emit_note
+from training_imgtool.core.errors import VerificationError
 from training_imgtool.spec.model import Accelerator
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def init(
     lock: Annotated[
         bool, typer.Option("--lock", help="Lock the proposal too, and leave out limits that no wheel satisfies.")
     ] = False,
+    attempt: Annotated[
+        bool, typer.Option("--try", help="Lock, start the program in its image, and add the packages that it lacks.")
+    ] = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Write a first spec for the code in FOLDER.
@@ -50,16 +54,34 @@ def init(
     from training_imgtool.commands.init import write_starter
 
     propose = partial(write_starter, folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
-    trouble = None
-    if lock and (force or not os.path.lexists(folder / "image.yaml")):
+    trouble, trial = None, None
+    if (lock or attempt) and (force or not os.path.lexists(folder / "image.yaml")):
         from training_imgtool.commands.init_lock import check_proposal, lock_proposal
+        from training_imgtool.commands.init_try import start_program, try_proposal
+        from training_imgtool.project.packages import Concessions
 
         settings = machine.settings()
-        new = propose(force=force)
+        new = propose(force=True) if force else propose()
+        last = [new]  # of the proposals that the lock and the program's start lead to
+
+        def write(given: Concessions) -> Written:
+            last.append(propose(force=True, concessions=given))
+            return last[-1]
+
         with machine.progress(progress) as view:
-            made = lock_proposal(folder, lambda given: propose(force=True, concessions=given), settings, view)
-            trouble = check_proposal(folder, settings, view)
-        written = replace(made, paths=(*new.paths, folder / "image.lock"))
+
+            def lock_it(known: Concessions) -> Concessions:
+                return lock_proposal(folder, write, settings, view, concessions=known)
+
+            source = new.proposal.program.source if new.proposal.placement and new.proposal.program else None
+            if attempt and (source or not new.proposal.has_code):
+                with_help = bool(source and source.options)
+                start = partial(start_program, folder, settings, view, with_help=with_help)
+                trial = try_proposal(lock_it, start, view)
+            else:
+                lock_it(Concessions())
+            trouble = check_proposal(folder, settings, view) if trial is None else None
+        written = replace(last[-1], paths=(*new.paths, folder / "image.lock"))
     else:
         written = propose(force=force)
     emit_error(_format_table(written))
@@ -75,6 +97,11 @@ def init(
         emit_note(note)
     if trouble:
         emit_note(f"the program cannot start yet: {trouble}")
+    if trial:
+        emit_error("".join(f"  {line}\n" for line in trial.lines))
+        emit_note(f"the program started in its image: {trial.ended}" + (", by its own error" if trial.failed else ""))
+        if trial.failed:
+            raise typer.Exit(VerificationError.exit_code)
     emit_note(f"next: imgtool push{where}    # to a registry; imgtool run{where} trains here, with a Docker Engine")
 
 

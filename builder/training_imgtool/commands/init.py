@@ -79,6 +79,7 @@ class Starter:
     files: dict[str, str]
     table: tuple[Row, ...]
     notes: tuple[str, ...]
+    proposal: Proposal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +90,14 @@ class Written:
         paths: the new files.
         table: who said what about the project.
         notes: what the user should know.
+        proposal: what the spec is made from.
         diff: how the spec that is there differs from the proposal; None where there was none.
     """
 
     paths: tuple[Path, ...]
     table: tuple[Row, ...]
     notes: tuple[str, ...]
+    proposal: Proposal
     diff: str | None = None
 
 
@@ -128,7 +131,8 @@ def starter(
     files = {SPEC_NAME: spec, **(_trainer(chosen) if is_empty else proposal.new_files), ".dockerignore": _DOCKERIGNORE}
     if is_empty and not proposal.needs.requirements:
         files["requirements.txt"] = _REQUIREMENTS
-    return Starter(files=files, table=proposal.table(), notes=tuple(_list_notes(proposal, is_empty=is_empty)))
+    notes = tuple(_list_notes(proposal, is_empty=is_empty))
+    return Starter(files=files, table=proposal.table(), notes=notes, proposal=proposal)
 
 
 def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_empty: bool) -> str:
@@ -258,7 +262,8 @@ def write_starter(
     )
     spec = folder / SPEC_NAME
     if os.path.lexists(spec) and not force:
-        return Written(paths=(), table=made.table, notes=made.notes, diff=_compare(spec, made.files[SPEC_NAME]))
+        diff = _compare(spec, made.files[SPEC_NAME])
+        return Written(paths=(), table=made.table, notes=made.notes, proposal=made.proposal, diff=diff)
     replaced = {
         SPEC_NAME,
         *(path for path in order if path.endswith(".py") and force and not path.startswith("trainer/")),
@@ -269,7 +274,8 @@ def write_starter(
         check_writable(folder / path)
     for path in new:
         write_atomic(folder / path, made.files[path].encode())
-    return Written(paths=tuple(folder / path for path in new), table=made.table, notes=made.notes)
+    paths = tuple(folder / path for path in new)
+    return Written(paths=paths, table=made.table, notes=made.notes, proposal=made.proposal)
 
 
 def _compare(spec: Path, text: str) -> str:

@@ -37,9 +37,11 @@ def lock_proposal(
     propose: Propose,
     settings: Settings,
     progress: Progress,
+    *,
     lock: Callable[[SpecFile, Settings, Progress], object] = ensure_lock,
-) -> Written:
-    """Writes a proposal and its lock; each limit that fails loses its package's limits, then the package.
+    concessions: Concessions | None = None,
+) -> Concessions:
+    """Writes a proposal and its lock, and returns what it conceded: a package's limits, then the package.
 
     Args:
         folder: of the spec.
@@ -47,13 +49,14 @@ def lock_proposal(
         settings: the machine's.
         progress: gets a note per concession.
         lock: makes a spec's lock.
+        concessions: those that are known already.
 
     Raises:
         ImgtoolError: what no concession mends, such as an index that does not answer. The spec is written then.
     """
-    concessions = Concessions()
+    concessions = concessions or Concessions()
     for _ in range(_MOST_ROUNDS):
-        written = propose(concessions)
+        propose(concessions)
         try:
             lock(load(folder / SPEC_NAME), settings, progress)
         except InputError as error:
@@ -68,7 +71,7 @@ def lock_proposal(
                     progress(Note(f"{name}: {after[name]}: {what}"))
             concessions = conceded
             continue
-        return written
+        return concessions
     raise InputError(f"the proposal does not lock after {_MOST_ROUNDS} changes", hint="complete image.yaml by hand")
 
 

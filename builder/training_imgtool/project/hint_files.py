@@ -43,9 +43,11 @@ _VALUES = frozenset(  # options of pip that a value follows
 _INSTALLERS = frozenset({"pip", "setuptools", "wheel", "poetry", "pipenv", "uv", "virtualenv", "conda"})
 _VERSION = re.compile(  # such as: TensorFlow >= 1.3, `tensorflow`: 2.0.0-beta1, tensorflow-v2.3, TF 2.4
     r"(?i)\b(?:tensorflow|TF)(?:[- ]?gpu)?(?:\s+version)?[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|<=|~=|>|<|≥)?\s?v?r?"
-    r"(?P<version>[0-2]\.\d{1,2}(?:\.\d{1,2}|\.x)?)(?P<plus>\s?\+|\s+(?:or|and)\s+(?:later|above|higher|newer|up))?"
+    r"(?P<version>[0-2]\.\d{1,2}(?:\.\d{1,2}|\.x)?)(?P<plus>\s?\+|[`_*)\]]*\s+(?:or|and)\s+(?:later|above|higher|newer|up))?"
     r"(?P<others>(?:\s*(?:,|or|and|to|\u2013|-|/)+\s*v?\d\.\d{1,2}(?!\.?\d))+)?(?![\d%]|\.\d)"
 )
+_LINK = re.compile(r"\s*(?:\.\. _|\[[^\]]+\]:)")  # where another line's link leads
+_PIN = re.compile(r"\s*(?:[-*+]\s+)?`?(?P<pin>[A-Za-z][\w.-]*==\d[\w.]*)`?\s*")
 _KERAS_VERSION = re.compile(
     r"(?i)\bkeras(?:\s+version)?[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|~=)?\s?v?(?P<version>[23]\.\d{1,2}(?:\.\d{1,2})?)(?![\d%])"
 )
@@ -114,14 +116,18 @@ def read_prose(text: str, file: str) -> Iterator[Statement]:
         yield from _read_installs(line, file, number, Certainty.HINT)
         for command in _read_commands(line, file, number, folder):
             yield replace(command, certainty=sure)
-        if not in_block:
+        if pin := _PIN.fullmatch(line):
+            yield Statement(Fact.PACKAGE, pin["pin"], file, number, Certainty.HINT)
+        if (not in_block and not _LINK.match(line)) or "img.shields.io" in line:
             is_strong = bool(_STRONG.search(f"{heading} {line}"))
             yield from _read_versions(line, file, number, Certainty.HINT if is_strong else Certainty.GUESS)
 
 
 def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> Iterator[Statement]:
     plain = (
-        re.sub(r"\(https?://[^)]*\)|https?://(?!img\.shields\.io)\S+", "", line).replace("%3E", ">").replace("%3D", "=")
+        re.sub(r"\(https?://(?!img\.shields\.io)[^)]*\)|https?://(?!img\.shields\.io)\S+", "", line)
+        .replace("%3E", ">")
+        .replace("%3D", "=")
     )
     for match in _VERSION.finditer(plain):
         version = match["version"].removesuffix(".x")

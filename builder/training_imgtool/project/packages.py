@@ -63,10 +63,14 @@ class Concessions:
     Attributes:
         loosened: those that lose their limits.
         left_out: those that no wheel exists of.
+        added: requirements that the program lacked when it ran.
+        system: Debian packages that it lacked.
     """
 
     loosened: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    added: Mapping[str, str] = field(default_factory=dict)
+    system: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,7 @@ def choose_packages(
     missing, unknown = _find_missing(project, listings, reached, has, variant)
     missing = [line for line in missing if canonicalize_name(_name_of(line.text)) not in concessions.left_out]
     missing += [*_list_companions(stated, variant)] if not why else []
+    missing += [Line(text, said) for text, said in concessions.added.items()]
     system = {item.value: item.place for item in (listing.statements if listing else ()) if item.fact is Fact.SYSTEM}
     names = frozenset(has | {canonicalize_name(_name_of(line.text)) for line in missing})
     return Needs(
@@ -128,7 +133,9 @@ def choose_packages(
         extras=listing.extras if listing and not why else (),
         lines=(*named, *missing),
         why_lines=why,
-        system=tuple({**dict.fromkeys(find_libraries(names), "the wheels need it"), **system}.items()),
+        system=tuple(
+            {**dict.fromkeys(find_libraries(names), "the wheels need it"), **system, **concessions.system}.items()
+        ),
         dropped=tuple(dropped),
         unknown=unknown,
     )

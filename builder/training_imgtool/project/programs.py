@@ -259,7 +259,7 @@ def _judge(source: Source, reached: Reached, commands: tuple[Statement, ...], sc
     """Weighs a program. Doing counts most, then what the project says of it, then its name and place."""
     path = PurePosixPath(source.path)
     words = [*re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", path.stem.lower()), *re.split(r"\W+", script or "")]
-    words = [word for word in words if word] if path.stem != "__main__" else [path.stem]
+    words = [word.rstrip("0123456789") for word in words if word] if path.stem != "__main__" else [path.stem]
     rows: list[tuple[int, str]] = []
     if source.trains:
         rows.append((30, min(source.trains)))

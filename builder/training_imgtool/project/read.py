@@ -33,14 +33,19 @@ _SKIPPED = re.compile(
 _DEEPEST_PROSE = 2  # a README further down is about that folder alone
 
 READERS: tuple[tuple[re.Pattern[str], Reader], ...] = (
-    (re.compile(r"(?:.*[._-])?(?:pip-?)?(?:requirements?|reqs?|constraints)[\w.-]*\.(?:txt|in|pip)"), read_pip),
+    (
+        re.compile(
+            r"(?i)(?:.*[._-])?(?:pip-?)?(?:requirements?|requirments?|reqs?|constraints)[\w.-]*\.(?:txt|in|pip)"
+        ),
+        read_pip,
+    ),
     (re.compile(r"pyproject\.toml"), read_pyproject),
     (re.compile(r"Pipfile"), read_pipfile),
     (re.compile(r"Pipfile\.lock"), read_pipfile_lock),
     (re.compile(r"(?:poetry|uv|pdm)\.lock"), read_toml_lock),
     (re.compile(r"setup\.cfg"), read_setup_cfg),
     (re.compile(r"setup\.py"), read_setup_py),
-    (re.compile(r"(?:.*[._-])?(?:environment|conda|env|requirements?)[\w.-]*\.ya?ml"), read_conda),
+    (re.compile(r"(?i)(?:.*[._-])?(?:environment|conda|env|requirements?)[\w.-]*\.ya?ml"), read_conda),
     (re.compile(r"pixi\.toml"), read_pixi),
     (re.compile(r"(?:.*\.)?Dockerfile(?:[._-].*)?|Containerfile"), read_docker),
     (re.compile(r"\.python-version|runtime\.txt"), read_python_version),

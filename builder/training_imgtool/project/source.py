@@ -17,7 +17,7 @@ TRAINS = frozenset(
     MonitoredTrainingSession""".split()  # noqa: SIM905
 )
 STRATEGIES = frozenset({"MultiWorkerMirroredStrategy", "ParameterServerStrategy"})
-_STARTS = frozenset({"main", "train", "run", "Fire", "cli", "app"})
+_STARTS = re.compile(r"(?i)main|run|fire|cli|app|(?:.*_)?(?:train|training|fit)(?:_.*|er)?")
 _OPTION = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_-]*")
 _ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _MARKS = frozenset({"mark_flag_as_required", "mark_flags_as_required"})
@@ -157,15 +157,13 @@ def _parse(text: str) -> tuple[ast.Module | None, int | None]:
 def _starts(tree: ast.Module) -> bool:
     """Returns whether a file runs something as it loads."""
     quiet = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
+    body = [inner for node in tree.body for inner in (node.body if isinstance(node, ast.Try) else [node])]
     calls = (
-        call
-        for node in tree.body
-        if not isinstance(node, quiet)
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call)
+        call for node in body if not isinstance(node, quiet) for call in ast.walk(node) if isinstance(call, ast.Call)
     )
-    loops = ast.For | ast.While | ast.With
-    return any(isinstance(node, loops) for node in tree.body) or any(_name(call) in TRAINS | _STARTS for call in calls)
+    return any(isinstance(node, ast.For | ast.While | ast.With) for node in body) or any(
+        _name(call) in TRAINS or _STARTS.fullmatch(_name(call)) for call in calls
+    )
 
 
 def _list_imports(tree: ast.Module) -> Iterator[Imported]:

@@ -1,0 +1,128 @@
+"""`imgtool init --try`: the proposed program starts in its image, and what it lacks there is added to the proposal."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from training_imgtool.core.progress import LogLine, Note, Progress
+from training_imgtool.core.sanitize import sanitize_line
+from training_imgtool.project.packages import Concessions
+from training_imgtool.project.tables import find_distribution, load_tables
+from training_imgtool.spec.load import SPEC_NAME
+from training_imgtool.spec.model import Role
+
+if TYPE_CHECKING:
+    from training_imgtool.core.settings import Settings
+
+_SECONDS = 30.0  # after which a program that still runs has shown that it starts
+_LINES = 12
+_MOST_ROUNDS = 10
+_MODULE = re.compile(r"No module named '?(?P<name>[A-Za-z_][\w.]*)'?")
+_LIBRARY = re.compile(r"(?P<name>lib[\w.+-]+?\.so(?:\.\d+)*): cannot open shared object file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """How the program went.
+
+    Attributes:
+        ended: `exit 1`, or that it still ran.
+        lines: the last that it printed.
+        failed: whether it ended by itself, and not with 0.
+    """
+
+    ended: str
+    lines: tuple[str, ...]
+    failed: bool
+
+
+def try_proposal(lock: Callable[[Concessions], Concessions], start: Callable[[], Trial], progress: Progress) -> Trial:
+    """Locks and starts the proposal until the program runs, or fails in a way that no package mends.
+
+    Args:
+        lock: writes and locks the proposal with these concessions, and returns those that it came to.
+        start: starts the program.
+        progress: gets a note per package that is added.
+    """
+    concessions = lock(Concessions())
+    trial = start()
+    for _ in range(_MOST_ROUNDS):
+        mended = mend(trial, concessions)
+        if mended is None:
+            break
+        for before, after in ((concessions.added, mended.added), (concessions.system, mended.system)):
+            for name in after.keys() - before.keys():
+                progress(Note(f"{name} is added: {after[name]}"))
+        concessions = lock(mended)
+        trial = start()
+    return trial
+
+
+def mend(trial: Trial, concessions: Concessions) -> Concessions | None:
+    """Adds the package that the program's last lines ask for; None where they ask for none that any table names."""
+    if not trial.failed:
+        return None
+    tables = load_tables()
+    for line in reversed(trial.lines):
+        why = f"the program said: {line.strip()[:160]}"
+        if library := _LIBRARY.search(line):
+            package = tables["sonames"].get(library["name"])
+            if package and package not in concessions.system:
+                return replace(concessions, system={**concessions.system, package: why})
+        module = _MODULE.search(line)
+        needed = find_distribution(module["name"]) if module else None
+        said = (requirement for text, requirement in tables["cures"].items() if text in line)
+        for requirement in (*said, *([needed] if needed else [])):
+            if requirement not in concessions.added:
+                return replace(concessions, added={**concessions.added, requirement: why})
+    return None
+
+
+def start_program(folder: Path, settings: Settings, progress: Progress, *, with_help: bool) -> Trial:
+    """Runs the master alone, with `--help` if it has options, and ends it after 30 seconds.
+
+    Raises:
+        ImgtoolError: the image cannot be made, or the engine does not answer.
+    """
+    from training_imgtool.cluster.rehearsal import Kill
+    from training_imgtool.cluster.replicas import Service
+    from training_imgtool.cluster.run import Ready, Request
+    from training_imgtool.commands.images import run_images
+    from training_imgtool.pipeline.request import SpecChoice
+
+    lines: deque[str] = deque(maxlen=_LINES)
+
+    @contextmanager
+    def view() -> Iterator[Progress]:
+        yield progress
+
+    @contextmanager
+    def kept(_: Ready) -> Iterator[Progress]:
+        yield lambda event: lines.append(sanitize_line(event.text)) if isinstance(event, LogLine) else None
+
+    opened: Callable[[], AbstractContextManager[Progress]] = view
+    with TemporaryDirectory(prefix="imgtool-try-") as job_dir:
+        request = Request(
+            service=Service.LOCAL,
+            workers=0,
+            ps=0,
+            args=("--help",) if with_help else None,
+            job_dir=Path(job_dir),
+            kills=(Kill(role=Role.MASTER, index=0, seconds=_SECONDS),),
+        )
+        choice = SpecChoice(path=folder / SPEC_NAME, values={})
+        summary = run_images(choice, request, settings, opened, kept, registry=None, locked=False)
+    death = summary.deaths[0] if summary.deaths else None
+    last = summary.failure.last_lines if summary.failure else ()
+    if death and death.rehearsed:
+        return Trial(ended=f"it still ran after {_SECONDS:.0f} s", lines=tuple(lines), failed=False)
+    ended = f"exit {death.exit_code}" if death else "exit 0"
+    shown_help = with_help and not any(line.startswith("Traceback") for line in last) and "--" in " ".join(last)
+    return Trial(ended=ended, lines=last or tuple(lines), failed=bool(death) and not shown_help)  # absl's help exits 1

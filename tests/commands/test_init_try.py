@@ -1,0 +1,79 @@
+"""`init --try`: what is added to the proposal, by what the program says when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.commands.test_init import project
+from training_imgtool.commands.init import write_starter
+from training_imgtool.commands.init_try import Trial, mend, try_proposal
+from training_imgtool.core.progress import Event
+from training_imgtool.project.packages import Concessions
+from training_imgtool.spec.load import load
+
+RUNS = Trial(ended="exit 0", lines=("usage: train.py [--epochs N]",), failed=False)
+CODE = "import tensorflow as tf\nmodel = tf.keras.Model()\nmodel.fit([1])\n"
+
+
+def fails(*lines: str) -> Trial:
+    return Trial(ended="exit 1", lines=("Traceback (most recent call last):", *lines), failed=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "added", "system"),
+    [
+        ("ModuleNotFoundError: No module named 'cv2'", "opencv-python-headless", None),
+        ("ModuleNotFoundError: No module named 'google.cloud.storage'", "google-cloud-storage", None),
+        ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory", None, "libgl1"),
+        ("OSError: libsndfile.so: cannot open shared object file: No such file", None, "libsndfile1"),
+        ("TypeError: Descriptors cannot be created directly.", "protobuf<3.21", None),
+        ("AttributeError: module 'numpy' has no attribute 'bool'.", "numpy<1.24", None),
+    ],
+)
+def test_what_a_message_asks_for(line: str, added: str | None, system: str | None) -> None:
+    mended = mend(fails(line), Concessions())
+    assert mended is not None
+    assert ([*mended.added], [*mended.system]) == ([added] if added else [], [system] if system else [])
+    assert mend(fails(line), mended) is None  # it is there, and the message came again: that is the program's own
+
+
+@pytest.mark.parametrize(
+    "trial",
+    [
+        RUNS,
+        replace(fails("ModuleNotFoundError: No module named 'cv2'"), failed=False),
+        fails("ModuleNotFoundError: No module named 'of_nobody_we_know'"),
+        fails("FileNotFoundError: data/train.csv"),
+    ],
+)
+def test_what_is_the_programs_own(trial: Trial) -> None:
+    assert mend(trial, Concessions()) is None
+
+
+def test_it_starts_again_until_the_program_is_heard(tmp_path: Path) -> None:
+    project(tmp_path, {"train.py": CODE})
+    said = [
+        fails("ModuleNotFoundError: No module named 'PIL'"),
+        fails("ImportError: libGL.so.1: cannot open shared object file: No such file or directory"),
+        RUNS,
+    ]
+    notes: list[Event] = []
+
+    def take(event: Event) -> None:
+        notes.append(event)
+
+    propose = partial(write_starter, tmp_path, force=True)
+
+    def lock(known: Concessions) -> Concessions:
+        propose(concessions=known)
+        return known
+
+    assert try_proposal(lock, lambda: said.pop(0), take) == RUNS
+    spec = load(tmp_path / "image.yaml").spec
+    assert (spec.python_packages, spec.system_packages) == (("pillow",), ("libgl1",))
+    assert "the program said: ModuleNotFoundError: No module named 'PIL'" in (tmp_path / "image.yaml").read_text()
+    assert len(notes) == 2
