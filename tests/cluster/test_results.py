@@ -31,7 +31,8 @@ def test_what_is_new_or_changed_in_the_job_directory(tmp_path: Path) -> None:
     ("changed", "lost"),
     [
         (("/app", "/app/model.h5", "/app/logs", "/app/logs/run"), ("/app/logs/run", "/app/model.h5")),
-        (("/root", "/root/.keras", "/root/.keras/datasets/mnist.npz", "/tmp", "/tmp/x", "/job", "/mnt/nfs"), ()),
+        (("/root", "/root/.keras", "/root/.keras/datasets/mnist.npz", "/tmp", "/tmp/tmpab1/x", "/job", "/mnt/nfs"), ()),
+        (("/tmp", "/tmp/model.h5", "/tmp/.cache/x"), ("/tmp/model.h5",)),
         (("/app/__pycache__/x.cpython-311.pyc", "/etc/hosts", "/root/tensorflow_datasets/mnist", "/run"), ()),
         (("/root", "/root/best.keras"), ("/root/best.keras",)),
         (("/tmpfiles/a",), ("/tmpfiles/a",)),

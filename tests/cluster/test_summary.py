@@ -89,7 +89,7 @@ def test_a_success_without_a_result_says_so() -> None:
         "job directory: /j, no checkpoint\n"
         "  written: nothing: this run has no result in its job directory\n"
         "  gone with master's container: /app/a, /b, /c and 1 more\n"
-        "  what a program writes to /job stays: job.pass_job_dir: true passes it --job-dir=/job\n"
+        "  what a program writes to /job stays; job.pass_job_dir: true passes it --job-dir=/job\n"
     )
     assert as_data(replace(SUCCESS, lost={"master": ("/a",)}))["lost"] == {"master": ["/a"]}
 

@@ -73,5 +73,11 @@ def test_a_key_that_others_know_by_another_name(tmp_path: Path) -> None:
     assert _load(tmp_path, "job: {target: vertex, scheduling: {strategy: SPOT}}") is None
 
 
+@pytest.mark.parametrize("key", ["name", "job_id", "jobId"])
+def test_a_jobs_name(tmp_path: Path, key: str) -> None:
+    assert _load(tmp_path, f"job: {{target: vertex, {key}: digits}}") == "did you mean id?"
+    assert _load(tmp_path, "job: {target: vertex, id: digits}") is None
+
+
 def test_what_no_list_can_hold_has_no_cure(tmp_path: Path) -> None:
     assert _load(tmp_path, "system_packages: 'Git!'") == "None"

@@ -13,7 +13,8 @@ from training_imgtool.context.own_files import JOB_MARK
 _MOST = 20_000  # files looked at
 _SHOWN = 3
 _CACHES = re.compile(  # what programs write for themselves and would write again
-    r"\A/(?:tmp|var/(?:tmp|log|cache|lib)|run|proc|sys|dev|etc)(?:/|\Z)|/\.[^/]+(?:/|\Z)|/__pycache__(?:/|\Z)|\.py[co]\Z"
+    r"\A/(?:tmp/(?:tmp|pip-|matplotlib|hypertune|pymp-)[^/]*|var/(?:tmp|log|cache|lib)|run|proc|sys|dev|etc)(?:/|\Z)"
+    r"|/\.[^/]+(?:/|\Z)|/__pycache__(?:/|\Z)|\.py[co]\Z|\A/tmp\Z"
     r"|/(?:tensorflow_datasets|nltk_data|core)(?:/|\Z)|\A/root\Z"
 )
 

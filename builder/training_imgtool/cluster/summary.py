@@ -219,7 +219,7 @@ def _result_lines(summary: Summary) -> Iterator[str]:
     for name, paths in summary.lost.items():
         yield f"  gone with {name}'s container: {describe_names(paths)}"
     if summary.lost or not summary.written:
-        yield f"  what a program writes to {JOB_DIR} stays: job.pass_job_dir: true passes it --job-dir={JOB_DIR}"
+        yield f"  what a program writes to {JOB_DIR} stays; job.pass_job_dir: true passes it --job-dir={JOB_DIR}"
 
 
 def _missed_line(kill: Kill, summary: Summary) -> str:

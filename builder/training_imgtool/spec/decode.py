@@ -47,6 +47,8 @@ _OTHER_NAMES = {
     "replicas": "count",
     "packages": "system_packages",
     "apt": "system_packages",
+    "name": "id",  # of a job
+    "job_id": "id",
 }
 _WRITE = dict.fromkeys(("spot", "preemptible", "use_spot"), "scheduling: {strategy: SPOT}")
 _LIST_KEYS = {"requirements": "python_packages takes a list of requirements"}
