@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -56,32 +55,11 @@ def init(
     propose = partial(write_starter, folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
     trouble, trial = None, None
     if (lock or attempt) and (force or not os.path.lexists(folder / "image.yaml")):
-        from training_imgtool.commands.init_lock import check_proposal, lock_proposal
-        from training_imgtool.commands.init_try import start_program, try_proposal
-        from training_imgtool.project.packages import Concessions
-
-        settings = machine.settings()
-        new = propose(force=True) if force else propose()
-        last = [new]  # of the proposals that the lock and the program's start lead to
-
-        def write(given: Concessions) -> Written:
-            last.append(propose(force=True, concessions=given))
-            return last[-1]
+        from training_imgtool.commands.init_try import adopt
 
         with machine.progress(progress) as view:
-
-            def lock_it(known: Concessions) -> Concessions:
-                return lock_proposal(folder, write, settings, view, concessions=known)
-
-            source = new.proposal.program.source if new.proposal.placement and new.proposal.program else None
-            if attempt and (source or not new.proposal.has_code):
-                with_help = bool(source and source.options)
-                start = partial(start_program, folder, settings, view, with_help=with_help)
-                trial = try_proposal(lock_it, start, view)
-            else:
-                lock_it(Concessions())
-            trouble = check_proposal(folder, settings, view) if trial is None else None
-        written = replace(last[-1], paths=(*new.paths, folder / "image.lock"))
+            adopted = adopt(folder, propose, machine.settings(), view, force=force, attempt=attempt)
+        written, trial, trouble = adopted.written, adopted.trial, adopted.trouble
     else:
         written = propose(force=force)
     emit_error(_format_table(written))

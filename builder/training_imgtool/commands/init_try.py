@@ -7,10 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from training_imgtool.commands.init import Written
+from training_imgtool.commands.init_lock import check_proposal, lock_proposal
 from training_imgtool.core.progress import LogLine, Note, Progress
 from training_imgtool.core.sanitize import sanitize_line
 from training_imgtool.project.packages import Concessions
@@ -41,6 +44,45 @@ class Trial:
     ended: str
     lines: tuple[str, ...]
     failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """A proposal that is locked: its files, how its program went, or why it cannot start as far as its text says."""
+
+    written: Written
+    trial: Trial | None = None
+    trouble: str | None = None
+
+
+def adopt(
+    folder: Path, propose: Callable[..., Written], settings: Settings, progress: Progress, *, force: bool, attempt: bool
+) -> Adopted:
+    """Writes and locks a proposal; with `attempt`, also starts its program until it runs or fails by itself.
+
+    Raises:
+        ImgtoolError: what no concession mends. The spec is written then.
+    """
+    new = propose(force=force)
+    last = [new]  # of the proposals that the lock and the program's start lead to
+
+    def write(given: Concessions) -> Written:
+        last.append(propose(force=True, concessions=given))
+        return last[-1]
+
+    def lock(known: Concessions) -> Concessions:
+        return lock_proposal(folder, write, settings, progress, concessions=known)
+
+    trial, trouble, made = None, None, new.proposal
+    source = made.program.source if made.placement and made.program else None
+    if attempt and (source or not made.has_code):
+        start = partial(start_program, folder, settings, progress, with_help=bool(source and source.options))
+        trial = try_proposal(lock, start, progress)
+    else:
+        lock(Concessions())
+        trouble = check_proposal(folder, settings, progress)
+    paths = (*new.paths, folder / "image.lock")
+    return Adopted(written=replace(last[-1], paths=paths), trial=trial, trouble=trouble)
 
 
 def try_proposal(lock: Callable[[Concessions], Concessions], start: Callable[[], Trial], progress: Progress) -> Trial:
