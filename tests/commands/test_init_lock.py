@@ -56,6 +56,13 @@ def test_a_package_that_the_index_does_not_have() -> None:
     assert concede(error, once) == replace(once, loosened={"nosuch": "it does not fit what other packages require"})
 
 
+def test_a_release_that_is_for_another_python() -> None:
+    error = InputError("the locked packages do not fit together: dataclasses 0.8 requires Python >=3.6, <3.7")
+    once = concede(error, Concessions())
+    assert once == Concessions(added={"dataclasses<0.8": "newer ones are for another Python"})
+    assert concede(error, once) is None
+
+
 def test_a_package_without_any_wheel_is_left_out_last() -> None:
     error = InputError("no wheel of bcolz fits")
     once = concede(error, Concessions())

@@ -27,6 +27,7 @@ _REQUIRED = re.compile(
     r"|you require (?P<bare>[A-Za-z0-9][\w.-]*)"
 )
 _UNKNOWN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*) was not found in the (?:package registry|provided)")
+_UNFIT = re.compile(r"\b(?P<name>[A-Za-z0-9][\w.-]*) (?P<version>\d[\w.]*) requires Python")
 _BUILT = re.compile(r"Failed to (?:download and )?build `(?P<name>[A-Za-z0-9][\w.-]*) @")
 
 Propose = Callable[[Concessions], Written]
@@ -66,6 +67,7 @@ def lock_proposal(
             for before, after, what in (
                 (concessions.loosened, conceded.loosened, "its limit is left out"),
                 (concessions.left_out, conceded.left_out, "it is left out"),
+                (concessions.added, conceded.added, "it is added"),
             ):
                 for name in after.keys() - before.keys():
                     progress(Note(f"{name}: {after[name]}: {what}"))
@@ -94,6 +96,10 @@ def concede(error: InputError, concessions: Concessions) -> Concessions | None:
     if unknown - concessions.left_out.keys():
         missing: dict[str, str] = dict.fromkeys(sorted(unknown), "no package of this name is on the index")
         return replace(concessions, left_out={**missing, **concessions.left_out})
+    if unfit := _UNFIT.search(text):  # the resolver does not heed a wheel's upper limit on Python
+        older = f"{canonicalize_name(unfit['name'])}<{unfit['version']}"
+        if older not in concessions.added:
+            return replace(concessions, added={**concessions.added, older: "newer ones are for another Python"})
     culprits = dict.fromkeys(name for name in (*names, *reversed(required)) if name not in TENSORFLOW)
     reason = _reason(error, named[1] if named else "")
     for name in culprits:
