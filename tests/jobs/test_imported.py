@@ -219,6 +219,17 @@ spec:
     assert {*imported.lost} == {f"spec.template.spec.{path}" for path in left}
 
 
+def test_a_role_without_arguments_says_so_beside_one_that_has_some() -> None:
+    imported = import_job(
+        "services:\n  master: {image: a, entrypoint: [run], command: [x]}\n  worker: {image: a}\n", "f"
+    )
+    assert imported is not None
+    assert imported.document["roles"] == {
+        "master": {"command": ["run"], "args": ["x"]},
+        "worker": {"count": 1, "args": []},
+    }
+
+
 def test_the_volume_of_a_project() -> None:
     volumes = "{results: {driver_opts: {type: nfs, o: 'addr=10.0.0.2,rw', device: ':/data'}}}"
     imported = import_job(f"services:\n  master: {{image: a, volumes: ['results:/out']}}\nvolumes: {volumes}\n", "f")

@@ -17,6 +17,7 @@ from training_imgtool.registry.manifests import (
     Manifest,
     Platform,
     choose,
+    index_body,
     parse_manifest,
     parse_platform,
     read_document,
@@ -227,3 +228,17 @@ def test_what_is_no_platform(text: str) -> None:
 def test_a_platform_is_written_as_it_is_read() -> None:
     assert str(parse_platform("linux/arm/v7")) == "linux/arm/v7"
     assert str(parse_platform("linux/amd64")) == "linux/amd64"
+
+
+@pytest.mark.parametrize(
+    ("images", "kind"),
+    [
+        ((DOCKER_MANIFEST,) * 2, DOCKER_INDEX),
+        ((OCI_MANIFEST,) * 2, OCI_INDEX),
+        ((DOCKER_MANIFEST, OCI_MANIFEST), OCI_INDEX),
+    ],
+)
+def test_an_index_is_of_the_family_of_its_images(images: tuple[str, ...], kind: str) -> None:
+    media_type, body = index_body({"mediaType": image, "digest": f"sha256:{'0' * 64}", "size": 1} for image in images)
+    assert (media_type, json.loads(body)["mediaType"]) == (kind, kind)
+    assert [entry["mediaType"] for entry, _ in parse_manifest(body, kind, "x").entries] == list(images)
