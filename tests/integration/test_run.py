@@ -368,7 +368,9 @@ done
     assert "master   | resumed after epoch " in done.stderr
     assert "master was killed at 2." in done.stdout
     assert "training went on: newest checkpoint checkpoints/ckpt-" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"job directory: {made.job}, newest checkpoint checkpoints/ckpt-6"
+    where, written = done.stdout.splitlines()[-2:]
+    assert where == f"job directory: {made.job}, newest checkpoint checkpoints/ckpt-6"
+    assert written == "  written: 1 file, 0.0 MB: checkpoints/checkpoint"
     again = made.run()
     assert f"note: {made.job} already has checkpoints/ckpt-6" in again.stderr
 
