@@ -9,15 +9,16 @@ from training_imgtool.core.interpreters import find_interpreter
 
 
 def test_the_release_that_the_image_has_comes_first(tmp_path: Path) -> None:
-    program = tmp_path / "python3.11"
-    program.write_text("#!/bin/sh\necho cpython 3.11 a70d0d0a cpython-311 3.11.99\n")
+    minor = f"3.{sys.version_info[1]}"
+    program = tmp_path / f"python{minor}"
+    program.write_text(f"#!/bin/sh\necho cpython {minor} a70d0d0a cpython-3 {minor}.99\n")
     program.chmod(0o755)
     environ = {"PATH": str(tmp_path)}
-    exact = find_interpreter("3.11", environ, "3.11.99")
+    exact = find_interpreter(minor, environ, f"{minor}.99")
     assert exact is not None
     assert exact.path == str(program)
-    for release in (None, "3.11.98"):
-        first = find_interpreter("3.11", environ, release)
+    for release in (None, f"{minor}.98"):
+        first = find_interpreter(minor, environ, release)
         assert first is not None
         assert first.path == sys.executable
 

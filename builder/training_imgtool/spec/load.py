@@ -149,6 +149,8 @@ def find(given: Path | None, cwd: Path) -> Path:
         if given is None:
             return _shorten(_in_folder(cwd, UsageError), cwd)
         path = cwd / given
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # from Python 3.14 on, `is_dir` and `exists` do not say what is in the way
         if path.is_dir():
             return _shorten(_in_folder(path, InputError), cwd)
         if path.exists():
