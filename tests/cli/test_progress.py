@@ -246,7 +246,7 @@ with open_progress("auto", sys.stderr, os.environ) as progress:
     progress(Done("worker", Outcome.PUSHED, "layers: 1 sent", 12.0))
     progress(Note("the base is old"))
     time.sleep(0.4)
-    progress(Done("ps", Outcome.FAILED))
+    progress(Done("ps", Outcome.FAILED, ""))
     progress(Planned("evaluator"))
     progress(Step("wheels", "left open"))
     time.sleep(0.4)
@@ -340,7 +340,7 @@ with open_progress("tty", sys.stderr, os.environ) as progress:
     def work(name):
         for number in range(20):
             progress(Step(f"{name}{number}", "working"))
-            progress(Done(f"{name}{number}", Outcome.BUILT))
+            progress(Done(f"{name}{number}", Outcome.BUILT, ""))
     threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
