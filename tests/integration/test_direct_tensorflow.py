@@ -13,10 +13,10 @@ from tests.integration.conftest import CHECKOUT
 from tests.integration.push_world import Machine, blobs_sent, document, lines
 from tests.servers.fault_proxy import FaultProxy
 
-# Requests of three roles after a change of code: 14 for the images, 2 for the attestations of each. A machine without
+# Requests of three roles after a change of code: 14 for the images, 6 for the attestations of each. A machine without
 # state sends two more.
-CHANGED = 20
-CHANGED_ELSEWHERE = 22
+CHANGED = 32
+CHANGED_ELSEWHERE = 34
 pytestmark = [pytest.mark.registry, pytest.mark.network, pytest.mark.slow]
 HOME = Path(os.environ.get("IMGTOOL_CACHE") or Path.home() / ".cache/imgtool")
 

@@ -392,12 +392,14 @@ def test_a_signal_stops_what_the_engine_does(
     command = [sys.executable, "-c", PROGRAM, base, marker, os.environ.get("DOCKER_HOST", "")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert wait_for(lambda: len(containers_running(engine, marker)) == 2, 30)
+        assert process.stderr is not None
+        steps = {next(line for line in process.stderr if "2/2 RUN" in line)[:3] for _ in range(2)}
         process.send_signal(number)
         _, shown = process.communicate(timeout=20)
         assert process.returncode == code
         assert wait_for(lambda: not containers_running(engine, marker), 20)
     assert "Traceback" not in shown
-    assert "[1] 2/2 RUN sleep 4" in shown
+    assert steps == {"[1]", "[2]"}
 
 
 def test_stages_are_listed_and_taken_away(engine: DockerEngine, base: str) -> None:

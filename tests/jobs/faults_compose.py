@@ -69,7 +69,7 @@ TAKEN: tuple[tuple[str, str], ...] = (  # changes that Compose takes
     ('environment: {A: "1"}', "environment: [A=1, B]"),
     ('environment: {A: "1"}', "environment: {A: 1, B: true, C: }"),
     ('["8080:80"]', "[80, '127.0.0.1:8081:81/udp', {target: 82, published: '8082'}]"),
-    ("volumes: [data:/data]", "volumes: ['$D:/d', {type: volume, source: '${E}', target: /e}]"),
+    ("volumes: [data:/data]", "volumes: ['${D-data}:/d', {type: volume, source: '${E-data}', target: /e}]"),
     ("volumes: [data:/data]", "volumes: [./src:/src:ro, {type: bind, source: /tmp, target: /t}]"),
     ("mem_limit: 4gb", "mem_limit: 4294967296\n    shm_size: 1gb"),
     ("stop_grace_period: 10s", "stop_grace_period: 1m30s"),
