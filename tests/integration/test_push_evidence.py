@@ -107,10 +107,10 @@ def test_what_a_registry_that_does_not_check_costs(world: World) -> None:
         machine.push(world.project)
         shared = len(blobs) - 4  # without the code's layer and three configs
         assert registry.counted() == {
-            "HEAD manifests": 3,
-            "POST blobs": 5,  # the code, three configs, and whether the bill of materials is there
-            "PUT blobs": 4,
-            "PUT manifests": 9,  # images, attestations, and lists of those
+            "HEAD manifests": 6,  # images, and whether something has the tags of the statements
+            "POST blobs": 8,  # the code, three configs, three statements, and whether the bill of materials is there
+            "PUT blobs": 7,
+            "PUT manifests": 12,  # images, bills, statements, and lists of those
             "HEAD blobs": shared,
         }
 

@@ -141,7 +141,7 @@ def test_a_base_in_another_registry(world: World) -> None:
         world.proxy.clear()
         machine.push(project)
         assert source.log == []
-        assert len(world.proxy.log) == 20
+        assert len(world.proxy.log) == 32
 
 
 def test_a_base_in_the_same_registry_is_mounted(world: World) -> None:
