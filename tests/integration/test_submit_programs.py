@@ -130,7 +130,7 @@ def compose(tmp_path: Path) -> Iterator[Runs]:
 @pytest.mark.parametrize("kill", ["ps:before", "up:before", "up:after"])
 @pytest.mark.engine
 def test_compose_killed_at_each_step_is_one_job_and_wait_gives_the_chiefs_code(kill: str, compose: Runs) -> None:
-    compose.env |= {"IMAGE": _image(), "COMMAND": "import sys, time; print('BOOM'); time.sleep(20); sys.exit(7)"}
+    compose.env |= {"IMAGE": small_image(), "COMMAND": "import sys, time; print('BOOM'); time.sleep(20); sys.exit(7)"}
     assert compose.run(Target.COMPOSE, kill=kill)[0] == -signal.SIGKILL
     code, out, err = compose.run(Target.COMPOSE)
     assert code == 0, err
@@ -145,6 +145,17 @@ def test_compose_killed_at_each_step_is_one_job_and_wait_gives_the_chiefs_code(k
     assert compose.run(Target.COMPOSE)[1] == f"{name} exited before\n"
 
 
+@pytest.mark.engine
+def test_compose_that_cannot_start_starts_nothing(compose: Runs) -> None:
+    compose.env |= {"IMAGE": f"{small_image().partition('@')[0]}@sha256:{'0' * 64}"}
+    code, _, err = compose.run(Target.COMPOSE)
+    assert code, err
+    up = [str(COMPOSE), "--file", "job.yaml", "up", "--detach"]
+    done = subprocess.run(up, cwd=compose.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert _containers((compose.folder / "job.yaml").read_text().partition("name: ")[2].split()[0].strip('"')) == []
+
+
 def _containers(project: str) -> list[str]:
     label = f"label=com.docker.compose.project={project}"
     done = subprocess.run(
@@ -153,7 +164,7 @@ def _containers(project: str) -> list[str]:
     return sorted(done.stdout.split())
 
 
-def _image() -> str:
+def small_image() -> str:
     """A small image with Python in the local registry, by digest."""
     host = os.environ.get("IMGTOOL_REGISTRY", "127.0.0.1:5000").partition("/")[0]
     reference = f"{host}/library/python:3.10-slim-bookworm"
