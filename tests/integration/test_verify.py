@@ -218,10 +218,10 @@ def test_no_container_is_left(toy: Toy, imgtool: Run) -> None:
     containers: list[Any] = []
     try:
         pulled = client.images.pull(str(toy.good.repository), tag=toy.good.digest)
-        before = {one.id for one in client.containers.list(all=True, filters={"label": UNTIL})}
+        before = {one.id for one in client.containers.list(all=True, filters={"label": UNTIL}, ignore_removed=True)}
         containers += [client.containers.create(pulled, labels={UNTIL: str(until)}) for until in (10**9, 10**11)]
         imgtool("verify", "--engine", "docker", "--locked", toy.folder, env=toy.env)
-        left = {one.id for one in client.containers.list(all=True, filters={"label": UNTIL})}
+        left = {one.id for one in client.containers.list(all=True, filters={"label": UNTIL}, ignore_removed=True)}
         killed_long_ago, at_work = (one.id for one in containers)
         assert killed_long_ago not in left
         assert at_work in left
@@ -329,8 +329,8 @@ def test_an_interrupted_run_leaves_no_container(toy: Toy, services_env: dict[str
     client = docker.from_env()
 
     def probes() -> set[str]:
-        probes = client.containers.list(all=True, filters={"label": UNTIL})
-        return {str(probe.id) for probe in probes if env["IMGTOOL_REGISTRY"] in probe.attrs["Config"]["Image"]}
+        containers = client.containers.list(all=True, filters={"label": UNTIL}, ignore_removed=True)
+        return {str(probe.id) for probe in containers if env["IMGTOOL_REGISTRY"] in probe.attrs["Config"]["Image"]}
 
     try:
         before = probes()
