@@ -31,7 +31,8 @@ SAMPLE = ("2.4", "2.15", "2.20")
 
 
 def lock(matrix: Matrix, folder: Path, release: str, accelerator: Accelerator, **more: Any) -> LockedVariant:
-    spec = ImageSpec(name="mnist", tensorflow=release, accelerator=accelerator, roles={Role.MASTER: RoleSpec()}, **more)
+    keys = {"trim": False, **more}  # to trim is to download every wheel
+    spec = ImageSpec(name="mnist", tensorflow=release, accelerator=accelerator, roles={Role.MASTER: RoleSpec()}, **keys)
     spec_file = SpecFile(
         path=folder / "image.yaml",
         folder=folder,
