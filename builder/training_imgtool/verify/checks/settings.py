@@ -77,7 +77,6 @@ def _check_platform(case: Case) -> Finding:
     platform, planned = read_platform(case.facts.config), case.image.plan.platform
     if platform != planned:
         return case.wrong("platform", platform, planned)
-    base = case.facts.base_config
     base = dict(case.facts.base_config or {})
     given = {name: value for name in _PLATFORM if (value := case.facts.config.get(name))}
     plain = Platform(*platform.split("/", 1))
@@ -156,7 +155,8 @@ def _check_environment(case: Case, expected: Mapping[str, Any]) -> Finding:
     differ += [f"{name} has another value" for name in planned if name in env and env[name] != planned[name]]
     if "Env" in expected:
         differ += [f"{name} was not planned" for name in env if name not in planned]
-        differ += [f"{len(lines) - len(env)} names are there twice"] * (len(lines) > len(env))
+        if len(lines) > len(env):
+            differ.append(f"{len(lines) - len(env)} names are there twice")
         labels = case.facts.settings.get("Labels") or {}
         planned_labels = (expected.get("Labels") or {}).items()
         differ += [f"label {name} has another value" for name, value in planned_labels if labels.get(name) != value]
