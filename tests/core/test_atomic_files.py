@@ -254,7 +254,7 @@ def test_a_file_system_without_locks_is_said_and_used(tmp_path: Path, monkeypatc
     def none(*arguments: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("training_imgtool.core.atomic_files.fcntl.flock", none)
+    monkeypatch.setattr("training_imgtool.core.system.fcntl.flock", none)
     notes: list[str] = []
     with hold_lock(tmp_path / "f", notes.append):
         write_atomic(tmp_path / "f", b"data")

@@ -25,6 +25,9 @@ LINUX_ONLY = (
     "memfd_create",
     "O_TMPFILE",
     "epoll",
+    "flock",
+    "pthread_kill",
+    "fchown",
 )
 CHECKOUT = Path(__file__).parents[2]
 LINUX_PLACES = ("/proc", "/sys/", "/dev/shm", "/dev/fd", "sysctl")
@@ -110,9 +113,11 @@ def test_a_login_reaches_the_program_as_a_file_or_without_a_name(platform: str, 
 
 
 @pytest.mark.long
-def test_types_hold_for_macos(tmp_path: Path) -> None:
-    options = ["--platform", "darwin", "--no-warn-unreachable", "--cache-dir", str(tmp_path)]  # Linux's branches are
-    command = [sys.executable, "-m", "mypy", *options, "builder"]
+@pytest.mark.parametrize(
+    "words", [("darwin", "builder", "tests"), ("win32", "builder/training_imgtool/core")], ids=lambda words: words[0]
+)
+def test_types_hold_elsewhere(words: tuple[str, ...], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path), "--platform", *words]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -16,10 +16,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from training_imgtool.core.errors import InputError, VerificationError
+from training_imgtool.core.system import WARY
 
 BLOCK = 1 << 20  # bytes read at once
 GONE = frozenset({errno.ENOENT, errno.ELOOP, errno.ENOTDIR})  # what open says when a path became something else
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_OPEN = os.O_RDONLY | WARY
 
 
 class Kind(StrEnum):
@@ -70,7 +71,7 @@ class Entry:
 
 def open_below(root: Path, path: str) -> int:
     """Opens a file, following no link below `root`, which may be one; returns its descriptor. Raises OSError."""
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         *folders, name = path.split("/")
         for part in folders:

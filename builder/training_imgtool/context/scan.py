@@ -23,7 +23,7 @@ from training_imgtool.context.own_files import own_streams
 from training_imgtool.context.secret_files import PATTERNS
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.json_cache import read_cached, write_cached
-from training_imgtool.core.system import list_names
+from training_imgtool.core.system import WARY, list_names
 
 MOST_ENTRIES = 100_000
 MOST_BYTES = 4 << 30
@@ -31,7 +31,7 @@ DEEPEST = 100  # folders inside each other
 _SKIPPED = frozenset({"__pycache__", ".git"})
 _RACY_NS = 2_000_000_000  # a file this young may change again within its timestamp's tick
 _HASHES = re.compile("[0-9a-f]{64} [0-9a-f]{40} (?:plain|secret)")
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_OPEN = os.O_RDONLY | WARY
 _FEWEST = 64  # files: fewer are read faster than remembered,
 _LEAST = 16 << 20  # unless they have so many bytes
 _MOST = 200_000  # entries that are kept; then what is not in use goes
@@ -79,7 +79,7 @@ class Walk:
     def run(self) -> list[Entry]:
         """Walks; raises InputError that names what is wrong."""
         try:
-            descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise unreadable(str(self._root), error) from error
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from training_imgtool.core.errors import LocalFileError
+from training_imgtool.core.system import WARY, lock_file, sync_folder, take_over
 
 _HINTS = {
     errno.ENOSPC: "free some space and run it again; the old file is as it was",
@@ -47,14 +47,14 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None, follow: bo
             with open(handle, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
                 stream.write(data)
                 stream.flush()
-                _take_over(handle, old, mode)
+                take_over(handle, old, mode)
                 os.fsync(handle)
             os.replace(temporary, target)  # noqa: PTH105 - the operation this module is about
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise _wrap_error(path, error) from error
 
@@ -118,13 +118,14 @@ def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator
 def _acquire(beside: Path, path: Path, note: Callable[[str], None] | None) -> int:
     """Returns a descriptor that holds the lock on the file `beside`."""
     while True:
-        handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        handle = os.open(beside, os.O_RDWR | os.O_CREAT | WARY, 0o644)
         try:
             _wait(handle, path, note)
             note = None
             if _same_file(handle, beside):
                 os.ftruncate(handle, 0)
-                os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+                os.lseek(handle, 0, os.SEEK_SET)
+                os.write(handle, f"{os.getpid()}\n".encode())
                 return handle
         except BaseException:
             os.close(handle)
@@ -134,13 +135,13 @@ def _acquire(beside: Path, path: Path, note: Callable[[str], None] | None) -> in
 
 def _wait(handle: int, path: Path, note: Callable[[str], None] | None) -> None:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(handle, wait=False)
     except BlockingIOError:
         if note is not None:
-            holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
+            holder = os.read(handle, 20).decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
             note(f"waiting for {who}, which is writing {path}")
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock_file(handle)
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
@@ -176,31 +177,7 @@ def _target(path: Path) -> tuple[Path, os.stat_result | None]:
 def create_temporary_file(folder: Path, mode: int = 0o666) -> tuple[Path, int]:
     """Creates a file in `folder` with `mode` minus the umask; returns it and its descriptor. Raises OSError."""
     path = folder / f".imgtool-{os.urandom(8).hex()}.tmp"
-    return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-
-
-def _take_over(handle: int, old: os.stat_result | None, mode: int | None) -> None:
-    """Gives the new file the old one's mode, and its owner if the process is allowed to."""
-    if old is not None:
-        now = os.fstat(handle)
-        if (old.st_uid, old.st_gid) != (now.st_uid, now.st_gid):
-            with contextlib.suppress(PermissionError):
-                os.fchown(handle, old.st_uid, old.st_gid)
-    if mode is not None:
-        os.fchmod(handle, mode)
-    elif old is not None:
-        os.fchmod(handle, stat.S_IMODE(old.st_mode))
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.EBADF}:  # the file system cannot sync folders
-            raise
-    finally:
-        os.close(handle)
+    return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
 
 
 def _wrap_error(path: Path, error: OSError) -> LocalFileError:

@@ -18,13 +18,14 @@ from typing import Any, BinaryIO
 
 from training_imgtool.core.atomic_files import write_atomic
 from training_imgtool.core.errors import LocalFileError
+from training_imgtool.core.system import WARY, user_number
 
 MAX_BYTES = 1 << 20
 
 
 def open_cache_file(path: Path) -> BinaryIO:
     """Opens a regular file of the cache for reading; raises OSError, also for a link or another kind of file."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = os.open(path, os.O_RDONLY | WARY)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise FileNotFoundError(f"{path}: not a regular file")
@@ -36,7 +37,7 @@ def read_cache_file(path: Path, limit: int = MAX_BYTES) -> bytes | None:
     try:
         with open_cache_file(path) as stream:
             state = os.fstat(stream.fileno())
-            if state.st_uid not in {0, os.geteuid()} or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            if state.st_uid not in {0, user_number()} or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return None
             data = stream.read(limit + 1)
     except OSError:

@@ -19,9 +19,17 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from training_imgtool.core.system import (
+    INTERRUPT,
+    KILL,
+    SIGNALS,
+    interrupt_thread,
+    list_children,
+    never_wait,
+    signal_program,
+)
+
 GRACE_SECONDS = 5.0
-_INTERRUPT = signal.SIGURG  # ignored by default
 _INTERRUPT_SECONDS = 0.05
 
 
@@ -75,7 +83,7 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
     cancelled = threading.Event()
     came: list[int] = []
     reader, writer = os.pipe()
-    os.set_blocking(writer, False)
+    never_wait(writer)
     arguments = (reader, cancelled, grace_seconds)
     threading.Thread(target=_enforce_end, args=arguments, name="imgtool-deadline", daemon=True).start()
 
@@ -87,10 +95,10 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
         came.append(signum)
         raise Cancelled(signum)
 
-    before = {signum: signal.getsignal(signum) for signum in (*SIGNALS, _INTERRUPT)}
+    before = {signum: signal.getsignal(signum) for signum in (*SIGNALS, INTERRUPT)}
     handled = [signum for signum in SIGNALS if before[signum] is not signal.SIG_IGN]
     writer_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(_INTERRUPT, lambda *_: None)
+    signal.signal(INTERRUPT, lambda *_: None)
     for signum in handled:
         signal.signal(signum, handle)
     try:
@@ -101,7 +109,7 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
         raise
     finally:
         if not cancelled.is_set():
-            for signum in (*handled, _INTERRUPT):
+            for signum in (*handled, INTERRUPT):
                 signal.signal(signum, before[signum])
             signal.set_wakeup_fd(writer_before)
             os.close(writer)
@@ -117,18 +125,13 @@ def end_children(seconds: float = 1.0) -> None:
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join(max(0.0, deadline - time.monotonic()))
-    _signal_children(signal.SIGKILL)
+    _signal_children(KILL)
 
 
 def _signal_children(signum: int) -> None:
-    from training_imgtool.core.system import list_children
-
     for pid in list_children():
         with suppress(OSError):
-            if os.getpgid(pid) == pid:  # it leads a group: the programs that it started end too
-                os.killpg(pid, signum)
-            else:
-                os.kill(pid, signum)
+            signal_program(pid, signum)
 
 
 def _enforce_end(reader: int, cancelled: threading.Event, grace_seconds: float) -> None:
@@ -148,7 +151,7 @@ def _enforce_end(reader: int, cancelled: threading.Event, grace_seconds: float) 
     while not cancelled.is_set() and time.monotonic() < deadline:
         time.sleep(_INTERRUPT_SECONDS)
         if not cancelled.is_set() and main is not None:
-            signal.pthread_kill(main, _INTERRUPT)
+            interrupt_thread(main)
     time.sleep(max(0.0, deadline - time.monotonic()))
-    _signal_children(signal.SIGKILL)
+    _signal_children(KILL)
     _abort(signum[0])

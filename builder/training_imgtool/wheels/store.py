@@ -6,7 +6,6 @@ next run continues a broken download. `url` beside it says where an index had th
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import os
@@ -26,6 +25,7 @@ from training_imgtool.core.json_cache import open_cache_file, read_cache_file
 from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Step, Transfer, silent
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
+from training_imgtool.core.system import WARY, lock_file
 from training_imgtool.plan import Source, Wheel
 from training_imgtool.wheels.index.credentials import without_login
 
@@ -307,12 +307,12 @@ def _from_start(blocks: Iterator[bytes], restarted: Callable[[], None]) -> Itera
 def open_locked(path: Path) -> Iterator[BinaryIO]:
     """Opens `path` for reading and writing, with a lock on the very file that has the name now."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | WARY, 0o644)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
             raise LocalFileError(f"{path}: expected a file", hint="delete it, or set IMGTOOL_CACHE")
         stream = os.fdopen(handle, "r+b")
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        lock_file(handle)
         with suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
                 break

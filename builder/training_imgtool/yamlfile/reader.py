@@ -73,7 +73,7 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """
     try:
         _expect_file(path, os.stat(path).st_mode)  # noqa: PTH116 - before open, which acts on some devices
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         with open(handle, "rb") as stream:  # noqa: PTH123 - a descriptor, not a path
             _expect_file(path, os.fstat(handle).st_mode)
             data = stream.read(limit + 1)

@@ -6,7 +6,6 @@ written again; the index comes last, so that an interrupted run leaves nothing t
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from training_imgtool.core.errors import LocalFileError, VerificationError
+from training_imgtool.core.system import lock_file
 from training_imgtool.direct.image.image import DirectImage, as_oci
 from training_imgtool.registry.manifests import OCI_INDEX, Descriptor
 
@@ -70,9 +70,9 @@ def write_layout(folder: Path, name: str, image: DirectImage, read_base: ReadBlo
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """Lets one writer in at a time; the lock ends with the process, so none is ever left behind."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock_file(descriptor)
         yield
     finally:
         os.close(descriptor)

@@ -120,7 +120,7 @@ def check_hash(wheel: WheelFile) -> None:
 def open_descriptor(wheel: WheelFile) -> Iterator[int]:
     """Opens a file descriptor to read streams from."""
     try:
-        descriptor = os.open(wheel.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(wheel.path, os.O_RDONLY)
     except OSError as error:
         raise LocalFileError(f"{wheel.path}: cannot be read: {error.strerror}") from error
     try:
