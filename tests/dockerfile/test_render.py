@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.plans import entry_point, locked, role_plan
+from tests.plans import entry_point, locked, role_plan, wheel
 from training_imgtool.core.errors import FieldError, InputError
 from training_imgtool.dockerfile.evaluate import evaluate
 from training_imgtool.dockerfile.parse import DockerfileError, parse
@@ -62,6 +62,7 @@ def goldens() -> dict[str, RolePlan]:
         python_executable="/usr/local/bin/python3.11",
         base="docker.io/library/python:3.11-slim-bookworm",
         libraries=(),
+        wheels=tuple(wheel(f"nvidia-{name}-cu12", "12.5.82") for name in ("cuda-nvcc", "cuda-nvrtc", "cusolver")),
     )
     return {
         "cpu": role_plan(Role.MASTER, env=env, exclude=("tensorflow/include",), user="1000:1000"),

@@ -72,9 +72,9 @@ VENV = [
 PYTHON = _files("python", "usr/bin/python3.10")
 GOOD_ITEMS = [*_metadata(*WHEELS), *XLA, *SYSTEM, *VENV, *PYTHON]
 OPEN: list[dict[str, Any]] = [
-    {"name": "libcublas.so.12", "place": "loader"},
-    {"name": "libcudart.so.12", "place": "loader", "version": 12020},
-    {"name": "libcudnn.so.8", "place": "loader", "version": 8906},
+    {"name": "libcublas.so.12"},
+    {"name": "libcudart.so.12", "version": 12020},
+    {"name": "libcudnn.so.8", "version": 8906},
 ]
 RAN: dict[str, Fields] = {
     "tensorflow": {"version": "2.15.1", "build": {"is_cuda_build": True, "cuda_version": "12.2", "cudnn_version": "8"}},
@@ -124,6 +124,16 @@ def _wrong(found: dict[str, Finding]) -> set[str]:
     return {name for name, one in found.items() if one.status is Status.MISMATCH}
 
 
+def test_libraries_of_wheels_open_by_their_names(gpu: tuple[RoleImage, Any, Context]) -> None:
+    items = [*GOOD_ITEMS, *_files("library", f"{SITE}/nvidia/cusolver/lib/libcusolver.so.11")]
+    assert _tree(items).list_libraries() == {"libcusolver.so.11"}
+    opened = [*OPEN, {"name": "libcusolver.so.11"}]
+    assert _of(gpu, _facts(gpu[0], items=items, opened=opened))["libraries"].found == "4 open, 1 from wheels"
+    closed = [*OPEN, {"name": "libcusolver.so.11", "error": "cannot open"}]
+    found = _of(gpu, _facts(gpu[0], items=items, opened=closed))["libraries"]
+    assert (found.status, found.found) == (Status.MISMATCH, "libcusolver.so.11 does not open: cannot open")
+
+
 def test_a_good_gpu_image_has_no_mismatch_and_says_that_no_gpu_was_used(gpu: tuple[RoleImage, Any, Context]) -> None:
     found = _of(gpu, _facts(gpu[0]))
     assert _wrong(found) == set()
@@ -144,7 +154,7 @@ def test_a_good_gpu_image_has_no_mismatch_and_says_that_no_gpu_was_used(gpu: tup
             "CUDA 11.8",
         ),
         ({"ran": {"compute": {"error": "InternalError", "message": "cuBLAS"}}}, {"compute"}, "cuBLAS"),
-        ({"opened": [*OPEN[:2], {"name": "libcudnn.so.8", "place": None, "error": "cannot open"}]}, {"libraries"},
+        ({"opened": [*OPEN[:2], {"name": "libcudnn.so.8", "error": "cannot open"}]}, {"libraries"},
          "libcudnn.so.8 does not open: cannot open"),
         ({"opened": [{**OPEN[1], "version": 11080}, OPEN[2]]}, {"cuda"}, "11.8"),
         ({"opened": [OPEN[1], {**OPEN[2], "version": 90300}]}, {"cudnn"}, "9.3.0"),

@@ -60,7 +60,7 @@ def test_libraries_are_opened_apart_from_what_is_imported(folder: Path) -> None:
     (folder / "lib/tensorflow/__init__.py").write_text("__version__ = open('/proc/self/maps').read().count('libz.')\n")
     (folder / "trainer/task.py").write_text("")
     parts = _parts(_run("trainer.task", folder, libraries=("libz.so.1", "libnowhere.so.1")))
-    assert [row["place"] for row in parts["libraries"]["libraries"]] == ["loader", None]
+    assert ["error" in row for row in parts["libraries"]["libraries"]] == [False, True]
     assert parts["tensorflow"]["version"] == "0"
     assert parts["python"]["version"] == platform.python_version()
 

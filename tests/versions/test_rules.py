@@ -247,6 +247,16 @@ WARNED = [
         "/usr/local/nvidia/lib64",
         id="own-library-path",
     ),
+    pytest.param(
+        spec(
+            "2.18.1",
+            accelerator=GPU,
+            cuda_from="wheels",
+            env={"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64:/opt/lib"},
+        ),
+        "folders of NVIDIA's wheels",
+        id="own-library-path-over-wheels",
+    ),
     pytest.param(spec("2.12.1", accelerator=GPU), "XLA_FLAGS", id="xla-2.12"),
     pytest.param(
         spec("2.10.1", {Role.WORKER: RoleSpec(tpu=Tpu(type="TPU_V3"))}, job=JobSpec(target=Target.AI_PLATFORM)),

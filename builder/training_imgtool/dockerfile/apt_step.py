@@ -11,7 +11,9 @@ from training_imgtool.dockerfile.parse import parse
 from training_imgtool.plan import RolePlan, Variant
 
 DEADSNAKES_KEY = "F23C5A6CF475977595C89F51BA6932366A755776"  # as shown by launchpad.net/~deadsnakes/+archive/ubuntu/ppa
-CUDA_LIBRARY_PATH = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64:/usr/local/cuda/lib64"
+DRIVER_PATH = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"
+"""Where GKE and Vertex AI mount the driver."""
+CUDA_LIBRARY_PATH = f"{DRIVER_PATH}:/usr/local/cuda/lib64"
 """The LD_LIBRARY_PATH that the template gives images on CUDA bases."""
 _DEADSNAKES = rf"""    apt-get install --yes --no-install-recommends ca-certificates; \
     /usr/lib/apt/apt-helper download-file \

@@ -10,9 +10,11 @@ In the context the variant's folder is `wheels/<variant>`; in the stage it is `/
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import PurePosixPath
 
+from training_imgtool.dockerfile.apt_step import CUDA_LIBRARY_PATH, DRIVER_PATH
 from training_imgtool.plan import LockedVariant
 
 VENV = "/opt/venv"
@@ -20,6 +22,7 @@ WHEELS = "/wheels"
 REQUIREMENTS = "requirements.txt"
 UNCOMPILED = "tests"
 """Folders of this name get no bytecode: in a TensorFlow stack with scikit-learn they would be a third of it."""
+_CUDA_WHEEL = re.compile(r"nvidia-(?!cuda-nvcc)(.+)-cu\d+")  # cuda-nvcc holds programs, no libraries
 _UNCHECKED_HASH_SINCE = (3, 7)  # compileall --invalidation-mode, Python 3.7's What's New
 
 
@@ -36,6 +39,20 @@ def context_root() -> str:
 def site_packages(locked: LockedVariant) -> str:
     """Returns the environment's site-packages, an absolute path in the image."""
     return f"{VENV}/lib/python{locked.variant.python}/site-packages"
+
+
+def library_path(locked: LockedVariant, *, cuda_base: bool) -> str:
+    """Returns the LD_LIBRARY_PATH of an image that computes on GPUs; empty for another.
+
+    NVIDIA's wheels need it too. TensorFlow finds most of their folders by its own RUNPATH, but not cuSOLVER's (2.21.0
+    then sees no GPU) or CUPTI's (2.15.1 then does not profile); cuDNN 9.3 looks for NVRTC where no wheel has it.
+    Source: both were run on an H100; docs/howto/gpu.md.
+    """
+    if cuda_base:
+        return CUDA_LIBRARY_PATH
+    names = (match[1].replace("-", "_") for wheel in locked.wheels if (match := _CUDA_WHEEL.fullmatch(wheel.name)))
+    folders = [f"{site_packages(locked)}/nvidia/{name}/lib" for name in names]
+    return ":".join((DRIVER_PATH, *folders)) if folders else ""
 
 
 def pyvenv_cfg(locked: LockedVariant) -> str:

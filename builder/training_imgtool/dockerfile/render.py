@@ -296,7 +296,7 @@ def template_values(plan: RolePlan) -> dict[str, Any]:
             "cudnn": variant.cudnn or "",
             "os": variant.os or "",
         },
-        "cuda_base": plan.cuda_base,
+        "library_path": install_step.library_path(plan.locked, cuda_base=plan.cuda_base),
         "apt_packages": list(packages),
         "apt_script": apt_step.install_script(variant, packages, apt_step.libraries_to_open(plan)) if packages else "",
         "venv": install_step.VENV,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Any
 
 from training_imgtool.direct.tree import Attributes
@@ -139,6 +140,12 @@ class Tree:
     def of(self, kind: str) -> tuple[Fields, ...]:
         """Returns the items of a kind, by path."""
         return tuple(self.items[path] for path in sorted(self.items) if self.items[path]["kind"] == kind)
+
+    def list_libraries(self) -> frozenset[str]:
+        """Lists the CUDA libraries of NVIDIA's wheels, by the names that programs open."""
+        return frozenset(
+            PurePosixPath(item["path"]).name for item in self.of("library") if item["path"].startswith("opt/venv/")
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ RUN_SECONDS = 300.0
 _LARGEST_LAYER = 64 << 30  # bytes
 
 
-def run(api: DockerApi, image: str, module: str, libraries: tuple[str, ...], *, gpus: bool) -> Started:
+def run(api: DockerApi, image: str, module: str, libraries: list[str], *, gpus: bool) -> Started:
     """Opens libraries and imports TensorFlow and the trainer as the image's own user: a smoke test and no evidence.
 
     Everything that answers is the image's own, so nothing that it says of files counts.

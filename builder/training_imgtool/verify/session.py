@@ -235,7 +235,10 @@ def _gather_facts(
         "damaged": {number: listing for number, listing in listings.items() if number not in whole},
         "tree": overlay(whole, len(layers)),
     }
-    return Facts(**values | (_run_inside(run, image, location, engine, reader) if engine is not None else {}))
+    if engine is not None:
+        libraries = sorted({*plan.locked.variant.libraries, *values["tree"].list_libraries()})
+        values |= _run_inside(run, image, location, engine, reader, libraries=libraries)
+    return Facts(**values)
 
 
 def _read_engine_layers(
@@ -262,6 +265,8 @@ def _run_inside(
     location: _ImageLocation,
     engine: DockerEngine,
     reader: inspect_registry.LayerReader,
+    *,
+    libraries: list[str],
 ) -> dict[str, Any]:
     """Has a container import TensorFlow and the trainer; on a platform that the engine cannot run, says so instead."""
     plan, name = image.plan, location.name
@@ -277,7 +282,7 @@ def _run_inside(
     gpus, no_gpus = _find_gpus(image, engine)
     run.progress(Step(image.role, f"importing tensorflow and {plan.entry.name}"))
     module = plan.entry.module or plan.entry.arguments[-1]
-    started = inspect_container.run(engine.api, name, module, plan.locked.variant.libraries, gpus=gpus)
+    started = inspect_container.run(engine.api, name, module, libraries, gpus=gpus)
     if started.fault is not None and "exec format error" in started.fault:
         why = f"the engine's machine does not run {plan.platform}"
         run.progress(Note(f"{image.role}: {why}; verify reads its layers only"))

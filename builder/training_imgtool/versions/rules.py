@@ -17,6 +17,7 @@ from training_imgtool.versions.matrix import Matrix, Minor, Release, System, ver
 _OLDEST_PYTHON = (3, 6)
 _FIRST_TPU_PACKAGE = (2, 16)
 _DRIVER_FOLDER = "/usr/local/nvidia/lib64"
+_WHEELS_FOLDER = "/site-packages/nvidia/"
 _MUSL = "alpine"
 
 
@@ -175,15 +176,21 @@ def check_system(image: BaseImage, system: System | None, minor: Minor, field: s
 
 
 def check_library_path(spec: ImageSpec) -> list[Finding]:
-    """Checks LD_LIBRARY_PATH of a GPU role: an own one must keep the folder where GKE mounts the driver."""
+    """Checks LD_LIBRARY_PATH of a GPU role: an own one must keep the driver's folder, and those of NVIDIA's wheels."""
     findings = []
     for role, of_role in spec.roles.items():
         for env, field in ((of_role.env, f"roles.{role}.env.LD_LIBRARY_PATH"), (spec.env, "env.LD_LIBRARY_PATH")):
             value = env.get("LD_LIBRARY_PATH")
             if value is None:
                 continue
-            if spec.accelerator_of(role) is Accelerator.GPU and _DRIVER_FOLDER not in value.split(":"):
+            if spec.accelerator_of(role) is not Accelerator.GPU:
+                break
+            message = ""
+            if _DRIVER_FOLDER not in value.split(":"):
                 message = f"it lacks {_DRIVER_FOLDER}, where GKE and Vertex AI mount the driver"
+            elif spec.cuda_from == "wheels" and _WHEELS_FOLDER not in value:
+                message = "it lacks the folders of NVIDIA's wheels, where TensorFlow and cuDNN look for libraries"
+            if message:
                 findings.append(Finding(field, message, "leave it out: the image sets a fitting one", warning=True))
             break
     return findings

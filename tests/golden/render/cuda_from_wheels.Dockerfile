@@ -3,6 +3,9 @@
 FROM docker.io/library/python:3.11-slim-bookworm@sha256:3d51109efa94d44a06c5232bd6f9bf9a62210e714749563bb911359264e375d2 AS base
 
 FROM base AS system
+# Some CUDA images leave out the folder into which a node mounts its driver, and TensorFlow and cuDNN look into some
+# folders of NVIDIA's wheels only: without them, images see no GPU.
+ENV LD_LIBRARY_PATH="/usr/local/nvidia/lib:/usr/local/nvidia/lib64:/opt/venv/lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib:/opt/venv/lib/python3.11/site-packages/nvidia/cusolver/lib"
 
 FROM system AS wheels
 COPY wheels/gpu/ /wheels/

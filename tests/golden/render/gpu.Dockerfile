@@ -3,7 +3,8 @@
 FROM docker.io/nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04@sha256:c71b784727465a03ce8710c21213fd305e7ab80beec0258c6bdd44d52f673cff AS base
 
 FROM base AS system
-# Some CUDA images leave out the folder into which a node mounts its driver, and then see no GPU.
+# Some CUDA images leave out the folder into which a node mounts its driver, and TensorFlow and cuDNN look into some
+# folders of NVIDIA's wheels only: without them, images see no GPU.
 ENV LD_LIBRARY_PATH="/usr/local/nvidia/lib:/usr/local/nvidia/lib64:/usr/local/cuda/lib64"
 # The base is pinned by its digest. Versions are not: a distribution keeps only its newest ones.
 # hadolint ignore=DL3008

@@ -40,13 +40,14 @@ def _check_libraries(case: Case) -> Finding:
         wrong = [
             f"{library['name']} does not open: {library.get('error')}"
             for library in opened["libraries"]
-            if not library["place"]
+            if "error" in library
         ]
+        in_wheels = case.facts.tree.list_libraries()
+        expected = len(in_wheels.union(planned))
         if wrong:
-            return case.wrong("libraries", shorten(wrong, 3), f"{len(planned)} libraries that TensorFlow opens")
-        wheels = sum(library["place"] == "wheel" for library in opened["libraries"])
-        where = f", {wheels} from wheels" if wheels else ""
-        return case.ok("libraries", f"{len(opened['libraries'])} open{where}", f"{len(planned)}")
+            return case.wrong("libraries", shorten(wrong, 3), f"{expected} libraries that TensorFlow opens")
+        where = f", {len(in_wheels)} from wheels" if in_wheels else ""
+        return case.ok("libraries", f"{len(opened['libraries'])} open{where}", f"{expected}")
     return _check_library_files(case, planned)
 
 
