@@ -59,7 +59,9 @@ def try_set(locked: LockedVariant, program: str, cache: Path, folder: Path) -> s
             shutil.rmtree(path.parent)
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder)}
     start = (
-        f"import site; site.addsitedir({str(folder)!r})"  # which runs .pth files: setuptools brings distutils by one
+        # addsitedir runs .pth files: setuptools brings distutils by one. TensorFlow before 2.6 reads site.USER_SITE,
+        # which -S leaves unset.
+        f"import site; site.getusersitepackages(); site.addsitedir({str(folder)!r})"
     )
     command = [interpreter.path, "-S", "-c", f"{start}\n{program}"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=False)
