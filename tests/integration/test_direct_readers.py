@@ -37,7 +37,8 @@ print(len((here / "data.bin").read_bytes()), compiled, __cached__.endswith("cpyt
 """
 SAID = "1500000 True True"
 FAMILIES = {"docker": DOCKER_MANIFEST, "oci": OCI_MANIFEST}
-COMPRESSIONS = ["splice", "gzip", "zstd"]
+KINDS = [f"{family} {how}" for family in FAMILIES for how in ("splice", "gzip", "zstd")]
+SAMPLE = ("docker splice", "oci zstd")  # of each family one, of each kind of compressed data one
 
 
 def _tool(name: str) -> str:
@@ -94,7 +95,9 @@ class Pushed:
         return folder
 
 
-@pytest.fixture(scope="module", params=[f"{family} {how}" for family in FAMILIES for how in COMPRESSIONS])
+@pytest.fixture(
+    scope="module", params=[pytest.param(kind, marks=() if kind in SAMPLE else pytest.mark.long) for kind in KINDS]
+)
 def pushed(
     request: pytest.FixtureRequest, registry_address: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Pushed]:

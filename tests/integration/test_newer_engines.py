@@ -30,7 +30,12 @@ RUN STEP
 
 @pytest.fixture(
     scope="module",
-    params=["this machine's Docker", "Docker 28, containerd's store", "Docker 28, graph drivers", "Podman 5"],
+    params=[
+        "this machine's Docker",
+        "Docker 28, containerd's store",
+        pytest.param("Docker 28, graph drivers", marks=pytest.mark.long),
+        "Podman 5",
+    ],
 )
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private]:
     if not BUSYBOX.is_file():

@@ -66,7 +66,10 @@ def _run_plain(folder: Path) -> Iterator[str]:
         yield registry.host
 
 
-@pytest.fixture(params=["cosign2", "cosign3", "cosign3 with referrers"])
+WITH_REFERRERS_TOO = pytest.param("cosign3 with referrers", marks=pytest.mark.long)
+
+
+@pytest.fixture(params=["cosign2", "cosign3", WITH_REFERRERS_TOO])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     """Images in docker-registry, where signatures are behind tags, or in crane's, with the referrers API."""
     name, _, referrers = request.param.partition(" ")
@@ -105,7 +108,11 @@ def test_signed_images_pass_and_others_do_not(world: World, tmp_path: Path) -> N
         assert json.loads(said)["payloadType"] == "application/vnd.in-toto+json"
 
 
-@pytest.mark.parametrize("world", ["cosign2", "cosign2 with referrers", "cosign3 with referrers"], indirect=True)
+@pytest.mark.parametrize(
+    "world",
+    ["cosign2", pytest.param("cosign2 with referrers", marks=pytest.mark.long), WITH_REFERRERS_TOO],
+    indirect=True,
+)
 def test_cosign_reads_what_nobody_signed_and_keeps_it(world: World) -> None:
     """Unsigned, and then beside the signed statements; a push of the same image does not replace these."""
 

@@ -140,6 +140,7 @@ def test_the_gpu_image_passes_seen_from_inside(gpu: Real, imgtool: Run) -> None:
     assert "not looked at" in rows["gpu"] or "visible" in rows["gpu"]
 
 
+@pytest.mark.long
 def test_the_gpu_image_passes_without_an_engine_and_says_what_was_not_seen(gpu: Real, imgtool: Run) -> None:
     done = imgtool("verify", "--engine", "direct", gpu.folder, env=gpu.env)
     rows = _rows(done.stdout)
@@ -153,7 +154,8 @@ NO_CUDNN: Layer = {f"{LIB}/libcudnn.so.8": None, f"{LIB}/libcudnn.so.8.9.6": Non
 TWICE: Layer = {"opt/venv/lib/python3.10/site-packages/nvidia/cudnn/lib/libcudnn.so.8": b"\x7fELF"}
 
 
-@pytest.mark.parametrize("way", [pytest.param("docker", marks=pytest.mark.long), "direct"])
+@pytest.mark.long
+@pytest.mark.parametrize("way", ["docker", "direct"])
 def test_a_missing_cudnn(gpu: Real, imgtool: Run, way: str) -> None:
     done = imgtool("verify", "--engine", way, gpu.folder, env=gpu.faulty("no-cudnn", [NO_CUDNN]), check=False)
     assert done.returncode == 10
