@@ -89,6 +89,28 @@ def unblocked():
         assert ended(process) == (143, ["cleaned True", "stopped by SIGTERM"])
 
 
+@pytest.mark.parametrize("where", ["__del__", "weakref"])
+def test_a_signal_in_what_only_reports_its_exceptions(where: str) -> None:
+    """As one that comes while an import frees its lock."""
+    prefix = """
+import signal, weakref
+
+def hit(*_):
+    signal.raise_signal(signal.SIGINT)
+
+class Thing:
+    pass
+
+thing = Thing()
+if "WHERE" == "weakref":
+    kept = weakref.ref(thing, hit)
+else:
+    Thing.__del__ = hit
+""".replace("WHERE", where)
+    with program("del thing; time.sleep(60)", prefix=prefix) as process:
+        assert ended(process) == (130, ["cleaned True", "stopped by SIGINT"])
+
+
 def test_afterwards_everything_is_as_before() -> None:
     """A signal after the block does what it did before it, and the thread is gone."""
     program = """
@@ -104,6 +126,7 @@ while threading.active_count() > 1 and time.monotonic() < deadline:
 assert threading.active_count() == 1
 assert [signal.getsignal(signum) for signum in (*SIGNALS, signal.SIGURG)] == before
 assert signal.set_wakeup_fd(-1) == -1
+assert sys.unraisablehook is sys.__unraisablehook__
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=20)
 

@@ -5,13 +5,15 @@ so every `with` block on its stack cleans up; a process that is still there afte
 
 Python runs a signal handler when its main thread next executes Python code. A signal that arrives just before that
 thread starts to wait for a lock does not interrupt the wait. A second thread, which reads signals from a pipe
-(`signal.set_wakeup_fd`), therefore interrupts the main thread until the handler ran.
+(`signal.set_wakeup_fd`), therefore interrupts the main thread until the handler ran. It does so again if the exception
+was lost: what a finalizer or the callback of a weak reference raises, Python only reports. Imports run such callbacks.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -70,6 +72,43 @@ def _abort(signum: int) -> NoReturn:
     os._exit(128 + signum)
 
 
+class _Stop:
+    """Raises Cancelled in the main thread at the first signal, again if that was lost, and ends at the second one.
+
+    Attributes:
+        cancelled: set by the first signal.
+        raised: set while Cancelled is on its way through the main thread, as far as is known.
+        signum: the first signal; 0 before it.
+    """
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+        self.raised = threading.Event()
+        self.signum = 0
+        self.report_before = sys.unraisablehook
+
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        del frame
+        if self.cancelled.is_set():
+            _abort(signum)
+        self.cancelled.set()
+        self.signum = signum
+        self.raised.set()
+        raise Cancelled(signum)
+
+    def raise_lost(self, signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        if self.signum and not self.raised.is_set():
+            self.raised.set()
+            raise Cancelled(self.signum)
+
+    def report(self, lost: sys.UnraisableHookArgs) -> None:
+        if isinstance(lost.exc_value, Cancelled):
+            self.raised.clear()
+        else:
+            self.report_before(lost)
+
+
 @contextmanager
 def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
     """Yields an event that the first signal sets; raises Cancelled in the main thread, which must be the caller.
@@ -80,38 +119,30 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
     block is over by then, since threads may keep a process alive. Signals that the process ignores from its start
     (`nohup`, a shell's background job) stay ignored.
     """
-    cancelled = threading.Event()
-    came: list[int] = []
+    stop = _Stop()
     reader, writer = os.pipe()
     never_wait(writer)
-    arguments = (reader, cancelled, grace_seconds)
+    arguments = (reader, stop.raised, grace_seconds)
     threading.Thread(target=_enforce_end, args=arguments, name="imgtool-deadline", daemon=True).start()
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        del frame
-        if cancelled.is_set():
-            _abort(signum)
-        cancelled.set()
-        came.append(signum)
-        raise Cancelled(signum)
-
     before = {signum: signal.getsignal(signum) for signum in (*SIGNALS, INTERRUPT)}
     handled = [signum for signum in SIGNALS if before[signum] is not signal.SIG_IGN]
     writer_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(INTERRUPT, lambda *_: None)
+    sys.unraisablehook = stop.report
+    signal.signal(INTERRUPT, stop.raise_lost)
     for signum in handled:
-        signal.signal(signum, handle)
+        signal.signal(signum, stop.handle)
     try:
-        yield cancelled
+        yield stop.cancelled
     except Exception as error:
-        if came:
-            raise Cancelled(came[0]) from error
+        if stop.signum:
+            raise Cancelled(stop.signum) from error
         raise
     finally:
-        if not cancelled.is_set():
+        if not stop.cancelled.is_set():
             for signum in (*handled, INTERRUPT):
                 signal.signal(signum, before[signum])
             signal.set_wakeup_fd(writer_before)
+            sys.unraisablehook = stop.report_before
             os.close(writer)
 
 
@@ -134,8 +165,8 @@ def _signal_children(signum: int) -> None:
             signal_program(pid, signum)
 
 
-def _enforce_end(reader: int, cancelled: threading.Event, grace_seconds: float) -> None:
-    """Interrupts the main thread until it handled the signal from the pipe, and ends the process after the grace time.
+def _enforce_end(reader: int, raised: threading.Event, grace_seconds: float) -> None:
+    """Interrupts the main thread until it raised for the signal from the pipe; ends the process after the grace time.
 
     Returns when the other end of the pipe closes. It is a pipe and no lock, since a handler may run while the main
     thread holds any lock.
@@ -148,10 +179,9 @@ def _enforce_end(reader: int, cancelled: threading.Event, grace_seconds: float) 
         return
     deadline = time.monotonic() + grace_seconds
     main = threading.main_thread().ident
-    while not cancelled.is_set() and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         time.sleep(_INTERRUPT_SECONDS)
-        if not cancelled.is_set() and main is not None:
+        if not raised.is_set() and main is not None:
             interrupt_thread(main)
-    time.sleep(max(0.0, deadline - time.monotonic()))
     _signal_children(KILL)
     _abort(signum[0])
