@@ -36,9 +36,10 @@ ROOMS: dict[str, str] = {
     "pipeline": "attest context debian direct dockerfile engines http lock plan registry spec versions wheels",
     "cluster": "context engines jobs pipeline registry spec",
     "verify": "attest context direct dockerfile engines pipeline plan registry spec versions wheels",
-    "commands": "attest cluster context debian dockerfile engines jobs lock pipeline plan project registry spec "
-    "verify versions wheels yamlfile",
-    "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",
+    "changes": "attest context direct dockerfile pipeline plan registry spec",
+    "commands": "attest changes cluster context debian dockerfile engines jobs lock pipeline plan project registry "
+    "spec verify versions wheels yamlfile",
+    "cli": "attest changes cluster commands engines jobs lock pipeline registry spec verify versions",
     "api": "cli cluster commands pipeline spec verify",
 }
 

@@ -15,6 +15,12 @@ from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRu
 from training_imgtool.registry.connect import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from training_imgtool.changes.after_push import Changed
+    from training_imgtool.core.settings import Settings
+    from training_imgtool.lock.carry_over import Renewal
+    from training_imgtool.pipeline.inputs import Inputs
     from training_imgtool.pipeline.many import SpecResult
 
 
@@ -42,12 +48,35 @@ def build_and_print(
         _print_many(results, as_json=as_json)
         return
     with machine.progress(progress) as view, connect(settings, view) as registries:
-        steps = steps_of(choices[0], options, settings, view, registries, registry=registry, locked=locked)
-        images = build_renewed(*steps, view, locked=locked)
+        read, make = steps_of(choices[0], options, settings, view, registries, registry=registry, locked=locked)
+        every: list[Inputs] = []
+
+        def read_and_keep(renewal: Renewal | None) -> Inputs:
+            every.append(read(renewal))
+            return every[-1]
+
+        images = build_renewed(read_and_keep, make, view, locked=locked)
+    changed = _note_changes(every[-1], images, settings) if options.push else {}
     if as_json:
-        emit_json({"ok": True, "images": [_as_data(image) for image in images]})
+        emit_json({"ok": True, "images": [_as_data(image, changed.get(str(image.role))) for image in images]})
     else:
         emit("".join(f"{image.role} {image.reference}\n" for image in images))
+
+
+def _note_changes(inputs: Inputs, images: tuple[BuildResult, ...], settings: Settings) -> Mapping[str, Changed]:
+    """Remembers what was pushed and says what changed; nothing to say of images that were pushed last, too."""
+    from training_imgtool.changes.pushed import find_pushed
+
+    last = (find_pushed(settings.cache, inputs.repository, str(one.role), inputs.plan.platform) for one in images)
+    if all(one and image.digest and one.digest == image.digest.digest for one, image in zip(last, images, strict=True)):
+        return {}
+    from training_imgtool.changes.after_push import describe_push, note_push
+    from training_imgtool.cli.progress_lines import format_size
+
+    changed = note_push(inputs, images, settings)
+    for line in describe_push(changed, format_size):
+        emit_note(line)
+    return changed
 
 
 def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
@@ -73,8 +102,14 @@ def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
         raise typer.Exit(exit_code(failures.values()))
 
 
-def _as_data(result: BuildResult) -> dict[str, Any]:
-    """Returns a result for `--json`."""
+def _as_data(result: BuildResult, changed: Changed | None = None) -> dict[str, Any]:
+    """Returns a result for `--json`; of an image that the run appended, with its bytes and what changed."""
+    sizes = {
+        "size": sum(result.blobs.values()),
+        "sent": sum(size for digest, size in result.blobs.items() if digest in result.sent),
+    }
+    differences = changed.differences if changed else None
+    changes = None if differences is None else [difference.text for difference in differences]
     return {
         "role": str(result.role),
         "outcome": str(result.outcome),
@@ -84,6 +119,7 @@ def _as_data(result: BuildResult) -> dict[str, Any]:
         "key": result.key,
         "image_id": result.image_id,
         "seconds": round(result.seconds, 3),
+        **({**sizes, "changes": changes} if result.blobs else {}),
     }
 
 

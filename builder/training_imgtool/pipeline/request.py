@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -108,7 +108,12 @@ class BuildRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
-    """One role's image: where it is and how it came to be."""
+    """One role's image: where it is and how it came to be.
+
+    Attributes:
+        blobs: the sizes of its config and layers, by digest; empty where this run did not append it.
+        sent: those that the registry lacked before the run.
+    """
 
     role: Role
     outcome: Outcome
@@ -118,6 +123,8 @@ class BuildResult:
     image_id: str | None = None  # in an engine's store
     place: str | None = None  # where else it is, such as an OCI layout
     seconds: float = 0.0
+    blobs: Mapping[str, int] = field(default_factory=dict)
+    sent: frozenset[str] = frozenset()
 
     @classmethod
     def for_image(

@@ -14,7 +14,7 @@ from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage, StoredImage
 from training_imgtool.direct.image.oci_layout import write_layout
 from training_imgtool.direct.layers.codecs import Compression
-from training_imgtool.direct.registry.publish import Publisher
+from training_imgtool.direct.registry.publish import Publisher, list_blobs
 from training_imgtool.pipeline.attach import Attestations
 from training_imgtool.pipeline.direct_builder import DirectBuilder
 from training_imgtool.pipeline.engine.engines import Engines
@@ -112,7 +112,9 @@ class RegistrySink(Sink):
                 raise
             return BuildResult.for_image(image, Outcome.FOUND, other)
         self._attestations.add(image, made, parent, self._stages.found_below(image))
-        return BuildResult.for_image(image, Outcome.APPENDED, digest)
+        blobs = {blob.digest: blob.size for blob in list_blobs(made)}
+        sent = frozenset(filter(self._publisher.was_missing, blobs))
+        return replace(BuildResult.for_image(image, Outcome.APPENDED, digest), blobs=blobs, sent=sent)
 
     def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Has the engine push the image."""

@@ -92,7 +92,7 @@ class Publisher:
             RegistryRefusedError, CredentialsError, TemporaryError, VerificationError: as the registry client.
         """
         with self._lock:
-            guessed = {blob.digest for blob in _list_blobs(image)} & self._expected - self._proofs.keys()
+            guessed = {blob.digest for blob in list_blobs(image)} & self._expected - self._proofs.keys()
         for is_last in (False, True):
             try:
                 self._send_blobs(image, subject, base)
@@ -107,7 +107,7 @@ class Publisher:
                 if is_last or not (guessed or isinstance(error, BlobUnknownError)):
                     raise
                 self._start_again(image)
-        self.expect(_list_blobs(image))
+        self.expect(list_blobs(image))
         return self.repository.digest(image.digest)
 
     def read_back(self, images: Iterable[Digest]) -> None:
@@ -151,7 +151,7 @@ class Publisher:
             under_way = tuple(self._proofs.values())
         wait(under_way)
         self._mounts = False
-        self._forget(_list_blobs(image))
+        self._forget(list_blobs(image))
 
     def _forget(self, blobs: Iterable[Descriptor]) -> None:
         with self._lock:
@@ -162,13 +162,13 @@ class Publisher:
 
     def _wait_for(self, image: DirectImage) -> None:
         with self._lock:
-            proofs = [self._proofs[blob.digest] for blob in _list_blobs(image) if blob.digest in self._proofs]
+            proofs = [self._proofs[blob.digest] for blob in list_blobs(image) if blob.digest in self._proofs]
         for proof in proofs:
             proof.result()
 
     def _confirm_all(self, image: DirectImage) -> None:
         """Asks for the blobs of which this run has no proof yet, and for those that the registry says it mounted."""
-        for descriptor in _list_blobs(image):
+        for descriptor in list_blobs(image):
             with self._lock:
                 if descriptor.digest in self._mounted:
                     self._mounted.discard(descriptor.digest)
@@ -217,5 +217,6 @@ class Publisher:
         self._note(copied, partial(self._registries.at(base).blob, base, descriptor))
 
 
-def _list_blobs(image: DirectImage) -> tuple[Descriptor, ...]:
+def list_blobs(image: DirectImage) -> tuple[Descriptor, ...]:
+    """Lists the layers of an image, lowest first, and its config."""
     return (*image.base_layers, *(layer.descriptor for layer in image.layers), image.config_descriptor)

@@ -1,0 +1,92 @@
+"""What a push changed, by the notes of this machine: the registry is not asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from training_imgtool.changes import pushed
+from training_imgtool.changes.compare import Difference, compare
+from training_imgtool.changes.planned import read_planned
+from training_imgtool.core.progress import Outcome
+from training_imgtool.core.settings import Settings
+from training_imgtool.pipeline.inputs import Inputs
+from training_imgtool.pipeline.request import BuildResult
+
+_MOST = 3  # differences of a role that are said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """What a push changed of one role.
+
+    Attributes:
+        result: the image.
+        before: the digest that this machine pushed or found before; None where it has no note of one.
+        differences: since then; None where nobody knows.
+    """
+
+    result: BuildResult
+    before: str | None
+    differences: tuple[Difference, ...] | None
+
+    @property
+    def text(self) -> str:
+        """What changed, in one line."""
+        if self.differences is None:
+            return "the first image that this machine pushes here" if self.before is None else "other inputs"
+        if not self.differences:
+            return "the same inputs, made anew"
+        texts = [difference.text for difference in self.differences]
+        more = f", and {len(texts) - _MOST} more (imgtool show --why {self.before})" if len(texts) > _MOST else ""
+        return "; ".join(texts[:_MOST]) + more
+
+
+def note_push(inputs: Inputs, results: Sequence[BuildResult], settings: Settings) -> dict[str, Changed]:
+    """Remembers what was pushed; returns what changed by role, without the roles that a push found as they were.
+
+    An index over several platforms has no inputs of its own, so it is not remembered.
+    """
+    changed = {}
+    for result in results if not inputs.others else ():
+        if result.digest is None:
+            continue
+        where = (settings.cache, result.digest.repository, str(result.role), inputs.plan.platform)
+        last = pushed.find_pushed(*where)
+        if last is not None and last.digest == result.digest.digest:
+            continue
+        (image,) = inputs.selected((result.role,))
+        now = read_planned(inputs, image)
+        was = pushed.find_inputs(settings.cache, last.key) if last else None
+        pushed.note_inputs(settings.cache, now)
+        note = pushed.Pushed(
+            digest=result.digest.digest, key=result.key, blobs=result.blobs, before=last.blobs if last else {}
+        )
+        pushed.note_pushed(*where, note)
+        if result.outcome is not Outcome.FOUND:
+            differences = compare(was, now) if was else None
+            changed[str(result.role)] = Changed(
+                result=result, before=last.digest if last else None, differences=differences
+            )
+    return changed
+
+
+def describe_push(changed: Mapping[str, Changed], format_size: Callable[[int], str]) -> tuple[str, ...]:
+    """Describes a push in a few lines: what changed, roles of the same changes together, and the bytes."""
+    groups: dict[str, list[Changed]] = {}
+    for one in changed.values():
+        groups.setdefault(one.text, []).append(one)
+    lines = []
+    for text, ones in groups.items():
+        sizes = sorted({sum(one.result.blobs.values()) for one in ones if one.result.blobs})
+        shown = dict.fromkeys(format_size(size) for size in sizes[:1] + sizes[-1:])
+        size = f", image of {' to '.join(shown)}" if shown else ""
+        lines.append(f"{', '.join(str(one.result.role) for one in ones)}: {text}{size}")
+    blobs = {digest: size for one in changed.values() for digest, size in one.result.blobs.items()}
+    sent = frozenset[str]().union(*(one.result.sent for one in changed.values()))
+    if blobs:
+        amount = sum(size for digest, size in blobs.items() if digest in sent)
+        lines.append(
+            f"sent {format_size(amount)}, reused {format_size(sum(blobs.values()) - amount)} of the registry's"
+        )
+    return tuple(lines)
