@@ -133,7 +133,7 @@ def test_every_adapter_is_used(adapter: str) -> None:
 def test_nothing_below_the_command_line_prints_or_reads_the_environment() -> None:
     wrong = []
     for name, tree in modules().items():
-        if room_of(name) == "cli" or name in PROGRAMS:
+        if room_of(name) in {"", "cli"} or name in PROGRAMS:  # the package's own __init__ knows its commands by name
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"print", "input"}:

@@ -4,10 +4,26 @@ Five functions are the Python interface: `plan`, `push`, `job`, `verify` and `ru
 errors. Every other module is private, whatever its name.
 """
 
-import training_imgtool.cli.interrupts  # noqa: F401 - the first of all, see there
-
-# isort: split
+# ruff: noqa: E402 - the first lines read no file: a Ctrl-C before them ends in Python's own words
+import _signal  # type: ignore[import-not-found]  # `signal` wraps it in enumerations, which take long to import
+import os
 import sys
+
+
+def _end(signum: int, frame: object) -> None:
+    """Ends the command at a Ctrl-C that comes while Python still imports it, with 130 and without a traceback.
+
+    A program that uses the Python interface keeps its own handlers. From `core.signals.handle_signals` on, the first
+    Ctrl-C ends a run in order.
+    """
+    del frame
+    os._exit(128 + signum)
+
+
+_COMMANDS = ("imgtool", "training-imgtool", "-m")  # `-m` is what Python says while it looks for the module
+if sys.argv[0].rpartition("/")[2] in _COMMANDS and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _end)
+
 from types import ModuleType
 
 from training_imgtool.api import job, plan, push, run, verify
