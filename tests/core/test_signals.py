@@ -131,6 +131,33 @@ assert sys.unraisablehook is sys.__unraisablehook__
     subprocess.run([sys.executable, "-c", program], check=True, timeout=20)
 
 
+def test_a_thread_that_did_not_begin_is_not_waited_for() -> None:
+    """As one whose start a signal interrupted."""
+    program = """
+import threading
+from training_imgtool.core.signals import end_children
+
+class Interrupted(threading.Event):
+    def wait(self, timeout=None):
+        raise KeyboardInterrupt
+
+for name in ("_start_new_thread", "_start_joinable_thread"):
+    setattr(threading, name, lambda *_, **__: None)
+thread = threading.Thread(target=print)
+thread._started = Interrupted()
+try:
+    thread.start()
+except KeyboardInterrupt:
+    assert thread in threading.enumerate()
+    end_children()
+    print("over", flush=True)
+    import os
+    os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
+    assert (done.stdout, done.stderr) == ("over\n", "")
+
+
 def test_the_second_signal_ends_at_once() -> None:
     with program(cleaning="time.sleep(60)", grace=60) as process:
         process.send_signal(signal.SIGINT)

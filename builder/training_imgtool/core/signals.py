@@ -155,7 +155,8 @@ def end_children(seconds: float = 1.0) -> None:
     deadline = time.monotonic() + seconds
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            with suppress(RuntimeError):  # the signal came before its start was over
+                thread.join(max(0.0, deadline - time.monotonic()))
     _signal_children(KILL)
 
 
