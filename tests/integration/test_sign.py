@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cosign import PASSWORD, Recorder, find_program, make_keys
-from tests.integration.push_world import Machine, Project, Wheels, make_base
+from tests.integration.push_world import Machine, Project, Wheels, make_base, outcomes
 from tests.registry.support import machine as settings_of
 from tests.servers.registry_process import WITH_REFERRERS, run_registry, run_with_referrers
 from tests.verify import images
@@ -174,6 +174,48 @@ def test_what_is_not_proven_is_not_signed(world: World) -> None:
     assert statement["predicate"]["buildDefinition"]["internalParameters"]["unproven"] is True
 
 
+def _ask_for_signature(world: World) -> None:
+    folder = world.project.folder
+    (folder / "cosign.pub").write_bytes(world.public.read_bytes())
+    spec = folder / "image.yaml"
+    spec.write_text(f"signature: cosign.pub\n{spec.read_text()}")
+
+
+def test_what_the_spec_wants_signed_is_found_only_signed(world: World) -> None:
+    _ask_for_signature(world)
+    folder = world.project.folder
+    out, _ = world.machine.run("build", "--push", "--dry-run", "--json", cwd=folder)
+    assert {row["outcome"] for row in json.loads(out)["images"]} == {"build-and-push"}
+    assert outcomes(world.machine, world.project) == dict.fromkeys(world.images, "appended")
+    assert world.machine.push(world.project) == world.images  # the same bytes again
+    _, said = world.machine.run("config", cwd=folder, code=10)
+    assert "3 of 3 images have no valid signature" in said
+    world.sign("--role", "worker")
+    assert outcomes(world.machine, world.project) == {"master": "appended", "worker": "found", "ps": "appended"}
+    world.sign()
+    assert outcomes(world.machine, world.project) == dict.fromkeys(world.images, "found")
+    world.machine.run("config", cwd=folder)
+
+
+def test_a_foreign_image_under_the_tag_is_replaced(world: World) -> None:
+    """Also where somebody put a foreign stage under its tag: what an unsigned image is made from is not looked for."""
+    world.sign()
+    _ask_for_signature(world)
+    out, _ = world.machine.run("push", "--json", "--locked", cwd=world.project.folder)
+    tag = next(row["tag"] for row in json.loads(out)["images"] if row["role"] == "worker")
+    good, target = parse_reference(world.images["worker"]), parse_reference(tag)
+    assert isinstance(good, Digest)
+    assert isinstance(target, Tag)
+    with Registries(settings_of(Path("/nonexistent"))) as registries:
+        other = images.derive(registries, good, [{"usr/local/sbin/uname": b"#!/bin/sh\n"}], None, target)
+        client = registries.at(good.repository)
+        assert client.head(target) == other.digest
+        _, said = world.machine.run("push", "--locked", cwd=world.project.folder)
+        assert f"{other} has no signature by" in said
+        assert client.head(target) == good.digest
+    assert outcomes(world.machine, world.project) == dict.fromkeys(world.images, "found")
+
+
 def test_keys_that_do_not_open(world: World) -> None:
     folder = world.project.folder
     del world.machine.env["COSIGN_PASSWORD"]
@@ -222,6 +264,31 @@ def test_an_identity_signs_and_is_required(keyless: tuple[World, Recorder]) -> N
         "--certificate-identity=https://ci.example.com/train.yml",
         "--certificate-oidc-issuer=https://issuer.example.com",
     ]
+
+
+def test_an_identity_in_the_spec_is_asked_for_everywhere(keyless: tuple[World, Recorder]) -> None:
+    world, recorder = keyless
+    spec = world.project.folder / "image.yaml"
+    spec.write_text(f"signature: {{by: ci@example.com, issuer: https://issuer.example.com}}\n{spec.read_text()}")
+    recorder.answer("verify", 1, "", "Error: no signatures found\n")
+    assert outcomes(world.machine, world.project) == dict.fromkeys(world.images, "appended")
+    (call, *_) = recorder.calls()
+    assert "--certificate-identity=ci@example.com" in call["arguments"]
+    assert "--certificate-oidc-issuer=https://issuer.example.com" in call["arguments"]
+    for arguments in (("config",), ("verify", "--engine", "direct")):
+        _, said = world.machine.run(*arguments, cwd=world.project.folder, code=10)
+        assert "no signature by ci@example.com" in said
+
+
+@pytest.mark.parametrize(
+    ("value", "code"), [("''", 3), ("~", 3), ("{by: ''}", 3), ("me@example.com", 2), ("no.pub", 9)]
+)
+def test_a_signature_of_nobody_is_no_open_gate(keyless: tuple[World, Recorder], value: str, code: int) -> None:
+    world, _ = keyless
+    spec = world.project.folder / "image.yaml"
+    spec.write_text(f"signature: {value}\n{spec.read_text()}")
+    for verb in ("push", "config", "verify"):
+        world.machine.run(verb, cwd=world.project.folder, code=code)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
 from training_imgtool.http.addresses import speaks_http
+from training_imgtool.spec.load import SpecFile
 
 _INSTALL = "install cosign 2 or 3: docs.sigstore.dev/cosign/system_config/installation"
 _SECONDS = 240  # cosign's own limit is 180
@@ -58,6 +59,17 @@ class Signatory:
         if self.issuer is None:
             return (f"--key={self.name}", "--insecure-ignore-tlog=true")
         return (f"--certificate-identity={self.name}", f"--certificate-oidc-issuer={self.issuer}")
+
+
+def find_signatory(spec_file: SpecFile) -> Signatory | None:
+    """Returns who must have signed the images of a spec; None if it asks for nobody. Raises what `check` does."""
+    wanted = spec_file.spec.signature
+    if wanted is None:
+        return None
+    is_file = wanted.issuer is None and not is_key_reference(wanted.by)
+    found = Signatory(name=str(spec_file.folder / wanted.by) if is_file else wanted.by, issuer=wanted.issuer)
+    found.check()
+    return found
 
 
 def is_key_reference(key: str) -> bool:

@@ -134,6 +134,7 @@ def verify_images(
     whole: bool = False,
 ) -> tuple[Inputs, tuple[ImageReport, ...]]:
     """Compares the images of one spec with the lock; raises as `verify.session.verify`."""
+    from training_imgtool.attest.cosign import find_signatory
     from training_imgtool.verify.session import VerifyRun, verify
 
     spec_file = open_spec(choice.path, choice.values)
@@ -142,7 +143,7 @@ def verify_images(
         inputs=inputs,
         roles=roles,
         engine=engine,
-        signed_by=signed_by,
+        signed_by=signed_by or find_signatory(spec_file),
         whole=whole,
         settings=settings,
         progress=progress,

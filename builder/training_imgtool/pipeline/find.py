@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from training_imgtool.core.errors import InputError
+from training_imgtool.core.errors import InputError, VerificationError
 from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Tag
+from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
 from training_imgtool.direct.registry.state import RepositoryState
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun, name_for_role
 from training_imgtool.registry.connect import Registries
+from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Role
 
 
@@ -38,6 +40,38 @@ def find_image(registries: Registries, tag: Tag) -> Digest | None:
     digest = registry.head(tag)
     image = tag.repository.digest(digest) if digest else None
     return image if image and registry.find_manifest(image) else None
+
+
+def only_signed(
+    find: Callable[[Tag], Digest | None],
+    spec_file: SpecFile,
+    settings: Settings,
+    progress: Progress,
+    unsigned: list[Tag] | None = None,
+) -> Callable[[Tag], Digest | None]:
+    """Wraps `find`: where the spec says who signs, an image without that signature is None, and a note says so.
+
+    `unsigned` gets the tags of such images.
+    """
+    if spec_file.spec.signature is None:
+        return find
+    from training_imgtool.attest.cosign import find_cosign, find_signatory
+
+    cosign, signatory = find_cosign(settings), find_signatory(spec_file)
+
+    def find_signed(tag: Tag) -> Digest | None:
+        digest = find(tag)
+        try:
+            if digest is not None and signatory is not None:
+                cosign.check(digest, signatory)
+        except VerificationError as error:
+            progress(Note(f"{error.message}; it counts as missing"))
+            if unsigned is not None:
+                unsigned.append(tag)
+            return None
+        return digest
+
+    return find_signed
 
 
 def require_images(
@@ -66,19 +100,26 @@ class KeyedImages:
 
     Attributes:
         state: what this run knows of the repository.
+        unsigned: the tags that had an image without the signature that the spec asks for.
     """
 
     def __init__(self, run: BuildRun, registries: Registries) -> None:
         self._run = run
+        self.unsigned: list[Tag] = []
         self.state = RepositoryState(
             registries, run.inputs.repository, run.settings.cache, use_cache=not run.options.no_cache
         )
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
-        """Returns the images that the repository holds whole; none with `--no-cache`."""
-        if self._run.options.no_cache:
+        """Returns the images that the repository holds whole, and signed if the spec says by whom.
+
+        None with `--no-cache`.
+        """
+        run = self._run
+        if run.options.no_cache:
             return {}
-        digests = find_images(images, self.state.find, self._run.progress)
+        find = only_signed(self.state.find, run.inputs.spec_file, run.settings, run.progress, self.unsigned)
+        digests = find_images(images, find, run.progress)
         return {
             image.role: BuildResult.for_image(image, Outcome.FOUND, digest)
             for image in images

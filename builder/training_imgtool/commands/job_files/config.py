@@ -110,10 +110,12 @@ def _of_images(
     if errors:
         raise FieldListError(tuple(errors))
     images = (_push if request.push else _find)(inputs, settings, progress)
-    if request.signed_by is not None:
+    if request.signed_by is not None or spec.signature is not None:
+        from training_imgtool.attest.cosign import find_signatory
         from training_imgtool.commands.signatures import require_signatures
 
-        require_signatures(images, request.signed_by, settings)
+        for signatory in filter(None, (request.signed_by, find_signatory(inputs.spec_file))):
+            require_signatures(images, signatory, settings)
     return make_text(job_data(spec, images, target, options), request, images)
 
 
