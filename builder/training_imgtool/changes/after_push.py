@@ -85,8 +85,6 @@ def describe_push(changed: Mapping[str, Changed], format_size: Callable[[int], s
     blobs = {digest: size for one in changed.values() for digest, size in one.result.blobs.items()}
     sent = frozenset[str]().union(*(one.result.sent for one in changed.values()))
     if blobs:
-        amount = sum(size for digest, size in blobs.items() if digest in sent)
-        lines.append(
-            f"sent {format_size(amount)}, reused {format_size(sum(blobs.values()) - amount)} of the registry's"
-        )
+        amount, total = sum(blobs[digest] for digest in sent), sum(blobs.values())
+        lines.append(f"sent {format_size(amount)}, reused {format_size(total - amount)} that the registry had")
     return tuple(lines)
