@@ -49,38 +49,81 @@ class StoredInputs:
     inputs: ImageInputs
 
 
-def read_stored(ref: Tag | Digest, platform: str, registries: Registries, settings: Settings) -> StoredInputs:
-    """Reads an image of imgtool; raises VerificationError for one of others, and what reading raises."""
-    registry, repository = registries.at(ref.repository), ref.repository
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenImage:
+    """Manifest and config of an image of imgtool.
+
+    Attributes:
+        digest: its own.
+        base: the base that its labels name, by digest.
+        settings: the config's `config` object.
+        config: the config itself.
+        below: the layers of the base.
+        own: the lines of the history above the base's, each with its layer if it made one.
+    """
+
+    digest: Digest
+    base: str
+    settings: Mapping[str, Any]
+    config: Descriptor
+    below: tuple[Descriptor, ...]
+    own: tuple[tuple[Mapping[str, Any], Descriptor | None], ...]
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The image's labels."""
+        labels: Mapping[str, str] = self.settings.get("Labels") or {}
+        return labels
+
+
+def open_image(ref: Tag | Digest, platform: str, registries: Registries, settings: Settings) -> OpenImage:
+    """Reads manifest and config, and those of the base; raises as `read_stored`."""
+    registry = registries.at(ref.repository)
     manifest = registry.manifest(ref, platform)
-    config = read_config(registry.read(repository, manifest.config))
+    config = read_config(registry.read(ref.repository, manifest.config))
     labels: Mapping[str, str] = (config.get("config") or {}).get("Labels") or {}
     if KEY_LABEL not in labels or ROLE_LABEL not in labels:
         raise VerificationError(f"{ref} is no image of imgtool: it has no label {KEY_LABEL}")
     base = f"{labels.get(BASE_NAME, '')}@{labels.get(BASE_DIGEST, '')}"
-    digest = repository.digest(manifest.digest)
     lines = config.get("history") or []
     own = lines[_count_lines(base, platform, registries, settings, lines) :]
-    texts = [_ENGINES_WORDS.sub("", str(line.get("created_by", ""))) for line in own]
-    direct = [line.get("comment") == HISTORY_COMMENT for line in own]
-    layers = _pair_layers(own, manifest.layers)
+    made = [not line.get("empty_layer") for line in own]
+    count = len(manifest.layers) - sum(made)
+    above = iter(manifest.layers[count:])
+    return OpenImage(
+        digest=ref.repository.digest(manifest.digest),
+        base=base,
+        settings=config.get("config") or {},
+        config=manifest.config,
+        below=manifest.layers[:count],
+        own=tuple((line, next(above, None) if makes else None) for line, makes in zip(own, made, strict=True)),
+    )
+
+
+def read_stored(ref: Tag | Digest, platform: str, registries: Registries, settings: Settings) -> StoredInputs:
+    """Reads an image of imgtool; raises VerificationError for one of others, and what reading raises."""
+    opened = open_image(ref, platform, registries, settings)
+    registry, repository, labels = registries.at(ref.repository), ref.repository, opened.labels
+    texts = [_ENGINES_WORDS.sub("", str(line.get("created_by", ""))) for line, _ in opened.own]
+    direct = [line.get("comment") == HISTORY_COMMENT for line, _ in opened.own]
+    layers = [layer for _, layer in opened.own]
     copies = [layer for text, layer in zip(texts, layers, strict=True) if layer and _places_files(text)]
     readable = [layer for layer in copies if layer.size <= _LARGEST_LAYER]
     files: dict[str, File] = {}
     reader = TextReader()
     for layer in readable:
         files |= _read_layer(decompress(registry.blob(repository, layer)), reader)
-    sheet, mixed = _read_sheet(texts, direct, config.get("config") or {})
+    sheet, mixed = _read_sheet(texts, direct, opened.settings)
     return StoredInputs(
-        digest,
+        opened.digest,
         labels[ROLE_LABEL],
         ImageInputs(
             key=labels[KEY_LABEL],
-            base=base,
+            base=opened.base,
             files=files,
             settings=sheet.result(),
             steps=tuple(sheet.steps),
-            attested=_read_attached(digest, registries),
+            attested=_read_attached(opened.digest, registries),
             unclear=frozenset({"ENV"}) if mixed else frozenset(),
             unread=sum(layer.size for layer in copies) - sum(layer.size for layer in readable),
         ),
@@ -103,13 +146,6 @@ def _count_lines(
         line.get("comment") == HISTORY_COMMENT or install_step.VENV in str(line.get("created_by")) for line in lines
     )
     return next((number for number, mark in enumerate(marks) if mark), len(lines))
-
-
-def _pair_layers(own: list[Mapping[str, Any]], layers: tuple[Descriptor, ...]) -> list[Descriptor | None]:
-    """Gives each line of the history that made a layer its layer; the image's last layer is that of the last line."""
-    made = [not line.get("empty_layer") for line in own]
-    above = iter(layers[len(layers) - sum(made) :])
-    return [next(above, None) if makes else None for makes in made]
 
 
 def _places_files(text: str) -> bool:

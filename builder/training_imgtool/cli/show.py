@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json, emit_note
-
-if TYPE_CHECKING:
-    from training_imgtool.commands.why import Why
+from training_imgtool.core.errors import UsageError
 
 
 class _Show(opt.Verb):
@@ -44,13 +42,18 @@ def show(
             help="Print instead what differs from an image: a tag, a digest, a job file; else what was pushed last.",
         ),
     ] = None,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Print instead the images' layers: sizes, and the roles that share them.")
+    ] = False,
     no_check: opt.NoCheck = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
     """Print what each image consists of, and its tag."""
-    if why is not None:
-        _print_why(spec, changes, why, registry, progress, locked=locked, as_json=as_json)
+    if why is not None and tree:
+        raise UsageError("--why and --tree print two things", hint="give one of them")
+    if why is not None or tree:
+        _print_stored(spec, changes, why, registry, progress, locked=locked, as_json=as_json)
         return
     from training_imgtool.commands import show
     from training_imgtool.commands.images import plan_images
@@ -69,28 +72,38 @@ def show(
         emit(show.as_text(data))
 
 
-def _print_why(
+def _print_stored(
     spec: Path | None,
     changes: list[str] | None,
-    image: str,
+    image: str | None,
     registry: str | None,
     progress: str,
     *,
     locked: bool,
     as_json: bool,
 ) -> None:
+    """Prints what differs from an image, or without one the tree of layers; of each platform."""
+    from training_imgtool.cli.progress_lines import format_size
     from training_imgtool.commands.images import plan_images
-    from training_imgtool.commands.why import explain
     from training_imgtool.pipeline.request import SpecChoice
 
     choice = SpecChoice(path=spec, values=opt.read_changes(changes))
     settings = machine.settings()
-    rows: list[Why] = []
     with machine.progress(progress) as view:
         inputs = plan_images(choice, settings, view, registry=registry, locked=locked, check=False)
-        for each in inputs.by_platform:
-            rows += explain(each, image, settings, view)
+        if image is None:
+            from training_imgtool.commands.tree import read_tree
+
+            trees = [read_tree(each, settings, view) for each in inputs.by_platform]
+            data = {"platforms": [tree.as_data() for tree in trees]}
+            text = "\n".join(tree.as_text(format_size) for tree in trees)
+        else:
+            from training_imgtool.commands.why import explain
+
+            rows = [row for each in inputs.by_platform for row in explain(each, image, settings, view)]
+            data = {"roles": [row.as_data() for row in rows]}
+            text = "".join(row.as_text() for row in rows)
     if as_json:
-        emit_json({"ok": True, "roles": [row.as_data() for row in rows]})
+        emit_json({"ok": True, **data})
     else:
-        emit("".join(row.as_text() for row in rows))
+        emit(text)
