@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -63,6 +64,7 @@ def _upload(recorder: _Recorder, target: str, source: str) -> How:
         open_body=_body,
         mount_from=parse_repository(source),
         expect_missing=True,
+        impatient=Event(),
         subject="",
         progress=silent,
     )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Event
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
@@ -49,6 +50,7 @@ class Registry:
 
     session: Session
     uploads: SingleFlight[Uploaded]
+    impatient: Event = field(default_factory=Event)  # set once this run has waited too long for another's upload
 
     @property
     def host(self) -> str:
@@ -163,6 +165,7 @@ class Registry:
             open_body=open_body,
             mount_from=mount_from,
             expect_missing=expect_missing,
+            impatient=self.impatient,
             subject=subject,
             progress=progress,
         )

@@ -59,7 +59,7 @@ class Session:
         self._progress = progress
         self._client = client
         self._authorizer = authorizer
-        self._now = now
+        self.now = now
         self.software: str | None = None  # see `Registry.software`
         self._guessed = f"{origin.url}/" if guesses else None  # until a plain request was served
         self._asking = threading.Lock()
@@ -137,7 +137,7 @@ class Session:
 
     def _check(self, answer: Answer, url: str, doing: str, *, stream: bool) -> Answer:
         """Returns a final answer; raises PassingError for others, and the refusal where a stream was asked for."""
-        again = passing(answer, self._now())
+        again = passing(answer, self.now())
         if again:
             raise again
         if "/manifests/" in url:

@@ -45,6 +45,7 @@ class Publisher:
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="upload")
         self._mounts = True  # whether to believe the registry when it says that it mounted a blob
         self._lock = threading.Lock()
+        self._waiting: list[tuple[Future[None], Callable[[], None]]] = []  # what the pool has not begun
         self._sent: dict[str, tuple[Descriptor, Read]] = {}  # blobs that the repository lacked before this run
         self._mounted: set[str] = set()  # digests of blobs that nobody sent, as the registry says that it mounted them
         self._expected: set[str] = set()  # digests that manifests of the repository name: the registry must confirm
@@ -181,7 +182,20 @@ class Publisher:
             proof = self._proofs.get(descriptor.digest)
             failed = proof is not None and proof.done() and proof.exception() is not None
             if failed or (proof is None and not (expect and descriptor.digest in self._expected)):
-                self._proofs[descriptor.digest] = self._pool.submit(work)
+                self._proofs[descriptor.digest] = Future()
+                self._waiting.append((self._proofs[descriptor.digest], work))
+                self._pool.submit(self._run_one)
+
+    def _run_one(self) -> None:
+        """Runs one of those that wait, by chance: jobs that push the same image then begin with different blobs."""
+        with self._lock:
+            proof, work = self._waiting.pop(secrets.randbelow(len(self._waiting)))
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised where the proof is read
+            proof.set_exception(error)
+        else:
+            proof.set_result(None)
 
     def _confirm(self, descriptor: Descriptor) -> None:
         if not self._registry.has_blob(self.repository, descriptor):
