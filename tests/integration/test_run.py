@@ -360,11 +360,21 @@ mkdir -p /job/checkpoints; n=$(sed -n 's/.*ckpt-\\([0-9]*\\).*/\\1/p' /job/check
 [ -n "$n" ] && echo resumed after epoch $n
 n=${n:-0}
 while [ "$n" -lt 6 ]; do
-  sleep 0.5; n=$((n+1)); echo "model_checkpoint_path: \\"ckpt-$n\\"" > /job/checkpoints/checkpoint
+  sleep 0.5; n=$((n+1)); echo "epoch $n loss: 0.$((9-n))"
+  echo "model_checkpoint_path: \\"ckpt-$n\\"" > /job/checkpoints/checkpoint
 done
 """
     made = project({"master": master, "worker": SERVE})
-    done = made.run("--kill", "chief@2s")
+    report = made.folder / "run.html"
+    made.run("--report", "-", code=2)
+    assert "there is no folder" in made.run("--report", str(report / "run.html"), code=9).stderr
+    done = made.run("--kill", "chief@2s", "--report", str(report))
+    page = report.read_text()
+    assert page.count('<rect class="failed"') == 1
+    assert page.count('<rect class="exited"') == 1
+    assert page.count('<rect class="stopped"') == 1
+    assert "master loss: 0.8 to 0.3" in page
+    assert "Nobody measured it." not in page
     assert "master   | resumed after epoch " in done.stderr
     assert "master was killed at 2." in done.stdout
     assert "training went on: newest checkpoint checkpoints/ckpt-" in done.stdout

@@ -18,6 +18,7 @@ from training_imgtool.cli.output import emit, emit_json, emit_note, error_data, 
 from training_imgtool.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from training_imgtool.cluster.losses import LossReader
     from training_imgtool.cluster.replicas import Replica
     from training_imgtool.cluster.run import Ready, Request
     from training_imgtool.cluster.summary import Summary
@@ -108,6 +109,12 @@ def run(
             autocompletion=_list_roles,
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="FILE", help="Write a page of HTML: replicas over time, memory, kills, losses."
+        ),
+    ] = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
@@ -121,6 +128,9 @@ def run(
     from training_imgtool.commands.images import run_images
     from training_imgtool.pipeline.request import SpecChoice
 
+    if report is not None:
+        _check_report(report)
+    readers: list[LossReader] = []
     followed = tuple(parse_follow(text) for text in follow or ())
     request = cluster_run.Request(
         service=parse_service(service) if service else None,
@@ -137,10 +147,12 @@ def run(
         request,
         machine.settings(),
         lambda: machine.progress(progress),
-        lambda ready: _output(progress, ready, followed),
+        lambda ready: _output(progress, ready, followed, readers),
         registry=registry,
         locked=locked,
     )
+    if report is not None:
+        _write_report(report, summary, readers[-1])
     error = error_of(summary)
     code = report_error(error, ()) if error else 0
     if as_json:
@@ -159,6 +171,24 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
+def _check_report(path: Path) -> None:
+    """Makes sure of the report's place before anything runs."""
+    from training_imgtool.core.atomic_files import check_writable
+
+    if opt.is_stdout(path):
+        raise UsageError("--report needs a file: stdout has the summary", hint="--report run.html")
+    check_writable(path)
+
+
+def _write_report(path: Path, summary: Summary, reader: LossReader) -> None:
+    from training_imgtool.cluster.losses import read_events
+    from training_imgtool.cluster.report import render
+    from training_imgtool.core.atomic_files import write_atomic
+
+    events = read_events(summary.job_dir, [file.path for file in summary.written], reader.wall)
+    write_atomic(path, render(summary, (*reader.curves(), *events)).encode())
+
+
 def _next(spec: Path | None, values: Mapping[str, str], summary: Summary, request: Request) -> str:
     """Suggests what to type next: the images that ran become a job, once a registry has them all."""
     import shlex
@@ -172,8 +202,20 @@ def _next(spec: Path | None, values: Mapping[str, str], summary: Summary, reques
 
 
 @contextmanager
-def _output(mode: str, ready: Ready, followed: tuple[tuple[Role, int | None], ...]) -> Iterator[Progress]:
-    """Chooses what shows the replicas' output: lines with names, or what --progress json and quiet ask for."""
+def _output(
+    mode: str, ready: Ready, followed: tuple[tuple[Role, int | None], ...], readers: list[LossReader]
+) -> Iterator[Progress]:
+    """Chooses what shows the replicas' output, and has the losses in it read."""
+    from training_imgtool.cluster.losses import LossReader
+
+    with _show(mode, ready, followed) as show:
+        readers.append(LossReader(show))
+        yield readers[-1]
+
+
+@contextmanager
+def _show(mode: str, ready: Ready, followed: tuple[tuple[Role, int | None], ...]) -> Iterator[Progress]:
+    """Shows the replicas' output: lines with names, or what --progress json and quiet ask for."""
     from training_imgtool.core.progress import LogLine
 
     shown = {replica.name: replica for replica in ready.cluster.replicas if _is_shown(replica, followed)}

@@ -44,7 +44,14 @@ class RunImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaResult:
-    """One replica: `seconds` from its first start to its end, `peak_memory` in bytes as sampled every second."""
+    """One replica.
+
+    Attributes:
+        seconds: from its first start to its end.
+        peak_memory: in bytes, as sampled every second.
+        spans: start and end of each of its containers, in seconds of the run.
+        memory: samples, seconds of the run and bytes; of a long run some.
+    """
 
     replica: Replica
     image: RunImage
@@ -55,6 +62,8 @@ class ReplicaResult:
     seconds: float
     peak_memory: int | None
     restarts: int
+    spans: tuple[tuple[float, float], ...] = ()
+    memory: tuple[tuple[float, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from training_imgtool.cluster.checkpoints import latest
+from training_imgtool.cluster.losses import add_point
 from training_imgtool.cluster.monitor import LAST_LINES, Report, Watcher, join_ends, lines_near, lines_of
 from training_imgtool.cluster.owner import REPLICA, remove_run
 from training_imgtool.cluster.rehearsal import Action, Death, Kill, judge
@@ -119,6 +120,8 @@ class _Live:
     killed: bool = False
     judged: bool = False
     restart_at: float | None = None
+    spans: list[tuple[float, float | None]] = field(default_factory=list)  # of its containers, the last one open
+    samples: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -126,9 +129,19 @@ class _Live:
 
     def used(self, memory: int) -> None:
         self.peak = max(memory, self.peak or 0)
+        add_point(self.samples, (time.monotonic(), memory))
+
+    def started(self, now: float) -> None:
+        self.close(now)
+        self.spans.append((now, None))
+
+    def close(self, now: float) -> None:
+        if self.spans and self.spans[-1][1] is None:
+            self.spans[-1] = (self.spans[-1][0], now)
 
     def stopped(self, now: float, how: Ended | None, state: State) -> None:
         self.running, self.ended, self.last, self.state = False, now, how, state
+        self.close(now)
 
 
 class Supervisor:
@@ -185,6 +198,7 @@ class Supervisor:
         live.running, live.judged, live.state = True, False, State.EXITED
         live.began = live.began or time.monotonic()
         live.attempt += 1
+        live.started(time.monotonic())
         self._watcher.follow(live.name, live.attempt, live.container_id, live.used)
 
     def _watch(self) -> None:
@@ -369,4 +383,6 @@ class Supervisor:
             seconds=0.0 if live.began is None else (live.ended or ended) - live.began,
             peak_memory=live.peak,
             restarts=live.restarts,
+            spans=tuple((start - self._began, (end or ended) - self._began) for start, end in live.spans),
+            memory=tuple((at - self._began, int(size)) for at, size in live.samples),
         )

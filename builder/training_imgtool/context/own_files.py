@@ -22,6 +22,7 @@ _JOB = re.compile(rb"(?:\A|\n)# Written by imgtool ")
 _RESULT = re.compile(rb'\A\{\n  "ok": (?:true|false),\n  "\w+": ')  # --json
 _BILL = re.compile(rb'\A\{\n  "\$schema": "[^"]*cyclonedx[^"]*"|\A\{\n  "bomFormat": "CycloneDX"')
 _BILL_TOOL = b'"name": "imgtool"'
+_REPORT = re.compile(rb"\A<!doctype html>\n<!-- Written by imgtool ")  # of run
 _LINE = rb"(?:\[[\w./ -]+\] |note: |warning: |Error: |Try: |  )[^\n]*"  # of --progress plain, notes and errors
 _IMAGE = rb"(?:\S+ )?(?:master|worker|ps|evaluator) \S+@sha256:[0-9a-f]{64}"
 _LOG = re.compile(rb"\A(?! )(?:(?:" + _LINE + rb"|" + _IMAGE + rb"|imgtool: stopped|)(?:\n|\Z))+\Z")
@@ -69,7 +70,7 @@ def _is_written_by_imgtool(path: Path) -> bool:
     head = _read_head(path)
     if not head:  # a redirected stream that got nothing
         return path.suffix in _STREAMS and path.is_file()
-    if _JOB.search(head[:200]) or (path.suffix == ".json" and _RESULT.match(head)):
+    if _JOB.search(head[:200]) or _REPORT.match(head) or (path.suffix == ".json" and _RESULT.match(head)):
         return True
     if _BILL.match(head):
         return _BILL_TOOL in head or _BILL_TOOL in _read_tail(path)
