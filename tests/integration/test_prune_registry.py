@@ -6,7 +6,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from tests.integration.push_world import Machine, Project, Wheels, check_whole, digests, make_base
 from tests.registry.support import machine as settings_of
 from tests.servers.memory_registry import MemoryRegistry
-from tests.servers.registry_process import CRANE, run_crane, run_registry
+from tests.servers.registry_process import CRANE, WITH_REFERRERS, run_crane, run_registry, run_with_referrers
 from training_imgtool.core.reference import Digest, parse_reference, parse_repository
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.referrers import list_referrers
@@ -48,8 +49,9 @@ class World:
         self.pushes.append(self.machine.push(self.project, *arguments))
         return self.pushes[-1]
 
-    def prune(self, *arguments: str | Path, code: int = 0) -> dict[str, Any]:
-        out, err = self.machine.run("prune", "--registry", "--json", *arguments, cwd=self.project.folder, code=code)
+    def prune(self, *arguments: str | Path, code: int = 0, timeout: float = 120) -> dict[str, Any]:
+        command = ("prune", "--registry", "--json", *arguments)
+        out, err = self.machine.run(*command, cwd=self.project.folder, code=code, timeout=timeout)
         answer = json.loads(out)
         return answer["repositories"][0] if not code else {**answer["error"], "said": err}
 
@@ -145,64 +147,137 @@ def test_garbage_collection_takes_nothing_of_a_live_image(tmp_path: Path) -> Non
         subprocess.run(command, check=True, capture_output=True, timeout=120)
         assert size - _size(tmp_path / "registry/data") >= freed
         check_whole(running.host, world.pushes[-1].values())
-        with Registries(settings_of(tmp_path)) as registries:
-            client = registries.at(running.host)
-            for reference in world.pushes[-1].values():
-                subject = parse_reference(reference)
-                assert isinstance(subject, Digest)
-                attached = list_referrers(client, subject)
-                assert len(attached) == 2
-                for one in attached:
-                    attestation = client.manifest(subject.repository.digest(one.descriptor.digest))
-                    assert all(client.has_blob(subject.repository, blob) for blob in attestation.layers)
+        assert _count_attached(world, world.pushes[-1]) == [2] * 3
 
 
 def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("data") if path.is_file())
 
 
+@dataclass
+class Many:
+    """Pushes of three specs in turn, and five job files that name some of them."""
+
+    world: World
+    specs: tuple[Project, ...]
+    pushed: list[list[dict[str, str]]]
+    live: list[dict[str, str]]
+    options: list[str | Path]
+
+    def prune(self, code: int = 0) -> list[dict[str, Any]]:
+        """Prunes for each spec; docker-registry reads all tags for each deletion."""
+        return [
+            self.world.prune(spec.folder, *self.options, "--delete", code=code, timeout=2400) for spec in self.specs
+        ]
+
+    def check(self, attached: int) -> None:
+        """Live images are whole and found, with so many attestations; of the others none is there."""
+        check_whole(self.world.host, [reference for push in self.live for reference in push.values()])
+        for project, pushes in zip(self.specs, self.pushed, strict=True):
+            assert self.world.machine.push(project) == pushes[-1]  # found
+        kept = {digest for push in self.live for digest in digests(push).values()}
+        assert self.world.present() == [set(digests(push).values()) <= kept for push in self.world.pushes]
+        for push in self.live:
+            assert _count_attached(self.world, push) == [attached] * 3
+
+
+def _push_many(world: World, folder: Path) -> Many:
+    third = Project(folder / "git/three", world.project.wheels, world.project.base, more=MORE.format(name="y"))
+    specs = (world.project, world.other, third)
+    pushed: list[list[dict[str, str]]] = [[], [], []]
+    for number in range(PUSHES):
+        which = number % len(specs)
+        specs[which].write("trainer/task.py", f"print({number})\n")
+        world.git("add", "-A")
+        world.git("commit", "-m", f"change {number}")
+        pushed[which].append(world.machine.push(specs[which]))
+    used = [pushed[0][0], pushed[0][20], pushed[1][3], pushed[1][100], pushed[2][60]]
+    options: list[str | Path] = ["--keep", "3"]
+    for number, push in enumerate(used):
+        (folder / f"job-{number}.yaml").write_text("\n".join(push.values()))
+        options += ["--keep-used-by", folder / f"job-{number}.yaml"]
+    world.pushes = [push for pushes in pushed for push in pushes]
+    return Many(world, specs, pushed, [*used, *(push for pushes in pushed for push in pushes[-3:])], options)
+
+
+def _count_attached(world: World, push: dict[str, str]) -> list[int]:
+    """How many attestations each role has that can be read whole."""
+    counts = []
+    with Registries(settings_of(world.folder)) as registries:
+        client = registries.at(world.host)
+        for reference in push.values():
+            subject = parse_reference(reference)
+            assert isinstance(subject, Digest)
+            attached = list_referrers(client, subject)
+            found = [client.manifest(subject.repository.digest(one.descriptor.digest)) for one in attached]
+            assert all(client.has_blob(subject.repository, blob) for one in found for blob in one.layers)
+            counts.append(len(found))
+    return counts
+
+
+def _count(world: World, data: Path) -> tuple[int, int, int]:
+    """Tags, manifests and bytes of docker-registry."""
+    manifests = sum(1 for _ in data.rglob("_manifests/revisions/sha256/*/link"))
+    return len(world.tags()), manifests, _size(data)
+
+
+PUSHES = 500
+
+
 @pytest.mark.long
 @pytest.mark.registry
-def test_five_hundred_pushes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_five_hundred_pushes_and_the_collections_of_docker_registry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "registry/data"
     with run_registry(tmp_path / "registry") as running:
-        world = _world(tmp_path, running.host)
-        third = Project(tmp_path / "git/three", world.project.wheels, world.project.base, more=MORE.format(name="y"))
-        specs = (world.project, world.other, third)
-        pushed: list[list[dict[str, str]]] = [[], [], []]
-        for number in range(500):
-            which = number % len(specs)
-            specs[which].write("trainer/task.py", f"print({number})\n")
-            world.git("add", "-A")
-            world.git("commit", "-m", f"change {number}")
-            pushed[which].append(world.machine.push(specs[which]))
-        used = [pushed[0][0], pushed[0][20], pushed[1][3], pushed[1][100], pushed[2][60]]
-        options: list[str | Path] = ["--keep", "3"]
-        for number, push in enumerate(used):
-            (tmp_path / f"job-{number}.yaml").write_text("\n".join(push.values()))
-            options += ["--keep-used-by", tmp_path / f"job-{number}.yaml"]
-        before = (len(world.tags()), _count_manifests(data), _size(data))
-        for project in specs:
-            world.prune(project.folder, *options, "--delete")
-        command = ["docker-registry", "garbage-collect", str(tmp_path / "registry/config.yml")]
-        subprocess.run(command, check=True, capture_output=True, timeout=600)
-        after = (len(world.tags()), _count_manifests(data), _size(data))
-        with capsys.disabled():
-            print(f"\n500 pushes: tags, manifests, bytes: {before} pruned to {after}")
-        live = [*used, *(push for pushes in pushed for push in pushes[-3:])]
-        check_whole(running.host, [reference for push in live for reference in push.values()])
-        kept = {digest for push in live for digest in digests(push).values()}
-        for project, pushes in zip(specs, pushed, strict=True):
-            assert world.machine.push(project) == pushes[-1]  # found
-            world.machine.run("verify", "--engine", "direct", cwd=project.folder, code=10)
-        world.pushes = [push for pushes in pushed for push in pushes]
-        assert world.present() == [set(digests(push).values()) <= kept for push in world.pushes]
-        assert after[0] < before[0] / 10
-        assert after[1] < before[1] / 10
+        many = _push_many(_world(tmp_path, running.host), tmp_path)
+        sizes = [_count(many.world, data)]
+        many.prune()
+        many.check(attached=2)
+        sizes.append(_count(many.world, data))
+        for option in ((), ("--delete-untagged",)):
+            command = ["docker-registry", "garbage-collect", *option, str(tmp_path / "registry/config.yml")]
+            subprocess.run(command, check=True, capture_output=True, timeout=600)
+            many.check(attached=1 if option else 2)  # the provenance has a tag, and the bill of materials has none
+            sizes.append(_count(many.world, data))
+    with capsys.disabled():
+        print(f"\n{PUSHES} pushes: tags, manifests, bytes: pushed, pruned, collected, untagged too: {sizes}")
+    assert all(after < before / 10 for before, after in zip(sizes[0][:2], sizes[-1][:2], strict=True))
+    assert sizes[2][2] < sizes[0][2]
 
 
-def _count_manifests(data: Path) -> int:
-    return sum(1 for _ in data.rglob("_manifests/revisions/sha256/*/link"))
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(run_crane, id="plain", marks=pytest.mark.skipif(not shutil.which(CRANE), reason="no crane")),
+        pytest.param(
+            run_with_referrers,
+            id="referrers",
+            marks=pytest.mark.skipif(not WITH_REFERRERS.exists(), reason="scripts/services up referrers"),
+        ),
+    ],
+)
+def test_five_hundred_pushes_to_cranes_registry(
+    run: Callable[[Path], AbstractContextManager[str]], tmp_path: Path
+) -> None:
+    with run(tmp_path / "crane") as host:
+        many = _push_many(_world(tmp_path, host), tmp_path)
+        many.prune()
+        many.check(attached=2)
+
+
+@pytest.mark.long
+def test_five_hundred_pushes_to_a_registry_that_forbids_deletion(tmp_path: Path) -> None:
+    with MemoryRegistry() as server:
+        server.deletes = False
+        many = _push_many(_world(tmp_path, server.host), tmp_path)
+        assert all("HTTP 405" in error["message"] for error in many.prune(code=6))
+        assert all(many.world.present())
+        server.deletes = True
+        many.prune()
+        many.check(attached=2)
 
 
 def test_another_specs_images_stay_even_with_the_same_file_name(tmp_path: Path) -> None:
