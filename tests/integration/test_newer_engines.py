@@ -134,12 +134,15 @@ def test_two_pushes_at_once_end_with_one_digest(world: Private) -> None:
 
 @pytest.mark.long
 def test_two_machines_that_push_at_once_end_with_one_digest(world: Private, tmp_path: Path) -> None:
-    """Their caches, and so their locks, are others: the slower one finds the stage when it has run the step too."""
+    """Their caches, and so their locks, are others: the slower one finds the stage when it has run the step too.
+
+    If it is slower than the step, the engine has the step's result.
+    """
     write_step(world, "system_extra", "head -c 100000 /dev/urandom > /noise; sleep 6")
     shutil.copytree(world.project.cache, tmp_path / "cache")
     (first, _), (second, log) = push_at_once(world, [world.project.cache, tmp_path / "cache"], seconds=3)
     assert first == second
-    assert "another run has pushed it" in log
+    assert "another run has pushed it" in log or "sent 0 B" in log
 
 
 def test_prune_frees_what_pushes_left_in_the_engine(world: Private, tmp_path: Path) -> None:
