@@ -82,11 +82,11 @@ class GpuImages:
             contender.new_repository()
             yield self._build(COLD, contender, variation)
             self.sizes[contender.name] = image_size(track.host, contender.images[_ROLE])
-        image = ours.images[_ROLE]
+        images = {contender.name: contender.images[_ROLE] for contender in (ours, spliced)}
         yield self._build(CHANGE, ours, PATCH)
         yield self._build(ONE_PACKAGE, ours, DEBIAN)
         yield from self._from_index(track)
-        yield from self._against_bake(track, image)
+        yield from self._against_bake(track, images)
 
     def _build(self, scenario: Scenario, contender: Imgtool, variation: Variation) -> Sample:
         contender.take(variation)
@@ -110,7 +110,7 @@ class GpuImages:
                 yield self._measured(INDEX, contender)
                 contender.new_machine()  # the disk is small
 
-    def _against_bake(self, track: Track, ours: str) -> Iterator[Sample]:
+    def _against_bake(self, track: Track, ours: dict[str, str]) -> Iterator[Sample]:
         """Bake's build, once; then the pulls. The Engine goes before those, since it has the image three times."""
         if not (self.peers.docker and self.peers.buildx and self.peers.dockerd):
             self.notes.append("No docker, dockerd or buildx here: bake's rows are missing.")
@@ -129,7 +129,7 @@ class GpuImages:
         with open_containerd(self.world.folder / "containerd", Path(program)) as containerd:
             self.notes.append(f"containerd {containerd.version}, snapshotter {containerd.snapshotter}.")
             for number in range(self.pulls):
-                for name, image in ((OURS, ours), (bake.name, bake.image(_ROLE))):
+                for name, image in (ours | {bake.name: bake.image(_ROLE)}).items():
                     yield _pulled(containerd, name, image, number)
 
     def results(self, machine: str) -> str:
