@@ -89,12 +89,22 @@ class Base:
 
 
 def make_base(
-    *, docker: bool = True, size: int = 50_000, seed: int = 0, env: Sequence[str] = (), files: Sequence[str] = ()
+    *,
+    docker: bool = True,
+    size: int = 50_000,
+    seed: int = 0,
+    env: Sequence[str] = (),
+    files: Sequence[str] = (),
+    texts: Mapping[str, bytes] | None = None,
 ) -> Base:
     """A base of one layer, with `files` as `tests.direct.tars.add_entries` has them; nothing in it runs."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         add_entries(tar, files)
+        for name, text in (texts or {}).items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text))
         entry = tarfile.TarInfo("usr/lib/data")
         entry.size = size
         noise = b"".join(hashlib.sha256(b"%d %d" % (seed, n)).digest() for n in range(size // 32 + 1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.cosign import PASSWORD, Recorder, find_program, make_keys
-from tests.integration.push_world import Machine, Project, Wheels, make_base, outcomes
+from tests.integration.conftest import CHECKOUT
+from tests.integration.push_world import IMGTOOL, Machine, Project, Wheels, make_base, outcomes
 from tests.registry.support import machine as settings_of
 from tests.servers.registry_process import WITH_REFERRERS, run_registry, run_with_referrers
+from tests.servers.scripted import Asked, Reply, ScriptedServer
 from tests.verify import images
 from training_imgtool.core.reference import Digest, Tag, parse_reference
 from training_imgtool.registry.connect import Registries
@@ -60,6 +64,18 @@ class World:
         return done.stdout
 
 
+DPKG = b"""Package: zlib1g
+Status: install ok installed
+Architecture: amd64
+Version: 1:1.2.13.dfsg-1
+
+Package: gone
+Status: deinstall ok config-files
+Architecture: all
+Version: 1
+"""
+
+
 @contextmanager
 def _run_plain(folder: Path) -> Iterator[str]:
     with run_registry(folder) as registry:
@@ -76,7 +92,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     program = find_program(name)
     if referrers and not WITH_REFERRERS.exists():
         pytest.skip("no registry with the referrers API (scripts/services up referrers)")
-    base = make_base()
+    base = make_base(texts={"var/lib/dpkg/status": DPKG})
     project = Project(tmp_path / "project", Wheels(tmp_path / "wheels"), base)
     with run_with_referrers(tmp_path / "registry") if referrers else _run_plain(tmp_path / "registry") as host:
         base.put(host)
@@ -174,6 +190,54 @@ def test_what_is_not_proven_is_not_signed(world: World) -> None:
     assert statement["predicate"]["buildDefinition"]["internalParameters"]["unproven"] is True
 
 
+@pytest.mark.network
+@pytest.mark.parametrize("world", ["cosign2", "cosign3"], indirect=True)
+def test_scanners_read_the_signed_bill(world: World, tmp_path: Path) -> None:
+    """It lists the base's packages; the wheels go to pip-audit as docs/howto/sign.md says, with a server of our own."""
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    world.sign("--role", "worker")
+    key = ("--key", world.public, "--insecure-ignore-tlog=true")
+    said = world.cosign("verify-attestation", "--type", "cyclonedx", *key, world.images["worker"])
+    bill = json.loads(base64.b64decode(json.loads(said)["payload"]))["predicate"]
+    assert JsonStrictValidator(SchemaVersion.V1_5).validate_str(json.dumps(bill)) is None
+    purls = {component.get("purl", "").partition("?")[0] for component in bill["components"]}
+    debian = "pkg:deb/debian/zlib1g@1%3A1.2.13.dfsg-1"
+    assert {debian, "pkg:pypi/numpy@1.26.4", "pkg:pypi/tensorflow-cpu@2.15.1"} <= purls
+    assert len(bill["components"]) == 4  # and the base
+    (page,) = re.findall(r"^(jq .*bom\.json.*)$", (CHECKOUT / "docs/howto/sign.md").read_text(), re.MULTILINE)
+    if shutil.which("jq") is None:
+        pytest.skip("no jq")
+    (tmp_path / "bom.json").write_text(json.dumps(bill))
+    subprocess.run(["sh", "-c", page], cwd=tmp_path, check=True)
+    vulnerability = {
+        "id": "PYSEC-0000-1",
+        "summary": "planted",
+        "details": "planted",
+        "affected": [
+            {
+                "package": {"name": "numpy", "ecosystem": "PyPI"},
+                "versions": ["1.26.4"],
+                "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "1.26.5"}]}],
+            }
+        ],
+    }
+
+    def answer(asked: Asked) -> Reply:
+        hit = json.loads(asked.body)["package"]["name"] == "numpy"
+        return Reply(200, json.dumps({"vulns": [vulnerability]} if hit else {}).encode())
+
+    with ScriptedServer(answer) as server:
+        options = ("--vulnerability-service", "osv", "--osv-url", f"http://{server.host}/v1/query", "--format", "json")
+        command = [str(IMGTOOL.parent / "uv"), "tool", "run", "pip-audit==2.10.1", "--no-deps", "--disable-pip"]
+        command += [*options, "-r", "wheels.txt"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1, done.stderr
+    found = {row["name"]: [one["id"] for one in row["vulns"]] for row in json.loads(done.stdout)["dependencies"]}
+    assert found == {"numpy": ["PYSEC-0000-1"], "tensorflow-cpu": []}
+
+
 def _ask_for_signature(world: World) -> None:
     folder = world.project.folder
     (folder / "cosign.pub").write_bytes(world.public.read_bytes())
@@ -185,7 +249,7 @@ def test_what_the_spec_wants_signed_is_found_only_signed(world: World) -> None:
     _ask_for_signature(world)
     folder = world.project.folder
     out, _ = world.machine.run("build", "--push", "--dry-run", "--json", cwd=folder)
-    assert {row["outcome"] for row in json.loads(out)["images"]} == {"build-and-push"}
+    assert {row["would"] for row in json.loads(out)["images"]} == {"build-and-push"}
     assert outcomes(world.machine, world.project) == dict.fromkeys(world.images, "appended")
     assert world.machine.push(world.project) == world.images  # the same bytes again
     _, said = world.machine.run("config", cwd=folder, code=10)

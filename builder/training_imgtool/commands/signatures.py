@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_imgtool.attest.cosign import Cosign, Signatory, find_cosign
+from training_imgtool.attest.cyclonedx import PREDICATE as BILL
 from training_imgtool.attest.provenance import PREDICATE
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Progress, Step
@@ -20,6 +21,9 @@ from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
 from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
+
+if TYPE_CHECKING:
+    from training_imgtool.verify.report import ImageReport
 
 _PROOF = frozenset(  # the checks that say whether an image is what its inputs make
     {
@@ -125,11 +129,11 @@ def sign_images(
             digests = require_images(each, registries, progress, images)
             for image in images:
                 progress(Step(image.role, "signing"))
-                if proven is not None and str(digests[image.role]) not in proven:
+                report = proven.get(str(digests[image.role])) if proven is not None else None
+                if proven is not None and report is None:
                     raise VerificationError(f"{digests[image.role]} came under the tag after the proof")
                 predicates = _describe(each, image, digests[image.role], registries=registries, settings=settings)
-                if unproven:
-                    predicates = _say_unproven(predicates)
+                predicates = _add_packages(predicates, report) if report else _say_unproven(predicates)
                 signed, types = signer.sign(digests[image.role], predicates)
                 results.append(SignResult(role=image.role, digest=digests[image.role], signed=signed, types=types))
         if not inputs.others:
@@ -146,15 +150,20 @@ def _sign_index(role: Role, index: Digest, signer: _Signer, images: list[SignRes
     return SignResult(role=role, digest=index, signed=signed, types=tuple(sorted(types)))
 
 
-def _prove(inputs: Inputs, settings: Settings, progress: Progress, roles: tuple[Role, ...]) -> frozenset[str]:
+def _prove(
+    inputs: Inputs, settings: Settings, progress: Progress, roles: tuple[Role, ...]
+) -> Mapping[str, ImageReport]:
     """Returns the images that are what this machine makes of lock, base and code; raises VerificationError for others.
 
+    It reads their bases too: the signed bill lists the packages there.
     Whether an image is of use, such as whether its packages agree, is `verify`'s question and not asked here.
     """
     from training_imgtool.verify.facts import Status
     from training_imgtool.verify.session import VerifyRun, verify
 
-    reports = verify(VerifyRun(inputs=inputs, roles=roles, engine="direct", settings=settings, progress=progress))
+    reports = verify(
+        VerifyRun(inputs=inputs, roles=roles, engine="direct", whole=True, settings=settings, progress=progress)
+    )
     wrong = tuple(
         f"{finding.role}: {finding.check}: {finding.found}"
         for report in reports
@@ -164,7 +173,7 @@ def _prove(inputs: Inputs, settings: Settings, progress: Progress, roles: tuple[
     if wrong:
         hint = "`imgtool build --push --no-cache` makes them again; --unproven signs all the same, and says so"
         raise VerificationError("what is not proven is not signed", hint=hint, details=wrong)
-    return frozenset(report.image for report in reports)
+    return {report.image: report for report in reports}
 
 
 def _describe(
@@ -175,6 +184,13 @@ def _describe(
         return {}
     registry = registries.at(digest.repository)
     return ensure_attested(inputs, image, digest.repository, registry.manifest(digest), registry, settings=settings)
+
+
+def _add_packages(predicates: Mapping[str, Mapping[str, Any]], report: ImageReport) -> Mapping[str, Mapping[str, Any]]:
+    """Returns the predicates to sign, of which the bill lists the Debian packages that the proof read."""
+    from training_imgtool.verify.sbom import add_packages
+
+    return {kind: add_packages(one, report) if kind == BILL else one for kind, one in predicates.items()}
 
 
 def _say_unproven(predicates: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:

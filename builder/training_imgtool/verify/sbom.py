@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email.parser import Parser
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,20 @@ def write_sbom(path: Path, name: str, reports: tuple[ImageReport, ...]) -> tuple
         for report in reports
         if report.debian is None
     )
+
+
+def add_packages(bill: Mapping[str, Any], report: ImageReport) -> Mapping[str, Any]:
+    """Returns the bill of a variant with every Debian package that an image has, those of its base too.
+
+    The same bill where nothing read their list.
+    """
+    if not report.debian:
+        return bill
+    of_lock = {component["bom-ref"]: component for component in bill["components"]}
+    by_ref = {component["bom-ref"]: component for component in _list_debian(report)} | of_lock
+    refs = sorted(by_ref)
+    image = bill["metadata"]["component"]["bom-ref"]
+    return {**bill, "components": [by_ref[ref] for ref in refs], "dependencies": [{"ref": image, "dependsOn": refs}]}
 
 
 def make_sbom(name: str, reports: tuple[ImageReport, ...]) -> dict[str, Any]:
