@@ -11,6 +11,7 @@ import pytest
 
 from tests.direct.wheels import make_wheel
 from tests.integration.push_world import PIP_SCRIPT, Machine, Project, Wheels, make_base
+from tests.integration.verify_world import open_toy
 from tests.servers.registry_process import run_registry
 
 pytestmark = pytest.mark.registry
@@ -325,3 +326,33 @@ def test_an_image_without_attestations_tells_of_files_and_settings_only(world: W
     _wheel("numpy", "1.26.5")(world)
     assert world.why(images["worker"]) == ["trainer/task.py 2 lines added, 1 removed"]
     assert "packages and parameters are not compared" in world.notes[0]
+
+
+@pytest.mark.engine
+def test_an_image_that_an_engine_made(registry_address: str, services_env: dict[str, str], tmp_path: Path) -> None:
+    """Its history has other words: the config tells its settings, with variables expanded."""
+    with open_toy(registry_address, services_env, tmp_path) as toy:
+        machine = Machine(tmp_path / "engine", "", "", **{**services_env, **toy.env})
+        machine.env |= {"DOCKER_HOST": services_env.get("DOCKER_HOST", "unix:///var/run/docker.sock")}
+        spec, template, task = (toy.folder / name for name in ("image.yaml", "own.j2", "trainer/task.py"))
+        lines = 'ENV A="b c" MORE="$PATH:/x"\nRUN touch /etc/made'
+        block = f'{{% extends "master.Dockerfile.j2" %}}\n{{% block before_code %}}\n{lines}\n{{% endblock %}}\n'
+        template.write_text(block)
+        spec.write_text(
+            spec.read_text().replace("env: {", "env: {X: 'a b', Y: '2', ") + "template: own.j2\nuser: '1000'\n"
+        )
+        machine.run("push", "--locked", cwd=toy.folder)
+
+        def why() -> list[str]:
+            out, _ = machine.run("show", "--why", "--locked", "--json", cwd=toy.folder)
+            return [difference["text"] for difference in json.loads(out)["roles"][0]["differences"]]
+
+        assert why() == []
+        task.write_text(f"{task.read_text()}x = 1\n")
+        spec.write_text(spec.read_text().replace("'a b'", "'a c'").replace("Y: '2'", "Z: '3'").replace("1000", "1001"))
+        template.write_text(block.replace("b c", "b d").replace("/etc/made", "/etc/other"))
+        assert why() == [
+            *("env A b c → b d", "env X a b → a c", "env Y removed, was 2", "env Z added: 3", "user 1000 → 1001"),
+            "trainer/task.py 1 line added, 0 removed",
+            *("step removed: RUN touch /etc/made", "step added: RUN touch /etc/other"),
+        ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from training_imgtool.changes import pushed
 from training_imgtool.changes.compare import Difference, compare
 from training_imgtool.changes.planned import read_planned
+from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Outcome
 from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.inputs import Inputs
@@ -56,7 +57,10 @@ def note_push(inputs: Inputs, results: Sequence[BuildResult], settings: Settings
         if last is not None and last.digest == result.digest.digest:
             continue
         (image,) = inputs.selected((result.role,))
-        now = read_planned(inputs, image)
+        try:
+            now = read_planned(inputs, image)
+        except ImgtoolError:  # such as a file that changes just now: the push itself is done
+            continue
         was = pushed.find_inputs(settings.cache, last.key) if last else None
         pushed.note_inputs(settings.cache, now)
         note = pushed.Pushed(

@@ -104,7 +104,7 @@ def read_stored(ref: Tag | Digest, platform: str, registries: Registries, settin
     """Reads an image of imgtool; raises VerificationError for one of others, and what reading raises."""
     opened = open_image(ref, platform, registries, settings)
     registry, repository, labels = registries.at(ref.repository), ref.repository, opened.labels
-    texts = [_ENGINES_WORDS.sub("", str(line.get("created_by", ""))) for line, _ in opened.own]
+    texts = [read_instruction(line) for line, _ in opened.own]
     direct = [line.get("comment") == HISTORY_COMMENT for line, _ in opened.own]
     layers = [layer for _, layer in opened.own]
     copies = [layer for text, layer in zip(texts, layers, strict=True) if layer and _places_files(text)]
@@ -146,6 +146,11 @@ def _count_lines(
         line.get("comment") == HISTORY_COMMENT or install_step.VENV in str(line.get("created_by")) for line in lines
     )
     return next((number for number, mark in enumerate(marks) if mark), len(lines))
+
+
+def read_instruction(line: Mapping[str, Any]) -> str:
+    """Reads the instruction of a line of the history, without what engines write around it."""
+    return _ENGINES_WORDS.sub("", str(line.get("created_by", "")))
 
 
 def _places_files(text: str) -> bool:

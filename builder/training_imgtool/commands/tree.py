@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training_imgtool.changes.pushed import Pushed, find_pushed
-from training_imgtool.changes.stored import OpenImage, open_image
+from training_imgtool.changes.stored import OpenImage, open_image, read_instruction
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.sanitize import join_lines
@@ -165,7 +165,7 @@ def _list_blobs(image: OpenImage) -> Iterator[tuple[str, int, str]]:
         yield layer.digest, layer.size, f"base {base}, {number} of {len(image.below)}"
     for line, own in image.own:
         if own is not None:
-            text = str(line.get("created_by", ""))
+            text = read_instruction(line)
             match = _WHEELS.fullmatch(text)
             yield own.digest, own.size, match[1] if match else text
     yield image.config.digest, image.config.size, "the config: variables, labels, entry point"
