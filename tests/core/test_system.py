@@ -36,7 +36,6 @@ ELSEWHERE = {
     "direct.files": "/proc",  # paths in images and containers, as the next three
     "jobs.conversion.kubernetes": "/dev/shm",
     "jobs.kubernetes": "/dev/shm",
-    "verify.smoke_program": "/proc/self/maps",
     "dockerfile.jinja": "RLIMIT_AS",  # a program of its own
 }
 

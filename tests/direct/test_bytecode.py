@@ -18,7 +18,8 @@ from training_imgtool.direct.wheels.bytecode import compile_sources
 @pytest.fixture
 def interpreter() -> Interpreter:
     found = find_interpreter("3.11", {"PATH": os.environ["PATH"]})
-    assert found is not None
+    if found is None:
+        pytest.skip("no Python 3.11 on this machine, whose bytecode these tests compare")
     return found
 
 

@@ -301,7 +301,10 @@ def test_a_file_in_another_encoding(project: Project) -> None:
     (project.folder / "trainer/task.py").write_bytes("# -*- coding: latin-1 -*-\nx = 'ü'\n".encode("latin-1"))
     assert _notes(project) == []
     (project.folder / "trainer/task.py").write_bytes("x = 'ü'\n".encode("latin-1"))
-    assert "trainer/task.py:1:8: Python 3.11 cannot parse it: (unicode error) 'utf-8'" in _errors(project)[0]
+    # The column and the words are the running Python's.
+    assert re.match(
+        r"trainer/task\.py:1:[68]: Python 3\.11 cannot parse it: .*utf-8", _errors(project)[0], re.IGNORECASE
+    )
 
 
 def test_an_index_that_does_not_answer_is_no_reason_to_refuse(project: Project) -> None:

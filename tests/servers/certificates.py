@@ -11,6 +11,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+KEY_USAGE = x509.KeyUsage(  # which Python 3.13 asks of those who sign: ssl.VERIFY_X509_STRICT
+    digital_signature=True,
+    key_cert_sign=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 def make_certificate(
     folder: Path,
@@ -42,6 +54,8 @@ def make_certificate(
         .not_valid_after(now + timedelta(days=days[1]))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(KEY_USAGE, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     cert_file, key_file = folder / "cert.pem", folder / "key.pem"

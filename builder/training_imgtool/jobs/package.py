@@ -97,4 +97,7 @@ def _archive(folder: str, files: Mapping[str, bytes]) -> bytes:
             entry = tarfile.TarInfo(f"{folder}/{path}")
             entry.size, entry.mode, entry.mtime = len(files[path]), 0o644, 0
             tar.addfile(entry, io.BytesIO(files[path]))
-    return gzip.compress(plain.getvalue(), compresslevel=9, mtime=0)
+    packed = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as stream:  # gzip.compress differs by Python
+        stream.write(plain.getvalue())
+    return packed.getvalue()
