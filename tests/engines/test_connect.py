@@ -227,8 +227,9 @@ def make_certificates(folder: Path) -> None:
     if not shutil.which("openssl"):
         pytest.skip("no openssl program")
     (folder / "names").write_text("subjectAltName=DNS:localhost")
+    signs = "-addext keyUsage=keyCertSign"  # which Python 3.13 asks for: ssl.VERIFY_X509_STRICT
     commands = (
-        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca-key.pem -out ca.pem",
+        f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca {signs} -keyout ca-key.pem -out ca.pem",
         "req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout key.pem -out request.pem",
         "x509 -req -in request.pem -CA ca.pem -CAkey ca-key.pem -CAcreateserial -days 2 -extfile names -out cert.pem",
     )
@@ -257,7 +258,9 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
         connect(settings(tmp_path, **tls)).close()
         with pytest.raises(EngineUnavailableError, match="not reachable"):
             connect(settings(tmp_path, **host))  # plain HTTP to it
-        (tmp_path / "ca.pem").write_text((tmp_path / "cert.pem").read_text())
+        (tmp_path / "other").mkdir()
+        make_certificates(tmp_path / "other")
+        shutil.copy(tmp_path / "other/ca.pem", tmp_path)
         with pytest.raises(EngineUnavailableError, match=r"CERTIFICATE_VERIFY_FAILED|certificate verify failed"):
             connect(settings(tmp_path, **tls))
         server.shutdown(socket.SHUT_RDWR)
