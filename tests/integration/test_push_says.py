@@ -22,7 +22,7 @@ def machine(tmp_path: Path, proxy: FaultProxy, project: Project) -> Machine:
 
 
 def _notes(machine: Machine, project: Project, *arguments: str) -> list[str]:
-    _, err = machine.run("push", "--locked", "--progress", "quiet", *arguments, cwd=project.folder)
+    _, err = machine.run("push", "--locked", "--progress", "plain", *arguments, cwd=project.folder)
     return [line.removeprefix("note: ") for line in err.splitlines() if line.startswith("note: ")]
 
 
@@ -69,3 +69,11 @@ def test_a_damaged_note_costs_only_what_it_would_say(machine: Machine, project: 
         path.write_text("{}")
     project.write("trainer/task.py", "print(3)\n")
     assert "the first image that this machine pushes here" in _notes(machine, project)[0]
+
+
+def test_progress_decides_the_form_of_what_a_push_says(machine: Machine, project: Project) -> None:
+    _, err = machine.run("push", "--locked", "--progress", "json", cwd=project.folder)
+    notes = [record["text"] for record in map(json.loads, err.splitlines()) if record["event"] == "note"]
+    assert notes[-1].startswith("sent ")
+    project.write("trainer/task.py", "print(2)\n")
+    assert machine.run("push", "--locked", "--progress", "quiet", cwd=project.folder)[1] == ""

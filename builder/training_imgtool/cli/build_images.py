@@ -9,6 +9,7 @@ import typer
 from training_imgtool.cli import machine
 from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
 from training_imgtool.commands.images import prepare_build, steps_of
+from training_imgtool.core.progress import Note
 from training_imgtool.jobs import check_job
 from training_imgtool.pipeline.renewal import build_renewed
 from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun, SpecChoice
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from training_imgtool.changes.after_push import Changed
+    from training_imgtool.core.progress import Progress
     from training_imgtool.core.settings import Settings
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.pipeline.inputs import Inputs
@@ -56,14 +58,16 @@ def build_and_print(
             return every[-1]
 
         images = build_renewed(read_and_keep, make, view, locked=locked)
-    changed = _note_changes(every[-1], images, settings) if options.push else {}
+        changed = _note_changes(every[-1], images, settings, view) if options.push else {}
     if as_json:
         emit_json({"ok": True, "images": [_as_data(image, changed.get(str(image.role))) for image in images]})
     else:
         emit("".join(f"{image.role} {image.reference}\n" for image in images))
 
 
-def _note_changes(inputs: Inputs, images: tuple[BuildResult, ...], settings: Settings) -> Mapping[str, Changed]:
+def _note_changes(
+    inputs: Inputs, images: tuple[BuildResult, ...], settings: Settings, view: Progress
+) -> Mapping[str, Changed]:
     """Remembers what was pushed and says what changed; nothing to say of images that were pushed last, too."""
     from training_imgtool.changes.pushed import find_pushed
 
@@ -75,7 +79,7 @@ def _note_changes(inputs: Inputs, images: tuple[BuildResult, ...], settings: Set
 
     changed = note_push(inputs, images, settings)
     for line in describe_push(changed, format_size):
-        emit_note(line)
+        view(Note(line))
     return changed
 
 
