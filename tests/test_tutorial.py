@@ -151,6 +151,8 @@ def described(title: str) -> set[str]:
         ("build --dry-run", "build --push --dry-run"),
         ("push, build, of several specs or with --set", "push --set tensorflow=2.15.1,2.15.1 ."),
         ("show", "show"),
+        ("show --why", "show --why --set compression=gzip"),
+        ("show --tree", "show --tree"),
         ("lock", "lock"),
         ("lint", "lint tags.yaml"),
         ("doctor", "doctor"),
@@ -164,7 +166,7 @@ def test_the_json_documents_are_as_described(newcomer: Newcomer, title: str, com
     """Runs in the tutorial's project, after it."""
     job = (newcomer.folder / "config.yaml").read_text()
     (newcomer.folder / "tags.yaml").write_text(re.sub(r"@sha256:[0-9a-f]+", ":latest", job))
-    if title == "verify":  # the test that pushes may have run in another process
+    if title in {"verify", "show --why", "show --tree"}:  # the test that pushes may have run in another process
         newcomer.run("imgtool push")
     document = json.loads(newcomer.run(f"imgtool {command} --json", stderr=subprocess.DEVNULL))
     check_described(title, document)

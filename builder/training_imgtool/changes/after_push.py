@@ -15,6 +15,7 @@ from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.pipeline.request import BuildResult
 
 _MOST = 3  # differences of a role that are said
+_ALIKE = 1.01  # times the smallest image that the largest may have, so that one size tells of both
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,8 @@ def describe_push(changed: Mapping[str, Changed], format_size: Callable[[int], s
     lines = []
     for text, ones in groups.items():
         sizes = sorted({sum(one.result.blobs.values()) for one in ones if one.result.blobs})
-        shown = dict.fromkeys(format_size(size) for size in sizes[:1] + sizes[-1:])
-        size = f", image of {' to '.join(shown)}" if shown else ""
+        alike = sizes[-1:] if sizes and sizes[-1] < sizes[0] * _ALIKE else sizes[:1] + sizes[-1:]
+        size = f", image of {' to '.join(map(format_size, alike))}" if alike else ""
         lines.append(f"{', '.join(str(one.result.role) for one in ones)}: {text}{size}")
     blobs = {digest: size for one in changed.values() for digest, size in one.result.blobs.items()}
     sent = frozenset[str]().union(*(one.result.sent for one in changed.values()))

@@ -108,12 +108,8 @@ def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
 
 def _as_data(result: BuildResult, changed: Changed | None = None) -> dict[str, Any]:
     """Returns a result for `--json`; of an image that the run appended, with its bytes and what changed."""
-    sizes = {
-        "size": sum(result.blobs.values()),
-        "sent": sum(size for digest, size in result.blobs.items() if digest in result.sent),
-    }
+    sent = sum(size for digest, size in result.blobs.items() if digest in result.sent)
     differences = changed.differences if changed else None
-    changes = None if differences is None else [difference.text for difference in differences]
     return {
         "role": str(result.role),
         "outcome": str(result.outcome),
@@ -123,7 +119,9 @@ def _as_data(result: BuildResult, changed: Changed | None = None) -> dict[str, A
         "key": result.key,
         "image_id": result.image_id,
         "seconds": round(result.seconds, 3),
-        **({**sizes, "changes": changes} if result.blobs else {}),
+        "size": sum(result.blobs.values()) if result.blobs else None,
+        "sent": sent if result.blobs else None,
+        "changes": None if differences is None else [difference.text for difference in differences],
     }
 
 
