@@ -118,13 +118,20 @@ class KeyedImages:
         run = self._run
         if run.options.no_cache:
             return {}
-        find = only_signed(self.state.find, run.inputs.spec_file, run.settings, run.progress, self.unsigned)
-        digests = find_images(images, find, run.progress)
+        digests = find_images(images, self._finder(), run.progress)
         return {
             image.role: BuildResult.for_image(image, Outcome.FOUND, digest)
             for image in images
             if (digest := digests[image.role]) is not None
         }
+
+    def find_tag(self, tag: Tag) -> Digest | None:
+        """Returns the image that the repository holds under a tag, whole and signed as in `find`."""
+        return None if self._run.options.no_cache else self._finder()(tag)
+
+    def _finder(self) -> Callable[[Tag], Digest | None]:
+        run = self._run
+        return only_signed(self.state.find, run.inputs.spec_file, run.settings, run.progress, self.unsigned)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
         """Moves the tags that the user named."""

@@ -107,7 +107,7 @@ class RegistrySink(Sink):
         try:
             digest = self._publisher.publish(made, tag, image.role, parent.repository)
         except TagImmutableError:  # somebody else pushed an image of the same key meanwhile
-            other = None if self._run.options.no_cache else self._pushed.state.find(tag)
+            other = self._pushed.find_tag(tag)
             if other is None:
                 raise
             return BuildResult.for_image(image, Outcome.FOUND, other)
