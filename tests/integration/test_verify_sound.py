@@ -77,7 +77,7 @@ KINDS = {
     "workdir": Kind({"trainer": {**SPEC["trainer"], "workdir": "trainer"}}),
     "three roles": Kind({"roles": {"master": {}, "worker": {"args": ["--w"]}, "ps": {"env": {"PS": "1"}}}}),
     "full base": Kind({"base": "python:3.11-bookworm"}, base="library/python:3.11-bookworm"),
-    "python 3.7": Kind({"tensorflow": "2.11.1", "python": "3.7"}, base="library/python:3.7-slim-bookworm"),
+    "python 3.7": Kind({"tensorflow": "2.11.0", "python": "3.7"}, base="library/python:3.7-slim-bookworm"),
     "python 3.12": Kind(
         {"tensorflow": "2.16.2", "python": "3.12", "base": "python:3.12-bookworm"}, base="library/python:3.12-bookworm"
     ),
