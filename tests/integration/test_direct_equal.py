@@ -134,9 +134,8 @@ def _case(name: str, place: Place, work: Path) -> Case:
     return Case(text, locked, exclude, folder, {file.name: file for file in [*files, pip]}, work)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "namespaces-and-pth" else [pytest.mark.long]) for name in SETS]
-)
+@pytest.mark.long  # test_direct_pip and test_campaign are its sample
+@pytest.mark.parametrize("name", SETS)
 def test_the_direct_image_is_the_engines(name: str, place: Place, tmp_path: Path) -> None:
     case = _case(name, place, tmp_path)
     direct = _direct(case, place)

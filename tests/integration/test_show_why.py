@@ -273,7 +273,9 @@ PLANTED: dict[str, tuple[Callable[[World], None], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("planted", PLANTED)
+@pytest.mark.parametrize(
+    "planted", [pytest.param(name, marks=pytest.mark.long if at % 3 else ()) for at, name in enumerate(PLANTED)]
+)
 def test_each_planted_difference_is_named_and_nothing_else(world: World, planted: str) -> None:
     change, expected = PLANTED[planted]
     change(world)

@@ -57,6 +57,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("python", [KERAS_2], indirect=True)
 def test_alone(python: Path, tmp_path: Path) -> None:
     write_starter(tmp_path, name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)

@@ -310,6 +310,7 @@ def test_run_pulls_the_stage_that_a_changed_role_starts_from(toy: Toy, tmp_path:
     images.derive(toy.registries, toy.good, [], None, tag_of_stage(repository, "packages", key))
     run = BuildRun(inputs=toy.inputs, options=BuildOptions(), settings=from_environment(toy.env), progress=silent)
     with shared_engine(tmp_path) as engine:
+        remove_image(engine.api, f"imgtool/stage:{key}")  # what a killed run of this test left
         assert engine.image_id(key) is None
         pull_parents(run, (image,), engine, toy.registries, repository)
         assert engine.image_id(key) is not None
