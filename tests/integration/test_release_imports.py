@@ -73,4 +73,5 @@ def try_set(locked: LockedVariant, program: str, cache: Path, folder: Path) -> s
 def test_the_set_of_a_release_works(release: str, cache: Path, tmp_path: Path) -> None:
     locked = lock(load_matrix(), tmp_path, release, Accelerator.CPU)
     done = try_set(locked, PROGRAM, cache, tmp_path / "site")
-    assert done.stdout.endswith(f"works {release}\n"), done.stderr[-2000:]
+    named = release.partition(".post")[0]  # as 2.15.0.post1 calls itself
+    assert done.stdout.endswith(f"works {named}\n"), done.stderr[-2000:]
