@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
+import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -111,13 +111,14 @@ def test_an_image_that_is_loaded(world: Private) -> None:
     assert "[master] found" in ran.err
 
 
-def push_at_once(world: Private, caches: list[Path], *, seconds: float) -> list[tuple[str, str]]:
-    """Pushes the worker from each cache, one some seconds after the other; returns each one's digest and log."""
-    running = []
+def push_at_once(world: Private, caches: list[Path]) -> list[tuple[str, str]]:
+    """Pushes the worker from each cache, each once the one before runs its step; returns their digests and logs."""
+    running: list[subprocess.Popen[bytes]] = []
     for cache in caches:
         env = {"IMGTOOL_CACHE": str(cache)}
+        if running:
+            assert any(line.startswith(b"[system") for line in running[-1].stderr or ())
         running.append(world.project.start("push", "--role", "worker", "--json", env=env, before=world.before))
-        time.sleep(seconds)
     ended = [process.communicate(timeout=120) for process in running]
     assert [process.returncode for process in running] == [0] * len(running), ended
     return [(json.loads(out)["images"][0]["digest"], err.decode()) for out, err in ended]
@@ -125,8 +126,8 @@ def push_at_once(world: Private, caches: list[Path], *, seconds: float) -> list[
 
 def test_two_pushes_at_once_end_with_one_digest(world: Private) -> None:
     """What the step makes differs from run to run."""
-    write_step(world, "system_extra", "head -c 100000 /dev/urandom > /noise; sleep 2")
-    (first, _), (second, log) = push_at_once(world, [world.project.cache] * 2, seconds=1)
+    write_step(world, "system_extra", "head -c 100000 /dev/urandom > /noise; sleep 5")
+    (first, _), (second, log) = push_at_once(world, [world.project.cache] * 2)
     assert first == second
     assert "waiting for process" in log
     assert "another run has pushed it" in log
@@ -140,7 +141,7 @@ def test_two_machines_that_push_at_once_end_with_one_digest(world: Private, tmp_
     """
     write_step(world, "system_extra", "head -c 100000 /dev/urandom > /noise; sleep 6")
     shutil.copytree(world.project.cache, tmp_path / "cache")
-    (first, _), (second, log) = push_at_once(world, [world.project.cache, tmp_path / "cache"], seconds=3)
+    (first, _), (second, log) = push_at_once(world, [world.project.cache, tmp_path / "cache"])
     assert first == second
     assert "another run has pushed it" in log or "sent 0 B" in log
 
