@@ -39,7 +39,8 @@ def test_events_are_passed_on_and_read() -> None:
     def take(event: Event) -> None:
         passed.append(event)
 
-    reader = LossReader(take)
+    reader = LossReader()
+    reader.after = take
     events: list[Event] = [
         Step("run", "2 replicas"),
         LogLine("master", "loss: 1"),

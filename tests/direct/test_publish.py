@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
@@ -144,3 +145,22 @@ def test_a_layer_that_cannot_be_read_fails_the_image(pushing: Bench, publisher: 
     with pytest.raises(LocalFileError, match="the disk is gone"):
         publisher.publish(image, pushing.repository.tag("one"), "worker", pushing.repository)
     assert pushing.registries.at(pushing.repository).head(pushing.repository.tag("one")) is None
+
+
+def test_whoever_waits_for_a_blob_that_nobody_sends_any_more_is_told(pushing: Bench, publisher: Publisher) -> None:
+    image = pushing.image(*(b"%d" % number * 20 for number in range(40)))
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> Iterator[bytes]:
+        begun.set()
+        goes_on.wait(20)
+        raise LocalFileError("the run is over")
+
+    for layer in image.layers:
+        object.__setattr__(layer, "open", wait)
+    with ThreadPoolExecutor(1) as pool:
+        task = pool.submit(publisher.publish, image, pushing.repository.tag("one"), "worker", pushing.repository)
+        assert begun.wait(20)
+        publisher.close()
+        goes_on.set()
+        assert isinstance(task.exception(20), LocalFileError | CancelledError)

@@ -130,7 +130,7 @@ def run(
 
     if report is not None:
         _check_report(report)
-    readers: list[LossReader] = []
+    reader = _make_reader() if report else None
     followed = tuple(parse_follow(text) for text in follow or ())
     request = cluster_run.Request(
         service=parse_service(service) if service else None,
@@ -147,12 +147,12 @@ def run(
         request,
         machine.settings(),
         lambda: machine.progress(progress),
-        lambda ready: _output(progress, ready, followed, readers),
+        lambda ready: _output(progress, ready, followed, reader),
         registry=registry,
         locked=locked,
     )
-    if report is not None:
-        _write_report(report, summary, readers[-1])
+    if report is not None and reader is not None:
+        _write_report(report, summary, reader)
     error = error_of(summary)
     code = report_error(error, ()) if error else 0
     if as_json:
@@ -180,6 +180,12 @@ def _check_report(path: Path) -> None:
     check_writable(path)
 
 
+def _make_reader() -> LossReader:
+    from training_imgtool.cluster.losses import LossReader
+
+    return LossReader()
+
+
 def _write_report(path: Path, summary: Summary, reader: LossReader) -> None:
     from training_imgtool.cluster.losses import read_events
     from training_imgtool.cluster.report import render
@@ -203,14 +209,15 @@ def _next(spec: Path | None, values: Mapping[str, str], summary: Summary, reques
 
 @contextmanager
 def _output(
-    mode: str, ready: Ready, followed: tuple[tuple[Role, int | None], ...], readers: list[LossReader]
+    mode: str, ready: Ready, followed: tuple[tuple[Role, int | None], ...], reader: LossReader | None
 ) -> Iterator[Progress]:
-    """Chooses what shows the replicas' output, and has the losses in it read."""
-    from training_imgtool.cluster.losses import LossReader
-
+    """Chooses what shows the replicas' output, and has the losses in it read for a report."""
     with _show(mode, ready, followed) as show:
-        readers.append(LossReader(show))
-        yield readers[-1]
+        if reader is None:
+            yield show
+        else:
+            reader.after = show
+            yield reader
 
 
 @contextmanager

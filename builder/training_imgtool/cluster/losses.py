@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.core.progress import Event, LogLine, Progress, Step
+from training_imgtool.core.progress import Event, LogLine, Progress, Step, silent
 
 _KIND = "train|training|val|valid|validation|test|eval|total|mean|avg|average|final|generator|discriminator"
 _LOSS = re.compile(
@@ -43,16 +43,17 @@ class Curve:
 class LossReader:
     """Passes events on, and keeps the losses that replicas print. Thread-safe.
 
-    Args:
+    Attributes:
         after: what takes the events.
+        wall: when the run began, as event files tell the time.
     """
 
-    def __init__(self, after: Progress) -> None:
-        self._after = after
+    def __init__(self, after: Progress = silent) -> None:
+        self.after = after
         self._lock = threading.Lock()
         self._found: dict[str, Points] = {}
         self._began = time.monotonic()
-        self.wall = time.time()  # when the run began, as event files tell the time
+        self.wall = time.time()
 
     def __call__(self, event: Event) -> None:
         """Takes one event."""
@@ -61,7 +62,7 @@ class LossReader:
                 self._began, self.wall = time.monotonic(), time.time()
             case LogLine(subject, text):
                 self._read(subject, text)
-        self._after(event)
+        self.after(event)
 
     def _read(self, subject: str, text: str) -> None:
         seconds = max(0.0, time.monotonic() - self._began)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from training_imgtool.changes.compare import Difference, compare
@@ -184,10 +186,15 @@ def _name_images(inputs: Inputs, image: str) -> Iterator[Tag | Digest]:
 def _list_job_files(inputs: Inputs) -> list[Path]:
     """Lists the job files beside the spec that imgtool wrote for its repository, the newest first."""
     name = f"{inputs.repository}@".encode()
-    files = [path for path in inputs.spec_file.folder.iterdir() if path.is_file()]
-    small = [path for path in files if path.stat().st_size < _LARGEST_FILE]
-    found = [path for path in small if _WRITTEN in (text := path.read_bytes())[:400] and name in text]
-    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+    found = []
+    for path in inputs.spec_file.folder.iterdir():
+        with suppress(OSError):  # what cannot be read is no job file of this user
+            state = path.stat()
+            if S_ISREG(state.st_mode) and state.st_size < _LARGEST_FILE:
+                text = path.read_bytes()
+                if _WRITTEN in text[:400] and name in text:
+                    found.append((state.st_mtime, path))
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def _read_job_file(path: Path, inputs: Inputs) -> list[Digest]:

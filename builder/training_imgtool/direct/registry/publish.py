@@ -53,6 +53,10 @@ class Publisher:
 
     def close(self, *, wait: bool = False) -> None:
         """Begins no further upload; with `wait` those that began have ended when this returns."""
+        with self._lock:
+            dropped, self._waiting = self._waiting, []
+        for proof, _ in dropped:  # whoever waits for one is told
+            proof.cancel()
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def expect(self, blobs: Iterable[Descriptor]) -> None:
@@ -189,6 +193,8 @@ class Publisher:
     def _run_one(self) -> None:
         """Runs one of those that wait, by chance: jobs that push the same image then begin with different blobs."""
         with self._lock:
+            if not self._waiting:
+                return
             proof, work = self._waiting.pop(secrets.randbelow(len(self._waiting)))
         try:
             work()
