@@ -14,6 +14,7 @@ from training_imgtool.versions.matrix import load_matrix
 
 TRAIN = "import tensorflow as tf\nmodel = tf.keras.Sequential()\nmodel.fit([1])\n"
 MAIN = f"def main():\n    pass\nif __name__ == '__main__':\n    main()\n{TRAIN}"
+LOADS = "import importlib\nif __name__ == '__main__':\n    importlib.import_module('net')\n"
 FIRST = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\nwith tf.Session() as s:\n    s.run(x)\n"
 POETRY = '[tool.poetry]\nname = "p"\n[tool.poetry.dependencies]\n'
 PEP_621 = '[project]\nname = "p"\ndependencies = ["tensorflow"]\n'
@@ -119,6 +120,17 @@ def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensor
         ({"tests/train.py": MAIN, "run.py": MAIN}, "run.py"),
         ({"test_train.py": MAIN, "solve.py": MAIN}, "solve.py"),
         ({"main.py": "import os\nif __name__ == '__main__':\n    os.getcwd()\n", "cnn.py": MAIN}, "cnn.py"),
+        # the README's own command, whatever its heading is and however the program loads TensorFlow
+        (
+            {"run_tool.py": MAIN[:-40], "main.py": LOADS, "README.md": "### Demo\n\n    python main.py --x=1\n"},
+            "main.py",
+        ),
+        # a module that has moved since the README was written
+        (
+            {"src/p/b/work.py": MAIN, "src/p/task.py": MAIN, "README.md": "python -u -m p.a.work 0 1\n"},
+            "src/p/b/work.py",
+        ),
+        ({"7-Utils/train.py": MAIN, "3-nets/main.py": MAIN}, "3-nets/main.py"),
         ({"new/run.py": MAIN, "run.py": MAIN, "new/README.md": "## Train\npython run.py\n"}, "new/run.py"),
         ({"serve.py": MAIN, "net.py": MAIN, "run.sh": "python net.py\n"}, "net.py"),
         (
@@ -195,6 +207,11 @@ def test_how_the_image_starts_it(
          ("tqdm==4.5.*",)),
         ({"README.md": "Needs:\n\ntensorflow-gpu==1.13.1\nkeras==2.1.5\n", "train.py": f"import keras\n{TRAIN}"}, None,
          ("keras==2.1.5",)),
+        # lines of a README's list, and a package that it installs from a repository
+        ({"README.md": "```\npandas>=1.0\ntqdm ~= 4.5\n```\n"}, None, ("pandas>=1.0", "tqdm~=4.5")),
+        ({"README.md": "pip install --editable=git+https://git.example/a/Queue.git#egg=jobs\n", "environment.yml":
+          "dependencies: [mamba, tqdm]\n", "train.py": f"import jobs\n{TRAIN}"}, None,
+         ("tqdm", "jobs @ git+https://git.example/a/Queue.git#egg=jobs")),
         # folders that a command installs, and groups that alone name TensorFlow
         ({"lib/setup.py": "setup(install_requires=['tqdm'])", "README.md": "pip install -e lib\n"}, None, ("tqdm",)),
         ({"pyproject.toml": '[tool.hatch.envs.default]\ndependencies = ["tqdm"]\n'}, None, ("tqdm",)),

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.dockerfile.parse import Instruction, parse
-from training_imgtool.project.requirement_files import harmless, read_conda_row
+from training_imgtool.project.requirement_files import harmless, read_conda_row, read_link
 from training_imgtool.project.statement import Certainty, Fact, Statement, parse_requirement
 from training_imgtool.project.tables import limit_by_companion
 
@@ -47,7 +47,7 @@ _VERSION = re.compile(  # such as: TensorFlow >= 1.3, `tensorflow`: 2.0.0-beta1,
     r"(?P<others>(?:\s*(?:,|or|and|to|\u2013|-|/)+\s*v?\d\.\d{1,2}(?!\.?\d))+)?(?![\d%]|\.\d)"
 )
 _LINK = re.compile(r"\s*(?:\.\. _|\[[^\]]+\]:)")  # where another line's link leads
-_PIN = re.compile(r"\s*(?:[-*+]\s+)?`?(?P<pin>[A-Za-z][\w.-]*==\d[\w.]*)`?\s*")
+_PIN = re.compile(r"\s*(?:[-*+]\s+)?`?(?P<pin>[A-Za-z][\w.-]*\s?(?:[=~]=|>=?|<=?)\s?\d[\w.]*)`?\s*")
 _KERAS_VERSION = re.compile(
     r"(?i)\bkeras(?:\s+version)?[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|~=)?\s?v?(?P<version>[23]\.\d{1,2}(?:\.\d{1,2})?)(?![\d%])"
 )
@@ -215,6 +215,10 @@ def _find_files(text: str) -> Iterator[tuple[Fact, str]]:
 
 
 def _find_packages(text: str) -> Iterator[tuple[Fact, str]]:
+    for word in _words(text):
+        link = word.partition("git+")
+        if link[0] in {"", "-e=", "--editable="} and (item := read_link("git+" + link[2]) if link[1] else None):
+            yield Fact.PACKAGE, str(item)
     for word in _arguments(text):
         if word.startswith("."):
             yield Fact.INSTALL, word
@@ -223,8 +227,9 @@ def _find_packages(text: str) -> Iterator[tuple[Fact, str]]:
 
 
 def _words(text: str) -> list[str]:
+    text = re.sub(r"\s#.*", "", text)  # not the `#egg=` of a link
     try:
-        return shlex.split(text, comments=True)
+        return shlex.split(text)
     except ValueError:
         return text.split()
 

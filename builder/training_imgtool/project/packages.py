@@ -247,6 +247,7 @@ def _find_missing(
         name = "keras" if top == "keras" else find_distribution(item.module)
         if top in code or _is_there(item.module, name, has, variant, limit):
             continue
+        name = name or (top if canonicalize_name(top) in elsewhere else None)
         if name is None:
             unknown |= {f"{top} ({source.path}:{item.line})": None} if always else {}
             continue
@@ -272,7 +273,7 @@ def _list_elsewhere(
     further = (item for listing in listings[1:] if listing.score > _ASIDE for item in listing.packages)
     found: dict[str, Statement] = {}
     for item in (*further, *pinned):
-        if item.requirement.url is None and _counts(item, environment):
+        if (item.requirement.url or "git+").startswith("git+") and _counts(item, environment):
             found.setdefault(item.package, item)
     return found
 

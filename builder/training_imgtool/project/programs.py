@@ -33,6 +33,7 @@ _ASIDE = re.compile(  # folders whose programs are not the project's own trainin
     r"|contrib|inference\w*|eval\w*|extras?|misc|web.*|app|demos?|research|prepro\w*"
 )
 _EXAMPLES = re.compile(r"(?i)examples?|samples?|tutorials?")
+_README = 20  # of a command that the README at the top gives
 _NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")  # a folder that `trainer.source` takes
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -246,7 +247,11 @@ def _starts_program(command: Statement, path: str, script: str | None, project: 
             f"{base}/{dotted}.py",
             f"{folder}/{dotted}.py",
         )
-        return path in {posixpath.normpath(name) for name in names}
+        plain = {posixpath.normpath(name) for name in names}
+        if any(map(project.has, plain)):
+            return path in plain
+        top, _, last = words[1].partition(".")  # a module that has moved within its package since
+        return bool(last) and top in path.split("/") and PurePosixPath(path).stem == last.rpartition(".")[2]
     if not words[0].endswith(".py"):
         return False
     file = words[0]
@@ -268,12 +273,9 @@ def _judge(source: Source, reached: Reached, commands: tuple[Statement, ...], sc
     elif any(inner.trains for inner in reached.sources):
         rows.append((18, "trains through its imports"))
     uses = {item.module.partition(".")[0] for item, _, _ in reached.foreign} & {"tensorflow", "keras", "tf_keras"}
-    rows.append((8 if uses else -25, "uses TensorFlow" if uses else "does not use TensorFlow"))
-    by_place = {
-        (25 if command.certainty is Certainty.STATED and "/" not in command.file else 15, command.place)
-        for command in commands
-        if not command.value.rpartition(" && ")[2].startswith("-h")
-    }
+    by_place = {(_weigh(command), command.place) for command in commands}
+    none = "does not use TensorFlow, as far as its imports say"
+    rows.append((8, "uses TensorFlow") if uses else (-8 if max(by_place, default=(0,))[0] >= _README else -25, none))
     if by_place:
         rows.append(max(by_place))
         if any(re.search(r"(?i)\btrain\b|[=_]train\b", command.value.rpartition(" && ")[2]) for command in commands):
@@ -281,8 +283,9 @@ def _judge(source: Source, reached: Reached, commands: tuple[Statement, ...], sc
     rows += [(value, word) for word, value in _WORDS.items() if word in words]
     rows += [(-22, word) for word in words if _OTHER_PURPOSE.fullmatch(word)][:1]
     folders = path.parts[:-1]
-    rows += [(-25, part) for part in folders if _ASIDE.fullmatch(part)][:1]
-    rows += [(-15, part) for part in folders if _EXAMPLES.fullmatch(part)][:1]
+    names = [re.sub(r"^\d+[._ -]+", "", part) for part in folders]
+    rows += [(-25, part) for part in names if _ASIDE.fullmatch(part)][:1]
+    rows += [(-15, part) for part in names if _EXAMPLES.fullmatch(part)][:1]
     rows.append((8 if source.has_guard or script else 0, "main guard"))
     rows.append((4 if script else 0, "console script"))
     rows.append((-3 * len(folders), "depth"))
@@ -296,6 +299,15 @@ def _judge(source: Source, reached: Reached, commands: tuple[Statement, ...], sc
         commands=commands,
         reasons=tuple(f"{value:+d} {reason}" for value, reason in rows if value),
     )
+
+
+def _weigh(command: Statement) -> int:
+    """Says how much a command tells of the program that it starts: most where a README at the top trains with it."""
+    if "/" in command.file:
+        return 15
+    if command.certainty is Certainty.STATED:
+        return 25
+    return _README if re.match(r"(?i)readme", command.file) else 15
 
 
 def list_words(command: Statement) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from training_imgtool.core.errors import InputError
@@ -27,6 +28,7 @@ Reader = Callable[[str, str], Iterator[Statement]]
 _DEVELOPMENT = re.compile(r"dev.*|tests?|testing|docs?|lint.*|ci|format.*|typing|release|build|style|types|quality")
 _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*[\"']?(?P<file>[^\s\"']+)")
 _EGG = re.compile(r"[#&]egg=(?P<name>[\w.-]+)")
+_LINK = re.compile(r"(?:(?:-e|--editable)[\s=]+)?(?P<link>git\+|https?://)")
 _OWN_FOLDER = re.compile(r"(?:-e\s+|--editable[\s=])?(?:\.|file:\.)(?:\[[\w,\s-]*\])?")
 _EXPORTED = re.compile(r"(?m)^[\w.-]+=[\w.]+=\w+\s*$")
 _REQUIREMENTS_NAME = re.compile(r"(?:[\w.-]+/)*(?:requirements|reqs)[\w./-]*\.(?:txt|in)")
@@ -60,14 +62,18 @@ def read_pip(text: str, file: str) -> Iterator[Statement]:
             yield Statement(Fact.INCLUDE, match["file"], file, number)
         elif _OWN_FOLDER.fullmatch(line):
             yield Statement(Fact.INSTALL, ".", file, number)
-        elif re.match(r"(?:-e\s+)?(?:git\+|https?://)", line):
-            link = re.sub(r"^-e\s+", "", line)
-            egg = _EGG.search(link)
-            name = egg["name"] if egg else re.sub(r"(?:\.git)?(?:@.*)?$", "", link.rpartition("/")[2].partition("#")[0])
-            if requirement := parse_requirement(f"{name} @ {link}"):
+        elif match := _LINK.match(line):
+            if requirement := read_link(line[match.start("link") :]):
                 yield Statement(Fact.PACKAGE, str(requirement), file, number)
         elif line and not line.startswith("-") and (requirement := parse_requirement(line)):
             yield Statement(Fact.PACKAGE, str(requirement), file, number)
+
+
+def read_link(link: str) -> Requirement | None:
+    """Reads the place of a package that pip installs, named by its `#egg=` or by the last part of the place."""
+    egg = _EGG.search(link)
+    name = egg["name"] if egg else re.sub(r"(?:\.git)?(?:@.*)?$", "", link.rpartition("/")[2].partition("#")[0])
+    return parse_requirement(f"{name} @ {link}")
 
 
 @harmless
