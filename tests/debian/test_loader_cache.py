@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.debian.packages import system
+from training_imgtool.core.elf import Library
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.debian.base_system import Node
 from training_imgtool.debian.formats.loader_cache import (
     CachedLibrary,
-    Library,
     LoaderCache,
     list_folders,
     read_cache,
-    read_library,
     write_cache,
 )
 from training_imgtool.debian.installation import _list_base_libraries, _name_link
@@ -50,16 +49,6 @@ def test_folders_come_in_the_order_of_the_configuration() -> None:
         "/etc/ld.so.conf.d/ignored": "/c\n",
     }
     assert list_folders(texts) == ("/a", "/usr/lib", "/b", "/lib", "/usr/lib")
-
-
-def test_only_shared_libraries_have_a_soname() -> None:
-    import _ctypes
-
-    assert read_library(b"\x7fELF\x02\x01") is None
-    assert read_library(b"text") is None
-    library = read_library(Path(_ctypes.__file__).read_bytes())
-    assert library is not None
-    assert library.machine > 0
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from training_imgtool.commands.init import Written
-from training_imgtool.core.errors import ImgtoolError, InputError
+from training_imgtool.core.errors import FieldListError, ImgtoolError, InputError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.current_lock import ensure_lock
 from training_imgtool.pipeline.inputs import prepare
+from training_imgtool.pipeline.library_check import MissingLibraryError
 from training_imgtool.pipeline.trainer_check import check_trainer
 from training_imgtool.project.packages import Concessions
 from training_imgtool.project.statement import TENSORFLOW
@@ -77,13 +78,27 @@ def lock_proposal(
     raise InputError(f"the proposal does not lock after {_MOST_ROUNDS} changes", hint="complete image.yaml by hand")
 
 
-def check_proposal(folder: Path, settings: Settings, progress: Progress) -> str | None:
+def check_proposal(folder: Path, settings: Settings, progress: Progress) -> ImgtoolError | None:
     """Returns why the locked program could not start, as far as its text says; None where nothing speaks against it."""
     try:
         check_trainer(prepare(load(folder / SPEC_NAME), settings, progress), settings, progress)
     except ImgtoolError as error:
-        return str(error)
+        return error
     return None
+
+
+def add_libraries(trouble: ImgtoolError | None, concessions: Concessions) -> Concessions | None:
+    """Adds the Debian packages of the libraries that the program's imports lack; None where they lack none."""
+    errors = trouble.errors if isinstance(trouble, FieldListError) else ()
+    system = {
+        package: error.message
+        for error in errors
+        if isinstance(error, MissingLibraryError)
+        for package in error.packages
+    }
+    if not system.keys() - concessions.system.keys():
+        return None
+    return replace(concessions, system={**concessions.system, **system})
 
 
 def concede(error: InputError, concessions: Concessions) -> Concessions | None:

@@ -13,13 +13,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from training_imgtool.commands.init import Written
-from training_imgtool.commands.init_lock import check_proposal, lock_proposal
+from training_imgtool.commands.init_lock import add_libraries, check_proposal, lock_proposal
 from training_imgtool.core.progress import LogLine, Note, Progress
 from training_imgtool.core.sanitize import sanitize_line
 from training_imgtool.project.packages import Concessions
 from training_imgtool.project.tables import find_distribution, load_tables
 from training_imgtool.spec.load import SPEC_NAME
 from training_imgtool.spec.model import Role
+from training_imgtool.wheels.libraries import name_packages
 
 if TYPE_CHECKING:
     from training_imgtool.core.settings import Settings
@@ -71,7 +72,9 @@ def adopt(
         return last[-1]
 
     def lock(known: Concessions) -> Concessions:
-        return lock_proposal(folder, write, settings, progress, concessions=known)
+        found = lock_proposal(folder, write, settings, progress, concessions=known)
+        more = add_libraries(check_proposal(folder, settings, progress), found)
+        return lock_proposal(folder, write, settings, progress, concessions=more) if more else found
 
     trial, trouble, made = None, None, new.proposal
     source = made.program.source if made.placement and made.program else None
@@ -80,7 +83,8 @@ def adopt(
         trial = try_proposal(lock, start, progress)
     else:
         lock(Concessions())
-        trouble = check_proposal(folder, settings, progress)
+        found = check_proposal(folder, settings, progress)
+        trouble = str(found) if found else None
     paths = (*new.paths, folder / "image.lock")
     return Adopted(written=replace(last[-1], paths=paths), trial=trial, trouble=trouble)
 
@@ -115,7 +119,7 @@ def mend(trial: Trial, concessions: Concessions) -> Concessions | None:
     for line in reversed(trial.lines):
         why = f"the program said: {line.strip()[:160]}"
         if library := _LIBRARY.search(line):
-            package = tables["sonames"].get(library["name"])
+            package = next(iter(name_packages(library["name"])), None)
             if package and package not in concessions.system:
                 return replace(concessions, system={**concessions.system, package: why})
         module = _MODULE.search(line)

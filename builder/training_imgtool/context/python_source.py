@@ -73,6 +73,41 @@ def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module of a package that others wrote.
+
+    Attributes:
+        imports: those that run whenever the module loads.
+        names: what the text gives a value, anywhere, but for `from . import x`; None if code may add names that the
+            text does not have.
+    """
+
+    imports: tuple[Import, ...]
+    names: frozenset[str] | None
+
+
+def read_module(data: bytes) -> Module:
+    """Parses a module, in the syntax of the Python that runs this.
+
+    Raises SyntaxError, ValueError, RecursionError or MemoryError.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = ast.parse(data)
+    return Module(tuple(_imports(tree.body)), None if _DYNAMIC.search(data) else frozenset(_list_bound(tree)))
+
+
+def _list_bound(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and (node.module or node.level != 1)):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+
+
 def is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
     """Returns whether a statement is `if __name__ == "__main__":`."""
     texts = {"__name__ == '__main__'", "'__main__' == __name__"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from training_imgtool.core.elf import Library, read_library
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.debian import database
 from training_imgtool.debian.base_system import BaseSystem, Node, resolve
@@ -17,11 +19,9 @@ from training_imgtool.debian.formats import certificates
 from training_imgtool.debian.formats.loader_cache import (
     FLAGS,
     CachedLibrary,
-    Library,
     LoaderCache,
     list_folders,
     read_cache,
-    read_library,
     write_cache,
 )
 from training_imgtool.debian.formats.package_file import PackedFile, read_control, read_files
@@ -119,7 +119,7 @@ class Installation:
         if file.kind == "f":
             if file.path in package.conffiles or "md5sums" not in package.control:
                 package.md5[file.path] = database.md5(file.data)
-            if _LIBRARY.fullmatch(posixpath.basename(file.path)) and (library := read_library(file.data)):
+            if _LIBRARY.fullmatch(posixpath.basename(file.path)) and (library := read_library(io.BytesIO(file.data))):
                 self._libraries[resolve(unpacking.nodes, file.path)] = library
             if file.path.startswith(_KEPT) or file.path in self._sources:
                 self._contents[file.path] = file.data

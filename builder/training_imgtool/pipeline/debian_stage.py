@@ -41,7 +41,7 @@ def open_layer(
 
     Raises NeedsEngineError for a platform whose packages imgtool does not know.
     """
-    read = partial(_read_system, plan.base, settings, progress, None)
+    read = partial(read_base_system, plan.base, settings, progress)
     store = _open_store(read, settings, progress, read_copy)
     locked = plan.locked.debian or LockedDebian(requested=())
     return _make_maker(plan.base, locked, plan.platform, read, settings, cache=cache, packing=compression, store=store)
@@ -50,7 +50,7 @@ def open_layer(
 def open_store(locked: LockedVariant, settings: Settings, progress: Progress, read_copy: ReadCopy) -> PackageStore:
     """Opens the Debian packages of a variant; its archives are those of the variant's base."""
     base = _name_base(locked.variant, locked.base_digest, settings)
-    return _open_store(partial(_read_system, base, settings, progress, None), settings, progress, read_copy)
+    return _open_store(partial(read_base_system, base, settings, progress), settings, progress, read_copy)
 
 
 def _open_store(
@@ -157,7 +157,7 @@ class _Resolver:
         if variant.python_from == "deadsnakes":
             raise NeedsEngineError("Python comes from the deadsnakes archive, whose key the stage fetches")
         base = _name_base(variant, base_digest, self.settings)
-        system = _read_system(base, self.settings, self.progress, self.registries)
+        system = read_base_system(base, self.settings, self.progress, self.registries)
         resolution = resolve_packages(system, self.requested, _name_architecture(platform), self.settings)
         locked = LockedDebian(requested=self.requested, packages=resolution.packages)
         maker = _make_maker(
@@ -176,7 +176,10 @@ class _Resolver:
         return locked
 
 
-def _read_system(base: Digest, settings: Settings, progress: Progress, registries: Registries | None) -> BaseSystem:
+def read_base_system(
+    base: Digest, settings: Settings, progress: Progress, registries: Registries | None = None
+) -> BaseSystem:
+    """Reads what a base's layers say about its Debian system, or what the cache has of them."""
     from training_imgtool.debian.base_system import read_base
     from training_imgtool.registry.connect import connect
 

@@ -40,7 +40,8 @@ def check_trainer(inputs: Inputs, settings: Settings, progress: Progress) -> Non
     """
     files = {entry.path: entry for entry in inputs.context.on_disk() if entry.path.endswith(".py")}
     digest = hashlib.sha256(json.dumps([(path, files[path].sha256) for path in sorted(files)]).encode()).hexdigest()
-    checks = {(check := _Check(inputs, plan, settings, files)).key_for(digest): check for plan in inputs.plan.roles}
+    plans = inputs.plan.roles
+    checks = {(check := _Check(inputs, plan, settings, files, progress)).key_for(digest): check for plan in plans}
     for key, check in checks.items():
         path = settings.cache / "checked" / f"{key}.json"
         notes = read_cached(path)
@@ -64,11 +65,14 @@ class _Check:
         is_complete: whether every wheel could be read that an import may come from.
     """
 
-    def __init__(self, inputs: Inputs, plan: RolePlan, settings: Settings, files: Mapping[str, Entry]) -> None:
+    def __init__(
+        self, inputs: Inputs, plan: RolePlan, settings: Settings, files: Mapping[str, Entry], progress: Progress
+    ) -> None:
         self.errors: list[FieldError] = []
         self.notes: list[str] = []
         self.is_complete = True
         self._inputs, self._plan, self._settings, self._files = inputs, plan, settings, files
+        self._progress = progress
         of_role = inputs.spec_file.spec.roles[plan.role]
         self._starts_entry = of_role.command is None
         entry = plan.entry  # `python FILE` searches the file's folder first, `-m` the folder that it starts in
@@ -76,8 +80,8 @@ class _Check:
         python_path = plan.env.get("PYTHONPATH", "").split(":")
         folders = [f"{folder}/".removeprefix("/app/").strip("/") for folder in python_path if _is_below_app(folder)]
         self._roots = tuple(dict.fromkeys(("" if first == "." else first, *folders)))
-        has_template = (of_role.template or inputs.spec_file.spec.template) is not None
-        self._may_have_more = has_template or any(
+        self._has_template = (of_role.template or inputs.spec_file.spec.template) is not None
+        self._may_have_more = self._has_template or any(
             folder and (not _is_below_app(folder) or folder.endswith((".zip", ".egg", ".whl")))
             for folder in python_path
         )
@@ -85,7 +89,9 @@ class _Check:
 
     def key_for(self, files: str) -> str:
         """Hashes all that the result depends on, with the hash of the files."""
-        wheels = [wheel.sha256 for wheel in self._plan.locked.wheels]
+        locked = self._plan.locked
+        system = [self._plan.base.digest, *([row.sha256 for row in locked.debian.packages] if locked.debian else ())]
+        wheels = [*(wheel.sha256 for wheel in locked.wheels), *system, *self._plan.system_packages]
         program = (self._plan.entry.arguments, self._starts_entry, self._roots, self._may_have_more)
         return hashlib.sha256(json.dumps([__version__, self._python, program, files, wheels]).encode()).hexdigest()
 
@@ -127,9 +133,16 @@ class _Check:
         def list_sure(path: str) -> Iterator[Import]:
             return (item for item, is_changed in list_imports(path) if not is_changed)
 
+        taken: dict[tuple[str, Import], bool] = {}  # from wheels, and whether for sure
         for path in self._modules.reach(entry, list_sure):
             for item, is_changed in list_imports(path):
-                self._check_import(path, item, is_sure=not (is_changed or may_have_more))
+                is_sure = not (is_changed or may_have_more)
+                self._check_import(path, item, is_sure=is_sure)
+                taken[path, item] = is_sure
+        taken |= {
+            (path, item): False for path in sources for item in sources[path].all_imports if (path, item) not in taken
+        }
+        self._check_libraries(taken)
 
     def _find_entry_file(self) -> str | None:
         entry = self._plan.entry
@@ -223,6 +236,22 @@ class _Check:
             elif not is_sure:
                 message += ", unless code, PYTHONPATH or a template adds it"
             self._report(_error_at(path, item.line, message, hint=hint), is_sure=is_sure)
+
+    def _check_libraries(self, taken: Mapping[tuple[str, Import], bool]) -> None:
+        """Reports imports from wheels that load a shared library which the image lacks."""
+        if self._has_template:
+            return  # which may install it
+        from training_imgtool.pipeline.library_check import LibraryCheck
+
+        check = LibraryCheck(self._inputs, self._plan, self._settings, self._progress)
+        imports = (
+            (f"{path}:{item.line}:1", item, is_sure)
+            for (path, item), is_sure in taken.items()
+            if not item.level and not self._modules.is_own(item.module)
+        )
+        for error, is_sure in check.run(imports):
+            self._report(error, is_sure=is_sure)
+        self.is_complete &= check.is_complete
 
     def _find_folder(self, top: str) -> str | None:
         """Returns a folder of the trainer that has a module or a package of that name, else None."""

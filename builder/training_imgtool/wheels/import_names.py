@@ -150,7 +150,7 @@ def _list_by_tail(tail: bytes) -> list[str] | None:
 
 def find_root_modules(members: Iterable[str]) -> Iterator[str]:
     """Lists the dotted names of a wheel's modules and packages that lie in no package with an `__init__.py`."""
-    paths = [_find_installed_path(member) for member in members if not member.endswith("/")]
+    paths = [find_installed_path(member) for member in members if not member.endswith("/")]
     packages = {path.rpartition("/")[0] for path in paths if path.endswith("/__init__.py")}
     for path in paths:
         folder, _, name = path.rpartition("/")
@@ -161,7 +161,7 @@ def find_root_modules(members: Iterable[str]) -> Iterator[str]:
         yield ".".join(parts[:inside] if inside else [*parts, name.partition(".")[0]])
 
 
-def _find_installed_path(member: str) -> str:
+def find_installed_path(member: str) -> str:
     """Returns where a member lies below site-packages; what goes elsewhere keeps its path in the wheel."""
     parts = member.split("/")
     if parts[0].endswith(".data") and len(parts) > 2 and parts[1] in {"purelib", "platlib"}:
@@ -170,4 +170,4 @@ def _find_installed_path(member: str) -> str:
 
 
 def _adds_paths(member: str) -> bool:
-    return member.endswith(".pth") and "/" not in _find_installed_path(member) and not member.endswith(_HARMLESS_PATHS)
+    return member.endswith(".pth") and "/" not in find_installed_path(member) and not member.endswith(_HARMLESS_PATHS)

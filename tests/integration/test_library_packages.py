@@ -1,0 +1,90 @@
+"""Shared libraries that wheels need: what the table says of Debian's packages, and OpenCV in a slim base."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.debian.packages import system
+from training_imgtool.core.resources import data_file
+from training_imgtool.core.settings import from_environment
+from training_imgtool.debian.apt import resolve_packages
+from training_imgtool.debian.archives import list_archives
+from training_imgtool.debian.store import PackageStore
+from training_imgtool.direct.layers.layer_cache import LayerCache
+from training_imgtool.plan import DebianPackage
+from training_imgtool.wheels.libraries import choose_package
+
+pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.long]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+SPELT = {"libsndfile.so": "libsndfile.so.1"}  # what programs call a library, and its name in the package
+GONE = {("debian", "13", "libOSMesa.so.6")}  # no package of the release has it
+SPEC = """\
+name: opencv
+tensorflow: "2.15.1"
+python: "3.11"
+trainer: train.py
+python_packages: ["opencv-python==4.11.0.86"]
+roles: {master: {}}
+job: {target: compose}
+"""
+
+
+@pytest.mark.parametrize(
+    ("distribution", "version", "source"),
+    [
+        ("debian", "12", "http://deb.debian.org/debian bookworm main"),
+        ("debian", "13", "http://deb.debian.org/debian trixie main"),
+        ("ubuntu", "22.04", "http://archive.ubuntu.com/ubuntu jammy main universe"),
+        ("ubuntu", "24.04", "http://archive.ubuntu.com/ubuntu noble main universe"),
+    ],
+)
+def test_each_package_has_the_library(distribution: str, version: str, source: str, tmp_path: Path) -> None:
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        pytest.skip("this needs apt-get and dpkg-deb")
+    names = tomllib.loads(data_file("libraries.toml").read_text(encoding="utf-8"))["packages"]
+    chosen = {name: choose_package(name, distribution, version) or "" for name in names}
+    chosen = {name: package for name, package in chosen.items() if (distribution, version, name) not in GONE}
+    settings = from_environment({"IMGTOOL_CACHE": str(tmp_path)})
+    base = system({"/etc/apt/sources.list": f"deb [trusted=yes] {source}\n"})
+    resolved = resolve_packages(base, tuple(sorted({*chosen.values()})), "amd64", settings).packages
+    packages = {package.name: package for package in resolved}
+    store = PackageStore(LayerCache(tmp_path), settings, lambda: list_archives(base, settings), lambda _: None)
+    store.fetch(tuple(packages[name] for name in {*chosen.values()}))
+    files = {name: _list_names(store, packages[name]) for name in {*chosen.values()}}
+    assert {name for name in chosen if SPELT.get(name, name) not in files[chosen[name]]} == set()
+
+
+def _list_names(store: PackageStore, package: DebianPackage) -> set[str]:
+    text = subprocess.run(["dpkg-deb", "-c", store.path(package)], capture_output=True, text=True, check=True).stdout
+    return {line.partition(" -> ")[0].rpartition("/")[2] for line in text.splitlines()}
+
+
+@pytest.mark.engine
+@pytest.mark.registry
+def test_opencv_is_refused_at_lock_and_imports_with_what_the_error_says(imgtool: Run, tmp_path: Path) -> None:
+    (tmp_path / "image.yaml").write_text(SPEC)
+    (tmp_path / "train.py").write_text("import os\nimport cv2\n\nprint('opencv', cv2.__version__, os.getpid() > 0)\n")
+    refused = imgtool("lock", cwd=tmp_path, check=False)
+    assert refused.returncode == 3, refused.stderr
+    assert "train.py:2:1: cv2 needs libGL.so.1" in refused.stderr
+    cure = next(line for line in refused.stderr.splitlines() if "system_packages: [" in line)
+    written = cure[cure.index("system_packages:") : cure.index("]") + 1]
+    assert "libgl1" in written
+    (tmp_path / "image.yaml").write_text(f"{SPEC}{written}\n")
+    imgtool("lock", cwd=tmp_path)
+    ran = imgtool("run", cwd=tmp_path, timeout=1500)
+    assert "opencv 4.11.0 True" in ran.stderr + ran.stdout
+
+
+@pytest.mark.parametrize("package", ["opencv-python-headless<5", "scikit-learn", "pandas"])
+def test_what_starts_in_a_slim_base_is_not_refused(imgtool: Run, tmp_path: Path, package: str) -> None:
+    module = {"opencv-python-headless<5": "cv2", "scikit-learn": "sklearn.linear_model"}.get(package, package)
+    (tmp_path / "image.yaml").write_text(SPEC.replace("opencv-python==4.11.0.86", package))
+    (tmp_path / "train.py").write_text(f"import {module}\n")
+    assert "which neither the base" not in imgtool("lock", cwd=tmp_path).stderr
