@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from training_imgtool.changes import pushed
 from training_imgtool.changes.compare import Difference, compare
 from training_imgtool.changes.planned import read_planned
-from training_imgtool.core.errors import ImgtoolError
+from training_imgtool.core.errors import ImageMissingError, ImgtoolError
 from training_imgtool.core.progress import Outcome
 from training_imgtool.core.settings import Settings
-from training_imgtool.pipeline.inputs import Inputs
+from training_imgtool.pipeline.attach import list_untracked
+from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult
 
 _MOST = 3  # differences of a role that are said
@@ -39,9 +41,13 @@ class Changed:
             return "the first image that this machine pushes here" if self.before is None else "other inputs"
         if not self.differences:
             return "the same inputs, made anew"
-        texts = [difference.text for difference in self.differences]
-        more = f", and {len(texts) - _MOST} more (imgtool show --why {self.before})" if len(texts) > _MOST else ""
-        return "; ".join(texts[:_MOST]) + more
+        return _shorten(self.differences, f"(imgtool show --why {self.before})")
+
+
+def _shorten(differences: Sequence[Difference], how: str) -> str:
+    """Names the first differences, and `how` to see the others."""
+    texts = [difference.text for difference in differences]
+    return "; ".join(texts[:_MOST]) + (f", and {len(texts) - _MOST} more {how}" if len(texts) > _MOST else "")
 
 
 def note_push(inputs: Inputs, results: Sequence[BuildResult], settings: Settings) -> dict[str, Changed]:
@@ -93,3 +99,40 @@ def describe_push(changed: Mapping[str, Changed], format_size: Callable[[int], s
         amount, total = sum(blobs[digest] for digest in sent), sum(blobs.values())
         lines.append(f"sent {format_size(amount)}, reused {format_size(total - amount)} that the registry had")
     return tuple(lines)
+
+
+def describe_untracked(inputs: Inputs, settings: Settings) -> str:
+    """Names the files in the images that Git does not track, such as what a tool left beside the code; or nothing."""
+    paths = list_untracked(inputs, settings)
+    if not paths:
+        return ""
+    more = f" and {len(paths) - _MOST} more" if len(paths) > _MOST else ""
+    return (
+        f"the images have what Git does not track: {', '.join(paths[:_MOST])}{more}"
+        " (list in .dockerignore what the program does not read)"
+    )
+
+
+@contextmanager
+def telling_what_changed(inputs: Inputs, settings: Settings) -> Iterator[None]:
+    """Adds to an ImageMissingError what changed since this machine pushed the images, by its notes."""
+    try:
+        yield
+    except ImageMissingError as error:
+        lines = tuple(dict.fromkeys(filter(None, (_since_push(inputs, image, settings) for image in inputs.images))))
+        hint = error.hint
+        if lines:
+            hint = f"{hint}, or list in .dockerignore what the program does not read"
+        raise ImageMissingError(error.message, hint=hint, details=(*error.details, *lines)) from error
+
+
+def _since_push(inputs: Inputs, image: RoleImage, settings: Settings) -> str:
+    if inputs.plan.repository is None or inputs.others:
+        return ""
+    last = pushed.find_pushed(settings.cache, inputs.plan.repository, str(image.role), inputs.plan.platform)
+    was = pushed.find_inputs(settings.cache, last.key) if last else None
+    try:
+        differences = compare(was, read_planned(inputs, image)) if was else ()
+    except ImgtoolError:  # such as a file that changes just now
+        return ""
+    return f"since the last push: {_shorten(differences, '(imgtool show --why)')}" if differences else ""

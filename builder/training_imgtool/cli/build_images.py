@@ -74,11 +74,12 @@ def _note_changes(
     last = (find_pushed(settings.cache, inputs.repository, str(one.role), inputs.plan.platform) for one in images)
     if all(one and image.digest and one.digest == image.digest.digest for one, image in zip(last, images, strict=True)):
         return {}
-    from training_imgtool.changes.after_push import describe_push, note_push
+    from training_imgtool.changes.after_push import describe_push, describe_untracked, note_push
     from training_imgtool.cli.progress_lines import format_size
 
     changed = note_push(inputs, images, settings)
-    for line in describe_push(changed, format_size):
+    untracked = describe_untracked(inputs, settings) if changed else ""
+    for line in (*([untracked] if untracked else ()), *describe_push(changed, format_size)):
         view(Note(line))
     return changed
 

@@ -135,6 +135,7 @@ def verify_images(
 ) -> tuple[Inputs, tuple[ImageReport, ...]]:
     """Compares the images of one spec with the lock; raises as `verify.session.verify`."""
     from training_imgtool.attest.cosign import find_signatory
+    from training_imgtool.changes.after_push import telling_what_changed
     from training_imgtool.verify.session import VerifyRun, verify
 
     spec_file = open_spec(choice.path, choice.values)
@@ -148,7 +149,8 @@ def verify_images(
         settings=settings,
         progress=progress,
     )
-    return inputs, verify(run)
+    with telling_what_changed(inputs, settings):
+        return inputs, verify(run)
 
 
 def run_images(

@@ -59,9 +59,8 @@ job:
   scheduling: {{max_running: 7200s}}
 """
 _DOCKERIGNORE = """\
+# What the program does not read, such as data and notebooks. imgtool leaves out caches, environments and its own logs.
 **/__pycache__
-**/*.pyc
-**/.ipynb_checkpoints
 .git
 .venv
 *.log

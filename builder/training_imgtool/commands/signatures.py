@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from training_imgtool.attest.cosign import Cosign, Signatory, find_cosign
 from training_imgtool.attest.cyclonedx import PREDICATE as BILL
 from training_imgtool.attest.provenance import PREDICATE
+from training_imgtool.changes.after_push import telling_what_changed
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest
@@ -126,7 +127,8 @@ def sign_images(
         results = []
         for each in inputs.by_platform:
             images = each.selected(roles)
-            digests = require_images(each, registries, progress, images)
+            with telling_what_changed(each, settings):
+                digests = require_images(each, registries, progress, images)
             for image in images:
                 progress(Step(image.role, "signing"))
                 report = proven.get(str(digests[image.role])) if proven is not None else None

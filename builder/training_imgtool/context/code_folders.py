@@ -28,6 +28,7 @@ class CodeFolders:
         paths: the folders and files with the code, relative to `top`, none inside another.
         allow_secrets: paths or patterns of files that look like secrets and are wanted, relative to the spec's folder.
         hashes: as for `scan`.
+        cache: imgtool's own, which may lie in one of them.
     """
 
     spec: Path
@@ -35,6 +36,7 @@ class CodeFolders:
     paths: tuple[str, ...]
     allow_secrets: tuple[str, ...]
     hashes: MutableMapping[str, str]
+    cache: Path | None = None
 
     @property
     def _home(self) -> str:
@@ -61,13 +63,13 @@ class CodeFolders:
         context, home = Context(), self._home
         if own and not any(_lies_in(home, path) for path in self._others()):
             only = tuple(posixpath.relpath(path, home) for path in own)
-            leave_out = frozenset({self.spec.name, *list_own_files(self.spec.parent)}) if home in self.paths else None
+            leave_out = {self.spec.name, *list_own_files(self.spec.parent)} if home in self.paths else set()
             context = scan(
                 self.spec.parent,
                 only=only,
                 allow_secrets=self.allow_secrets,
                 hashes=self.hashes,
-                leave_out=leave_out or frozenset(),
+                leave_out=frozenset(leave_out | self._find_cache(self.spec.parent)),
                 strict=strict,
                 at=home,
             ).below(home)
@@ -80,7 +82,7 @@ class CodeFolders:
         is_file = (self.top / path).is_file()
         at = (posixpath.dirname(path) or ".") if is_file else path
         named = posixpath.relpath(path, self._home)
-        leave_out = list_own_files(self.top / at)
+        leave_out = list_own_files(self.top / at) | self._find_cache(self.top / at)
         if _lies_in(self._home, path):
             own = {self.spec.name, *list_own_files(self.spec.parent)}
             leave_out |= {posixpath.normpath(posixpath.join(posixpath.relpath(self._home, at), name)) for name in own}
@@ -95,6 +97,11 @@ class CodeFolders:
             ).below(at)
         except InputError as error:
             raise InputError(f"{named}: {error.message}", hint=error.hint) from error
+
+    def _find_cache(self, folder: Path) -> set[str]:
+        """Returns the path of imgtool's cache in a folder, if it lies there."""
+        path = os.path.relpath(self.cache.resolve(), folder.resolve()) if self.cache else ".."
+        return set() if path == "." or path.startswith("..") else {path}
 
 
 def _lies_in(path: str, folder: str) -> bool:

@@ -1,7 +1,8 @@
-"""Finds imgtool's own files beside the code: they belong to no image, and would change its key each time they change.
+"""Says which files are never input of an image: they would change its key each time they change.
 
-These are its locks, specs, job files and results, what a run prints into a file just now or printed earlier, and the
-credentials that CI's login steps leave in the folder. What decides is a file's content or its well-known name, so that
+These are imgtool's own locks, specs, job files and results, what a run prints into a file just now or printed earlier,
+and what tools leave in a folder while they work: caches, virtual environments, logs of runs, the files of editors,
+systems and CI, the credentials of CI's login steps. What decides is a file's content or its well-known name, so that
 every machine leaves out the same.
 """
 
@@ -10,10 +11,24 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
+from training_imgtool.core.system import list_pipe_ends, list_recordings
+
 JOB_MARK = ".imgtool-job"  # the empty file in a job directory that `imgtool run` made
-_FOLDER_MARKS = (JOB_MARK, "pyvenv.cfg")
+_FOLDER_MARKS = frozenset({JOB_MARK, "pyvenv.cfg", "oci-layout", "CACHEDIR.TAG"})  # the last: bford.info/cachedir
+_LITTER = frozenset({
+    *("__pycache__", ".git", ".hg", ".svn"),
+    *(".cache", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox", "node_modules"),
+    *(".coverage", "coverage.xml", "htmlcov", ".ipynb_checkpoints", ".virtual_documents"),
+    *(".idea", ".vscode", ".vs", ".DS_Store", ".AppleDouble", ".Trashes", "Thumbs.db", "desktop.ini"),
+    *(".github", ".gitlab", ".gitlab-ci.yml", ".gitlab-ci-local", ".circleci", ".travis.yml", ".buildkite"),
+    *(".scannerwork", ".terraform", ".direnv"),
+})  # fmt: skip
+_BEGINS = ("events.out.tfevents.", ".coverage.", ".#", "._", ".nfs", ".fuse_hidden", ".Trash-")
+_ENDS = (".pyc", ".swp", ".swo", "~", "@tmp")  # the last is Jenkins' folder beside one that a step works in
+_TRACKERS = {"wandb": ("run-", "offline-run-", "latest-run", "debug"), "mlruns": ("0", ".trash", "models")}
 _LOCK = b"# Made by `imgtool lock`"
 _SPECS = (".yaml", ".yml")
 _HEAD = 4096
@@ -22,40 +37,80 @@ _JOB = re.compile(rb"(?:\A|\n)# Written by imgtool ")
 _RESULT = re.compile(rb'\A\{\n  "ok": (?:true|false),\n  "\w+": ')  # --json
 _BILL = re.compile(rb'\A\{\n  "\$schema": "[^"]*cyclonedx[^"]*"|\A\{\n  "bomFormat": "CycloneDX"')
 _BILL_TOOL = b'"name": "imgtool"'
-_REPORT = re.compile(rb"\A<!doctype html>\n<!-- Written by imgtool ")  # of run
-_LINE = rb"(?:\[[\w./ -]+\] |note: |warning: |Error: |Try: |  )[^\n]*"  # of --progress plain, notes and errors
+_MADE = re.compile(
+    rb"\A<!doctype html>\n<!-- Written by imgtool "  # run --report
+    rb"|\A\S+ \(\w+/\w+\) from [^\n]+\nlayers: "  # show
+    rb"|\AScript started on "  # script(1)
+    rb"|\A\x7fELF[\x01\x02][\x01\x02].{10}(?:\x04\x00|\x00\x04)",  # a core dump: e_type is ET_CORE
+    re.DOTALL,
+)
+_LINE = (  # of --progress plain and json, notes and errors, and of replicas
+    rb"(?:\[[\w./ -]+\] |note: |warning: |Error: |Try: |nohup: |  |\{\"time\": [\d.]+, \"event\": "
+    rb"|(?:master|chief|worker|ps|evaluator)(?:-\d+)? +\| )[^\n]*"
+)
 _IMAGE = rb"(?:\S+ )?(?:master|worker|ps|evaluator) \S+@sha256:[0-9a-f]{64}"
-_LOG = re.compile(rb"\A(?! )(?:(?:" + _LINE + rb"|" + _IMAGE + rb"|imgtool: stopped|)(?:\n|\Z))+\Z")
-_LOGS = frozenset({"", ".log", ".txt", ".out", ".err"})
+_RUN = rb"\S+ as [\w-]+: (?:succeeded|failed), [^\n]*|[\w-]+ was killed at [^\n]*|job directory: [^\n]*"
+_LOG = re.compile(rb"\A(?! )(?:(?:" + _LINE + rb"|" + _IMAGE + rb"|" + _RUN + rb"|imgtool: stopped|)(?:\n|\Z))+\Z")
+_LOGS = frozenset({"", ".log", ".txt", ".out", ".err", ".jsonl", ".ndjson"})
 _STREAMS = frozenset({".log", ".out", ".err"})
+_BUILD = re.compile(rb"(?m)^(?:" + _IMAGE + rb"|\[(?:master|worker|ps|evaluator)\] (?:found|appended|built)  )")
+_BUILD_HEAD = 65536  # bytes, in which the log of a build has a line of imgtool's
+
+
+def is_litter(name: str) -> bool:
+    """Tells by the name alone whether a file or folder, wherever it lies, is one that a tool left."""
+    return name in _LITTER or name.startswith(_BEGINS) or name.endswith(_ENDS) or name[0] == name[-1] == "#"
+
+
+def is_litter_folder(name: str, members: Collection[str]) -> bool:
+    """Tells whether a folder is a cache, a virtual environment, a job directory of `imgtool run`, or a log of runs."""
+    if not _FOLDER_MARKS.isdisjoint(members):
+        return True
+    begins = _TRACKERS.get(name)
+    return begins is not None and "__init__.py" not in members and any(one.startswith(begins) for one in members)
 
 
 def list_own_files(folder: Path) -> frozenset[str]:
-    """Lists the names in `folder` that an image of the whole folder leaves out.
+    """Lists the names in `folder` that an image of the whole folder leaves out, by content or by name.
 
-    Virtual environments (folders with a `pyvenv.cfg`) and the job directories of `imgtool run` are among them. What
-    cannot be read is not left out: reading it fails later, by name.
+    What cannot be read is not left out: reading it fails later, by name.
     """
     names = set()
     for path in folder.iterdir():
         try:
             if path.is_dir():
-                names |= {path.name} if any((path / name).is_file() for name in _FOLDER_MARKS) else set()
-            elif _NAMES.fullmatch(path.name):
+                names |= {path.name} if is_litter_folder(path.name, os.listdir(path)) else set()  # noqa: PTH208
+            elif is_litter(path.name) or _NAMES.fullmatch(path.name):
                 names.add(path.name)
             elif path.suffix == ".lock" and _read_head(path).startswith(_LOCK):
                 names |= {path.name, *(f"{path.stem}{suffix}" for suffix in _SPECS)}
-            elif path.suffix != ".py" and _is_written_by_imgtool(path):
+            elif path.suffix != ".py" and _is_written_by_tools(path):
                 names.add(path.name)
         except OSError:
             continue
     return frozenset(names)
 
 
-def own_streams() -> frozenset[tuple[int, int]]:
-    """Returns device and inode of the files that stdout and stderr are: what imgtool prints is no input of it."""
-    states = [os.fstat(descriptor) for descriptor in (1, 2) if _is_open(descriptor)]
-    return frozenset((state.st_dev, state.st_ino) for state in states if stat.S_ISREG(state.st_mode))
+class Streams:
+    """The files that stdout and stderr go to, through script too: what imgtool prints is no input of it."""
+
+    def __init__(self) -> None:
+        states = [os.fstat(descriptor) for descriptor in (1, 2) if _is_open(descriptor)]
+        self._files = {_identify(state) for state in states if stat.S_ISREG(state.st_mode)}
+        self._pipes = frozenset(state.st_ino for state in states if stat.S_ISFIFO(state.st_mode))
+        if any(stat.S_ISCHR(state.st_mode) for state in states):
+            self._files |= list_recordings()
+
+    def __contains__(self, status: os.stat_result) -> bool:
+        """Tells whether a file is one of them, or what a program behind a pipe writes, such as tee."""
+        if self._pipes:
+            self._files |= list_pipe_ends(self._pipes)
+            self._pipes = frozenset()
+        return _identify(status) in self._files
+
+
+def _identify(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _is_open(descriptor: int) -> bool:
@@ -66,23 +121,25 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-def _is_written_by_imgtool(path: Path) -> bool:
+def _is_written_by_tools(path: Path) -> bool:
     head = _read_head(path)
     if not head:  # a redirected stream that got nothing
         return path.suffix in _STREAMS and path.is_file()
-    if _JOB.search(head[:200]) or _REPORT.match(head) or (path.suffix == ".json" and _RESULT.match(head)):
+    if _JOB.search(head[:200]) or _MADE.match(head) or (path.suffix == ".json" and _RESULT.match(head)):
         return True
     if _BILL.match(head):
         return _BILL_TOOL in head or _BILL_TOOL in _read_tail(path)
+    if path.suffix in _STREAMS and _BUILD.search(_read_head(path, _BUILD_HEAD)):
+        return True
     whole_lines = head if len(head) < _HEAD else head[: head.rfind(b"\n") + 1]
     return path.suffix in _LOGS and bool(whole_lines.strip()) and bool(_LOG.match(whole_lines))
 
 
-def _read_head(path: Path) -> bytes:
+def _read_head(path: Path, size: int = _HEAD) -> bytes:
     if not path.is_file():
         return b""
     with path.open("rb") as stream:
-        return stream.read(_HEAD)
+        return stream.read(size)
 
 
 def _read_tail(path: Path) -> bytes:

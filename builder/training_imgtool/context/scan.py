@@ -19,7 +19,7 @@ from pathlib import Path
 from training_imgtool.context import secret_files
 from training_imgtool.context.dockerignore import DockerIgnore, Verdict
 from training_imgtool.context.entries import BLOCK, GONE, Entry, Kind, OnDisk, change_error, unreadable
-from training_imgtool.context.own_files import own_streams
+from training_imgtool.context.own_files import Streams, is_litter, is_litter_folder
 from training_imgtool.context.secret_files import PATTERNS
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.json_cache import read_cached, write_cached
@@ -28,7 +28,6 @@ from training_imgtool.core.system import WARY, list_names
 MOST_ENTRIES = 100_000
 MOST_BYTES = 4 << 30
 DEEPEST = 100  # folders inside each other
-_SKIPPED = frozenset({"__pycache__", ".git"})
 _RACY_NS = 2_000_000_000  # a file this young may change again within its timestamp's tick
 _HASHES = re.compile("[0-9a-f]{64} [0-9a-f]{40} (?:plain|secret)")
 _OPEN = os.O_RDONLY | WARY
@@ -74,7 +73,7 @@ class Walk:
         self._suspects: list[str] = []
         self._bytes = 0
         self._now = time.time_ns()
-        self._streams = own_streams()
+        self._streams = Streams()
 
     def run(self) -> list[Entry]:
         """Walks; raises InputError that names what is wrong."""
@@ -83,42 +82,41 @@ class Walk:
         except OSError as error:
             raise unreadable(str(self._root), error) from error
         try:
-            self._folder(descriptor, "", None)
+            self._folder(descriptor, "", None, list_names(descriptor))
         finally:
             os.close(descriptor)
         secret_files.refuse(self._suspects)
         return self.entries
 
-    def _folder(self, descriptor: int, prefix: str, verdict: Verdict | None) -> bool:
-        """Walks one open folder; returns whether anything came out of it."""
+    def _folder(self, descriptor: int, prefix: str, verdict: Verdict | None, names: list[str]) -> bool:
+        """Walks one open folder; returns whether all that it has is what tools left."""
         if prefix.count("/") > DEEPEST:
             raise InputError(f"{prefix}: more than {DEEPEST} folders inside each other")
-        before = len(self.entries)
-        for name in self._names(descriptor, prefix):
+        before, litter = len(self.entries), False
+        for name in names:
             path = prefix + name
+            if is_litter(name) and not self._names(path):
+                litter = True
+                continue
+            _check_name(path)
             if not self._wants(path):
                 continue
             decided = self._ignore.decide(path, verdict)
             try:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
-                    self._subfolder(descriptor, name, path, decided)
+                    litter = self._subfolder(descriptor, name, path, decided) or litter
                 elif not decided.ignored:
                     self._leaf(descriptor, name, path, status)
             except OSError as error:
                 if error.errno in GONE:
                     raise change_error(path) from error
                 raise unreadable(path, error) from error
-        return len(self.entries) > before
+        return litter and len(self.entries) == before
 
-    def _names(self, descriptor: int, prefix: str) -> Iterator[str]:
-        for name in list_names(descriptor):
-            if name in _SKIPPED or name.endswith(".pyc"):
-                continue
-            if not (name.isascii() and name.isprintable()) and any(map(_is_control, name)):
-                shown = (prefix + name).encode("utf-8", "surrogateescape").decode("ascii", "backslashreplace")
-                raise InputError(f"{shown!r}: a name with control characters, or not UTF-8, has no place in an image")
-            yield name
+    def _names(self, path: str) -> bool:
+        """Returns whether the spec names the path, or something below it: nothing else is wanted then."""
+        return any(path == want or want.startswith(f"{path}/") for want in self._only)
 
     def _wants(self, path: str) -> bool:
         if path in self._leave_out:
@@ -127,20 +125,25 @@ class Walk:
             path == want or path.startswith(f"{want}/") or want.startswith(f"{path}/") for want in self._only
         )
 
-    def _subfolder(self, descriptor: int, name: str, path: str, decided: Verdict) -> None:
+    def _subfolder(self, descriptor: int, name: str, path: str, decided: Verdict) -> bool:
+        """Walks a folder; returns whether it is left out as what tools left."""
         if decided.ignored and not self._ignore.brings_back:
-            return
+            return False
+        before = len(self.entries)
         inner = os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=descriptor)
         try:
-            has_entries = self._folder(inner, f"{path}/", decided)
+            names = list_names(inner)
+            litter = is_litter_folder(name, names) and not self._names(path)
+            litter = litter or self._folder(inner, f"{path}/", decided, names)
         finally:
             os.close(inner)
-        if has_entries or not decided.ignored:
+        if len(self.entries) > before or not (decided.ignored or litter):
             self.entries.append(Entry(path=path, kind=Kind.DIRECTORY, mode=0o755))
             self._count(path, 0)
+        return litter
 
     def _leaf(self, descriptor: int, name: str, path: str, status: os.stat_result) -> None:
-        if (status.st_dev, status.st_ino) in self._streams:
+        if status in self._streams:
             return
         if not secret_files.allowed(path, self._allow_secrets) and secret_files.by_name(path):
             self._suspects.append(path)
@@ -218,6 +221,14 @@ class Walk:
                 f"{path}: the build context has more than {MOST_ENTRIES} entries or {MOST_BYTES >> 30} GiB",
                 hint="leave out data with .dockerignore; training data belongs in a bucket",
             )
+
+
+def _check_name(path: str) -> None:
+    """Raises InputError for a name that no one can read; folders above it have been checked."""
+    name = path.rpartition("/")[2]
+    if not (name.isascii() and name.isprintable()) and any(map(_is_control, name)):
+        shown = path.encode("utf-8", "surrogateescape").decode("ascii", "backslashreplace")
+        raise InputError(f"{shown!r}: a name with control characters, or not UTF-8, has no place in an image")
 
 
 def _is_control(character: str) -> bool:

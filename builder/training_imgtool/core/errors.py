@@ -36,6 +36,10 @@ class InputError(ImgtoolError):
     exit_code = 3
 
 
+class ImageMissingError(InputError):
+    """Images of the current inputs are nowhere."""
+
+
 class FieldError(InputError):
     """A value in the spec is wrong.
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from training_imgtool.attest import cyclonedx, provenance
 from training_imgtool.attest.provenance import ENVELOPE, encode, make_statement, unwrap, wrap
+from training_imgtool.context.entries import Kind
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.reference import Digest, Repository
@@ -130,6 +131,16 @@ def find_checkout(inputs: Inputs, settings: Settings) -> tuple[str, str] | None:
     entry, tree = inputs.spec_file.entry, inputs.plan.roles[0].labels.get(REVISION)
     path = entry.folder if entry.paths == (entry.folder,) else "."
     return Git(settings.environ).find_checkout(entry.top, path, tree) if tree else None
+
+
+def list_untracked(inputs: Inputs, settings: Settings) -> tuple[str, ...]:
+    """Lists the files of the code that Git does not track; none where it tracks none of them, or there is no Git."""
+    from training_imgtool.wheels.sources.git import Git
+
+    paths = [entry.path for entry in inputs.context.on_disk() if entry.kind is not Kind.DIRECTORY]
+    tracked = Git(settings.environ).list_tracked(inputs.spec_file.entry.top)
+    untracked = tuple(path for path in paths if path not in tracked)
+    return untracked if len(untracked) < len(paths) else ()
 
 
 def describe(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from training_imgtool.core.errors import InputError, VerificationError
+from training_imgtool.core.errors import ImageMissingError, VerificationError
 from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.core.settings import Settings
@@ -79,14 +79,14 @@ def require_images(
 ) -> Mapping[Role, Digest]:
     """Returns the digest of every role, or of those that are `wanted`.
 
-    Raises InputError that names the missing images and the command that makes them.
+    Raises ImageMissingError that names the missing images and the command that makes them.
     """
     wanted = inputs.images if wanted is None else wanted
     digests = find_images(wanted, partial(find_image, registries), progress)
     missing = [image for image in wanted if digests[image.role] is None]
     if missing:
         names = ", ".join(image.role for image in missing)
-        raise InputError(
+        raise ImageMissingError(
             f"{len(missing)} of {len(digests)} images of the current spec, lock and code are not in the registry:"
             f" {names}",
             hint=f"imgtool push {inputs.spec_file.path}",

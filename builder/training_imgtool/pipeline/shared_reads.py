@@ -86,5 +86,6 @@ def read_code(spec_file: SpecFile, settings: Settings, copied: frozenset[str] | 
             paths=entry.paths,
             allow_secrets=spec_file.spec.allow_secrets,
             hashes=hashes,
+            cache=settings.cache,
         )
         return folders.read() if copied is None else folders.read_for(copied)

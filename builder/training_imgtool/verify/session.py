@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import (
     EngineUnavailableError,
+    ImageMissingError,
     ImgtoolError,
-    InputError,
     RegistryRefusedError,
 )
 from training_imgtool.core.progress import Note, Planned, Progress, Step
@@ -69,8 +69,8 @@ class _ImageLocation:
 def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
     """Looks at the images of the roles and compares them with the plan.
 
-    Raises InputError when an image is nowhere, and what the registry's client and the engine raise; what is wrong
-    inside an image is in the report.
+    Raises ImageMissingError when an image is nowhere, and what the registry's client and the engine raise; what is
+    wrong inside an image is in the report.
     """
     from training_imgtool.registry.connect import connect
 
@@ -86,7 +86,7 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
 
 
 def _with_indexes(run: VerifyRun, reports: tuple[ImageReport, ...], registries: Registries) -> tuple[ImageReport, ...]:
-    """Adds to each report a finding about the index that names its image; raises InputError for a missing index."""
+    """Adds to each report a finding about the index that names its image; raises ImageMissingError for one."""
     inputs = run.inputs.named_by_index()
     indexes = require_images(inputs, registries, run.progress, inputs.selected(run.roles))
     complaints = {
@@ -147,7 +147,7 @@ def _locate(
     missing = [image for image in images if not (locations[image.role].digest or locations[image.role].image_id)]
     if missing:
         where = "in the registry" if engine is None else "in the registry or the engine"
-        raise InputError(
+        raise ImageMissingError(
             f"{len(missing)} of {len(images)} images of the current spec, lock and code are not {where}: "
             + ", ".join(image.role for image in missing),
             hint=f"imgtool push {run.inputs.spec_file.path}",

@@ -15,16 +15,15 @@ from typing import BinaryIO
 
 from packaging.version import InvalidVersion, Version
 
-from training_imgtool.context.own_files import list_own_files
+from training_imgtool.context.own_files import is_litter, is_litter_folder, list_own_files
 from training_imgtool.core.errors import InputError
 from training_imgtool.spec.source_requirements import is_archive, parse_git
 from training_imgtool.wheels.sources.git import Git
 
 _HEXADECIMAL = re.compile(r"[0-9a-f]{7,64}")  # a commit, and not a version such as 1
 _ROOT = "source"
-_LEFT_OUT = frozenset({"__pycache__", "node_modules", ".tox", ".nox", ".git", ".hg", ".svn"})
 _BUILT = frozenset({"build", "dist"})  # at the top, unless they are packages
-_LEFT_OUT_FORM = re.compile(r".*\.(?:pyc|egg-info)|\..*_cache")
+_LEFT_OUT = re.compile(r".*\.egg-info|\..*_cache")
 _LARGEST = 256 << 20  # bytes of all files
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
@@ -189,7 +188,7 @@ def pack_folder(
     writer = TreeWriter(stream)
     try:
         top = folder.resolve()
-        for path in _find_files(top, leave_out, names=_LEFT_OUT | _BUILT):
+        for path in _find_files(top, leave_out, names=_BUILT):
             state = path.lstat()
             name = path.relative_to(top).as_posix()
             if stat.S_ISLNK(state.st_mode):
@@ -227,18 +226,18 @@ class _Digest:
         return self._hash.hexdigest()
 
 
-def _find_files(folder: Path, leave_out: frozenset[Path], *, names: frozenset[str] = _LEFT_OUT) -> Iterator[Path]:
+def _find_files(folder: Path, leave_out: frozenset[Path], *, names: frozenset[str] = frozenset()) -> Iterator[Path]:
     """Finds the files and links below a folder, sorted by path."""
     with os.scandir(folder) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)
     for entry in entries:
         path = Path(entry.path)
-        if _LEFT_OUT_FORM.fullmatch(entry.name) or path in leave_out:
+        if is_litter(entry.name) or _LEFT_OUT.fullmatch(entry.name) or path in leave_out:
             continue
         if entry.name in names and not (entry.name in _BUILT and (path / "__init__.py").exists()):
             continue
         if entry.is_dir(follow_symlinks=False):
-            if not (path / "pyvenv.cfg").exists():
+            if not is_litter_folder(entry.name, os.listdir(path)):  # noqa: PTH208 - names only
                 yield from _find_files(path, leave_out)
         else:
             yield path

@@ -1,0 +1,253 @@
+"""What redirections, tools and CI leave in a flat project changes no image, or is named in one clear word.
+
+The images are pushed once; each test begins with a copy of that project, does one thing to it, and asks for the job
+file. Either it names the same digests, or imgtool says which file stands in the way, and what to do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.test_report import RUN
+from tests.context.test_own_files import BILL
+from tests.integration.push_world import IMGTOOL, SPEC, Machine, Project, Wheels, make_base
+from tests.servers.registry_process import run_registry
+from training_imgtool.cluster.report import render
+from training_imgtool.cluster.summary import as_lines
+from training_imgtool.context.own_files import JOB_MARK
+
+pytestmark = pytest.mark.registry
+SAME, SECRET, ADDED = "same digests", "looks like a secret", "since the last push"
+CACHE_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n"
+COMMIT = "git init -q && git add -A && git -c user.name=t -c user.email=t@example.com commit -qm first"
+
+
+@dataclass
+class World:
+    machine: Machine
+    folder: Path
+    images: list[str]
+
+    def shell(self, command: str, folder: Path) -> None:
+        """Has bash do something in a session of its own, as a terminal or a step of CI has."""
+        env = {**self.machine.env, "SHELL": "/bin/bash"}
+        words = ["setsid", "--wait", "bash", "-c", command]
+        done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def check(self, folder: Path, name: str, word: str) -> None:
+        if word == SAME:
+            out, _ = self.machine.run("config", "--locked", cwd=folder)
+            assert [image for image in self.images if image in out] == self.images
+            return
+        _, said = self.machine.run("config", "--locked", cwd=folder, code=3)
+        assert word in said
+        assert name in said
+        assert ".dockerignore" in said
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    root = tmp_path_factory.mktemp("litter")
+    project = Project(root / "flat", Wheels(root / "wheels"), make_base())
+    shutil.rmtree(project.folder / "trainer")
+    project.write("task.py", 'print("training")\n')
+    spec = SPEC.format(name="demo", more="").replace("{source: trainer, module: trainer.task}", "task.py")
+    project.write("image.yaml", spec)
+    project.lock()
+    with run_registry(root / "registry") as running:
+        make_base().put(running.host)
+        machine = Machine(root / "machine", f"{running.host}/litter", running.host)
+        machine.give(project.wheels)
+        yield World(machine, project.folder, sorted(machine.push(project).values()))
+
+
+@pytest.fixture
+def folder(world: World, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(world.folder, tmp_path / "flat"))
+
+
+WAYS = [  # a command line, the file that it leaves, what imgtool says of it later
+    ("imgtool push > push.txt", "push.txt", SAME),
+    ("imgtool push > push.log 2>&1", "push.log", SAME),
+    ("imgtool push 2>&1 | tee push.log", "push.log", SAME),
+    ("imgtool push 2>&1 | tee push.txt", "push.txt", SAME),
+    ("imgtool push | tee images | cat", "images", SAME),
+    ("imgtool push 2>&1 | cat | tee -a a.txt b.md > /dev/null; rm b.md", "a.txt", SAME),
+    ("imgtool push 2> >(tee err.log >&2)", "err.log", SAME),
+    ("imgtool push --json > images.json", "images.json", SAME),
+    ("imgtool push --progress json 2> events.jsonl", "events.jsonl", SAME),
+    ("imgtool push --registry 127.0.0.1:9/x > failed.txt 2>&1 || true", "failed.txt", SAME),
+    ("(echo building; imgtool push; echo done) > build.log 2>&1", "build.log", SAME),
+    ("nohup imgtool push > nohup.out 2>&1 & wait", "nohup.out", SAME),
+    ('script -qec "imgtool push" typescript', "typescript", SAME),
+    ('script -c "imgtool push" session.txt', "session.txt", SAME),
+    ("imgtool config -o config.yaml", "config.yaml", SAME),
+    ("imgtool config > job.yaml", "job.yaml", SAME),
+    ("imgtool config -o - > job.yml", "job.yml", SAME),
+    ("imgtool config -o /dev/stdout | tee job.yaml", "job.yaml", SAME),
+    ("imgtool config --command > submit.sh", "submit.sh", ADDED),
+    ("imgtool show > plan.txt", "plan.txt", SAME),
+    ("imgtool show --json > plan.json", "plan.json", SAME),
+    ("imgtool lock --json > lock.json", "lock.json", SAME),
+    ("imgtool verify --engine direct > verify.log || true", "verify.log", ADDED),
+    ("imgtool build --output oci:layout", "layout/index.json", SAME),
+    ("mkdir logs; imgtool push > logs/push.txt 2> logs/err.txt", "logs/err.txt", ADDED),
+    ("imgtool doctor > doctor.txt || true", "doctor.txt", ADDED),
+    ("imgtool render -o rendered", "rendered", ADDED),
+]
+
+
+@pytest.mark.parametrize(("command", "name", "word"), WAYS, ids=[command for command, _, _ in WAYS])
+def test_what_a_command_leaves(world: World, folder: Path, command: str, name: str, word: str) -> None:
+    """While the command runs, and for the next one."""
+    world.shell(command, folder)
+    assert (folder / name).exists()
+    if "imgtool push" in command and "127.0.0.1:9" not in command and "logs" not in command:
+        written = (folder / name).read_text()
+        assert written.count("found") >= 3 or all(image in written for image in world.images), written
+    world.check(folder, name, word)
+    if word == SAME:  # and the command once more, beside what it left before
+        world.shell(command, folder)
+        world.check(folder, name, word)
+
+
+CREDENTIALS = '{"type": "external_account"}'
+FILES: list[tuple[str, str, str]] = [  # a path, its text, what imgtool says of it
+    ("gha-creds-8f6d0a1b2c3d4e5f.json", CREDENTIALS, SAME),
+    ("google-credentials.json", CREDENTIALS, SECRET),
+    (".aws/credentials", "[default]\naws_access_key_id = A\n", SECRET),
+    (".docker/config.json", '{"auths": {}}', SECRET),
+    (".config/gcloud/credentials.db", "x", SECRET),
+    (".netrc", "machine example.com login a password b\n", SECRET),
+    (".git-credentials", "https://a:b@example.com\n", SECRET),
+    (".pypirc", "[pypi]\n", SECRET),
+    ("kubeconfig", "apiVersion: v1\n", SECRET),
+    (".env", "TOKEN=1\n", SECRET),
+    ("cosign.key", "-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\n", SAME),
+    ("cosign.pub", "-----BEGIN PUBLIC KEY-----\n", SAME),
+    (".github/workflows/images.yml", "name: images\n", SAME),
+    (".gitlab-ci.yml", "images: {}\n", SAME),
+    (".cache/imgtool/wheels/ab/x.whl", "x", SAME),
+    (".cache/pip/http-v2/a", "x", SAME),
+    ("sub@tmp/durable-1/script.sh", "x", SAME),
+    (".scannerwork/report-task.txt", "x", SAME),
+    (".terraform/providers/x", "x", SAME),
+    ("step_summary.md", "### done\n", ADDED),
+    ("github_output", "a=b\n", ADDED),
+    ("test-results.xml", "<testsuites/>\n", ADDED),
+    # tests, linters, Python
+    (".pytest_cache/v/cache/lastfailed", "{}", SAME),
+    (".mypy_cache/3.11/a.json", "{}", SAME),
+    (".coverage", "x", SAME),
+    (".coverage.host.123.456", "x", SAME),
+    ("htmlcov/index.html", "x", SAME),
+    ("venv/pyvenv.cfg", "home = /usr\n", SAME),
+    ("uv-cache/CACHEDIR.TAG", CACHE_TAG, SAME),
+    ("__pycache__/task.cpython-311.pyc", "x", SAME),
+    (".ipynb_checkpoints/task-checkpoint.ipynb", "{}", SAME),
+    ("node_modules/a/index.js", "x", SAME),
+    # editors and systems
+    (".task.py.swp", "x", SAME),
+    ("task.py~", "x", SAME),
+    ("#task.py#", "x", SAME),
+    (".idea/workspace.xml", "x", SAME),
+    (".DS_Store", "x", SAME),
+    ("._task.py", "x", SAME),
+    (".nfs000000001", "x", SAME),
+    ("core.4711", "\x7fELF\x02\x01\x01" + "\0" * 9 + "\x04\0>\0", SAME),
+    # training on this machine
+    (f"job/{JOB_MARK}", "", SAME),
+    ("bill.cdx.json", BILL, SAME),
+    ("run.html", render(RUN, ()), SAME),
+    ("run.txt", as_lines(RUN), SAME),
+    ("run.log", "worker-0 | step 1\nmaster   | step 1\nnote: x\n", SAME),
+    ("logs/train/events.out.tfevents.1700000000.host", "x", SAME),
+    ("wandb/run-20240101_000000-ab/run-ab.wandb", "x", SAME),
+    ("mlruns/0/meta.yaml", "x", SAME),
+    ("model/saved_model.pb", "x", ADDED),
+    ("results.csv", "1,2\n", ADDED),
+    ("other.log", "epoch 1\n", ADDED),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "word"), FILES, ids=[name for name, _, _ in FILES])
+def test_what_tools_leave(world: World, folder: Path, name: str, text: str, word: str) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="latin-1" if name.startswith("core") else "utf-8")
+    world.check(folder, name, word)
+
+
+def test_what_an_editor_locks(world: World, folder: Path) -> None:
+    """Emacs' lock is a symbolic link to nowhere."""
+    (folder / ".#task.py").symlink_to("me@host.1234:1700000000")
+    world.check(folder, "", SAME)
+
+
+def test_the_cache_of_imgtool_in_the_project(world: World, folder: Path) -> None:
+    """As GitLab needs it: what a job caches has to lie below its project."""
+    machine = Machine(folder / ".ci/machine", world.machine.env["IMGTOOL_REGISTRY"], "127.0.0.1:9")
+    cache = Path(shutil.copytree(world.machine.cache, folder / "kept/imgtool"))
+    out, _ = machine.run("config", "--locked", cwd=folder, env={"IMGTOOL_CACHE": str(cache)}, code=3)
+    assert not out  # .ci/machine and the folder kept are in the image
+    shutil.rmtree(folder / ".ci")
+    (folder / "kept/imgtool").rename(folder / "kept-by-ci")
+    (folder / "kept").rmdir()
+    out, _ = world.machine.run("config", "--locked", cwd=folder, env={"IMGTOOL_CACHE": str(folder / "kept-by-ci")})
+    assert all(image in out for image in world.images)
+
+
+def test_a_name_that_the_spec_names_is_wanted(world: World, folder: Path) -> None:
+    """Only what lies in a folder by itself is taken for a tool's."""
+    (folder / ".github").mkdir()
+    (folder / "task.py").rename(folder / ".github/task.py")
+    spec = (folder / "image.yaml").read_text().replace("trainer: task.py", "trainer: .github/task.py")
+    (folder / "image.yaml").write_text(spec)
+    out, _ = world.machine.run("show", "--json", cwd=folder)
+    assert json.loads(out)
+
+
+@pytest.fixture
+def pushes(world: World, tmp_path: Path) -> Callable[[Path], str]:
+    """Pushes from a machine that has pushed nothing, into a repository of its own, as each run of CI does."""
+    place = hashlib.sha256(str(tmp_path).encode()).hexdigest()[:12]
+    machine = Machine(tmp_path / "ci", f"{world.machine.env['IMGTOOL_REGISTRY']}/{place}", "")
+    machine.env["IMGTOOL_MIRRORS"] = world.machine.env["IMGTOOL_MIRRORS"]
+    shutil.copytree(world.machine.cache / "wheels", machine.cache / "wheels")
+    return lambda folder: machine.run("push", "--locked", cwd=folder)[1]
+
+
+def test_the_first_push_of_a_machine_names_what_git_does_not_track(
+    world: World, folder: Path, pushes: Callable[[Path], str]
+) -> None:
+    world.shell(COMMIT, folder)
+    for name in ("step_summary.md", "model.keras", "out/a.bin", "out/b.bin"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("x")
+    said = pushes(folder)
+    listed = "model.keras, out/a.bin, out/b.bin and 1 more (list in .dockerignore what the program does not read)"
+    assert f"note: the images have what Git does not track: {listed}\n" in said
+    assert "does not track" not in pushes(folder)
+
+
+def test_a_push_of_what_git_tracks_says_nothing_of_it(
+    world: World, folder: Path, pushes: Callable[[Path], str]
+) -> None:
+    """A file that changed is tracked all the same."""
+    world.shell(COMMIT, folder)
+    (folder / "task.py").write_text("print(2)\n")
+    said = pushes(folder)
+    assert "the first image that this machine pushes here" in said
+    assert "track" not in said
+
+
+def test_the_shell_of_these_tests_is_imgtool(world: World, folder: Path) -> None:
+    world.shell(f'test "$(command -v imgtool)" = {IMGTOOL}', folder)
