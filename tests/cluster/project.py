@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests import forked_imgtool
 from tests.engines.support import busybox_base, stage
 from tests.plans import wheel
 from training_imgtool.core.progress import silent
@@ -91,9 +92,9 @@ class Project:
 
     def run(self, *arguments: str, code: int = 0, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Runs `imgtool run … ARGUMENTS` and expects it to end with `code`."""
-        done = subprocess.run(
-            self.command(*arguments), env=self.env, capture_output=True, text=True, timeout=timeout, check=False
-        )
+        command = self.command(*arguments)
+        ended, out, err = forked_imgtool.run(command[1:], self.env, self.folder, timeout)
+        done = subprocess.CompletedProcess(command, ended, out.decode(), err.decode())
         assert done.returncode == code, f"{done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done
 

@@ -1,0 +1,24 @@
+"""What every `imgtool` reads of its own package, read before it forks: tables, templates. Nothing of a project.
+
+`tests.forked_imgtool` has its server load this module last; nobody else imports it.
+"""
+
+from __future__ import annotations
+
+import encodings.idna  # noqa: F401 - urllib3 has it loaded with the first request
+import gc
+
+import jinja2.sandbox  # noqa: F401 - dockerfile.jinja imports it late
+
+from training_imgtool.core import resources
+from training_imgtool.dockerfile import jinja, render
+from training_imgtool.jobs import shapes, yamlio
+
+yamlio.read_table("machines.yaml")
+shapes._shapes()
+environment = jinja._environment(
+    str(resources.directory("templates")), tuple(sorted(render.BUILTIN)), None, render.LONGEST
+)
+for template in render.BUILTIN:
+    environment.get_template(template)
+gc.freeze()  # the garbage collector of a fork passes over all of this, and so copies no page of it
