@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests import forked_imgtool
 from tests.integration.push_world import Project, Wheels, make_base
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import list_tags, run_registry
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BASE = "library/python:3.11-slim-bookworm"
+MNIST = CHECKOUT / "images/mnist"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@dataclass(frozen=True)
+class Mnist:
+    """images/mnist in the registry: each role's image by digest, and the environment that finds them."""
+
+    images: dict[str, str]
+    env: dict[str, str]
 
 
 @pytest.fixture(scope="session")
@@ -59,21 +72,34 @@ def imgtool(services_env: dict[str, str]) -> Run:
         timeout: float = 600,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [Path(sys.executable).parent / "imgtool", *map(str, arguments)],
-            env={**services_env, **(env or {})},
-            cwd=cwd,
-            timeout=timeout,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [str(Path(sys.executable).parent / "imgtool"), *map(str, arguments)]
+        environ = {**services_env, **(env or {})}
+        if forked_imgtool.reads_late(environ):
+            code, out, err = forked_imgtool.run(arguments, environ, cwd, timeout)
+            done = subprocess.CompletedProcess(command, code, out.decode(), err.decode())
+        else:
+            options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+            done = subprocess.run(command, env=environ, cwd=cwd, timeout=timeout, check=False, **options)
         if check and done.returncode:
             pytest.fail(f"imgtool {' '.join(map(str, arguments))} exited with {done.returncode}:\n{done.stderr}")
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def mnist(imgtool: Run, registry_address: str, tmp_path_factory: pytest.TempPathFactory) -> Mnist:
+    """images/mnist, pushed once for all processes of a run, to a repository that no other run has."""
+    mine = tmp_path_factory.getbasetemp()
+    shared = mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
+    env = {"IMGTOOL_REGISTRY": f"{registry_address}/test/mnist-{shared.stat().st_ino}"}
+    images = shared / "mnist.json"
+    with (shared / "mnist.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not images.exists():
+            lines = imgtool("build", "--push", MNIST, "--progress", "plain", env=env).stdout.splitlines()
+            images.write_text(json.dumps(dict(line.split(" ", 1) for line in lines)))
+    return Mnist(json.loads(images.read_text()), env)
 
 
 @pytest.fixture(scope="module")

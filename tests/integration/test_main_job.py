@@ -1,34 +1,45 @@
-"""The main job on real services: one spec becomes three pushed images and a job file that names them."""
+"""The main job on real services: one spec becomes three pushed images and a job file that names them.
+
+Then what a change costs with the real TensorFlow, here and on machines that have nothing.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.integration.conftest import CHECKOUT
-from tests.servers.fault_proxy import FaultProxy
+from tests.integration.conftest import CHECKOUT, MNIST
+from tests.integration.push_world import Machine, blobs_sent, document, lines
+from tests.servers.fault_proxy import Exchange, FaultProxy
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
 Imgtool = Callable[..., "subprocess.CompletedProcess[str]"]
 ROLES = ["master", "worker", "ps"]
 NO_ENGINE = {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
+HOME = Path(os.environ.get("IMGTOOL_CACHE") or Path.home() / ".cache/imgtool")
+# Requests of three roles after a change of code: 14 for the images, 6 for the attestations of each. A machine without
+# state sends two more.
+CHANGED = 32
+CHANGED_ELSEWHERE = 34
 
 
 @pytest.fixture(scope="module")
-def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def spec(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Path:
     """images/mnist in a folder of its own, where its lock may be written."""
     folder = tmp_path_factory.mktemp("project") / "mnist"
     ours = shutil.ignore_patterns("__pycache__", "*.lock", "config.yaml", "job")
-    shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=ours)
+    shutil.copytree(MNIST, folder, ignore=ours)
     return folder
 
 
@@ -46,11 +57,6 @@ def place(proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory, engine: s
     return {"IMGTOOL_REGISTRY": f"{proxy.host}/main/{engine}/{name}-{tmp_path_factory.mktemp('x').stat().st_ino}"}
 
 
-def images(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    """What `build` printed: a reference by role."""
-    return {role: reference for role, _, reference in (line.partition(" ") for line in done.stdout.splitlines())}
-
-
 def sent(proxy: FaultProxy) -> int:
     """Bytes that went up."""
     return sum(exchange.received for exchange in proxy.log)
@@ -62,22 +68,68 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def make_machine(folder: Path, place: dict[str, str], proxy: FaultProxy, *, wheels: bool) -> Machine:
+    """A machine that shares nothing but the registry; with `wheels` also this one's wheels, else it cannot get any."""
+    made = Machine(folder, place["IMGTOOL_REGISTRY"], proxy.host)
+    if wheels:
+        (HOME / "wheels").mkdir(parents=True, exist_ok=True)
+        made.cache.mkdir()
+        (made.cache / "wheels").symlink_to(HOME / "wheels")
+        del made.env["UV_INDEX_URL"]
+        made.env |= {name: value for name, value in os.environ.items() if name.startswith(("UV_", "PIP_"))}
+    return made
+
+
 @pytest.fixture(scope="module")
-def built(imgtool: Imgtool, spec: Path, place: dict[str, str], proxy: FaultProxy, engine: str) -> dict[str, str]:
+def first(
+    services_env: dict[str, str],
+    place: dict[str, str],
+    proxy: FaultProxy,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Machine:
+    """The machine that pushes first: it has the wheels or fetches them, and an engine."""
+    machine = make_machine(tmp_path_factory.mktemp("machines") / "first", place, proxy, wheels=True)
+    machine.env["DOCKER_HOST"] = services_env.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    return machine
+
+
+@dataclass(frozen=True)
+class Built:
+    """What came of the first pushes: a reference by role, and what went to the registry."""
+
+    images: dict[str, str]
+    log: tuple[Exchange, ...]
+
+
+@pytest.fixture(scope="module")
+def pushed(first: Machine, spec: Path, proxy: FaultProxy, engine: str) -> Built:
     """The worker first, then all roles."""
     proxy.clear()
-    worker = images(imgtool("build", "--role", "worker", "--push", "--engine", engine, spec, env=place))
+    worker = push(first, spec, "--role", "worker", "--engine", engine)
     assert list(worker) == ["worker"]
     names = [exchange.path for exchange in proxy.log]
     assert any("worker-" in name for name in names)
     assert not any("master-" in name or "/ps-" in name for name in names)
-    everything = images(imgtool("push", "--engine", engine, spec, env=place))
+    everything = push(first, spec, "--engine", engine)
     assert everything["worker"] == worker["worker"]
-    return everything
+    return Built(everything, tuple(proxy.log))
+
+
+def push(machine: Machine, spec: Path, *options: str) -> dict[str, str]:
+    """`imgtool build --push`: a reference by role."""
+    out, _ = machine.run("build", "--push", *options, cwd=spec, timeout=500)
+    return dict(line.split(" ", 1) for line in out.splitlines())
+
+
+@pytest.fixture(scope="module")
+def built(pushed: Built) -> dict[str, str]:
+    """The images of the first pushes."""
+    return pushed.images
 
 
 def test_each_digest_answers(built: dict[str, str]) -> None:
     assert list(built) == ROLES
+    assert len({image.partition("@")[2] for image in built.values()}) == 3
     for reference in built.values():
         host, _, rest = reference.partition("/")
         path, _, digest = rest.partition("@")
@@ -120,31 +172,44 @@ def test_the_job_file_names_the_digests_and_passes_the_schema(
         jsonschema.validate(job, json.loads(schema.read_text()))
 
 
-def test_the_images_run_and_train(built: dict[str, str]) -> None:
-    version = subprocess.run(
-        [
-            "docker",
-            "run",
-            "--rm",
-            "--entrypoint",
-            "python",
-            built["worker"],
-            "-c",
-            "import tensorflow; print(tensorflow.__version__)",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert version.stdout.strip() == "2.15.1"
-    trained = subprocess.run(
-        ["docker", "run", "--rm", built["master"], "--epochs=10", "--job-dir=/tmp/job"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    accuracy = float(trained.stdout.partition("accuracy ")[2].split()[0])
-    assert accuracy > 0.9
+def test_the_job_file_of_the_specs_own_target_names_no_tag(
+    imgtool: Imgtool, spec: Path, place: dict[str, str], built: dict[str, str], tmp_path: Path
+) -> None:
+    imgtool("config", spec, "-o", tmp_path / "config.yaml", env=place)
+    text = (tmp_path / "config.yaml").read_text()
+    assert all(image in text for image in built.values())
+    assert "master-" not in text
+
+
+def docker(*arguments: str) -> str:
+    """What a command of Docker prints."""
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_the_worker_image_has_the_tensorflow_of_the_spec(built: dict[str, str]) -> None:
+    program = "import tensorflow as tf, sys; print(tf.__version__, sys.version_info[:2])"
+    out = docker("run", "--rm", "--network=none", "--entrypoint", "python", built["worker"], "-c", program)
+    assert out.split() == ["2.15.1", "(3,", "11)"]
+
+
+def test_the_master_image_trains_alone_to_nine_tenths(built: dict[str, str], tmp_path: Path) -> None:
+    volume = f"{tmp_path}:/job"
+    out = docker("run", "--rm", "--network=none", "-v", volume, built["master"], "--job-dir=/job", "--epochs=8")
+    last = out.splitlines()[-1].split()
+    assert last[0] == "accuracy"
+    assert float(last[1]) > 0.9
+    assert (tmp_path / "model/saved_model.pb").is_file()
+    assert (tmp_path / "checkpoints/checkpoint").is_file()
+
+
+def test_the_images_share_all_but_their_last_layers(built: dict[str, str]) -> None:
+    layers = []
+    for image in built.values():
+        docker("pull", "--quiet", image)
+        layers.append(json.loads(docker("inspect", image))[0]["RootFS"]["Layers"])
+    assert layers[0][:-1] == layers[1][:-1] == layers[2][:-1]
 
 
 @pytest.mark.usefixtures("built")
@@ -176,3 +241,80 @@ def layers_of(reference: str) -> list[str]:
     request.add_header("Accept", "application/vnd.docker.distribution.manifest.v2+json")
     with urllib.request.urlopen(request, timeout=10) as answer:
         return [layer["digest"] for layer in json.load(answer)["layers"]]
+
+
+directly = pytest.mark.parametrize("engine", ["auto"], indirect=True)
+
+
+@directly
+def test_everything_goes_up_once(first: Machine, pushed: Built) -> None:
+    sent = blobs_sent(pushed.log)
+    assert len(sent) == len({*sent})
+    assert sum(exchange.received for exchange in pushed.log) > 150 << 20
+    kept = sum(path.stat().st_size for path in first.cache.rglob("*") if path.is_file())
+    assert not (first.cache / "layers/blobs").exists() or kept < 100 << 20
+
+
+@directly
+def test_one_line_changed_on_a_machine_that_has_nothing(
+    spec: Path, place: dict[str, str], proxy: FaultProxy, built: dict[str, str], tmp_path: Path
+) -> None:
+    change_code(spec, "once more")
+    machine = make_machine(tmp_path / "second", place, proxy, wheels=False)
+    proxy.clear()
+    images = push(machine, spec, "--engine=direct")
+    assert len(proxy.log) <= CHANGED_ELSEWHERE, lines(proxy)
+    check_light(proxy, images)
+    layers = [document(proxy.upstream, found["ps"])["layers"] for found in (built, images)]
+    assert layers[0][:-1] == layers[1][:-1]
+    change_code(spec, "and again")
+    proxy.clear()
+    push(machine, spec, "--engine=direct")
+    assert len(proxy.log) <= CHANGED
+    proxy.clear()
+    push(machine, spec, "--engine=direct")
+    assert sorted(proxy.methods()) == ["GET"] * 3 + ["HEAD"] * 3
+
+
+def change_code(spec: Path, text: str) -> None:
+    """Changes one line of the trainer."""
+    path = spec / "trainer/task.py"
+    path.write_text(f"{path.read_text()}# {text}\n")
+
+
+def check_light(proxy: FaultProxy, images: dict[str, str], most: int = 128 << 10) -> None:
+    """Nothing but code, configs, manifests, and what is said of the 48 wheels of each image moved."""
+    code = document(proxy.upstream, images["worker"])["layers"][-1]["size"]
+    assert proxy.bytes_up() - code < most, lines(proxy)
+    assert proxy.bytes_down() < most, lines(proxy)
+
+
+@pytest.mark.long
+@directly
+@pytest.mark.usefixtures("built")
+def test_a_new_patch_version_on_a_machine_that_has_nothing(
+    spec: Path, place: dict[str, str], proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """Another machine pushed it before, with other code."""
+    renewed = make_machine(tmp_path / "renewed", place, proxy, wheels=True)
+    ask_for_version(spec, "2.15.0")
+    proxy.clear()
+    before = push(renewed, spec, "--engine=direct")
+    assert proxy.bytes_up() > 150 << 20  # TensorFlow is new; the other layers are
+    change_code(spec, "on another machine")
+    machine = make_machine(tmp_path / "fourth", place, proxy, wheels=False)
+    proxy.clear()
+    images = push(machine, spec, "--engine=direct")
+    check_light(proxy, images)
+    assert len(proxy.log) <= CHANGED_ELSEWHERE
+    assert not list(machine.root.rglob("*.whl"))
+    layers = [document(proxy.upstream, found["master"])["layers"] for found in (before, images)]
+    assert layers[0][:-1] == layers[1][:-1]
+
+
+def ask_for_version(spec: Path, version: str) -> None:
+    """Asks for another TensorFlow; the lock is renewed by the next run."""
+    path = spec / "image.yaml"
+    text = path.read_text()
+    was = next(line for line in text.splitlines() if line.startswith("tensorflow:"))
+    path.write_text(text.replace(was, f'tensorflow: "{version}"'))

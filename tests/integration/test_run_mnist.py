@@ -5,22 +5,15 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.conftest import Mnist, Run
+
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-MNIST = "images/mnist"
-
-
-@pytest.fixture(scope="module")
-def pushed(imgtool: Run) -> str:
-    """The spec, its images in the local registry."""
-    imgtool("build", "--push", MNIST)
-    return MNIST
+SPEC = "images/mnist"
 
 
 def accuracy(done: subprocess.CompletedProcess[str]) -> float:
@@ -29,8 +22,8 @@ def accuracy(done: subprocess.CompletedProcess[str]) -> float:
     return float(found[1])
 
 
-def test_the_cluster_trains_and_saves_its_model(imgtool: Run, pushed: str, tmp_path: Path) -> None:
-    done = imgtool("run", pushed, "--job-dir", tmp_path / "job", timeout=240)
+def test_the_cluster_trains_and_saves_its_model(imgtool: Run, mnist: Mnist, tmp_path: Path) -> None:
+    done = imgtool("run", SPEC, "--job-dir", tmp_path / "job", env=mnist.env, timeout=240)
     assert accuracy(done) > 0.9
     assert (tmp_path / "job/model/saved_model.pb").is_file()
     assert (tmp_path / "job/checkpoints/checkpoint").is_file()
@@ -40,18 +33,18 @@ def test_the_cluster_trains_and_saves_its_model(imgtool: Run, pushed: str, tmp_p
     assert "next: imgtool config images/mnist -o config.yaml" in done.stderr.splitlines()[-1]
 
 
-def rehearsed(imgtool: Run, job: Path, kill: str, epochs: int) -> tuple[dict[str, Any], str]:
+def rehearsed(imgtool: Run, mnist: Mnist, job: Path, kill: str, epochs: int) -> tuple[dict[str, Any], str]:
     """The summary and the output of a run in which something is killed."""
-    arguments = ("run", MNIST, "--job-dir", job, "--kill", kill, "--json", "--", f"--epochs={epochs}")
-    done = imgtool(*arguments, timeout=400, check=False)  # 10 when the run ends before the kill is due
+    arguments = ("run", SPEC, "--job-dir", job, "--kill", kill, "--json", "--", f"--epochs={epochs}")
+    done = imgtool(*arguments, env=mnist.env, timeout=400, check=False)  # 10 when the run ends before the kill is due
     assert accuracy(done) > 0.9
     assert (job / "model/saved_model.pb").is_file()
     return json.loads(done.stdout), done.stderr
 
 
 @pytest.mark.long
-def test_training_goes_on_when_a_worker_is_killed(imgtool: Run, pushed: str, tmp_path: Path) -> None:
-    summary, _ = rehearsed(imgtool, tmp_path, "worker:0@5s", 20)
+def test_training_goes_on_when_a_worker_is_killed(imgtool: Run, mnist: Mnist, tmp_path: Path) -> None:
+    summary, _ = rehearsed(imgtool, mnist, tmp_path, "worker:0@5s", 20)
     (death,) = summary["deaths"]
     assert death["replica"] == "worker-0"
     assert death["exit_code"] == 137
@@ -65,11 +58,11 @@ def test_training_goes_on_when_a_worker_is_killed(imgtool: Run, pushed: str, tmp
 
 
 @pytest.mark.long
-def test_a_killed_master_resumes_from_its_checkpoint(imgtool: Run, pushed: str, tmp_path: Path) -> None:
+def test_a_killed_master_resumes_from_its_checkpoint(imgtool: Run, mnist: Mnist, tmp_path: Path) -> None:
     early, late = 0.0, 0.0  # when there was no checkpoint yet, when the run had ended: as fast as the machine is
     for _ in range(8):
         seconds = round((early + late) / 2 if late else max(10, early * 1.6), 1)
-        summary, said = rehearsed(imgtool, tmp_path / str(seconds), f"master@{seconds}s", 100)
+        summary, said = rehearsed(imgtool, mnist, tmp_path / str(seconds), f"master@{seconds}s", 100)
         if not summary["deaths"]:
             late = seconds
             continue

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import CHECKOUT, Run
+from tests.integration.conftest import CHECKOUT, MNIST, Mnist, Run
 from tests.integration.test_verify_tampered import CASES
 from tests.servers.registry_process import list_tags
 from tests.verify import images
@@ -35,10 +35,7 @@ class Real:
     good: Digest
     registries: Registries
     place: str
-
-    @property
-    def env(self) -> dict[str, str]:
-        return {"IMGTOOL_REGISTRY": f"{self.place}/good"}
+    env: dict[str, str]
 
     def faulty(self, name: str, layers: Sequence[Layer | bytes], change: Change | None = None) -> dict[str, str]:
         """The environment in which the good image's tag names one with further layers, and with its config changed."""
@@ -49,25 +46,19 @@ class Real:
         return {"IMGTOOL_REGISTRY": f"{self.place}/{name}"}
 
 
-def _built(
-    folder: Path, place: str, env: dict[str, str], imgtool: Run, *, roles: tuple[str, ...] = ()
-) -> tuple[Inputs, Digest]:
-    chosen = [argument for role in roles for argument in ("--role", role)]
-    done = imgtool("build", "--push", *chosen, folder, env={"IMGTOOL_REGISTRY": f"{place}/good"}, timeout=1500)
-    reference = parse_reference(done.stdout.splitlines()[0].split()[1])
-    assert isinstance(reference, Digest)
-    return inputs_of(folder, from_environment({**env, "IMGTOOL_REGISTRY": f"{place}/good"})), reference
+def _real(
+    folder: Path, reference: str, place: str, env: dict[str, str], services_env: dict[str, str]
+) -> Iterator[Real]:
+    inputs, good = inputs_of(folder, from_environment({**services_env, **env})), parse_reference(reference)
+    assert isinstance(good, Digest)
+    with Registries(from_environment(services_env), keep_tokens=False) as registries:
+        yield Real(folder, inputs, good, registries, place, env)
 
 
 @pytest.fixture(scope="module")
-def cpu(services_env: dict[str, str], imgtool: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
-    """images/mnist, with a lock of its own on the base that is here."""
-    folder = tmp_path_factory.mktemp("real") / "mnist"
-    shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=shutil.ignore_patterns("__pycache__"))
-    place = f"{services_env['IMGTOOL_REGISTRY']}/real"
-    inputs, good = _built(folder, place, services_env, imgtool)
-    with Registries(from_environment(services_env), keep_tokens=False) as registries:
-        yield Real(folder, inputs, good, registries, place)
+def cpu(services_env: dict[str, str], mnist: Mnist) -> Iterator[Real]:
+    """images/mnist, on the base that is here."""
+    yield from _real(MNIST, mnist.images["master"], mnist.env["IMGTOOL_REGISTRY"], mnist.env, services_env)
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +74,9 @@ def gpu(
     master = [line for line in lines if not line.startswith(("  worker:", "  ps:"))]
     (folder / "image.yaml").write_text("\n".join(master) + "\n")
     place = f"{registry_address}/test/verify-gpu"  # kept from run to run: two gigabytes, and a minute or three
-    inputs, good = _built(folder, place, services_env, imgtool)
-    with Registries(from_environment(services_env), keep_tokens=False) as registries:
-        yield Real(folder, inputs, good, registries, place)
+    env = {"IMGTOOL_REGISTRY": f"{place}/good"}
+    built = imgtool("build", "--push", folder, env=env, timeout=1500).stdout
+    yield from _real(folder, built.split()[1], place, env, services_env)
 
 
 def _rows(stdout: str) -> dict[str, str]:
