@@ -6,7 +6,6 @@ import json
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import from_environment
@@ -27,9 +26,11 @@ def _bases(address: str) -> Iterator[str]:
             continue
 
 
-def test_the_facts_are_true(registry_address: str, tmp_path: Path) -> None:
+def test_the_facts_are_true(registry_address: str, services_env: dict[str, str]) -> None:
+    """What the files of a layer are, this machine remembers; how they are read is seen in tests/direct."""
     compared = 0
-    with Registries(from_environment({"HOME": str(tmp_path), "IMGTOOL_CACHE": str(tmp_path)})) as registries:
+    settings = from_environment(services_env)
+    with Registries(settings) as registries:
         for base in _bases(registry_address):
             facts = base_files.find_matrix_tree(f"docker.io/{base}")
             if facts is None:
@@ -37,7 +38,7 @@ def test_the_facts_are_true(registry_address: str, tmp_path: Path) -> None:
             repository = parse_repository(f"{registry_address}/{base.partition(':')[0]}")
             client = registries.at(repository)
             layers = client.manifest(repository.tag(base.partition(":")[2]), "linux/amd64").layers
-            reader = BaseReader(LayerCache(tmp_path))
+            reader = BaseReader(LayerCache(settings.cache / "layers"))
             files = reader.files(None, lambda found=layers: found, partial(client.blob, repository))  # type: ignore[misc]
             _compare(facts, files.sources[-1](), base)
             compared += 1

@@ -30,6 +30,12 @@ CPU_MINORS = ("1.15", *GPU_MINORS)
 SAMPLE = ("2.4", "2.15", "2.20")
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For a cache that nobody else fills: metadata is fetched, and wheels are made, once for all tests here."""
+    return tmp_path_factory.mktemp("minors")
+
+
 def lock(matrix: Matrix, folder: Path, release: str, accelerator: Accelerator, **more: Any) -> LockedVariant:
     keys = {"trim": False, **more}  # to trim is to download every wheel
     spec = ImageSpec(name="mnist", tensorflow=release, accelerator=accelerator, roles={Role.MASTER: RoleSpec()}, **keys)
@@ -51,12 +57,12 @@ def lock(matrix: Matrix, folder: Path, release: str, accelerator: Accelerator, *
 @pytest.mark.parametrize(
     "sample", [pytest.param(SAMPLE, id="sample"), pytest.param(None, id="all", marks=pytest.mark.long)]
 )
-def test_minors_for_gpus_and_cpus(tmp_path: Path, sample: tuple[str, ...] | None) -> None:
+def test_minors_for_gpus_and_cpus(folder: Path, sample: tuple[str, ...] | None) -> None:
     matrix = load_matrix()
     pairs = [(minor, Accelerator.CPU) for minor in sample or CPU_MINORS]
     pairs += [(minor, Accelerator.GPU) for minor in sample or GPU_MINORS]
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda pair: lock(matrix, tmp_path, matrix.minors[pair[0]].recommended, pair[1]), pairs))
+        made = list(pool.map(lambda pair: lock(matrix, folder, matrix.minors[pair[0]].recommended, pair[1]), pairs))
     for (minor, accelerator), locked in zip(pairs, made, strict=True):
         wheels = {wheel.name: wheel for wheel in locked.wheels}
         assert wheels[locked.variant.package].version == matrix.minors[minor].recommended
@@ -87,13 +93,13 @@ FRAGILE = ("1.15.0", "2.7.2")  # of 1.15.0, 2.1.0, 2.2.0, 2.6.0, 2.7.2, 2.8.0 an
 @pytest.mark.parametrize(
     "releases", [pytest.param(FRAGILE, id="fragile"), pytest.param(RELEASES, id="all", marks=pytest.mark.long)]
 )
-def test_every_release_is_held_at_what_it_imports(tmp_path: Path, releases: tuple[str, ...]) -> None:
+def test_every_release_is_held_at_what_it_imports(folder: Path, releases: tuple[str, ...]) -> None:
     """Also where its own metadata allows more: what each set failed with was seen when it was imported and used."""
     matrix = load_matrix()
     pairs = [(release, Accelerator.CPU) for release in releases]
     pairs += [(release, Accelerator.GPU) for release in releases if not matrix.minor_of(release).no_base]
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda pair: lock(matrix, tmp_path, *pair), pairs))
+        made = list(pool.map(lambda pair: lock(matrix, folder, *pair), pairs))
     for (release, _), locked in zip(pairs, made, strict=True):
         versions = {wheel.name: version_key(wheel.version) for wheel in locked.wheels}
         minor = version_key(release)[:2]
@@ -104,15 +110,15 @@ def test_every_release_is_held_at_what_it_imports(tmp_path: Path, releases: tupl
             assert same is None or versions.get(name, minor)[:2] == same, (release, name, versions.get(name))
 
 
-def test_python_3_6(tmp_path: Path) -> None:
-    locked = lock(load_matrix(), tmp_path, "1.15.5", Accelerator.CPU, python="3.6")
+def test_python_3_6(folder: Path) -> None:
+    locked = lock(load_matrix(), folder, "1.15.5", Accelerator.CPU, python="3.6")
     assert locked.installer.version == "21.3.1"
     assert {"gast-0.2.2-py3-none-any.whl", "termcolor-1.1.0-py3-none-any.whl"} <= {w.file for w in locked.wheels}
 
 
 @pytest.mark.long
-def test_cuda_from_wheels_is_held_at_the_tested_versions(tmp_path: Path) -> None:
-    locked = lock(load_matrix(), tmp_path, "2.20.0", Accelerator.GPU, cuda_from="wheels")
+def test_cuda_from_wheels_is_held_at_the_tested_versions(folder: Path) -> None:
+    locked = lock(load_matrix(), folder, "2.20.0", Accelerator.GPU, cuda_from="wheels")
     versions = {wheel.name: wheel.version for wheel in locked.wheels}
     assert versions["nvidia-cudnn-cu12"] == "9.3.0.75"
     assert versions["nvidia-cuda-runtime-cu12"] == "12.5.82"
@@ -127,9 +133,9 @@ MADE = {
 }
 
 
-def test_made_wheels_have_the_hashes_that_locks_name(tmp_path: Path) -> None:
-    locked = lock(load_matrix(), tmp_path, "2.6.5", Accelerator.CPU)
-    old = lock(load_matrix(), tmp_path, "1.15.5", Accelerator.CPU)
+def test_made_wheels_have_the_hashes_that_locks_name(folder: Path) -> None:
+    locked = lock(load_matrix(), folder, "2.6.5", Accelerator.CPU)
+    old = lock(load_matrix(), folder, "1.15.5", Accelerator.CPU)
     made = {wheel.name: wheel.sha256 for wheel in (*old.wheels, *locked.wheels) if wheel.name in MADE}
     made["gast"] = next(wheel.sha256 for wheel in old.wheels if wheel.name == "gast")
     assert made == MADE
