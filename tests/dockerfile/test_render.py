@@ -11,6 +11,7 @@ import pytest
 
 from tests.plans import entry_point, locked, role_plan, wheel
 from training_imgtool.core.errors import FieldError, InputError
+from training_imgtool.dockerfile import jinja
 from training_imgtool.dockerfile.evaluate import evaluate
 from training_imgtool.dockerfile.parse import DockerfileError, parse
 from training_imgtool.dockerfile.render import TemplateError, TemplateRoots, render
@@ -268,8 +269,12 @@ def test_templates_that_are_refused(tmp_path: Path, template: str, message: str)
     assert "root:" not in str(caught.value)
 
 
-@pytest.mark.slow
-def test_a_template_that_never_ends(tmp_path: Path) -> None:
+def test_a_template_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child has one second here; that the real one has five is seen in tests/faults."""
+    program = Path(jinja.__file__).read_text()
+    assert "\nSECONDS = 5 " in program
+    (tmp_path / "jinja.py").write_text(program.replace("\nSECONDS = 5 ", "\nSECONDS = 1 "))
+    monkeypatch.setattr("training_imgtool.dockerfile.render.__file__", str(tmp_path / "render.py"))
     loop = (
         "{% for a in range(99999) %}{% for b in range(99999) %}{% if a + b < 0 %}x{% endif %}{% endfor %}{% endfor %}"
     )
