@@ -15,6 +15,7 @@ from training_imgtool.versions.matrix import load_matrix
 TRAIN = "import tensorflow as tf\nmodel = tf.keras.Sequential()\nmodel.fit([1])\n"
 MAIN = f"def main():\n    pass\nif __name__ == '__main__':\n    main()\n{TRAIN}"
 LOADS = "import importlib\nif __name__ == '__main__':\n    importlib.import_module('net')\n"
+CREATE = "conda env create -f a/environment.yml\n"
 FIRST = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\nwith tf.Session() as s:\n    s.run(x)\n"
 POETRY = '[tool.poetry]\nname = "p"\n[tool.poetry.dependencies]\n'
 PEP_621 = '[project]\nname = "p"\ndependencies = ["tensorflow"]\n'
@@ -65,6 +66,14 @@ def spec_of(folder: Path, files: dict[str, str]) -> ImageSpec:
         ({"requirements.txt": "tensorflow==2.11.0\n", "README.md": "Requires TensorFlow 2.3\n"}, "2.11.0", None),
         ({"requirements.txt": "tensorflow>=2.3\n", "README.md": "Works with TensorFlow 2.3.0\n"}, "2.3.0", None),
         ({"Dockerfile": "FROM tensorflow/tensorflow:2.5.1\n"}, "2.5.1", None),
+        ({"Dockerfile": "FROM gcr.io/deeplearning-platform-release/tf2-gpu.2-4\n"}, "2.4.4", None),
+        ({"Dockerfile": "FROM x.pkg.dev/vertex-ai/training/tf-cpu.2-14.py310:latest\n"}, "2.14.1", "3.10"),
+        (
+            {"requirements.txt": "tensorflow\ntf-keras\n"},
+            "2.16.2",
+            None,
+        ),  # who asks for Keras 2 has a TensorFlow with 3
+        ({"a/environment.yml": "dependencies: [tensorflow=2.4, python=3.7.3]\n", "README.md": CREATE}, "2.4.4", "3.7"),
         ({".python-version": "3.9.13\n"}, "2.15.1", "3.9"),
         ({"requirements.txt": "tensorflow==2.5.0\nnumpy==1.19.2\n"}, "2.5.0", "3.8"),  # numpy has no wheel for 3.9
         (
@@ -94,12 +103,18 @@ def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow
         ("import tensorflow.contrib.slim as slim\nimport tensorflow as tf\ntf.app.run()\n", "1.15.5"),
         ("import tensorflow.compat.v1 as tf\n" + FIRST.partition("\n")[2], "2.15.1"),
         ("from keras.models import Model\nModel(input=1, output=2).fit(1, nb_epoch=3)\n", "1.15.5"),
+        (
+            "from net import f\nfrom tensorflow.python.keras import Model\nModel().fit(1)\n",
+            "1.15.5",
+        ),  # a name in another file
+        ("import tensorflow as tf\nfrom tensorflow.python.keras.layers import Dense\ntf.x.fit()\n", "2.5.3"),
         (ASKS, "2.15.1"),
         ("from keras.layers.convolutional import Conv2D\nfrom keras.models import Model\nModel().fit(1)\n", "2.12.1"),
     ],
 )
 def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensorflow: str) -> None:
-    assert proposal_of(tmp_path, {"train.py": code}).choice.tensorflow == tensorflow
+    files = {"train.py": code, "net.py": "import tensorflow as tf\ndef f():\n    tf.set_random_seed(1)\n"}
+    assert proposal_of(tmp_path, files).choice.tensorflow == tensorflow
 
 
 @pytest.mark.parametrize(
@@ -129,6 +144,16 @@ def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensor
         (
             {"src/p/b/work.py": MAIN, "src/p/task.py": MAIN, "README.md": "python -u -m p.a.work 0 1\n"},
             "src/p/b/work.py",
+        ),
+        # a part of the project with packages of its own is not what the project is about
+        (
+            {
+                "part/train.py": MAIN,
+                "part/requirements.txt": "tqdm\n",
+                "requirements.txt": "tqdm\n",
+                "run_net.py": MAIN,
+            },
+            "run_net.py",
         ),
         ({"7-Utils/train.py": MAIN, "3-nets/main.py": MAIN}, "3-nets/main.py"),
         ({"new/run.py": MAIN, "run.py": MAIN, "new/README.md": "## Train\npython run.py\n"}, "new/run.py"),
@@ -166,6 +191,11 @@ def test_the_program_that_trains(tmp_path: Path, files: dict[str, str], program:
         ({"src/main.py": f"open('./data.txt')\n{MAIN}", "src/data.txt": ""}, ("/app/src/main.py",), "/app/src", None),
         ({"src/main.py": MAIN, "README.md": "cd src\npython main.py\n"}, ("/app/src/main.py",), "/app/src", None),
         ({"train.py": f"import sub.net\n{MAIN}", "sub/net.py": ""}, ("/app/train.py",), "/app", None),
+        (
+            {"src/p/__main__.py": f"from p import x\nfrom .a import y\n{MAIN}", "src/p/x.py": "", "src/p/a.py":
+             "import far\n", "lib/far.py": ""},
+            ("-m", "p"), "/app", "/app/lib:/app/src",
+        ),
         ({"lib/pkg/__main__.py": f"from pkg import x\n{MAIN}", "lib/pkg/x.py": ""}, ("-m", "pkg"), "/app", "/app/lib"),
     ],
 )  # fmt: skip
@@ -212,6 +242,9 @@ def test_how_the_image_starts_it(
         ({"README.md": "pip install --editable=git+https://git.example/a/Queue.git#egg=jobs\n", "environment.yml":
           "dependencies: [mamba, tqdm]\n", "train.py": f"import jobs\n{TRAIN}"}, None,
          ("tqdm", "jobs @ git+https://git.example/a/Queue.git#egg=jobs")),
+        # an import that only the list for tests names
+        ({"requirements-dev.txt": "some_rolling==1.0\n", "requirements.txt": "tqdm\n", "train.py":
+          f"import some_rolling\n{TRAIN}"}, "requirements.txt", ("some_rolling",)),
         # folders that a command installs, and groups that alone name TensorFlow
         ({"lib/setup.py": "setup(install_requires=['tqdm'])", "README.md": "pip install -e lib\n"}, None, ("tqdm",)),
         ({"pyproject.toml": '[tool.hatch.envs.default]\ndependencies = ["tqdm"]\n'}, None, ("tqdm",)),

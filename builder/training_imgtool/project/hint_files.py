@@ -18,7 +18,12 @@ from training_imgtool.project.tables import limit_by_companion
 
 _PATH, _DIGEST = r"(?:[\w.:/-]+/)?", r"(?:@[\w:]+)?"
 _TENSORFLOW_IMAGE = re.compile(
-    _PATH + r"tensorflow:(?P<version>\d+\.\d+(?:\.\d+)?)(?:rc\d+)?(?P<gpu>-gpu)?[\w.-]*" + _DIGEST
+    _PATH + r"tensorflow(?:-training)?:(?P<version>\d+\.\d+(?:\.\d+)?)(?:rc\d+)?(?P<gpu>-gpu)?[\w.-]*" + _DIGEST
+)
+_GOOGLE_IMAGE = re.compile(  # deeplearning-platform-release/tf2-gpu.2-4, vertex-ai/training/tf-cpu.2-14.py310
+    _PATH
+    + r"tf2?-(?:cpu|(?P<gpu>gpu))\w*\.(?P<major>\d)-(?P<minor>\d+)(?:\.py3(?P<python>\d+))?(?::[\w.-]+)?"
+    + _DIGEST
 )
 _PYTHON_IMAGE = re.compile(_PATH + r"python:(?P<python>3\.\d+)[\w.-]*" + _DIGEST)
 _CUDA_IMAGE = re.compile(_PATH + r"(?:nvidia/cuda:[\w.-]+|tensorflow:[\w.-]*-gpu[\w.-]*)" + _DIGEST)
@@ -86,6 +91,12 @@ def _read_image(image: str, file: str) -> Iterator[Statement]:
     if match := _TENSORFLOW_IMAGE.fullmatch(image):
         limit = match["version"] if match["version"].count(".") == 2 else f"{match['version']}.*"
         yield Statement(Fact.TENSORFLOW, f"=={limit}", file)
+    if match := _GOOGLE_IMAGE.fullmatch(image):
+        yield Statement(Fact.TENSORFLOW, f"=={match['major']}.{match['minor']}.*", file)
+        if match["python"]:
+            yield Statement(Fact.PYTHON, f"==3.{match['python']}.*", file)
+        if match["gpu"]:
+            yield Statement(Fact.GPU, f"FROM {image}", file)
     if match := _PYTHON_IMAGE.fullmatch(image):
         yield Statement(Fact.PYTHON, f"=={match['python']}.*", file)
     if _CUDA_IMAGE.fullmatch(image):

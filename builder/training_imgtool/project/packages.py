@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -270,9 +270,15 @@ def _list_elsewhere(
 ) -> dict[str, Statement]:
     """Returns what other files say about a package, by its name."""
     pinned = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
-    further = (item for listing in listings[1:] if listing.score > _ASIDE for item in listing.packages)
+    near = (item for listing in listings[1:] if listing.score > _ASIDE for item in listing.packages)
+    aside = (  # what documentation and tests need has the right name, and limits of its own
+        replace(item, value=item.requirement.name)
+        for listing in listings[1:]
+        if listing.score <= _ASIDE
+        for item in listing.packages
+    )
     found: dict[str, Statement] = {}
-    for item in (*further, *pinned):
+    for item in (*near, *pinned, *aside):
         if (item.requirement.url or "git+").startswith("git+") and _counts(item, environment):
             found.setdefault(item.package, item)
     return found

@@ -50,8 +50,9 @@ def place(program: Program, reached: Reached, project: Project) -> Placement | N
         own = names[0] if root == "." else root
         is_narrow = not _needs_all(reached, own) and start == "." and (len(names) > 1 or root != ".")
         trainer = {"source": own if is_narrow else ".", "module": module}
-        search = [*others, *([root] if root not in {".", "src", own} or start != "." else [])]
-        search += [folder] if folder in reached.roots and folder != root else []
+        search = [*others, *([folder] if folder in reached.roots and folder != root else [])]
+        is_found = root == "." or (not search and (is_narrow or root == "src"))  # without a word in PYTHONPATH
+        search = [*search, root] if not is_found or start != "." else search
     if start != ".":
         trainer["workdir"] = start
     path_value = ":".join(posixpath.normpath(posixpath.join("/app", other)) for other in dict.fromkeys(search))

@@ -34,6 +34,7 @@ _ASIDE = re.compile(  # folders whose programs are not the project's own trainin
 )
 _EXAMPLES = re.compile(r"(?i)examples?|samples?|tutorials?")
 _README = 20  # of a command that the README at the top gives
+_LIST = re.compile(r"(?i)(?:requirements?|environment)[\w.-]*|pyproject\.toml|setup\.(?:py|cfg)|Pipfile")
 _NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")  # a folder that `trainer.source` takes
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -204,8 +205,28 @@ class Code:
                 continue
             named = tuple(item for item in commands if _starts_program(item, path, script, self.project))
             reached = self.reach(source)
-            programs.append(_judge(source, reached, named, None if source.starts and not named else script))
+            alone = None if source.starts and not named else script
+            programs.append(_judge(source, reached, named, alone, self._find_part(path)))
         return tuple(sorted(programs, key=lambda program: (-program.score, program.path)))
+
+    def list_unread(self) -> tuple[tuple[str, Statement], ...]:
+        """Returns the programs that a README at the top starts and that Python 3 cannot read, with what starts them."""
+        files = [path for path in self.project.files if path.endswith(".py") and self.source(path) is None]
+        rows = [item for items in self.project.statements.values() for item in items if item.fact is Fact.COMMAND]
+        found = ((path, item) for item in rows if _weigh(item) >= _README for path in files)
+        return tuple(
+            {path: (path, item) for path, item in found if _starts_program(item, path, None, self.project)}.values()
+        )
+
+    def _find_part(self, path: str) -> str | None:
+        """Returns the folder below the top that has a program and a list of packages of its own, beside the top's."""
+        lists = {
+            posixpath.dirname(file) or "."
+            for file in self.project.statements
+            if _LIST.fullmatch(PurePosixPath(file).name)
+        }
+        above = [str(folder) for folder in PurePosixPath(path).parents]
+        return next((folder for folder in above[:-1] if folder in lists), None) if "." in lists else None
 
 
 def _depth(source: Source) -> int:
@@ -260,7 +281,9 @@ def _starts_program(command: Statement, path: str, script: str | None, project: 
     return path == exact if exact else PurePosixPath(path).name == PurePosixPath(file).name
 
 
-def _judge(source: Source, reached: Reached, commands: tuple[Statement, ...], script: str | None) -> Program:
+def _judge(
+    source: Source, reached: Reached, commands: tuple[Statement, ...], script: str | None, part: str | None
+) -> Program:
     """Weighs a program. Doing counts most, then what the project says of it, then its name and place."""
     path = PurePosixPath(source.path)
     words = [*re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", path.stem.lower()), *re.split(r"\W+", script or "")]
@@ -286,6 +309,7 @@ def _judge(source: Source, reached: Reached, commands: tuple[Statement, ...], sc
     names = [re.sub(r"^\d+[._ -]+", "", part) for part in folders]
     rows += [(-25, part) for part in names if _ASIDE.fullmatch(part)][:1]
     rows += [(-15, part) for part in names if _EXAMPLES.fullmatch(part)][:1]
+    rows.append((-20 if part else 0, f"{part} has packages of its own"))
     rows.append((8 if source.has_guard or script else 0, "main guard"))
     rows.append((4 if script else 0, "console script"))
     rows.append((-3 * len(folders), "depth"))

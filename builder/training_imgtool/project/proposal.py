@@ -14,7 +14,7 @@ from training_imgtool.project.programs import Code, Program, Reached
 from training_imgtool.project.read import Project, read_project
 from training_imgtool.project.releases import Choice, choose
 from training_imgtool.project.source import write_cells
-from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact
+from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.resolve import resolve
@@ -46,6 +46,7 @@ class Proposal:
         reached: what the first reaches.
         listings: the files that list packages.
         name: the project's own name, if a file states one.
+        unread: files that Python 3 cannot read, with the commands that start them.
     """
 
     project: Project
@@ -59,6 +60,7 @@ class Proposal:
     reached: Reached | None
     listings: tuple[Listing, ...]
     name: str | None
+    unread: tuple[tuple[str, Statement], ...]
 
     @property
     def program(self) -> Program | None:
@@ -151,6 +153,7 @@ def propose(
         reached=reached,
         listings=listings,
         name=names[0].value if names else None,
+        unread=code.list_unread(),
     )
 
 

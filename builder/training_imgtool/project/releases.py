@@ -149,7 +149,7 @@ def _of_code(reached: Reached | None) -> Iterator[Statement]:
     user = next((source for source in reached.sources if source.first[0]), None)
     own = reached.sources[0].first[0]
     if (
-        user is not None and first > second and (own or first > 2 or (first > 1 and not second))
+        user is not None and first > second and (own or first > 2 or not second)
     ):  # a library may have a branch for old releases
         yield Statement(Fact.TENSORFLOW, "<2", user.path, user.first[1], Certainty.HINT)
     newer = [(source.path, line) for source in reached.sources for limit, line in source.limits if limit[:3] == ">=2"]
@@ -237,7 +237,7 @@ def _python_statements(project: Project, listings: tuple[Listing, ...], folder: 
     """Yields what limits Python: the chosen listing's files first, then the root's and the program's, prose last."""
     everything = [item for rows in project.statements.values() for item in rows if item.fact is Fact.PYTHON]
     main = {item.file for listing in listings[:1] for item in listing.statements} | {item.file for item in listings[:1]}
-    near = [item for item in everything if _folder(item) in {".", folder}]
+    near = [item for item in everything if item.file in main or _folder(item) in {".", folder}]
     firm = [item for item in near if item.certainty is Certainty.STATED]
     yield from sorted(firm, key=lambda item: item.file not in main)
     for listing in listings[:1]:

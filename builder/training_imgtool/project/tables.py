@@ -69,7 +69,8 @@ def limit_by_companion(requirement: Requirement) -> str | None:
     name, tables = canonicalize_name(requirement.name), load_tables()
     bounds = [part for part in requirement.specifier if part.operator in {"==", "~=", "===", "<=", ">=", ">"}]
     if not bounds:
-        return None
+        since: str | None = None if requirement.specifier else tables["companions_since"].get(name)
+        return since
     if tables["companions"].get(name) == "minor":
         best = next((part for part in bounds if part.operator in {"==", "~=", "==="}), None)
         if best is None:
