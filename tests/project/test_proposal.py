@@ -145,6 +145,9 @@ def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensor
             {"src/p/b/work.py": MAIN, "src/p/task.py": MAIN, "README.md": "python -u -m p.a.work 0 1\n"},
             "src/p/b/work.py",
         ),
+        # what others import is a library, even if it can start; and a first run is more than one that goes on
+        ({"lib/trainer.py": MAIN, "solve.py": f"import lib.trainer\n{MAIN}", "run.py": MAIN}, "run.py"),
+        ({"continue_train.py": MAIN, "train.py": MAIN}, "train.py"),
         # a part of the project with packages of its own is not what the project is about
         (
             {

@@ -21,7 +21,7 @@ _WORDS = {  # of a program's name, and what they are worth
     "task": 12, "fit": 10, "main": 8, "__main__": 8, "run": 5, "experiment": 5, "classifier": 3,
 }  # fmt: skip
 _OTHER_PURPOSE = re.compile(
-    r"predict\w*|infer\w*|export\w*|freeze\w*|convert\w*|eval\w*|tests?|testing|demo\w*|download\w*|prepare|preparation|prepro\w*"
+    r"predict\w*|continue|resume|infer\w*|export\w*|freeze\w*|convert\w*|eval\w*|tests?|testing|demo\w*|download\w*|prepare|preparation|prepro\w*"
     r"|process\w*|data|dataset\w*|plot\w*|visuali[sz]\w*|vocab\w*|tflite|serv\w*|sampl\w*|generat\w*|synthesi\w*|annotation\w*"
     r"|extract\w*|bench\w*|check\w*|inspect|deploy\w*|setup|conf|config\w*|utils?|merge\w*|rename|interp\w*|load\w*|stats?"
     r"|label\w*|video|camera|web|app|api|client|tokeniz\w*|pars\w*|create|build|collect\w*|docs?|conftest|noxfile|score\w*"
@@ -195,7 +195,7 @@ class Code:
         statements = [item for rows in self.project.statements.values() for item in rows]
         commands = [item for item in statements if item.fact is Fact.COMMAND]
         scripts = _scripts(statements, self._files)
-        programs = []
+        starting = []
         for path in self.project.files:
             if not path.endswith((".py", ".ipynb")) or _NO_PROGRAM.fullmatch(PurePosixPath(path).name):
                 continue
@@ -203,10 +203,17 @@ class Code:
             script = scripts.get(path)
             if source is None or not (source.starts or script):
                 continue
+            starting.append((source, self.reach(source), script))
+        imported = {inner.path for source, reached, _ in starting for inner in reached.sources if inner is not source}
+        programs = []
+        for source, reached, script in starting:
+            path = source.path
             named = tuple(item for item in commands if _starts_program(item, path, script, self.project))
-            reached = self.reach(source)
             alone = None if source.starts and not named else script
-            programs.append(_judge(source, reached, named, alone, self._find_part(path)))
+            part = self._find_part(path)
+            aside = {f"{part} has packages of its own": -20 if part else 0}
+            aside |= {"other programs import it": -12 if path in imported and not named else 0}
+            programs.append(_judge(source, reached, named, alone, aside))
         return tuple(sorted(programs, key=lambda program: (-program.score, program.path)))
 
     def list_unread(self) -> tuple[tuple[str, Statement], ...]:
@@ -282,7 +289,7 @@ def _starts_program(command: Statement, path: str, script: str | None, project: 
 
 
 def _judge(
-    source: Source, reached: Reached, commands: tuple[Statement, ...], script: str | None, part: str | None
+    source: Source, reached: Reached, commands: tuple[Statement, ...], script: str | None, aside: dict[str, int]
 ) -> Program:
     """Weighs a program. Doing counts most, then what the project says of it, then its name and place."""
     path = PurePosixPath(source.path)
@@ -292,7 +299,7 @@ def _judge(
     if source.trains:
         rows.append((30, min(source.trains)))
     elif source.calls_train:
-        rows.append((22, "train"))
+        rows.append((20, "train"))
     elif any(inner.trains for inner in reached.sources):
         rows.append((18, "trains through its imports"))
     uses = {item.module.partition(".")[0] for item, _, _ in reached.foreign} & {"tensorflow", "keras", "tf_keras"}
@@ -309,7 +316,7 @@ def _judge(
     names = [re.sub(r"^\d+[._ -]+", "", part) for part in folders]
     rows += [(-25, part) for part in names if _ASIDE.fullmatch(part)][:1]
     rows += [(-15, part) for part in names if _EXAMPLES.fullmatch(part)][:1]
-    rows.append((-20 if part else 0, f"{part} has packages of its own"))
+    rows += [(value, reason) for reason, value in aside.items()]
     rows.append((8 if source.has_guard or script else 0, "main guard"))
     rows.append((4 if script else 0, "console script"))
     rows.append((-3 * len(folders), "depth"))
