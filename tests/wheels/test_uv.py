@@ -63,6 +63,16 @@ def test_one_fitting_wheel_per_package(tmp_path: Path, environ: dict[str, str], 
     assert all(len(one.sha256) == 64 and one.url.startswith(index.url.removesuffix("/simple")) for one in found)
 
 
+def test_wheels_that_the_first_release_of_a_python_cannot_have(
+    tmp_path: Path, environ: dict[str, str], index: SimpleIndex
+) -> None:
+    file = "later-1.0-py3-none-any.whl"
+    index.add("later", file, tiny_wheel("later", "1.0"))
+    index.metadata[file] = b"Metadata-Version: 2.1\nName: later\nVersion: 1.0\nRequires-Python: >=3.10.1\n"
+    (one,) = compile_requirements("later\n", TARGET, environ=environ)
+    assert one.file == file
+
+
 def test_constraints_count(tmp_path: Path, environ: dict[str, str]) -> None:
     (one,) = compile_requirements("lib\n", TARGET, environ=environ, constraints=("lib<2",))
     assert one.version == "1.5"

@@ -24,6 +24,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
+from training_imgtool.versions.markers import full_version
 
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 _ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
@@ -157,7 +158,7 @@ def compile_requirements(
             f"--output-file={output}",  # uv prefers the versions that are in it
             "--format=pylock.toml",
             f"--constraints={work}/constraints.txt",
-            f"--python-version={target.python}",
+            f"--python-version={full_version(target.python)}",
             f"--python-platform={name_uv_platform(target.platform, target.glibc)}",
             *_list_archive_options(wheels_only),
             *(f"--find-links={path}" for path in find_links),
