@@ -39,7 +39,7 @@ EVENTS: list[tuple[float, Event]] = [
 ]
 
 PLAIN = r"""[base library/python] pulling python
-[base library/python] 30.0 MB of 40.0 MB, 5.1 MB/s, 2s left
+[base library/python] 30.0 MB of ~40.0 MB, 5.1 MB/s, 2s left
 [base library/python] built  pulled  7.0s
 [worker] 1/2 FROM python
 [worker] 2/2 RUN make [bold]
@@ -185,7 +185,23 @@ def test_an_estimate_never_says_that_all_is_done() -> None:
     row.move("b", 60, 60, 0.1)
     assert row.moved(0.1) == Moved(done=120, total=150, is_estimate=True, rate=None, left=None)
     row.move("a", 90, 90, 0.2)
-    assert row.moved(0.2) == Moved(done=150, total=None, is_estimate=True, rate=None, left=None)
+    assert row.moved(0.2) == Moved(done=150, total=150, is_estimate=True, rate=None, left=None)
+    row.move("c", 10, None, 0.3)
+    assert row.moved(0.3) == Moved(done=160, total=160, is_estimate=True, rate=None, left=None)
+
+
+def test_what_was_announced_is_known_before_anything_moves() -> None:
+    row = Row(0.0)
+    row.plan(100)
+    row.step("reading", 0.0)
+    assert row.moved(1.0) == Moved(done=0, total=100, is_estimate=False, rate=None, left=None)
+    row.move("a", 60, 60, 1.0)
+    row.move("b", 0, 50, 1.0)
+    assert row.moved(1.0) == Moved(done=60, total=110, is_estimate=True, rate=None, left=None)
+    row.step("another", 2.0)
+    assert row.moved(2.0) is None
+    row.plan(7)
+    assert row.moved(2.0) == Moved(done=0, total=7, is_estimate=False, rate=None, left=None)
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
@@ -197,7 +213,7 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
     assert moved.rate == pytest.approx(20)
     assert moved.left == pytest.approx(18.2, abs=0.1), "by the average, not eight minutes"
     row.move("a", 40_000, 40_000, 60.0)
-    assert row.moved(61.0) == Moved(done=40_000, total=40_000, is_estimate=False, rate=None, left=None)
+    assert row.moved(61.0) == Moved(done=40_000, total=40_000, is_estimate=True, rate=None, left=None)
 
 
 @pytest.mark.parametrize("mode", ["plain", "tty", "json"])
@@ -297,9 +313,9 @@ def without_escapes(text: str) -> str:
 def test_a_terminal_shows_live_lines() -> None:
     written = on_a_terminal(LIVE)
     plain = without_escapes(written)
-    live = re.search(r"worker .*5\.0/20\.0 MB .*2/2 RUN make \[bold\]  compiling .* 0\.\ds", plain)
+    live = re.search(r"worker .*5\.0/~20\.0 MB .*2/2 RUN make \[bold\]  compiling .* 0\.\ds", plain)
     assert live, plain
-    assert r"\x1b]0;title\x07 [r" in plain
+    assert r"\x1b]0;title\x07 [" in plain
     assert "\x1b]0" not in written
     assert "\x1b[2K" in written  # lines are drawn over
     lines = [line.rstrip() for line in plain.replace("\r", "\n").split("\n")]
@@ -352,7 +368,7 @@ with open_progress("tty", sys.stderr, os.environ) as progress:
 @pytest.mark.parametrize("columns", [60, 100])
 def test_rows_fit_the_terminal(columns: int) -> None:
     written = without_escapes(on_a_terminal(LIVE, columns=str(columns)))
-    rows = [line for line in written.replace("\r", "\n").split("\n") if "5.0/20.0 MB" in line or "waiting" in line]
+    rows = [line for line in written.replace("\r", "\n").split("\n") if "5.0/~20.0 MB" in line or "waiting" in line]
     assert rows
     assert max(map(len, rows)) <= columns - len("^C^C"), "a terminal echoes Ctrl-C behind the last row"
 

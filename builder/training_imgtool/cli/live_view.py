@@ -191,7 +191,8 @@ def _bytes_cells(moved: Moved | None, *, wide: bool) -> tuple[str | Text, ...]:
     if moved is None:
         return ("",) * (4 if wide else 3)
     width = 16 if wide else 8
-    full = 0 if not moved.total else min(width, width * moved.done // moved.total)
+    most = width - moved.is_estimate  # an estimate never says that all is done
+    full = 0 if not moved.total else min(most, width * moved.done // moved.total)
     bar = Text("━" * full, style="cyan") + Text("┄" * (width - full), style="bright_black")
     rate = (f"{format_size(moved.rate)}/s" if moved.rate else "",) if wide else ()
     left = format_left(moved.left) if moved.left else ""

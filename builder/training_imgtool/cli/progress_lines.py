@@ -37,7 +37,7 @@ class Moved:
     Attributes:
         done: bytes so far.
         total: bytes in all; None if unknown.
-        is_estimate: the total may be wrong.
+        is_estimate: the total may be wrong; so it is where nobody announced it.
         rate: bytes per second, of the last seconds; None at the beginning and when all bytes have moved.
         left: seconds, by the average of the whole step, which a pause hardly changes; None without a rate or a total.
     """
@@ -76,9 +76,10 @@ class Row:
 
     def step(self, text: str, now: float) -> None:
         """Begins a step; its bytes count from 0."""
+        is_first = not self.text
         self.began = now if self.began is None else self.began
         self.text, self.log = text, ""
-        if self._parts:
+        if not is_first:  # what was announced before the first step is for that one
             self._planned, self._is_estimate, self._done = None, False, 0
             self._parts.clear()
             self._samples.clear()
@@ -98,21 +99,27 @@ class Row:
                 self._samples.popleft()
 
     def moved(self, now: float) -> Moved | None:
-        """Returns the bytes of the step so far; None if nothing moved."""
-        if not self._parts:
+        """Returns the bytes of the step so far; None if nothing moved and none were announced."""
+        if self.is_idle and self._planned is None:
             return None
         totals = [total for _, total in self._parts.values()]
         total = None if None in totals else sum(total or 0 for total in totals)
+        is_estimate = self._is_estimate or self._planned is None or (total or 0) > self._planned
         if self._planned is not None:
             total = max(self._planned, total or 0)
-        if self._is_estimate and total is not None and self._done >= total:
-            total = None  # more will come than was announced
-        since, before = self._samples[0]
+        if is_estimate and total is not None:
+            total = max(total, self._done)
+        since, before = self._samples[0] if self._samples else (now, 0)
         passed, new = now - since, self._done - before
         is_moving = total is None or total > self._done
         rate = new / passed if is_moving and passed >= 0.5 and new > 0 and new * _LEAST_PART > (total or 0) else None
         left = (total - self._done) * (now - self._moving_since) / self._done if rate and total is not None else None
-        return Moved(self._done, total, self._is_estimate, rate, left)
+        return Moved(self._done, total, is_estimate, rate, left)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has moved in this step."""
+        return not self._parts
 
     def elapsed(self, now: float) -> float | None:
         """Returns the seconds since the subject began; None while it waits."""
@@ -209,7 +216,7 @@ class PlainLines:
 
     def _transfer(self, event: Transfer, now: float) -> None:
         row = self._row(event.subject, now)
-        if row.moved(now) is None:
+        if row.is_idle:
             row.shown = now
         row.move(event.what, event.done, event.total, now)
         if now - row.shown >= _SUMMARY_SECONDS:
@@ -287,13 +294,14 @@ def _moved_text(row: Row, now: float) -> str:
     moved = row.moved(now)
     if moved is None:
         return ""
-    text = format_bytes(moved.done, moved.total, moved.rate)
+    text = format_bytes(moved.done, moved.total, moved.rate, is_estimate=moved.is_estimate)
     return f"{text}, {format_left(moved.left)}" if moved.left else text
 
 
-def format_bytes(done: int, total: int | None, rate: float | None) -> str:
+def format_bytes(done: int, total: int | None, rate: float | None, *, is_estimate: bool = False) -> str:
     """Formats such as `12.3 MB of 40.0 MB, 3.1 MB/s`, in decimal units as registries and disks count."""
-    text = format_size(done) if total is None else f"{format_size(done)} of {format_size(total)}"
+    whole = "" if total is None else f" of {'~' if is_estimate else ''}{format_size(total)}"
+    text = f"{format_size(done)}{whole}"
     return f"{text}, {format_size(rate)}/s" if rate is not None else text
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -72,7 +74,7 @@ def verify(
         images = report.as_data(reports)
         emit_json({"ok": not (wrong or unproven), "images": images, "mismatches": [*wrong], "unproven": [*unproven]})
     else:
-        emit(report.as_text(reports))
+        emit(report.as_text(reports, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     for line in (*wrong, *unproven):
         emit_error(f"Error: {line}\n")
     if wrong or unproven:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError, VerificationError
-from training_imgtool.core.progress import Progress, Step, Transfer
+from training_imgtool.core.progress import Planned, Progress, Step, Transfer
 from training_imgtool.core.reference import Digest, Repository
 from training_imgtool.direct.layers.codecs import decompress
 from training_imgtool.registry.manifests import platform_of
@@ -67,7 +67,8 @@ class LayerReader:
             if (descriptor.digest, layer.own) not in self.listings
         }
         if new:
-            self.progress(Step(subject, f"reading {len(new)} layers, {sum(new.values()) / 1e6:.1f} MB"))
+            self.progress(Step(subject, f"reading {len(new)} {'layer' if len(new) == 1 else 'layers'}"))
+            self.progress(Planned(subject, sum(new.values())))
         return {
             number: self._list(stored.digest.repository, descriptor, subject, own=layer.own)
             for number, (layer, descriptor) in chosen.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from training_imgtool.spec.model import Role
 from training_imgtool.verify.facts import Facts, Finding, Layer, Status
 
 LARGEST = 10
+_WHOLE = frozenset(Status) - {Status.OK}
+_NARROWEST = 20  # columns of text
 _SPLIT_OVER = 0.05  # of the image: a folder above that is shown as what is in it
 
 
@@ -102,8 +105,11 @@ def list_unproven(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
     )
 
 
-def as_text(reports: tuple[ImageReport, ...]) -> str:
-    """Formats the table, then each image's largest folders. What is the same for several roles stands there once."""
+def as_text(reports: tuple[ImageReport, ...], width: int | None = None) -> str:
+    """Formats the table, then each image's largest folders. What is the same for several roles stands there once.
+
+    With a width, what is well is cut there, and what is not goes on in the next line.
+    """
     merged: dict[tuple[str, str, str, str], list[str]] = {}
     for report in reports:
         for finding in report.findings:
@@ -122,9 +128,15 @@ def as_text(reports: tuple[ImageReport, ...]) -> str:
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [
-        "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])) for row in rows
-    ]
+    lines = []
+    for row in rows:
+        start = "".join(f"{cell:<{most}}  " for cell, most in zip(row, widths, strict=False))
+        parts = (
+            textwrap.wrap(row[3], max(_NARROWEST, width - len(start)))
+            if width and row[2] in _WHOLE and row[3]
+            else [row[3]]
+        )
+        lines += [(start if number == 0 else " " * len(start)) + part for number, part in enumerate(parts)]
     folders: dict[tuple[tuple[tuple[str, int], ...], bool], list[str]] = {}
     for report in reports:
         folders.setdefault((report.directories, report.complete), []).append(str(report.role))
@@ -132,7 +144,11 @@ def as_text(reports: tuple[ImageReport, ...]) -> str:
         what = "largest folders" if complete else "largest folders of the layers that were read"
         lines += ["", f"{_name_roles(roles, reports)}: {what}"]
         lines += [f"  {size / 1e6:9.1f} MB  {sanitize_line(folder)}" for folder, size in directories]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    return "\n".join(_cut(line.rstrip(), width) for line in lines) + "\n"
+
+
+def _cut(line: str, width: int | None) -> str:
+    return f"{line[: width - 1]}…" if width and len(line) > width else line
 
 
 def _name_roles(roles: list[str], reports: tuple[ImageReport, ...]) -> str:

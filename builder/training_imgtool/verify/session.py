@@ -211,7 +211,9 @@ def _gather_facts(
         stored = inspect_registry.read_image(location.digest, plan.platform, base_image, registries)
         if read_platform(stored.config) != plan.platform:  # an engine would refuse it
             engine = None
-        run.progress(Planned(str(image.role), sum(layer.size for layer in stored.layers if layer.own)))
+        new = {layer.digest: layer.size for layer in stored.layers if layer.own}
+        size = sum(size for digest, size in new.items() if (digest, True) not in reader.listings)
+        run.progress(Planned(str(image.role), size))
     values: dict[str, Any] = {"image": location.name, "base_config": base}
     try:
         values["expected"] = expect(run.inputs, image, base or {}, reader=reader, stored=stored, settings=run.settings)

@@ -20,6 +20,7 @@ from training_imgtool.registry.failures import BlobUnknownError, TagImmutableErr
 from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.upload import How, Uploaded
 
+_SMALL_BLOBS = "attestations"  # what progress calls blobs that belong to no layer
 _SMALL = 1 << 20  # bytes; sending as much takes about as long as a HEAD request
 _PROBE = 65536  # bytes of each blob that `read_back` compares
 _AT_ONCE = 4  # uploads, as crane and BuildKit do per registry
@@ -72,7 +73,7 @@ class Publisher:
         """Makes sure that the repository has a small blob; with `again`, whatever it has said. Raises as uploading."""
         if again:
             self._forget((descriptor,))
-        self._prove(descriptor, partial(self._put, descriptor, lambda: iter((data,)), ""), expect=False)
+        self._prove(descriptor, partial(self._put, descriptor, lambda: iter((data,)), _SMALL_BLOBS), expect=False)
         self._proofs[descriptor.digest].result()
 
     def send(self, layer: LayerSource, subject: str) -> None:
