@@ -15,7 +15,7 @@ from training_imgtool.dockerfile import jinja, render
 from training_imgtool.jobs import shapes, yamlio
 
 yamlio.read_table("machines.yaml")
-shapes._shapes()
+shapes.shape_keys("CustomJob")
 environment = jinja._environment(
     str(resources.directory("templates")), tuple(sorted(render.BUILTIN)), None, render.LONGEST
 )
