@@ -39,7 +39,7 @@ def run_steps(
             print(f"-- passed over: {step.get('uses') or step.get('name')}")
             continue
         print(f"-- {step.get('name', step['run'].splitlines()[0])}", flush=True)
-        written = cwd / f".outputs-{number}"
+        written = Path(env.get("RUNNER_TEMP", cwd)) / f".outputs-{number}"
         written.touch()
         own = {name: expand(str(value), values) for name, value in step.get("env", {}).items()}
         if _EXPRESSION.search(step["run"]):

@@ -92,6 +92,9 @@ def test_a_success_without_a_result_says_so() -> None:
         "  what a program writes to /job stays; job.pass_job_dir: true passes it --job-dir=/job\n"
     )
     assert as_data(replace(SUCCESS, lost={"master": ("/a",)}))["lost"] == {"master": ["/a"]}
+    told = tuple(replace(one, replica=replace(one.replica, args=("--job-dir=/job",))) for one in SUCCESS.replicas)
+    text = as_lines(replace(SUCCESS, replicas=told, lost={"master": ("/a",)}))
+    assert text.endswith("  what a program writes to /job stays; it gets --job-dir=/job\n")
 
 
 def test_a_rehearsed_death_says_whether_training_went_on() -> None:

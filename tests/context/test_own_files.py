@@ -33,6 +33,7 @@ BILL = '{\n  "$schema": "http://cyclonedx.org/schema/bom-1.5.schema.json",\n  "x
         ("session", 'Script started on 2026-11-23 10:00:00+00:00 [COMMAND="make"]\nmore\n'),
         ("ci.log", f"$ make\nmore\nmaster h/x@sha256:{DIGEST}\n"),
         ("events.jsonl", '{"time": 0.1, "event": "step", "subject": "ps", "text": "x"}\n'),
+        ("imgtool.env", f"IMGTOOL_MASTER=h/x@sha256:{DIGEST}\nIMGTOOL_PS=h/x@sha256:{DIGEST}\n"),
         ("cosign.key", "-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\n"),
         ("cosign.pub", "-----BEGIN PUBLIC KEY-----\n"),
     ],

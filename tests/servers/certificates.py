@@ -28,6 +28,7 @@ def make_certificate(
     folder: Path,
     *,
     name: str = "localhost",
+    others: tuple[str, ...] = (),
     addresses: tuple[str, ...] = ("127.0.0.1",),
     days: tuple[int, int] = (-1, 30),
 ) -> tuple[Path, Path]:
@@ -36,13 +37,17 @@ def make_certificate(
     Args:
         folder: where to.
         name: the DNS name.
+        others: further DNS names.
         addresses: the IP addresses.
         days: valid from and to, relative to today.
     """
     folder.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    names = [x509.DNSName(name), *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses)]
+    names = [
+        *map(x509.DNSName, (name, *others)),
+        *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
+    ]
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()

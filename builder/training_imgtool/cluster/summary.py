@@ -228,7 +228,11 @@ def _result_lines(summary: Summary) -> Iterator[str]:
     for name, paths in summary.lost.items():
         yield f"  gone with {name}'s container: {describe_names(paths)}"
     if summary.lost or not summary.written:
-        yield f"  what a program writes to {JOB_DIR} stays; job.pass_job_dir: true passes it --job-dir={JOB_DIR}"
+        given = any(
+            arg.startswith(f"--job-dir={JOB_DIR}") for result in summary.replicas for arg in result.replica.args
+        )
+        cure = "it gets" if given else "job.pass_job_dir: true passes it"
+        yield f"  what a program writes to {JOB_DIR} stays; {cure} --job-dir={JOB_DIR}"
 
 
 def _missed_line(kill: Kill, summary: Summary) -> str:

@@ -191,7 +191,8 @@ class Supervisor:
             self._live[name].container_id = container_id
         run_all({live.name: partial(self._start, live) for live in everyone})
         self._began = time.monotonic()
-        self._progress(Step("run", f"{len(self._live)} replicas in the network {self._launcher.name}"))
+        count = "1 replica" if len(self._live) == 1 else f"{len(self._live)} replicas"
+        self._progress(Step("run", f"{count} in the network {self._launcher.name}"))
 
     def _start(self, live: _Live) -> None:
         self._launcher.start(live.container_id, live.name)

@@ -48,10 +48,10 @@ _LINE = (  # of --progress plain and json, notes and errors, and of replicas
     rb"(?:\[[\w./ -]+\] |note: |warning: |Error: |Try: |nohup: |  |\{\"time\": [\d.]+, \"event\": "
     rb"|(?:master|chief|worker|ps|evaluator)(?:-\d+)? +\| )[^\n]*"
 )
-_IMAGE = rb"(?:\S+ )?(?:master|worker|ps|evaluator) \S+@sha256:[0-9a-f]{64}"
+_IMAGE = rb"(?:(?:\S+ )?(?:master|worker|ps|evaluator) |IMGTOOL_[A-Z]+=)\S+@sha256:[0-9a-f]{64}"
 _RUN = rb"\S+ as [\w-]+: (?:succeeded|failed), [^\n]*|[\w-]+ was killed at [^\n]*|job directory: [^\n]*"
 _LOG = re.compile(rb"\A(?! )(?:(?:" + _LINE + rb"|" + _IMAGE + rb"|" + _RUN + rb"|imgtool: stopped|)(?:\n|\Z))+\Z")
-_LOGS = frozenset({"", ".log", ".txt", ".out", ".err", ".jsonl", ".ndjson"})
+_LOGS = frozenset({"", ".log", ".txt", ".out", ".err", ".env", ".jsonl", ".ndjson"})  # .env: of GitLab's component
 _STREAMS = frozenset({".log", ".out", ".err"})
 _BUILD = re.compile(rb"(?m)^(?:" + _IMAGE + rb"|\[(?:master|worker|ps|evaluator)\] (?:found|appended|built)  )")
 _BUILD_HEAD = 65536  # bytes, in which the log of a build has a line of imgtool's

@@ -6,6 +6,7 @@ each is read from the settings, so a test's environment is not the process's.
 
 from __future__ import annotations
 
+import json
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -125,12 +126,32 @@ def _from_file(path: Path, origin: str, settings: Settings) -> tuple[AccessToken
     try:
         with warnings.catch_warnings():  # it warns of files from strangers; this one is the user's own
             warnings.simplefilter("ignore")
-            credentials, _ = google.auth.load_credentials_from_file(  # type: ignore[no-untyped-call]
-                str(path), scopes=[_SCOPE]
-            )
+            credentials = _read_identity_pool(path)
+            if credentials is None:
+                credentials, _ = google.auth.load_credentials_from_file(  # type: ignore[no-untyped-call]
+                    str(path), scopes=[_SCOPE], request=_Requests(settings)
+                )
+    except exceptions.TransportError as error:  # a file of an identity elsewhere is tried at once
+        raise TemporaryError(
+            f"{name}: Google's token server cannot be reached: {mask_secrets(str(error))}",
+            hint="check this machine's network and proxy settings",
+        ) from None
     except (exceptions.GoogleAuthError, ValueError, LookupError, TypeError, AttributeError, OSError):
         raise CredentialsError(f"{name}: not a file of Google credentials", hint=_LOGIN_HINT) from None
     return AccessToken(credentials, _Requests(settings), name), name
+
+
+def _read_identity_pool(path: Path) -> Any:
+    """Reads the file of an identity that another service vouches for, as GitHub's login action leaves it; else None.
+
+    google.auth would at once ask for a token and for the project, and by connections of its own.
+    """
+    info = json.loads(path.read_text(encoding="utf-8"))
+    if info["type"] != "external_account" or not {"url", "file"} & info["credential_source"].keys():
+        return None
+    from google.auth import identity_pool
+
+    return identity_pool.Credentials.from_info(info, scopes=[_SCOPE])  # type: ignore[no-untyped-call]
 
 
 def _on_google(environ: Mapping[str, str]) -> bool:
