@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from scripts.steps import inputs_of, run_component, run_steps
+from tests.cosign import Recorder
 from tests.integration.push_world import IMGTOOL, SPEC, Machine, Project, Wheels, make_base
 from tests.servers.certificates import make_certificate
 from tests.servers.fault_proxy import Action, Exchange, Fault, FaultProxy
@@ -232,6 +233,14 @@ def test_github_without_a_key_to_artifact_registry(world: World, layout: str, tm
     asked = [exchange.headers["host"] for exchange in world.cloud.log]
     assert asked.index(OIDC) < asked.index(STS) < asked.index(IAM)
     assert not [exchange for exchange in world.cloud.log if exchange.status >= 500]
+    cosign = Recorder(tmp_path / "cosign")  # Sigstore's services cannot be reached from tests
+    env["PATH"] = f"{cosign.folder}:{env['PATH']}"
+    assert "`imgtool sign --locked` behind the push" in PAGE
+    shell(["imgtool", "sign", "--locked"], workspace, env)
+    named = {call["arguments"][-1] for call in cosign.calls()}
+    assert {name.partition("/")[0] for name in named} == {GOOGLE}
+    assert len(named) == 3
+    assert all(name in (workspace / "config.yaml").read_text() for name in named)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
