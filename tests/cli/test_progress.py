@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.measure import peak_memory
+from tests.terminal import record
 from training_imgtool.cli.progress import Mode, choose_mode, open_progress
 from training_imgtool.cli.progress_lines import Moved, PlainLines, Row, Writer, format_bytes, format_seconds
 from training_imgtool.core.errors import UsageError
@@ -371,6 +372,18 @@ def test_rows_fit_the_terminal(columns: int) -> None:
     rows = [line for line in written.replace("\r", "\n").split("\n") if "5.0/~20.0 MB" in line or "waiting" in line]
     assert rows
     assert max(map(len, rows)) <= columns - len("^C^C"), "a terminal echoes Ctrl-C behind the last row"
+
+
+def test_a_note_breaks_between_words_on_a_terminal(tmp_path: Path) -> None:
+    program = "from training_imgtool.cli.output import emit_note\n"
+    program += "emit_note('some words ' * 5)\nemit_note('next: imgtool ' + 'x' * 40)"
+    command = [sys.executable, "-c", program]
+    shown = record(command, columns=40, env={"PATH": os.environ["PATH"]}, cwd=tmp_path).unwrapped[-1]
+    assert [line for line in shown if line] == [
+        "note: some words some words some words",
+        "some words some words",
+        f"note: next: imgtool {'x' * 40}",
+    ]
 
 
 def test_what_waits_stands_below_what_runs() -> None:
