@@ -304,6 +304,12 @@ def test_a_notebook_becomes_a_program(tmp_path: Path) -> None:
     assert "# ls" in code
 
 
+def test_a_notebook_that_is_called_as_what_it_imports(tmp_path: Path) -> None:
+    cells = [{"cell_type": "code", "source": "import tensorflow as tf\ntf.keras.Sequential().fit([1])"}]
+    spec, _ = proposed(tmp_path, {"keras.ipynb": json.dumps({"cells": cells})})
+    assert spec.trainer.script == "keras_notebook.py"
+
+
 def test_a_console_script_whose_file_starts_nothing(tmp_path: Path) -> None:
     metadata = '[project]\nname = "pkg"\ndependencies = ["tensorflow==2.15.1"]\nscripts = {fit = "pkg.cli:main"}\n'
     code = """import click

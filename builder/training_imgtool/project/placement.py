@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from dataclasses import dataclass
 
 from training_imgtool.project.programs import Program, Reached, can_stand, find_names
@@ -33,7 +34,7 @@ def place(program: Program, reached: Reached, project: Project) -> Placement | N
         return Placement(trainer={"source": ".", "script": program.script})
     path, folder, new_file = program.path, program.folder, None
     if path.endswith(".ipynb"):
-        path = new_file = _name_script(path)
+        path = new_file = _name_script(path, reached)
     if not can_stand(folder):
         return None
     start = _find_start(program, reached, project)
@@ -110,8 +111,9 @@ def _needs_all(reached: Reached, folder: str) -> bool:
     )
 
 
-def _name_script(notebook: str) -> str:
-    """Returns the name of the script that a notebook becomes; it is beside the notebook, and can be imported."""
+def _name_script(notebook: str, reached: Reached) -> str:
+    """Returns the name of the script that a notebook becomes: beside the notebook, importable, no import's own name."""
     folder, name = posixpath.split(notebook)
     stem = _NOT_IN_NAMES.sub("_", name.removesuffix(".ipynb")).strip("_") or "notebook"
-    return posixpath.join(folder, f"{stem}.py")
+    hidden = {item.module.partition(".")[0] for item, _, _ in reached.foreign} | sys.stdlib_module_names | {"keras"}
+    return posixpath.join(folder, f"{stem}{'_notebook' if stem in hidden else ''}.py")
