@@ -6,7 +6,6 @@ read. What neither tells stays unknown: nothing is refused for it.
 
 from __future__ import annotations
 
-import io
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,6 @@ from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.plan import Wheel
 from training_imgtool.wheels.store import WheelStore
 
-_TAIL, _LONG_TAIL = 128 << 10, 8 << 20  # bytes at the end of a wheel: most directories are smaller, all are
 _EXTENSIONS = (".so", ".pyd")
 DISTRIBUTIONS = {  # import names of well-known packages, to save a look into the wheels
     "absl": "absl-py",
@@ -132,20 +130,11 @@ class ImportNames:
                     return archive.namelist()
             if self._offline or wheel.source is not None:
                 return None
-            tail = self._store.read_tail(wheel, max(0, wheel.size - _TAIL))
-            return _list_by_tail(tail) or _list_by_tail(self._store.read_tail(wheel, max(0, wheel.size - _LONG_TAIL)))
+            with zipfile.ZipFile(self._store.open_remote(wheel)) as archive:
+                return archive.namelist()
         except (ImgtoolError, OSError, LookupError, zipfile.BadZipFile):
             self._offline = True  # the others would wait as long
             return None
-
-
-def _list_by_tail(tail: bytes) -> list[str] | None:
-    """Reads a zip's directory from its last bytes; None if it begins before them."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(tail)) as archive:
-            return archive.namelist()
-    except (zipfile.BadZipFile, ValueError):  # older Pythons try to read before the beginning
-        return None
 
 
 def find_root_modules(members: Iterable[str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """What the wheels of a lock say about themselves, and whether the lock is closed under it.
 
 An index tells the resolver what a wheel requires; only the wheel's own METADATA is evidence. A wheel in the cache is
-looked into. Of any other, a range request or two bring the end of the file, where METADATA lies.
+looked into. Of any other, range requests bring the zip's directory and METADATA, wherever in the file it lies.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,6 @@ from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES
 from training_imgtool.wheels.index.page import IndexedFile
 from training_imgtool.wheels.store import WheelStore
 
-_TAILS = (128 << 10, 8 << 20)  # bytes at the end of a wheel: most directories are smaller, all are
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA\Z")
 _AT_ONCE = 16
 _DAMAGED = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
@@ -74,17 +74,16 @@ class WheelMetadata:
 
     def of_file(self, file: IndexedFile) -> Package:
         """Reads the metadata of a wheel that no lock pins yet; raises VerificationError, TemporaryError."""
-        size = file.size or self._store.index.size(file.url)
-        for tail in (*_TAILS, size):
-            try:
-                data = b"".join(self._store.index.read(file.url, max(0, size - tail), limit=size))
-                return _read(io.BytesIO(data), file.file)
-            except (LookupError, *_DAMAGED):
-                continue
-            except TemporaryError:  # as from a server that sends no part of a file
-                if tail == size:
-                    raise
-        raise VerificationError(f"{file.file}: damaged wheel: no METADATA in it")
+        index = self._store.index
+        size = file.size or index.size(file.url)
+        try:
+            return _read(index.open(file.url, size), file.file)
+        except (LookupError, TemporaryError, OSError, *_DAMAGED):  # also a server that sends no part of a file
+            data = b"".join(index.read(file.url, limit=size))
+        try:
+            return _read(io.BytesIO(data), file.file)
+        except (LookupError, *_DAMAGED) as error:
+            raise VerificationError(f"{file.file}: damaged wheel: no METADATA in it") from error
 
     def _read(self, wheel: Wheel, *, everything: bool) -> Package:
         path = self._cache / f"{wheel.sha256}.json"
@@ -100,12 +99,8 @@ class WheelMetadata:
 
     def _read_anew(self, wheel: Wheel) -> Package:
         if self._store.path(wheel) is None and wheel.source is None:
-            for size in _TAILS:
-                try:
-                    tail = self._store.read_tail(wheel, max(0, wheel.size - size))
-                    return _read(io.BytesIO(tail), wheel.file)
-                except (LookupError, TemporaryError, *_DAMAGED):  # too short, on no index, or a server without ranges
-                    continue
+            with suppress(LookupError, TemporaryError, OSError, *_DAMAGED):  # on no index, or a server without ranges
+                return _read(self._store.open_remote(wheel), wheel.file)
         self._store.fetch((wheel,))
         path = self._store.require(wheel)
         try:
@@ -116,7 +111,7 @@ class WheelMetadata:
 
 
 def _read(stream: IO[bytes], file: str) -> Package:
-    """Reads the METADATA of a wheel, or of its end; raises LookupError and `_DAMAGED`."""
+    """Reads the METADATA of a wheel; raises LookupError and `_DAMAGED`, and what reading the stream raises."""
     with zipfile.ZipFile(stream) as archive:
         name = next((name for name in archive.namelist() if _METADATA.match(name)), None)
         if name is None:

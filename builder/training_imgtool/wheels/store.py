@@ -114,10 +114,10 @@ class WheelStore:
         if len(missing) > 1:
             progress(Done(SUBJECT, Outcome.FETCHED, f"{len(missing)} wheels"))
 
-    def read_tail(self, wheel: Wheel, offset: int) -> bytes:
-        """Reads a wheel on an index from `offset` on; raises LookupError when none has it, TemporaryError."""
+    def open_remote(self, wheel: Wheel) -> BinaryIO:
+        """Opens a wheel where an index has it, to read parts of it; raises LookupError if none has, TemporaryError."""
         for url in self._list_urls(wheel):
-            return b"".join(self.index.read(url, offset, limit=wheel.size))
+            return self.index.open(url, wheel.size)
         raise LookupError(wheel.file)
 
     def put(self, wheel_file: str, content: io.BufferedIOBase) -> Wheel:

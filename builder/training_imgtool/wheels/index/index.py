@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from training_imgtool.core.errors import ImgtoolError, LocalFileError, TemporaryError, VerificationError
@@ -19,6 +20,7 @@ from training_imgtool.wheels.index.client import IndexClient, MissingFileError, 
 from training_imgtool.wheels.index.credentials import without_login
 from training_imgtool.wheels.index.page import ACCEPT, IndexedFile, PageError, make_page_url, parse_page
 from training_imgtool.wheels.index.pip_config import make_uv_environ, read_pip_settings
+from training_imgtool.wheels.index.remote_file import open_remote
 from training_imgtool.wheels.uv import Indexes, find_indexes
 
 BLOCK = 1 << 18
@@ -95,7 +97,7 @@ class Index:
 
     def read(
         self, url: str, offset: int = 0, restarted: Callable[[], None] | None = None, *, limit: int
-    ) -> Iterator[bytes]:
+    ) -> Generator[bytes, None, None]:
         """Yields a file's bytes from `offset` on; raises VerificationError for a file of more than `limit` bytes.
 
         A connection that breaks is continued with a Range request. When a server cannot do that, `restarted`
@@ -119,6 +121,10 @@ class Index:
                         yield block
                 finally:
                     answer.close()
+
+    def open(self, url: str, size: int) -> BinaryIO:
+        """Opens a file of `size` bytes, whose parts are read as they are asked for; raises as `read` does."""
+        return open_remote(size, lambda offset: self.read(url, offset, limit=size))
 
     def _list_files(self, name: str) -> Iterator[IndexedFile]:
         places = self.places()
