@@ -49,6 +49,9 @@ _LATE = (
     "COSIGN_",
     "SIGSTORE_",
     "NO_GCE_CHECK",
+    "GOOGLE_",
+    "SOURCE_DATE_EPOCH",
+    "TOKEN",
     "FAULTS_MARK",
 )
 
