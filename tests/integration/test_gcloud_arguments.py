@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,12 @@ import pytest
 from tests.jobs.random_arguments import Asked, asked, received_from
 from tests.jobs.shell import Shell
 from tests.jobs.test_commands_run import assert_rightly_refused, job_of
-from tests.servers.google_jobs import gcloud_environment, serving
+from tests.servers.google_jobs import gcloud_environment, gcloud_runner, serving
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import Format
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.spec.targets import Target
 
-RUNNER = Path(__file__).resolve().parents[1] / "servers" / "gcloud_many.py"
 TARGETS = (Target.AI_PLATFORM, Target.VERTEX)
 
 
@@ -44,12 +42,10 @@ def _lines(seed: int, count: int, folder: Path) -> list[tuple[str, Target, Asked
 
 def _run(commands: list[list[str]], env: dict[str, str], answers: Path) -> list[Any]:
     """gcloud's error for each command, or None."""
-    gcloud = Path(shutil.which("gcloud") or "").resolve()
-    library = next(path for path in (gcloud.parents[1] / "lib", gcloud.parents[2] / "lib") if path.is_dir())
-    python = next((library.parent / "platform").glob("bundledpython*/bin/python3"), Path("python3"))
     lines = "".join(json.dumps(words[1:]) + "\n" for words in commands)
-    runner = [python, RUNNER, library, answers]
-    subprocess.run(runner, input=lines, env=env, capture_output=True, text=True, check=True, timeout=1800)
+    subprocess.run(
+        gcloud_runner(answers), input=lines, env=env, capture_output=True, text=True, check=True, timeout=1800
+    )
     return [json.loads(line) for line in answers.read_text().splitlines()]
 
 

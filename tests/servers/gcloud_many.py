@@ -26,6 +26,7 @@ def main() -> None:
             except Exception as caught:  # noqa: BLE001 - the caller asserts on it
                 error = f"{type(caught).__name__}: {caught}"
             file.write(json.dumps(error) + "\n")
+            file.flush()  # who gives one command at a time waits for it
 
 
 main()

@@ -89,6 +89,14 @@ def serving() -> Iterator[JobServer]:
         yield server
 
 
+def gcloud_runner(answers: Path) -> list[Path]:
+    """The command line of `gcloud_many`, which gives its answers at that path."""
+    gcloud = Path(shutil.which("gcloud") or "").resolve()
+    library = next(path for path in (gcloud.parents[1] / "lib", gcloud.parents[2] / "lib") if path.is_dir())
+    python = next((library.parent / "platform").glob("bundledpython*/bin/python3"), Path("python3"))
+    return [python, Path(__file__).with_name("gcloud_many.py"), library, answers]
+
+
 def gcloud_environment(server: JobServer, config: Path) -> dict[str, str]:
     """The variables with which gcloud speaks to the server, without credentials; skips where there is no gcloud."""
     schemas.need()
