@@ -7,6 +7,7 @@ reads while it starts come too late: a test of those starts the command itself.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import pkgutil
@@ -71,14 +72,17 @@ def _loaded() -> list[str]:
     return [*(name for name in names if not name.endswith(("google", "launcher"))), "tests.forked_warmth"]
 
 
-def run(arguments: Iterable[str | Path], env: Mapping[str, str], cwd: Path, timeout: float) -> tuple[int, bytes, bytes]:
+def run(
+    arguments: Iterable[str | Path], env: Mapping[str, str], cwd: Path, timeout: float, network: str = ""
+) -> tuple[int, bytes, bytes]:
     """Runs `imgtool ARGUMENTS…` for at most `timeout` seconds, else raises TimeoutError.
 
-    Returns the exit code, which is negative where a signal ended the process, stdout and stderr.
+    With `network`, such as /proc/1/ns/net, it runs in that network. Returns the exit code, which is negative where a
+    signal ended the process, stdout and stderr.
     """
     with tempfile.TemporaryDirectory(prefix="imgtool-forked-") as folder:
         output = Path(folder) / "stream"
-        process = start([*map(str, arguments)], env, cwd, output)
+        process = start([*map(str, arguments)], env, cwd, output, network)
         code = ended(process, timeout)
         if code is None:
             process.kill()
@@ -88,14 +92,24 @@ def run(arguments: Iterable[str | Path], env: Mapping[str, str], cwd: Path, time
         return code, output.with_suffix(".out").read_bytes(), output.with_suffix(".err").read_bytes()
 
 
-def start(arguments: list[str], env: Mapping[str, str], cwd: Path, output: Path) -> ForkServerProcess:
+def start(
+    arguments: list[str], env: Mapping[str, str], cwd: Path, output: Path, network: str = ""
+) -> ForkServerProcess:
     """Begins `imgtool ARGUMENTS…`; both of its streams go to files beside `output`. It may be killed by its pid."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_loaded())
-    process = context.Process(target=_run, args=(arguments, dict(env), str(cwd), str(output)), daemon=True)
+    process = context.Process(target=_run, args=(arguments, dict(env), str(cwd), str(output), network), daemon=True)
     with _ONE_AT_A_TIME:
         process.start()
     return process
+
+
+def enter_network(path: str) -> None:
+    """Moves this thread into a network; the sockets that it makes stay there."""
+    new_network = 0x40000000  # CLONE_NEWNET of <sched.h>
+    with Path(path).open("rb") as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), new_network):
+            raise OSError(ctypes.get_errno(), "setns")
 
 
 def ended(process: ForkServerProcess, seconds: float) -> int | None:
@@ -106,7 +120,9 @@ def ended(process: ForkServerProcess, seconds: float) -> int | None:
         return process.exitcode
 
 
-def _run(arguments: list[str], env: dict[str, str], cwd: str, output: str) -> None:
+def _run(arguments: list[str], env: dict[str, str], cwd: str, output: str, network: str) -> None:
+    if network:
+        enter_network(network)
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)

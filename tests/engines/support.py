@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import http.server
@@ -25,6 +24,7 @@ from typing import IO, Any, TypeVar
 
 import pytest
 
+from tests.forked_imgtool import enter_network
 from tests.servers.running import running
 from training_imgtool.core.progress import Event
 from training_imgtool.core.settings import Settings, from_environment
@@ -258,13 +258,10 @@ def private_podman(registry: str) -> Iterator[PrivateEngine]:
 
 def in_network_of(pid: int, call: Callable[[], T]) -> T:
     """What `call` returns when it runs in the network namespace of a process; sockets that it makes stay there."""
-    new_network = 0x40000000  # CLONE_NEWNET of <sched.h>
     results: list[T] = []
 
     def run() -> None:
-        with Path(f"/proc/{pid}/ns/net").open("rb") as namespace:
-            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), new_network):
-                raise OSError(ctypes.get_errno(), "setns")
+        enter_network(f"/proc/{pid}/ns/net")
         results.append(call())
 
     thread = threading.Thread(target=run)

@@ -184,9 +184,12 @@ class Project:
     ) -> Ended:
         """Runs a command to its end, and looks whether it left anything behind; see `start` for the options."""
         environ = self._environ(env)
-        if options or not forked_imgtool.reads_late(environ):
+        before = options.get("before", ())
+        network = before[1].removeprefix("--net=") if before[:1] == ("nsenter",) and len(before) == 3 else ""
+        others = {name for name, value in options.items() if value and not (name == "before" and network)}
+        if others or not forked_imgtool.reads_late(environ):
             return self.ended(self.start(*arguments, env=env, cwd=cwd, **options), timeout)
-        code, out, err = forked_imgtool.run(arguments, environ, cwd or self.folder, timeout)
+        code, out, err = forked_imgtool.run(arguments, environ, cwd or self.folder, timeout, network)
         ended = Ended(code, out.decode(), err.decode())
         self.check(ended)
         return ended
