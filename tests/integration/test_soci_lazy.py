@@ -84,8 +84,8 @@ class Counter:
 
     def _answer(self, client: socket.socket) -> None:
         address, _, port = self._upstream.partition(":")
-        with client, socket.create_connection((address, int(port))) as server:
-            pass_on(client, _Counted(server, self._add))
+        with client, _Counted(socket.create_connection((address, int(port))), self._add) as server:
+            pass_on(client, server)
 
     def _add(self, size: int) -> None:
         with self._lock:
