@@ -102,7 +102,8 @@ class MemoryRegistry:
         self.keeps = False  # whether it drops what is uploaded for a digest that it has, as docker-registry does
         self.forgets_to_delete = False  # whether it says that it deleted, and keeps
         self.lie: Callable[[Asked, Callable[[Asked], Reply]], Reply | None] = lambda asked, truth: None
-        self.page = 1000  # tags in a page of their list, at most
+        self.page = 1000  # tags in a page of their list, at most; 0: all of them, whatever is asked for
+        self.links = True  # whether such a page links to the next one
         self.endless = False  # whether each page of the referrers names itself as the next one
         self._uploads = 0
         self._parts: dict[str, bytes] = {}  # the content of open uploads, as crane and cosign send it
@@ -226,11 +227,12 @@ class MemoryRegistry:
         """One page of the list of tags."""
         if path not in self.manifests:
             return _errors(404, {"code": "NAME_UNKNOWN"})
-        names = sorted(name for name in self.manifests[path] if ":" not in name and name > query.get("last", ""))
-        page = names[: min(int(query.get("n", 1000)), self.page)]
+        last = query.get("last", "") if self.page else ""
+        names = sorted(name for name in self.manifests[path] if ":" not in name and name > last)
+        page = names[: min(int(query.get("n", 1000)), self.page)] if self.page else names
         link = f'</v2/{path}/tags/list?n={query.get("n", 1000)}&last={page[-1]}>; rel="next"' if page else ""
         body = json.dumps({"name": path, "tags": page}).encode()
-        return Reply(200, body, {"Link": link} if len(page) < len(names) else {})
+        return Reply(200, body, {"Link": link} if self.links and len(page) < len(names) else {})
 
     def _referrers(self, path: str, subject: str, after: int) -> Reply:
         """One page of the referrers API (distribution specification 1.1)."""

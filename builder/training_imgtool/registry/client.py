@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from training_imgtool.registry.upload import OpenBody, Uploaded
 
 _LARGEST_LIST = 64 << 20  # bytes; a tag takes about 60
+_TAGS_PER_PAGE = 1000
 _ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
 
 
@@ -225,9 +226,13 @@ class Registry:
         return parse_manifest(answer.body, OCI_INDEX, doing), _next_page(answer, url, self.session, doing)
 
     def list_tags(self, repository: Repository) -> tuple[str, ...]:
-        """Lists all tags of a repository, none of one that is not there; raises as `head`."""
+        """Lists all tags of a repository, none of one that is not there; raises as `head`.
+
+        A registry may end a page of as many tags as were asked for without a link to the next one (distribution
+        specification 1.1, "Listing Tags"; go-containerregistry's does). One that lists all tags at once ignores `last`.
+        """
         doing, scopes = f"listing the tags of {repository}", pull(repository.path)
-        url: str | None = self.session.url(repository, "tags/list", {"n": "1000"})
+        url: str | None = self.session.url(repository, "tags/list", {"n": str(_TAGS_PER_PAGE)})
         tags: dict[str, None] = {}
         while url:
             for attempt in self.session.attempts():
@@ -237,11 +242,14 @@ class Registry:
                 return ()
             if answer.status != 200 or not answer.complete:
                 raise self.session.refusal(answer, doing)
-            known = len(tags)
-            tags |= dict.fromkeys(_read_tags(answer, doing))
+            known, page = len(tags), _read_tags(answer, doing)
+            tags |= dict.fromkeys(page)
             url = _next_page(answer, url, self.session, doing)
             if url and len(tags) == known:
                 raise RegistryRefusedError(f"{doing}: the registry's list does not end")
+            if url is None and len(page) >= _TAGS_PER_PAGE and len(tags) > known:
+                after = {"n": str(_TAGS_PER_PAGE), "last": page[-1]}
+                url = self.session.url(repository, "tags/list", after)
         return tuple(tags)
 
     def delete(self, ref: Tag | Digest) -> None:
