@@ -134,3 +134,9 @@ def test_a_package_has_the_name_of_the_release(distribution: str, version: str, 
     assert name in name_packages("libgthread-2.0.so.0")
     assert choose_package(GL, distribution, version) == "libgl1"
     assert choose_package("libnobodyknows.so.1", distribution, version) is None
+
+
+def test_a_library_that_cannot_be_read_has_its_name(tmp_path: Path) -> None:
+    files = {"view/_gl.so": make_library(needed=["_internal.so"]), "view/_internal.so": b"\x7fELF, and no more"}
+    with _open(tmp_path, {"view": files}) as libraries:
+        assert libraries.find_missing(frozenset()) == {}
