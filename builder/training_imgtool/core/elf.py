@@ -12,7 +12,7 @@ _ENTRY = struct.Struct("<qQ")
 _LOAD, _DYNAMIC = 1, 2  # p_type
 _NEEDED, _STRTAB, _STRSZ, _SONAME = 1, 5, 10, 14  # d_tag
 _SHARED = 3  # e_type ET_DYN
-_MOST = 16 << 20  # bytes of one table
+_MOST = 64 << 20  # bytes of one table; TensorFlow 1.14 has over 16 MiB of names
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -250,7 +250,7 @@ def _list_libraries(archive: zipfile.ZipFile) -> Iterator[tuple[str, Library]]:
             continue
         with archive.open(member) as stream:
             library = read_library(io.BytesIO(stream.read()) if member.file_size <= _IN_MEMORY else stream)
-        # What cannot be read still has its name: TensorFlow 1.15's largest library has 20 MB of strings.
+        # What cannot be read still has its name.
         found = Library(library.soname, library.needed) if library else Library("", ())
         yield find_installed_path(member.filename), found
 
