@@ -9,7 +9,7 @@ import pytest
 
 from tests.direct.wheels import as_wheel, make_wheel
 from tests.wheels.libraries import make_library
-from training_imgtool.context.python_source import Import
+from training_imgtool.context.python_source import Import, Module, read_module
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import Wheel
 from training_imgtool.wheels.libraries import WheelLibraries, choose_package, name_packages
@@ -140,3 +140,32 @@ def test_a_library_that_cannot_be_read_has_its_name(tmp_path: Path) -> None:
     files = {"view/_gl.so": make_library(needed=["_internal.so"]), "view/_internal.so": b"\x7fELF, and no more"}
     with _open(tmp_path, {"view": files}) as libraries:
         assert libraries.find_missing(frozenset()) == {}
+
+
+def test_a_wheel_that_is_not_read_may_bring_what_no_package_has(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "view", {"view/_gl.so": make_library(needed=[GL, "libframework.so.2"])})
+    settings = Settings(cache=tmp_path / "cache", mirrors={}, docker_config=tmp_path, proxies={}, environ={})
+    store = WheelStore(settings)
+    with wheel.open("rb") as stream:
+        locked = store.put(wheel.name, stream)
+    framework = as_wheel(make_wheel(tmp_path, "framework", {"libframework.so.2": make_library()}))
+    with WheelLibraries([locked, framework], store, settings.cache, frozenset({framework.sha256})) as libraries:
+        assert libraries.find_missing(frozenset()) == {"view/_gl.so": frozenset({GL})}
+
+
+def test_modules_are_parsed_once_for_all_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {**VIEW, "view/__init__.py": b"from . import _gl\n"}
+    for parsed in (1, 0):
+        with _open(tmp_path, {"view": files}) as libraries:
+            missing = libraries.find_missing(frozenset())
+            seen: list[bytes] = []
+
+            def read(data: bytes, seen: list[bytes] = seen) -> Module:
+                seen.append(data)
+                return read_module(data)
+
+            monkeypatch.setattr("training_imgtool.wheels.libraries.read_module", read)
+            assert [row.soname for row in libraries.reach(Import(1, "view"), missing)] == [GL]
+            assert len(seen) == parsed
+    with _open(tmp_path, {"view": {**files, "view/__init__.py": b""}}) as changed:
+        assert changed.reach(Import(1, "view"), changed.find_missing(frozenset())) == ()

@@ -7,7 +7,9 @@ Only wheels in the cache are read. Nothing is refused for what is unknown.
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import io
+import json
 import re
 import tomllib
 import zipfile
@@ -92,15 +94,19 @@ class WheelLibraries:
         wheels: the wheels.
         store: has their files.
         cache: remembers what was read, by the wheel's hash.
-        known: hashes of wheels that need nothing that a base lacks; they are not read.
+        known: hashes of wheels that need nothing that a base lacks. They are not read, and may bring any library that
+            no Debian package has.
     """
 
     def __init__(self, wheels: Iterable[Wheel], store: WheelStore, cache: Path, known: frozenset[str]) -> None:
+        wheels = tuple(wheels)
         files = {wheel: store.path(wheel) for wheel in wheels if wheel.sha256 not in known}
+        self._some_unread = len(files) < len(wheels)
         self._files = {wheel: path for wheel, path in files.items() if path is not None}
         self._cache = cache / "libraries"
         self._parsed: dict[str, Module | None] = {}
         self._archives: dict[Path, zipfile.ZipFile] = {}
+        self._is_new = False
         self.is_complete = len(files) == len(self._files)
         """Whether every wheel was there to be read."""
 
@@ -108,6 +114,8 @@ class WheelLibraries:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._is_new:
+            write_cached(self._record, self._loaded, _MOST_RECORD)
         for archive in self._archives.values():
             archive.close()
         self._archives.clear()
@@ -123,7 +131,7 @@ class WheelLibraries:
             for name in {path.rpartition("/")[2], library.soname}:
                 providers.setdefault(name, []).append(path)
         needed = {path: self._filter(library.needed, brought) for path, library in self._libraries.items()}
-        missing = {path: {name for name in names if name not in providers} for path, names in needed.items()}
+        missing = {path: {name for name in names if self._lacks(name, providers)} for path, names in needed.items()}
         found = True
         while found:  # until nothing is added: libraries may need each other
             found = False
@@ -136,13 +144,27 @@ class WheelLibraries:
 
     def reach(self, item: Import, missing: Mapping[str, frozenset[str]]) -> tuple[Reached, ...]:
         """Lists the missing libraries that an absolute import loads, sorted."""
-        found = {
-            name: module
-            for module in sorted(self._load(item), reverse=True)
-            for path in self._list_loaded(module)
-            for name in missing.get(path, ())
-        }
+        key = " ".join((item.module, *item.names))
+        if key not in self._loaded:  # TensorFlow's 600 modules take two seconds to parse
+            modules = sorted(self._load(item), reverse=True)
+            self._loaded[key] = [[module, path] for module in modules for path in self._list_loaded(module)]
+            self._is_new = True
+        found = {name: module for module, path in self._loaded[key] for name in missing.get(path, ())}
         return tuple(Reached(name, module.partition(".")[0]) for name, module in sorted(found.items()))
+
+    @cached_property
+    def _record(self) -> Path:
+        wheels = sorted(wheel.sha256 for wheel in self._files)
+        return self._cache / f"{hashlib.sha256(json.dumps(wheels).encode()).hexdigest()}.json"
+
+    @cached_property
+    def _loaded(self) -> dict[str, list[list[str]]]:
+        """The modules that an import loads for sure with the library of each, by the import."""
+        present = read_cached(self._record, _MOST_RECORD)
+        return present if isinstance(present, dict) else {}
+
+    def _lacks(self, name: str, providers: Mapping[str, list[str]]) -> bool:
+        return name not in providers and not (self._some_unread and not name_packages(name))
 
     def _filter(self, needed: Iterable[str], brought: frozenset[str]) -> set[str]:
         return {name for name in needed if name not in brought and not _always().fullmatch(name)}
