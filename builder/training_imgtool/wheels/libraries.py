@@ -94,15 +94,15 @@ class WheelLibraries:
         wheels: the wheels.
         store: has their files.
         cache: remembers what was read, by the wheel's hash.
-        known: hashes of wheels that need nothing that a base lacks. They are not read, and may bring any library that
-            no Debian package has.
+        known: hashes of wheels that need nothing that a base lacks; they are not read. A wheel that is not read, this
+            one or one that is not here, may bring any library that no Debian package has.
     """
 
     def __init__(self, wheels: Iterable[Wheel], store: WheelStore, cache: Path, known: frozenset[str]) -> None:
         wheels = tuple(wheels)
         files = {wheel: store.path(wheel) for wheel in wheels if wheel.sha256 not in known}
-        self._some_unread = len(files) < len(wheels)
         self._files = {wheel: path for wheel, path in files.items() if path is not None}
+        self._some_unread = len(self._files) < len(wheels)
         self._cache = cache / "libraries"
         self._parsed: dict[str, Module | None] = {}
         self._archives: dict[Path, zipfile.ZipFile] = {}
