@@ -15,6 +15,7 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -172,11 +173,9 @@ class WheelLibraries:
     @cached_property
     def _libraries(self) -> dict[str, Library]:
         """The libraries of the wheels by their path below site-packages."""
-        return {
-            path: library
-            for wheel, file in self._files.items()
-            for path, library in self._read_libraries(wheel, file).items()
-        }
+        with ThreadPoolExecutor() as pool:  # zlib inflates without the interpreter's lock
+            found = pool.map(self._read_libraries, self._files, self._files.values())
+        return {path: library for libraries in found for path, library in libraries.items()}
 
     def _read_libraries(self, wheel: Wheel, file: Path) -> dict[str, Library]:
         record = self._cache / f"{wheel.sha256}.json"
