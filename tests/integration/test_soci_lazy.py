@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.support import SERVICES, wait_for
+from tests.integration.test_reader_matrix import CONTAINERD
 from tests.servers.certificates import make_certificate
 from tests.servers.registry_process import PROGRAM, installed, run_registry
 from tests.servers.relay import pass_on, serve
@@ -48,13 +49,7 @@ model.compile("sgd", "mse")
 loss = model.train_on_batch(np.ones((16, 4), "float32"), np.ones((16, 1), "float32"))
 print("trained", tf.__version__, float(loss) >= 0)
 """
-CONTAINERD = """\
-version = 2
-root = "{folder}/root"
-state = "{folder}/state"
-disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
-[grpc]
-  address = "{folder}/socket"
+LAZY = """\
 [proxy_plugins.soci]
   type = "snapshot"
   address = "{folder}/soci.socket"
@@ -134,7 +129,7 @@ class Machine:
 @contextmanager
 def _machine(folder: Path, certificate: Path) -> Iterator[Machine]:
     folder.mkdir()
-    (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder))
+    (folder / "containerd.toml").write_text((CONTAINERD + LAZY).format(folder=folder))
     (folder / "soci.toml").write_text(SNAPSHOTTER)
     (folder / "hosts").write_text(f"127.0.0.1 localhost {NAME}\n")
     hold = (

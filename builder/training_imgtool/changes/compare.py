@@ -1,4 +1,4 @@
-"""Names what differs between the inputs of two images of a role, so that each difference is said once.
+"""Names what differs between the inputs of two images of a role, and says each difference once.
 
 What only follows from another difference is left out: labels that repeat the base or the code, wheels of the same
 version for another Python, the step that installs the Debian packages that were named already.

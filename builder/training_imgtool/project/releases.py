@@ -148,9 +148,8 @@ def _of_code(reached: Reached | None) -> Iterator[Statement]:
     second = sum(source.second for source in reached.sources)
     user = next((source for source in reached.sources if source.first[0]), None)
     own = reached.sources[0].first[0]
-    if (
-        user is not None and first > second and (own or first > 2 or not second)
-    ):  # a library may have a branch for old releases
+    may_be_a_branch = not own and first <= 2 and second  # of a library, for old releases
+    if user is not None and first > second and not may_be_a_branch:
         yield Statement(Fact.TENSORFLOW, "<2", user.path, user.first[1], Certainty.HINT)
     newer = [(source.path, line) for source in reached.sources for limit, line in source.limits if limit[:3] == ">=2"]
     if newer and second > 2 * first:

@@ -196,9 +196,8 @@ def _weigh_api(nodes: list[ast.AST]) -> tuple[tuple[int, int], int, tuple[tuple[
             if root in aliases:
                 used.setdefault(name, node.lineno)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tensorflow."):
-            inner = re.sub(
-                r"^tensorflow\.(?:python\.(?!keras))?", "", node.module or ""
-            )  # its own Keras is another one
+            # The inner Keras, tensorflow.python.keras, is another one than tensorflow.keras.
+            inner = re.sub(r"^tensorflow\.(?:python\.(?!keras))?", "", node.module or "")
             used |= {f"{inner}.{alias.name}": node.lineno for alias in node.names} | {inner: node.lineno}
     if "__version__" in used or any(isinstance(node, ast.Name) and node.id.startswith("IS_TF") for node in nodes):
         return (0, 0), 0, ()  # it asks which release it has
