@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.other_user import NOBODY, as_nobody, open_folder
+from training_imgtool.core.atomic_files import write_atomic
 from training_imgtool.core.json_cache import open_cache_file, read_cache_file, read_cached, write_cached
 
 
@@ -16,6 +17,16 @@ def test_a_value_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "rendered/a.json"
     write_cached(path, {"texts": ["ä", 1, None]})
     assert read_cached(path) == {"texts": ["ä", 1, None]}
+
+
+def test_a_note_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr("training_imgtool.core.atomic_files.os.fsync", waited.append)
+    write_cached(tmp_path / "a.json", [1])
+    assert read_cached(tmp_path / "a.json") == [1]
+    assert not waited
+    write_atomic(tmp_path / "a.json", b"[2]")
+    assert len(waited) == 2  # the file, and its folder
 
 
 @pytest.mark.parametrize("damage", [b"", b"\n", b"{}", b"0" * 64 + b"\n{}", b"\0" * 100])

@@ -134,14 +134,21 @@ def test_the_suite_passes_without_what_linux_alone_has() -> None:
     assert done.returncode == 0, done.stdout[-4000:]
 
 
-@pytest.mark.long
+NAMED = [f"tests/{room}" for room in ("context", "spec", "lock", "dockerfile", "pipeline", "project", "direct")]
+
+
 @pytest.mark.network
-@pytest.mark.parametrize("kind", ["apfs", "hfs+"])
-def test_the_suite_passes_where_names_are_as_on_a_mac(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "rooms"),
+    [
+        pytest.param("hfs+", NAMED[:2], marks=pytest.mark.long),
+        *(pytest.param(kind, NAMED, marks=pytest.mark.campaign) for kind in ("apfs", "hfs+")),
+    ],
+)
+def test_the_suite_passes_where_names_are_as_on_a_mac(kind: str, rooms: list[str]) -> None:
     """Case and accents tell no names apart there, and HFS+ lists accents decomposed."""
     if os.geteuid() != 0 or find_library("fuse3") is None:
         pytest.skip("scripts/mac-folder needs root, and Debian's libfuse3-3")
-    rooms = [f"tests/{room}" for room in ("context", "spec", "lock", "dockerfile", "pipeline", "project", "direct")]
     left = ["--deselect", "tests/context/test_scan.py::test_names_that_no_one_can_read[name1]"]  # no UTF-8: no file
     left += ["--deselect", "tests/context/test_context.py::test_long_and_foreign_names"]  # 255 bytes are Linux's limit
     start = [

@@ -67,10 +67,15 @@ def test_layers_on_top_of_each_other() -> None:
     assert {path: shown(root, path) for path in expected} == expected
 
 
-@pytest.mark.parametrize(("prefix", "path"), [("17", "/x"), ("srv", "/srv/x"), ("1 2", "/1 2/x")])
+@pytest.mark.parametrize(("prefix", "path"), [("17", "/x"), ("srv", "/srv/x"), ("1 2", "/1 2/x"), ("sü", "/x")])
 def test_a_prefix_in_gnus_format_is_a_time_where_it_can_be(prefix: str, path: str) -> None:
     root = listed(raw_archive(raw_header("x", prefix=prefix, gnu=True)))
     assert shown(root, path) == "file"
+
+
+@pytest.mark.parametrize("prefix", ["srv", "s" * 155])
+def test_a_prefix_of_a_posix_header_goes_before_the_name(prefix: str) -> None:
+    assert shown(listed(raw_archive(raw_header("x", prefix=prefix))), f"/{prefix}/x") == "file"
 
 
 def test_an_entry_of_a_tar_without_types_is_a_folder_by_its_name() -> None:

@@ -66,6 +66,15 @@ def test_two(one: list[Item], other: list[Item], overlap: bool) -> None:
     assert found == ({"one", "other"} if overlap else set())
 
 
+@pytest.mark.parametrize("other", [_file("venv/bin/go", mode=0o755), _file("venv/bin/go", b"y")])
+def test_files_of_one_name_are_alike_in_bytes_and_mode(other: Item) -> None:
+    files: dict[str, Item] = {}
+    for _ in range(2):
+        merge(files, _file("venv/bin/go"))
+    with pytest.raises(NeedsEngineError, match="/venv/bin/go is in two wheels"):
+        merge(files, other)
+
+
 def test_no_clash_goes_unseen() -> None:
     """Every pair whose files clash, among many made at random, overlaps by its claims."""
     dice = random.Random(7)

@@ -15,11 +15,11 @@ from unittest.mock import Mock
 import pytest
 
 from tests.direct.wheels import as_wheel, make_wheel
+from training_imgtool.core.wheel_zip import open_wheel
 from training_imgtool.direct.layers import splice
 from training_imgtool.direct.layers.block_inflater import BlockInflater
 from training_imgtool.direct.layers.splice import Carried, Item, Part, WrongGuessError
 from training_imgtool.direct.layers.tarhead import Entry, Kind
-from training_imgtool.direct.layers.wheel_zip import open_wheel
 
 _MADE = random.Random(5)
 FILES = {

@@ -227,6 +227,27 @@ def test_a_clash_with_what_was_made_before_is_seen(bench: Bench) -> None:
         make_packages_layers(bench.locked, (), bench.tools())
 
 
+def test_a_clash_with_what_was_made_by_an_imgtool_that_noted_no_claims_is_seen(bench: Bench) -> None:
+    tools = bench.tools()
+    made = make_packages_layers(bench.locked, (), tools)
+    for key, record in tools.cache.records_of([layer.descriptor.digest for layer in made]).items():
+        tools.cache.keep(key, replace(record, claims=None))
+    assert make_packages_layers(bench.locked, (), bench.tools())
+    bench.wheels.append(make_wheel(bench.folder, "third", {"tool/main.py": b"3\n"}))
+    with pytest.raises(NeedsEngineError, match=r"tool/main\.py is in two wheels"):
+        make_packages_layers(bench.locked, (), bench.tools())
+
+
+def test_a_few_lines_of_a_large_wheel_have_their_bytecode_beside_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "_LARGE", 1000)
+    bench.wheels = [make_wheel(bench.folder, "big", {"big/__init__.py": b"1\n", "big/x": os.urandom(2000)})]
+    made = make_packages_layers(bench.locked, (), bench.tools())
+    assert not [layer.history for layer in made if "bytecode" in layer.history]
+    assert f"{SITE}/big/__pycache__/__init__.cpython-311.pyc" in _tree(made)
+
+
 def test_lost_bytecode_is_made_again(bench: Bench) -> None:
     make_packages_layers(bench.locked, (), bench.tools())
     shutil.rmtree(bench.folder / "cache/blobs")

@@ -26,7 +26,9 @@ _DAY_NS = 86_400 * 10**9
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})  # network file systems
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int | None = None, follow: bool = True) -> None:
+def write_atomic(
+    path: Path, data: bytes, *, mode: int | None = None, follow: bool = True, durable: bool = True
+) -> None:
     """Replaces the content of a file in one step (POSIX rename, then fsync of the folder).
 
     An existing file keeps its mode and, if the process is allowed to set it, its owner.
@@ -36,6 +38,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None, follow: bo
         data: the file's whole content.
         mode: permission bits; by default those of the old file, for a new one those of the umask.
         follow: what happens to a symbolic link: it stays and its target gets the content, or the file replaces it.
+        durable: whether to wait for the disk, so that the content outlasts a loss of power.
 
     Raises:
         LocalFileError: the write failed; the old file is as it was, and no temporary file is left.
@@ -48,13 +51,15 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None, follow: bo
                 stream.write(data)
                 stream.flush()
                 take_over(handle, old, mode)
-                os.fsync(handle)
+                if durable:
+                    os.fsync(handle)
             os.replace(temporary, target)  # noqa: PTH105 - the operation this module is about
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        sync_folder(target.parent)
+        if durable:
+            sync_folder(target.parent)
     except OSError as error:
         raise _wrap_error(path, error) from error
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -30,26 +30,29 @@ class Library:
     needed: tuple[str, ...] = ()
 
 
-def read_library(stream: IO[bytes]) -> Library | None:
+Read = Callable[[int, int], bytes]
+
+
+def read_library(read: Read) -> Library | None:
     """Reads what a shared library of 64 bits says of itself; None for any other file.
 
     Args:
-        stream: the file, at its start; it must be able to seek.
+        read: returns the file's bytes from an offset on, so many or, at its end, fewer.
     """
-    head = stream.read(_HEADER.size)
+    head = read(0, _HEADER.size)
     if len(head) < _HEADER.size or head[:6] != b"\x7fELF\x02\x01":
         return None
     _, kind, machine, _, _, at, _, _, _, size, count, *_ = _HEADER.unpack(head)
     if kind != _SHARED or size < _SEGMENT.size:
         return None
     try:
-        table = _read(stream, at, size * count)
+        table = _read_table(read, at, size * count)
         segments = [_SEGMENT.unpack_from(table, number * size) for number in range(count)]
         dynamic = next((row for row in segments if row[0] == _DYNAMIC), None)
         if dynamic is None:
             return None
         fields: dict[int, list[int]] = {}
-        for tag, value in _ENTRY.iter_unpack(_read(stream, dynamic[2], dynamic[5] // _ENTRY.size * _ENTRY.size)):
+        for tag, value in _ENTRY.iter_unpack(_read_table(read, dynamic[2], dynamic[5] // _ENTRY.size * _ENTRY.size)):
             if tag == 0:
                 break
             fields.setdefault(tag, []).append(value)
@@ -60,19 +63,18 @@ def read_library(stream: IO[bytes]) -> Library | None:
         offset = next(
             start - row[3] + row[2] for row in segments if row[0] == _LOAD and row[3] <= start < row[3] + row[5]
         )
-        strings = _read(stream, offset, fields[_STRSZ][0])
+        strings = _read_table(read, offset, fields[_STRSZ][0])
         texts = tuple(strings[name : strings.index(b"\0", name)].decode() for name in names)
     except (struct.error, StopIteration, KeyError, ValueError):
         return None
     return Library(texts[0], machine, texts[1:]) if _SONAME in fields else Library("", machine, texts)
 
 
-def _read(stream: IO[bytes], offset: int, size: int) -> bytes:
+def _read_table(read: Read, offset: int, size: int) -> bytes:
     """Reads a table; raises ValueError if the file ends before it does, or says that it is very large."""
     if size > _MOST:
         raise ValueError(size)
-    stream.seek(offset)
-    data = stream.read(size)
+    data = read(offset, size)
     if len(data) < size:
         raise ValueError(offset)
     return data

@@ -46,10 +46,13 @@ def read_cache_file(path: Path, limit: int = MAX_BYTES) -> bytes | None:
 
 
 def write_cache_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
-    """Writes a file of the cache, with the permission bits `mode`; writes nothing if the cache is read-only."""
+    """Writes a file of the cache, with the permission bits `mode`; writes nothing if the cache is read-only.
+
+    It does not wait for the disk, which takes milliseconds a file: what a loss of power damages is read as missing.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, data, mode=mode, follow=False)
+        write_atomic(path, data, mode=mode, follow=False, durable=False)
     except (OSError, LocalFileError):
         return
 

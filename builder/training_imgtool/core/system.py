@@ -60,6 +60,16 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def read_at(handle: int, size: int, offset: int) -> bytes:
+    """Reads at most `size` bytes from `offset` on; where the system must move the file's position, not for threads."""
+    if sys.platform == "win32":
+        os.lseek(handle, offset, os.SEEK_SET)
+        data = os.read(handle, size)
+    else:
+        data = os.pread(handle, size, offset)
+    return data
+
+
 def take_over(handle: int, old: os.stat_result | None, mode: int | None) -> None:
     """Gives an open file `mode`, or that of the file it replaces, and that one's owner if the process is allowed to."""
     if sys.platform != "win32":
@@ -182,24 +192,26 @@ def list_recordings() -> frozenset[tuple[int, int]]:
     Returns device and inode of each; none where the system does not say.
     """
     found: set[tuple[int, int]] = set()
-    pid = str(os.getppid())
-    while sys.platform == "linux" and len(fields := _fields(pid)) > 2:
-        with suppress(OSError):
-            ends = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
-            _, written = _list_opened(pid) if any(end.endswith("/ptmx") for end in ends) else ((), ())
-            found |= {(state.st_dev, state.st_ino) for state in written if stat.S_ISREG(state.st_mode)}
-        pid = fields[2]
+    if sys.platform == "linux":
+        pid = str(os.getppid())
+        while len(fields := _fields(pid)) > 2:
+            with suppress(OSError):
+                ends = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+                _, written = _list_opened(pid) if any(end.endswith("/ptmx") for end in ends) else ((), ())
+                found |= {(state.st_dev, state.st_ino) for state in written if stat.S_ISREG(state.st_mode)}
+            pid = fields[2]
     return frozenset(found)
 
 
 def _list_session() -> list[str]:
     """Lists the other processes of this session."""
-    own, here = os.getsid(0), str(os.getpid())
-    pids = [name for name in os.listdir("/proc") if name.isdigit() and name != here]  # noqa: PTH208 - names only
-    found = []
-    for pid in pids:
-        with suppress(OSError):
-            found += [pid] if os.getsid(int(pid)) == own else []
+    found: list[str] = []
+    if sys.platform != "win32":
+        own, here = os.getsid(0), str(os.getpid())
+        pids = [name for name in os.listdir("/proc") if name.isdigit() and name != here]  # noqa: PTH208 - names only
+        for pid in pids:
+            with suppress(OSError):
+                found += [pid] if os.getsid(int(pid)) == own else []
     return found
 
 
@@ -213,7 +225,7 @@ def _list_opened(pid: str) -> tuple[set[int], list[os.stat_result]]:
                 state = Path(f"/proc/{pid}/fd/{name}").stat()
                 flags = re.search(r"flags:\s*([0-7]+)", _read(f"/proc/{pid}/fdinfo/{name}"))
                 pipes |= {state.st_ino} if stat.S_ISFIFO(state.st_mode) else set()
-                written += [state] if flags and int(flags[1], 8) & os.O_ACCMODE else []
+                written += [state] if flags and int(flags[1], 8) & (os.O_WRONLY | os.O_RDWR) else []
     return pipes, written
 
 

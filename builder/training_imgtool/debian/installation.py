@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -119,7 +118,9 @@ class Installation:
         if file.kind == "f":
             if file.path in package.conffiles or "md5sums" not in package.control:
                 package.md5[file.path] = database.md5(file.data)
-            if _LIBRARY.fullmatch(posixpath.basename(file.path)) and (library := read_library(io.BytesIO(file.data))):
+            if _LIBRARY.fullmatch(posixpath.basename(file.path)) and (
+                library := read_library(lambda at, size: file.data[at : at + size])
+            ):
                 self._libraries[resolve(unpacking.nodes, file.path)] = library
             if file.path.startswith(_KEPT) or file.path in self._sources:
                 self._contents[file.path] = file.data

@@ -59,7 +59,7 @@ def to_yaml(document: Any) -> str:
 
     def mapping(dumper: yaml.SafeDumper, value: dict[str, Any]) -> yaml.MappingNode:
         pairs = [(_key(yaml, key), dumper.represent_data(item)) for key, item in value.items()]
-        return yaml.MappingNode("tag:yaml.org,2002:map", pairs, flow_style=not pairs)
+        return yaml.MappingNode("tag:yaml.org,2002:map", pairs)
 
     Dumper.add_representer(str, text)
     Dumper.add_representer(dict, mapping)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-import io
 import json
 import re
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -23,14 +22,15 @@ from typing import Any, Self
 
 from training_imgtool.context.python_source import Import, Module, read_module
 from training_imgtool.core.elf import read_library
+from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.resources import data_file
+from training_imgtool.core.wheel_zip import Member, MemberReader, WheelFile, open_descriptor, open_wheel
 from training_imgtool.plan import Wheel
 from training_imgtool.wheels.import_names import find_installed_path
 from training_imgtool.wheels.store import WheelStore
 
 _LIBRARY = re.compile(r"[^/]+\.so(?:\.[\w.-]+)?")
-_IN_MEMORY = 64 << 20  # bytes; a larger library is inflated twice instead
 _MOST_RECORD = 4 << 20
 _BAD_WHEEL = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError)
 
@@ -173,23 +173,41 @@ class WheelLibraries:
     @cached_property
     def _libraries(self) -> dict[str, Library]:
         """The libraries of the wheels by their path below site-packages."""
-        with ThreadPoolExecutor() as pool:  # zlib inflates without the interpreter's lock
-            found = pool.map(self._read_libraries, self._files, self._files.values())
-        return {path: library for libraries in found for path, library in libraries.items()}
+        found: dict[str, Library] = {}
+        with ThreadPoolExecutor() as pool:  # inflating needs no lock of the interpreter's
+            reading = [self._read_libraries(wheel, file, pool) for wheel, file in self._files.items()]
+            for of_wheel in reading:
+                found |= of_wheel()
+        return found
 
-    def _read_libraries(self, wheel: Wheel, file: Path) -> dict[str, Library]:
+    def _read_libraries(self, wheel: Wheel, file: Path, pool: ThreadPoolExecutor) -> Callable[[], dict[str, Library]]:
+        """Begins to read what is not remembered; returns what waits for it."""
         record = self._cache / f"{wheel.sha256}.json"
         present = read_cached(record, _MOST_RECORD)
         if isinstance(present, dict):
-            return {path: Library(row[0], tuple(row[1:])) for path, row in present.items()}
+            return lambda: {path: Library(row[0], tuple(row[1:])) for path, row in present.items()}
         try:
-            with zipfile.ZipFile(file) as archive:
-                found = dict(_list_libraries(archive))
-        except _BAD_WHEEL:
+            opened = open_wheel(file, wheel.sha256)
+        except ImgtoolError:
             self.is_complete = False
-            return {}
-        write_cached(record, {path: [row.soname, *row.needed] for path, row in found.items()}, _MOST_RECORD)
-        return found
+            return dict
+        members = sorted(opened.members, key=lambda member: -member.size)  # TensorFlow has one of 1 GB
+        rows = {
+            member.name: pool.submit(_read_needed, opened, member)
+            for member in members
+            if _LIBRARY.fullmatch(member.name.rpartition("/")[2])
+        }
+
+        def wait() -> dict[str, Library]:
+            try:
+                found = {find_installed_path(name): library.result() for name, library in rows.items()}
+            except ImgtoolError:
+                self.is_complete = False
+                return {}
+            write_cached(record, {path: [row.soname, *row.needed] for path, row in found.items()}, _MOST_RECORD)
+            return found
+
+        return wait
 
     @cached_property
     def _modules(self) -> _Modules:
@@ -265,15 +283,10 @@ class WheelLibraries:
         return self._parsed[module]
 
 
-def _list_libraries(archive: zipfile.ZipFile) -> Iterator[tuple[str, Library]]:
-    for member in archive.infolist():
-        if not _LIBRARY.fullmatch(member.filename.rpartition("/")[2]):
-            continue
-        with archive.open(member) as stream:
-            library = read_library(io.BytesIO(stream.read()) if member.file_size <= _IN_MEMORY else stream)
-        # What cannot be read still has its name.
-        found = Library(library.soname, library.needed) if library else Library("", ())
-        yield find_installed_path(member.filename), found
+def _read_needed(wheel: WheelFile, member: Member) -> Library:
+    with open_descriptor(wheel) as descriptor:
+        library = read_library(MemberReader(wheel, member, descriptor))
+    return Library(library.soname, library.needed) if library else Library("", ())  # it still has its file's name
 
 
 def _add_module(modules: _Modules, file: Path, member: str) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.direct.layers.codecs import Codec, crc32, deflate, name_piece_codec
+from training_imgtool.core.inflate import crc32
+from training_imgtool.direct.layers.codecs import Codec, deflate, name_piece_codec
 from training_imgtool.direct.layers.deflate import GZIP_HEADER, Ending
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord
 from training_imgtool.direct.layers.splice import Sink

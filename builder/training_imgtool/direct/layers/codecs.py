@@ -8,7 +8,6 @@ x86-64 processor since Nehalem (isal 1.9.1 under QEMU: Nehalem to Skylake-Server
 
 from __future__ import annotations
 
-import functools
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +17,7 @@ from itertools import chain
 from typing import Any
 
 from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.inflate import find_isal, inflate_errors, load_fast_library
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD
 
 _GZIP_ONLY = zlib.MAX_WBITS + 16  # wbits of gzip framing
@@ -77,12 +77,12 @@ def choose_codec(compression: Compression) -> Codec:
 
 
 def _find_isal_codec() -> Codec | None:
-    try:
-        from isal import __version__, isal_zlib
-    except ImportError:
+    found = find_isal()
+    if found is None:
         return None
+    version, isal_zlib = found
     return Codec(
-        name=f"isal-{__version__}-{_ISAL_LEVEL}",
+        name=f"isal-{version}-{_ISAL_LEVEL}",
         media_type=OCI_LAYER_GZIP,
         start=lambda: isal_zlib.compressobj(_ISAL_LEVEL, isal_zlib.DEFLATED, _GZIP_ONLY),
     )
@@ -90,13 +90,13 @@ def _find_isal_codec() -> Codec | None:
 
 def name_piece_codec() -> str:
     """Says for keys what `deflated` compresses with."""
-    library = _load_fast_library()
+    library = load_fast_library()
     return f"zlib-{_ZLIB_LEVEL}" if library is zlib else f"isal-{_ISAL_LEVEL}"
 
 
 def deflate(data: bytes) -> bytes:
     """Compresses a piece of a layer: blocks of which none is the last one, up to a byte's end."""
-    library = _load_fast_library()
+    library = load_fast_library()
     engine = library.compressobj(_ZLIB_LEVEL if library is zlib else _ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     return bytes(engine.compress(data) + engine.flush(library.Z_SYNC_FLUSH))
 
@@ -119,30 +119,6 @@ def _load_zstd() -> Any:
     return zstd
 
 
-@functools.cache
-def _load_fast_library() -> Any:
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        return zlib
-    return isal_zlib
-
-
-def make_inflater() -> Any:
-    """Makes a decompressor of raw DEFLATE streams, with `zlib.decompressobj`'s interface."""
-    return _load_fast_library().decompressobj(-zlib.MAX_WBITS)
-
-
-def crc32(data: bytes, value: int) -> int:
-    """Computes `zlib.crc32` by the fastest library that is installed."""
-    return int(_load_fast_library().crc32(data, value))
-
-
-def inflate_errors() -> tuple[type[Exception], ...]:
-    """Lists what an inflater raises for damaged data."""
-    return (zlib.error, _load_fast_library().error)
-
-
 def decompress(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yields a layer's archive: out of gzip of one member or several, zstd, or neither; in bounded memory.
 
@@ -159,7 +135,7 @@ def decompress(blocks: Iterable[bytes]) -> Iterator[bytes]:
         options = {zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW}
         yield from _inflate(pieces, lambda: zstd.ZstdDecompressor(options=options), (zstd.ZstdError,), "zstd")
     elif head.startswith(_GZIP_MAGIC):
-        yield from _inflate(whole, lambda: _load_fast_library().decompressobj(_GZIP_ONLY), inflate_errors(), "gzip")
+        yield from _inflate(whole, lambda: load_fast_library().decompressobj(_GZIP_ONLY), inflate_errors(), "gzip")
     else:
         yield from whole
 

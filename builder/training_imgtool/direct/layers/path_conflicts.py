@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
+from training_imgtool.core.wheel_zip import hash_content
 from training_imgtool.direct.layers.layers import list_parents
 from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.tarhead import Kind
-from training_imgtool.direct.layers.wheel_zip import hash_content
 
 _SHARED = "__init__.py"
 _DIGITS = 32

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.inflate import crc32
 from training_imgtool.direct.layers.block_inflater import BlockInflater, Seam
-from training_imgtool.direct.layers.codecs import crc32
 from training_imgtool.direct.layers.deflate import (
     EMPTY_LAST,
     GZIP_HEADER,
@@ -31,7 +31,7 @@ from training_imgtool.direct.layers.tarhead import END_OF_ARCHIVE, Entry, count_
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from training_imgtool.direct.layers.wheel_zip import Member, WheelFile
+    from training_imgtool.core.wheel_zip import Member, WheelFile
 
 VERSION = "splice-2"  # part of every cache key: change it when the bytes change
 _CODED_MOST = 1024  # bytes of content that go through the coder together with their header
@@ -167,7 +167,7 @@ def tar(items: Iterable[Item], mtime: int) -> Iterator[bytes]:
             elif item.wheel is None or item.member is None:
                 yield item.data
             else:
-                from training_imgtool.direct.layers.wheel_zip import read_content  # loads zipfile, see `_Descriptors`
+                from training_imgtool.core.wheel_zip import read_content  # loads zipfile, see `_Descriptors`
 
                 yield from read_content(item.wheel, item.member, descriptors.stream(item.wheel, item.member))
             yield bytes(count_padding(item.entry.size))
@@ -192,7 +192,7 @@ class _Descriptors:
     def stream(self, wheel: WheelFile, member: Member, skip: int = 0) -> Iterator[bytes]:
         """Yields the member's stream as it lies in the wheel, from byte `skip` on."""
         # imported late: this loads zipfile, and the layer of a trainer's code needs none
-        from training_imgtool.direct.layers.wheel_zip import open_descriptor, stream
+        from training_imgtool.core.wheel_zip import open_descriptor, stream
 
         if wheel not in self._open:
             self._open[wheel] = self._stack.enter_context(open_descriptor(wheel))
@@ -201,7 +201,7 @@ class _Descriptors:
 
 def _carry(descriptors: _Descriptors, item: Item, sink: Sink, *, guess: bool) -> Generator[bytes, None, Carried]:
     """Yields the piece that a wheel's member becomes, its content goes to the sink; returns where its seam is."""
-    from training_imgtool.direct.layers.wheel_zip import read_content
+    from training_imgtool.core.wheel_zip import read_content
 
     wheel, member = item.wheel, item.member
     if wheel is None or member is None:
@@ -251,7 +251,7 @@ def _carry_opened(
     descriptors: _Descriptors, wheel: WheelFile, member: Member, seam: Seam, sink: Sink
 ) -> Iterator[bytes]:
     """Yields the piece that a member becomes if its seam is there, and proves it: what is yielded must inflate."""
-    from training_imgtool.direct.layers.wheel_zip import read_content
+    from training_imgtool.core.wheel_zip import read_content
 
     passed: list[bytes] = []
 

@@ -23,7 +23,7 @@ from email.parser import HeaderParser, Parser
 from hashlib import sha256
 
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
-from training_imgtool.direct.layers.wheel_zip import MOST_READ, Member, WheelFile, read, starts_with
+from training_imgtool.core.wheel_zip import MOST_READ, Member, WheelFile, read, starts_with
 
 _ENTRY_POINT = re.compile(r"[\w.]+:[\w.]+\s*(?:\[[\w\s,.-]*\])?\Z")
 _SCRIPT_NAME = re.compile(r"[\w+-][\w.+-]*\Z")

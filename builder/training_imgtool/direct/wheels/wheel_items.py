@@ -13,11 +13,7 @@ from pathlib import Path
 
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.core.interpreters import Interpreter
-from training_imgtool.direct.layers.layers import list_folders, make_folder_item, sort_items
-from training_imgtool.direct.layers.path_conflicts import hash_item
-from training_imgtool.direct.layers.splice import Item
-from training_imgtool.direct.layers.tarhead import Entry, Kind
-from training_imgtool.direct.layers.wheel_zip import (
+from training_imgtool.core.wheel_zip import (
     MOST_READ,
     WheelFile,
     check_hash,
@@ -26,6 +22,10 @@ from training_imgtool.direct.layers.wheel_zip import (
     read_content,
     stream,
 )
+from training_imgtool.direct.layers.layers import list_folders, make_folder_item, sort_items
+from training_imgtool.direct.layers.path_conflicts import hash_item
+from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.direct.wheels.bytecode import compile_sources
 from training_imgtool.direct.wheels.install import Environment, Installed, install
 from training_imgtool.dockerfile import install_step

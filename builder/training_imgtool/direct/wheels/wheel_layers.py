@@ -17,13 +17,13 @@ from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.interpreters import Interpreter, NoInterpreterError
+from training_imgtool.core.wheel_zip import check_hash, open_wheel
 from training_imgtool.direct.layers import blobs, splice
 from training_imgtool.direct.layers.codecs import Compression, choose_codec
 from training_imgtool.direct.layers.layer_cache import LayerRecord, Record, hash_fields
 from training_imgtool.direct.layers.layers import Group, LayerSource, group_wheels, sort_items, split
 from training_imgtool.direct.layers.path_conflicts import find_claims, find_overlaps
 from training_imgtool.direct.layers.splice import Item
-from training_imgtool.direct.layers.wheel_zip import check_hash, open_wheel
 from training_imgtool.direct.wheels import wheel_items
 from training_imgtool.direct.wheels.install import Environment, read_template
 from training_imgtool.direct.wheels.layer_tools import LayerTools
@@ -99,7 +99,7 @@ class _Making:
                         else:
                             ready.append(coming.pop(future))
             finally:
-                arrivals.shutdown(wait=False, cancel_futures=True)
+                arrivals.shutdown(wait=False)
                 inner.shutdown(wait=False, cancel_futures=True)
                 pool.shutdown(cancel_futures=True)
         return records

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
-from training_imgtool.direct.layers.codecs import crc32, inflate_errors, make_inflater
+from training_imgtool.core.inflate import crc32, inflate_errors, make_inflater
+from training_imgtool.core.system import read_at
 
 _UNSAFE = re.compile(r"(?:^|/)\.wh\.|[\x00-\x1f\x7f]")  # a layer with `.wh.x` deletes x from the layers below
 _UTF8 = 0x800
@@ -132,7 +133,7 @@ def open_descriptor(wheel: WheelFile) -> Iterator[int]:
 def stream(descriptor: int, wheel: WheelFile, member: Member, skip: int = 0) -> Iterator[bytes]:
     """Yields the member's stream as it lies in the wheel, from byte `skip` on, in blocks of at most 1 MiB."""
     guess = _LOCAL_HEADER + len(member.name.encode()) + 64  # most extra fields are shorter
-    head = os.pread(descriptor, min(guess + member.compressed, _BLOCK), member.header)
+    head = read_at(descriptor, min(guess + member.compressed, _BLOCK), member.header)
     if head[:4] != _SIGNATURE:
         raise _damage_error(wheel.path, f"{member.name} has no local header")
     named = head[_LOCAL_HEADER : _LOCAL_HEADER + int.from_bytes(head[26:28], "little")]
@@ -145,7 +146,7 @@ def stream(descriptor: int, wheel: WheelFile, member: Member, skip: int = 0) -> 
     if first:
         yield first
     while left:
-        block = os.pread(descriptor, min(left, _BLOCK), offset)
+        block = read_at(descriptor, min(left, _BLOCK), offset)
         if not block:
             raise _damage_error(wheel.path, f"{member.name} ends early")
         left, offset = left - len(block), offset + len(block)
@@ -183,6 +184,33 @@ def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes], engine: 
         raise _damage_error(wheel.path, f"{member.name}: {error}") from error
     if not engine.eof or engine.unused_data or left:
         raise _damage_error(wheel.path, f"{member.name}: the stream is longer or shorter than the directory says")
+
+
+class MemberReader:
+    """Reads parts of a member's content. To go back beyond the last part, it inflates the member again."""
+
+    def __init__(self, wheel: WheelFile, member: Member, descriptor: int) -> None:
+        self._wheel, self._member, self._descriptor = wheel, member, descriptor
+        self._blocks: Iterator[bytes] = iter(())
+        self._start, self._block = member.size, b""
+
+    def __call__(self, offset: int, size: int) -> bytes:
+        """Returns `size` bytes from `offset` on, fewer at the end. Raises what `read_content` raises."""
+        if offset < self._start:
+            stored = stream(self._descriptor, self._wheel, self._member)
+            self._blocks = read_content(self._wheel, self._member, stored)
+            self._start, self._block = 0, b""
+        parts: list[bytes] = []
+        while size and (self._start + len(self._block) > offset or self._advance()):
+            part = self._block[max(0, offset - self._start) :][:size]
+            parts.append(part)
+            offset, size = offset + len(part), size - len(part)
+        return b"".join(parts)
+
+    def _advance(self) -> bool:
+        self._start += len(self._block)
+        self._block = next(self._blocks, b"")
+        return bool(self._block)
 
 
 def read(wheel: WheelFile, member: Member) -> bytes:

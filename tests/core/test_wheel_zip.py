@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 
 from tests.direct.wheels import as_wheel, make_wheel
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
-from training_imgtool.direct.layers.wheel_zip import (
+from training_imgtool.core.wheel_zip import (
+    MemberReader,
     WheelFile,
     check_hash,
     open_descriptor,
@@ -36,6 +38,17 @@ def test_contents(tmp_path: Path, zip64: bool, stored: tuple[str, ...]) -> None:
     found = {member.name: read(wheel, member) for member in wheel.members}
     assert FILES.items() <= found.items()
     assert {member.name for member in wheel.members if not member.deflated} == set(stored)
+
+
+@pytest.mark.parametrize("stored", [(), ("pack/b.bin",)])
+def test_parts_of_a_member(tmp_path: Path, stored: tuple[str, ...]) -> None:
+    data = random.Random(5).randbytes(3_000_000)
+    wheel = _opened(make_wheel(tmp_path, "pack", {"pack/b.bin": data}, stored=stored))
+    member = next(member for member in wheel.members if member.name == "pack/b.bin")
+    with open_descriptor(wheel) as descriptor:
+        read_part = MemberReader(wheel, member, descriptor)
+        for at, size in ((0, 64), (2_900_000, 999), (100, 2_000_000), (2_000_100, 1), (5, 0), (2_999_990, 64), (0, 9)):
+            assert read_part(at, size) == data[at : at + size]
 
 
 def test_data_descriptors(tmp_path: Path) -> None:
