@@ -65,11 +65,7 @@ def main() -> int:
         machine = describe(peers, world, ours.python)
         print(machine, flush=True)
         projects = Projects(folder / "projects", world.registry.host, ours)
-        earlier = {
-            f"{OURS} {revision}": Projects(home / "projects", world.registry.host, install_revision(home, revision))
-            for revision in options.before
-            for home in (folder / f"imgtool-{revision}",)
-        }
+        earlier = _earlier(folder, world, options)
         for counted in (False, True):
             if options.track and (options.track == "counted") != counted:
                 continue
@@ -103,11 +99,13 @@ def _gpu_images(peers: Peers, options: argparse.Namespace) -> int:
         images = gpu.GpuImages(
             world=world,
             projects=Projects(folder / "projects", world.registry.host, ours),
+            earlier=_earlier(folder, world, options),
             peers=peers,
             rate=options.index_rate,
             pulls=options.rounds or gpu.PULLS,
         )
-        images.projects.link_wheels(Path(os.environ.get("IMGTOOL_CACHE", "~/.cache/imgtool")).expanduser())
+        for projects in (images.projects, *images.earlier.values()):
+            projects.link_wheels(Path(os.environ.get("IMGTOOL_CACHE", "~/.cache/imgtool")).expanduser())
         rows = describe(peers, world, ours.python).splitlines(keepends=True)
         machine = "".join(row for row in rows if not row.startswith(("- engines:", "- crane:")))
         print(machine, flush=True)
@@ -116,6 +114,15 @@ def _gpu_images(peers: Peers, options: argparse.Namespace) -> int:
             RESULTS.write_text(gpu.replaced(RESULTS.read_text(), images.results(machine)))
     print(f"wrote {RESULTS.name}")
     return 0
+
+
+def _earlier(folder: Path, world: World, options: argparse.Namespace) -> dict[str, Projects]:
+    """Installs the revisions that race; returns their projects by the contender's name."""
+    return {
+        f"{OURS} {revision}": Projects(home / "projects", world.registry.host, install_revision(home, revision))
+        for revision in options.before
+        for home in (folder / f"imgtool-{revision}",)
+    }
 
 
 def _options() -> argparse.Namespace:

@@ -1,7 +1,7 @@
 """GPU images, with CUDA from wheels: built, pushed, pulled and started, against bake's image of the same content.
 
-They move gigabytes, so they have a part of their own: one role, few rounds. `auto` packs layers as zstd for targets whose
-nodes run containerd, so that is what the pulls compare with bake's gzip; the first build is measured spliced, too.
+They move gigabytes, so they have a part of their own: one role, few rounds. Every build is measured as zstd and spliced,
+and both are pulled.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ NAME = "gpu"
 HEADING = "# GPU images"
 NEEDED = 22 << 30  # bytes of disk
 PULLS = 5
+_COLD_ROUNDS = 2
 _ROLE = "worker"
-_SPLICED = f"{OURS}, spliced"
+_SUFFIX = ", spliced"
+_SPLICED = f"{OURS}{_SUFFIX}"
 _PROGRAM = ("/opt/venv/bin/python", "-c", "import tensorflow")
 _TARGET = "compression: zstd\n"
 SPLICED = Variation(name="gpu-spliced", spec="gpu-wheels.yaml")
@@ -60,6 +62,7 @@ class GpuImages:
 
     world: World
     projects: Projects
+    earlier: dict[str, Projects]  # of other revisions, which take part in the first build
     peers: Peers
     rate: float  # of the slow index, in MB/s
     pulls: int = PULLS
@@ -75,26 +78,31 @@ class GpuImages:
 
     def _all(self) -> Iterator[Sample]:
         track = Track(world=self.world, projects=self.projects, counted=False)
-        ours = Imgtool(track)
-        spliced = Imgtool(track, name=_SPLICED)
-        for contender, variation in ((ours, GPU), (spliced, SPLICED)):
-            contender.new_machine()
-            contender.new_repository()
-            yield self._build(COLD, contender, variation)
-            self.sizes[contender.name] = image_size(track.host, contender.images[_ROLE])
+        racing = [
+            (Imgtool(replace(track, projects=projects), name=f"{name}{suffix}"), variation)
+            for suffix, variation in (("", GPU), (_SUFFIX, SPLICED))
+            for name, projects in ({OURS: self.projects} | self.earlier).items()
+        ]
+        for number in range(_COLD_ROUNDS):
+            for contender, variation in racing[:: -1 if number % 2 else 1]:
+                contender.new_machine()
+                contender.new_repository()
+                yield self._build(COLD, contender, variation, number)
+                self.sizes[contender.name] = image_size(track.host, contender.images[_ROLE])
+        ours, spliced = (next(one for one, _ in racing if one.name == name) for name in (OURS, _SPLICED))
         images = {contender.name: contender.images[_ROLE] for contender in (ours, spliced)}
         yield self._build(CHANGE, ours, PATCH)
         yield self._build(ONE_PACKAGE, ours, DEBIAN)
         yield from self._from_index(track)
         yield from self._against_bake(track, images)
 
-    def _build(self, scenario: Scenario, contender: Imgtool, variation: Variation) -> Sample:
+    def _build(self, scenario: Scenario, contender: Imgtool, variation: Variation, number: int = 0) -> Sample:
         contender.take(variation)
         contender.have_wheels(variation)
-        return self._measured(scenario, contender)
+        return self._measured(scenario, contender, number)
 
-    def _measured(self, scenario: Scenario, contender: Contender) -> Sample:
-        return run_once(scenario, contender, self.world, roles=(_ROLE,), number=0, watch=True)
+    def _measured(self, scenario: Scenario, contender: Contender, number: int = 0) -> Sample:
+        return run_once(scenario, contender, self.world, roles=(_ROLE,), number=number, watch=True)
 
     def _from_index(self, track: Track) -> Iterator[Sample]:
         wheels = self.projects.wheels(GPU, "gpu")
