@@ -290,7 +290,7 @@ def run(
     from training_imgtool.cluster.rehearsal import parse_kill
     from training_imgtool.cluster.replicas import parse_service
     from training_imgtool.cluster.run import Request
-    from training_imgtool.cluster.summary import error_of
+    from training_imgtool.cluster.summary import error_of, kept_of
     from training_imgtool.commands.images import run_images
 
     with _call(progress, {"registry": registry}) as (view, settings):
@@ -317,6 +317,8 @@ def run(
     return Run(
         job_dir=summary.job_dir,
         checkpoint=summary.checkpoint.path if summary.checkpoint else None,
+        kept=str(kept_of(summary)),
+        lost=summary.lost,
         seconds=summary.seconds,
         replicas=tuple(
             Replica(

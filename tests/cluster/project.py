@@ -42,10 +42,12 @@ SERVE = "trap 'exit 0' TERM; while :; do sleep 0.2; done\n"  # what workers do u
 
 
 class Project:
-    """A spec, its lock, and a container script per role."""
+    """A spec, its lock, and a container script per role; `volume` is one that the images declare."""
 
-    def __init__(self, root: Path, engine: DockerEngine, scripts: Mapping[str, str], **changes: Any) -> None:
-        self.engine = engine
+    def __init__(
+        self, root: Path, engine: DockerEngine, scripts: Mapping[str, str], *, volume: str = "", **changes: Any
+    ) -> None:
+        self.engine, self._volume = engine, f"VOLUME {volume}\n" if volume else ""
         self.containers = Containers(engine.api)
         self.folder, self.job = root / "project", root / "job"
         (self.folder / "trainer").mkdir(parents=True)
@@ -81,7 +83,9 @@ class Project:
 
     def _image(self, image: RoleImage, script: str) -> str:
         data = f"#!/bin/sh\n{script}".encode()
-        text = f'FROM {busybox_base(self.engine)}\nCOPY run.sh /run.sh\nENTRYPOINT ["/bin/sh", "/run.sh"]\n'
+        text = (
+            f'FROM {busybox_base(self.engine)}\nCOPY run.sh /run.sh\n{self._volume}ENTRYPOINT ["/bin/sh", "/run.sh"]\n'
+        )
         made = stage(text, files={"run.sh": data})  # its made-up key is what the fixture removes at the end
         self.engine.build(made, lambda event: None)
         named = replace(made, key=image.key, no_cache=False)

@@ -178,7 +178,9 @@ def test_the_job_directory_is_named_where_the_job_file_names_one() -> None:
         asked = spec(job=JobSpec(pass_job_dir=True, region="us-central1"))
         passed = make_cluster(asked, images(asked), service)
         assert passed.chief.args == ("--epochs=3", "--job-dir=/job")
-        assert any("gone when the job ends" in note for note in passed.notes) is (service is not Service.LOCAL)
+        assert any("gone with its containers" in note for note in passed.notes) is (service is not Service.LOCAL)
+    compose = spec(job=JobSpec(target=Target.COMPOSE))
+    assert "gone with its containers" in " ".join(make_cluster(compose, images(compose), Service.LOCAL).notes)
     own = adapt(spec(), args=("--job-dir=/elsewhere",))
     assert make_cluster(own, images(own), Service.LOCAL).chief.args == ("--job-dir=/elsewhere",)
 

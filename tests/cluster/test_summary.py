@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.jobs.specs import REPOSITORY, images
 from training_imgtool.cluster.checkpoints import Checkpoint
 from training_imgtool.cluster.limits import Share
@@ -95,6 +97,45 @@ def test_a_success_without_a_result_says_so() -> None:
     told = tuple(replace(one, replica=replace(one.replica, args=("--job-dir=/job",))) for one in SUCCESS.replicas)
     text = as_lines(replace(SUCCESS, replicas=told, lost={"master": ("/a",)}))
     assert text.endswith("  what a program writes to /job stays; it gets --job-dir=/job\n")
+
+
+@pytest.mark.parametrize(
+    ("written", "lost", "end"),
+    [
+        ("model/saved_model.pb", "/tmp/worker-0/model/saved_model.pb", "succeeded"),
+        ("model.keras logs/events.out.tfevents.1", "/tmp/ckpt/checkpoint /app/data.npz", "succeeded"),
+        ("checkpoint", "/app/model.keras", "succeeded, its model lost"),
+        ("logs/events.out.tfevents.1", "/app/checkpoint", "succeeded, its model lost"),
+        ("", "/tmp/tmp1/model.ckpt-1.index", "succeeded, its model lost"),
+        ("", "/app/weights.pkl", "succeeded, without a result"),
+        ("metrics.txt", "/app/weights.pkl", "succeeded, without a model"),
+        ("notes", "/app/weights.pkl", "succeeded, without a model"),
+        ("metrics.txt", "", "succeeded, without a model"),
+        ("weights", "/app/data.txt", "succeeded"),
+        ("", "/gcs/bucket/model.keras", "succeeded, without a result"),
+    ],
+)
+def test_a_lost_model_is_no_plain_success(written: str, lost: str, end: str) -> None:
+    files = tuple(WrittenFile(path=path, size=1) for path in written.split())
+    ended = replace(SUCCESS, written=files, lost={"master": tuple(lost.split())})
+    assert as_lines(ended).startswith(f"mnist as vertex: {end}, 13 s\n")
+    assert ("no model or checkpoint is among these files" in as_lines(ended)) is end.endswith("without a model")
+
+
+def test_a_bucket_that_the_arguments_name_was_not_looked_at() -> None:
+    told = tuple(
+        replace(one, replica=replace(one.replica, args=("--out=gs://b/m", "--in=/gs/x"))) for one in SUCCESS.replicas
+    )
+    text = as_lines(replace(SUCCESS, replicas=told, written=()))
+    assert text.startswith("mnist as vertex: succeeded, without a result here, 13 s\n")
+    assert text.endswith("  what it wrote to gs://b/m was not looked at\n")
+
+
+@pytest.mark.parametrize("arg", ["--model_dir=out/model", "./out/model/", "/app/out"])
+def test_an_argument_that_names_a_lost_place_is_said(arg: str) -> None:
+    told = tuple(replace(one, replica=replace(one.replica, args=("--n=1", arg))) for one in SUCCESS.replicas)
+    text = as_lines(replace(SUCCESS, replicas=told, lost={"master": ("/app/out/model/saved_model.pb",)}))
+    assert text.endswith(f"  what a program writes to /job stays; {arg} is in its container\n")
 
 
 def test_a_rehearsed_death_says_whether_training_went_on() -> None:

@@ -39,6 +39,8 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
         "'1h' is not a duration",
     ),
     ("kube volume", PO, spec(BARE, volume=Volume(mount="/x")), "job.volume", "expected either claim, or nfs_server"),
+    ("kube server", PO, spec(BARE, volume=Volume(mount="/x", nfs_server="s")), "job.volume", "expected either claim"),
+    ("kube path", PO, spec(BARE, volume=Volume(mount="/x", nfs_path="/p")), "job.volume", "expected either claim"),
     (
         "kube both",
         PO,

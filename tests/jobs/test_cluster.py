@@ -219,5 +219,5 @@ def test_estimators_get_their_directory(tensorflow: str, job: dict[str, Any], wa
     commands = dump(made, Format.DOCKER_RUN)
     assert (f'"model_dir":"{in_container}"' in commands) is (wanted is not None)
     assert ("--volume /shared/x:/job " in commands) is (wanted == "/shared/x")
-    named = any("job.job_dir" in note for note in made.notes)
+    named = any("job.job_dir (with" in note for note in made.notes)
     assert named is (wanted is None and bool(job) and not job.get("pass_job_dir"))

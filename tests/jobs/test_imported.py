@@ -244,6 +244,20 @@ def test_the_nodes_of_a_task_are_workers(count: int, roles: set[str]) -> None:
     assert imported.document["roles"].keys() == roles
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "resources: {image_id: 'docker:a/b'}\nrun: python x.py\n",
+        "services:\n  master: {image: a}\n",
+        "trainingInput: {region: us-central1, masterConfig: {imageUri: a}}\n",
+    ],
+)
+def test_a_job_without_a_name_gives_a_spec_with_one(text: str) -> None:
+    imported = import_job(text, "f")
+    assert imported is not None
+    assert imported.document["name"] == "imported"
+
+
 def test_replicas_that_are_no_roles_are_refused_or_named() -> None:
     services = "services:\n  worker-0: {image: a, command: [x]}\n  worker-1: {image: a, command: [y]}\n"
     with pytest.raises(InputError, match="replicas of a role are alike"):

@@ -128,8 +128,45 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
 )
 def test_targets_and_shapes(text: str, field: str, message: str) -> None:
     assert any(m.field == field and message in m.message for m in lint(text, "f")), said(text)
-    good = ECI.format("a,b,c,d,e"), f"{TFJOB}  tfReplicaSpecs: {{Worker: {{replicas: 2}}, PS: {{replicas: 0}}}}\n"
-    assert not any(m.field.endswith(("eci-use-specs", "replicas")) for one in good for m in lint(one, "f"))
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (ECI.format("a,b,c,d,e"), "eci-use-specs"),
+        (f"{TFJOB}  tfReplicaSpecs: {{Worker: {{replicas: 2}}, PS: {{replicas: 0}}}}\n", "replicas"),
+        (f"{TFJOB}  tfReplicaSpecs: {{Chief: {{replicas: 1}}}}\n", "replicas"),
+        (f"{TFJOB}  tfReplicaSpecs: {{Master: {{replicas: 1}}}}\n", "replicas"),
+        ("services: {a: {image: b}}\n", "version"),
+    ],
+)
+def test_what_can_be_is_not_named(text: str, key: str) -> None:
+    assert not any(finding.field.endswith(key) for finding in lint(text, "f"))
+
+
+@pytest.mark.parametrize(
+    ("scale", "is_named"), [(", scaleType: UNIT_LINEAR_SCALE", True), (", scaleType: NONE", False), ("", False)]
+)
+def test_only_numbers_have_a_scale(scale: str, *, is_named: bool) -> None:
+    keys = f"parameterName: a, type: CATEGORICAL, categoricalValues: [b]{scale}"
+    found = said(f"trainingInput: {{hyperparameters: {{goal: MAXIMIZE, params: [{{{keys}}}]}}}}\n")
+    assert any("scaleType: does not go with a CATEGORICAL" in message for message in found) == is_named
+
+
+@pytest.mark.parametrize(
+    ("affinity", "is_whole"),
+    [
+        ("reservationAffinityType: SPECIFIC_RESERVATION, key: k, values: [v]", True),
+        ("reservationAffinityType: SPECIFIC_RESERVATION, key: k", False),
+        ("reservationAffinityType: SPECIFIC_RESERVATION, values: [v]", False),
+        ("reservationAffinityType: ANY_RESERVATION, key: k, values: [v]", False),
+        ("reservationAffinityType: ANY_RESERVATION", True),
+    ],
+)
+def test_a_reservation_of_ones_own_has_key_and_values(affinity: str, *, is_whole: bool) -> None:
+    machine = f"machineSpec: {{machineType: n1-standard-4, reservationAffinity: {{{affinity}}}}}"
+    found = said(f"workerPoolSpecs: [{{replicaCount: 1, {machine}, containerSpec: {{imageUri: gcr.io/a/b}}}}]\n")
+    assert is_whole == (not any("expected key and values" in message for message in found))
 
 
 @pytest.mark.parametrize(
@@ -275,7 +312,13 @@ def broken(data: Any, chance: random.Random) -> Any:
     return made
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in sorted(GOLDEN.glob("*.yaml"))[::3]])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.long if number % 3 else ())
+        for number, path in enumerate(sorted(GOLDEN.glob("*.yaml"))[::3])
+    ],
+)
 def test_nothing_makes_it_fail(path: Path) -> None:
     import yaml
 

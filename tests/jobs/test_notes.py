@@ -37,12 +37,13 @@ def notes(of: ImageSpec, target: Target, options: JobOptions | None = None, repo
         ({}, False),
         ({"job_dir": "gs://b/m", "pass_job_dir": True}, True),
         ({"env": {"OUT": "s3://bucket/x"}}, True),
+        ({"env": {"OUT": "/gcs/bucket/x"}}, True),
+        ({"env": {"DATA": "https://host/train.csv", "PEER": "grpc://host:1"}}, False),
         ({"volume": Volume(mount="/data", claim="c")}, True),
     ],
 )
 def test_a_job_that_keeps_nothing(target: Target, given: dict[str, Any], silent: bool) -> None:
-    mounted = target in {Target.COMPOSE, Target.TF_CONFIG, Target.SLURM}
-    assert note_loss(spec(TRIO, **given), target) == (() if silent or mounted else (NOWHERE,))
+    assert note_loss(spec(TRIO, **given), target) == (() if silent else (NOWHERE,))
     assert note_loss(spec(TRIO, **given), None) == ()
     assert note_loss(replace(spec(TRIO), args=("--out=gs://bucket/x",)), target) == ()
 

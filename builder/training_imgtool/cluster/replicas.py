@@ -298,6 +298,6 @@ def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
         notes.append(
             f"without job.pass_job_dir: true in the spec trainers get no --job-dir; the job directory is at {JOB_DIR}"
         )
-    if service is not Service.LOCAL and keeps_nothing(spec):
+    if (spec.job.target or service is not Service.LOCAL) and keeps_nothing(spec):
         notes.append(f"{NOWHERE}; here {JOB_DIR} stays")
     return tuple(notes)

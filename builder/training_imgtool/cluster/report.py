@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 from training_imgtool.cluster.losses import Curve
-from training_imgtool.cluster.summary import DeathResult, ReplicaResult, State, Summary, as_lines
+from training_imgtool.cluster.summary import (
+    DeathResult,
+    Kept,
+    ReplicaResult,
+    State,
+    Summary,
+    as_lines,
+    describe_end,
+    kept_of,
+)
 from training_imgtool.core.version import __version__
 
 _HEAD = "<!doctype html>\n<!-- Written by imgtool run"  # `context.own_files` knows reports by it
@@ -38,9 +47,8 @@ ul.key i { display: inline-block; width: .9rem; height: .3rem; margin-right: .4r
 
 def render(summary: Summary, losses: Sequence[Curve]) -> str:
     """Renders the page; what programs and files are called in it is foreign text, and escaped."""
-    outcome = f"failed: {summary.failure.message}" if summary.failure else "succeeded"
-    if not summary.failure and not summary.written:
-        outcome += ", without a result"
+    outcome = describe_end(summary)
+    good = not summary.failure and kept_of(summary) is not Kept.LOST
     title = escape(f"{summary.name} as {summary.service}")
     memory = [
         Curve(result.replica.name, tuple((at, float(size)) for at, size in result.memory))
@@ -53,7 +61,7 @@ def render(summary: Summary, losses: Sequence[Curve]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{title}: {escape(outcome)}</title><style>{_STYLE}</style></head><body>",
-        f'<h1>{title}: <span class="{"bad" if summary.failure else "good"}">{escape(outcome)}</span></h1>',
+        f'<h1>{title}: <span class="{"good" if good else "bad"}">{escape(outcome)}</span></h1>',
         f"<p>{summary.seconds:.0f} s, {len(summary.replicas)} replicas, run {escape(summary.run)}</p>",
         "<h2>Replicas</h2>",
         _draw_replicas(summary),

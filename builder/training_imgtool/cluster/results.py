@@ -6,17 +6,49 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 from training_imgtool.context.own_files import JOB_MARK
 
-_MOST = 20_000  # files looked at
 _SHOWN = 3
-_CACHES = re.compile(  # what programs write for themselves and would write again
-    r"\A/(?:tmp/(?:tmp|pip-|matplotlib|hypertune|pymp-)[^/]*|var/(?:tmp|log|cache|lib)|run|proc|sys|dev|etc)(?:/|\Z)"
-    r"|/\.[^/]+(?:/|\Z)|/__pycache__(?:/|\Z)|\.py[co]\Z|\A/tmp\Z"
-    r"|/(?:tensorflow_datasets|nltk_data|core)(?:/|\Z)|\A/root\Z"
+_OTHERS = re.compile(  # what no program means as its result: the system's files, and those that libraries fetch
+    r"\A/(?:var/(?:log|cache)|run|proc|sys|dev|etc)(?:/|\Z)|\A/(?:tmp|root)\Z|\.py[co]\Z"
+    r"|/(?:__pycache__|(?:site|dist)-packages|tensorflow_datasets|nltk_data|scikit_learn_data|tfhub_modules)(?:/|\Z)"
+    r"|/\.(?:cache|config|keras|local|nv)(?:/|\Z)"
 )
+_PASSING = re.compile(  # what it would make again, unless it is a model: an Estimator's is in /tmp/tmp…
+    r"\A/(?:tmp/(?:tmp|pip-|matplotlib|hypertune|pymp-)[^/]*|var/(?:tmp|lib))(?:/|\Z)|/\.[^/]+(?:/|\Z)|/core\Z"
+)
+
+
+class Kind(IntEnum):
+    """What a file is to who trains, by its name; of two files the loss of the larger kind is the worse."""
+
+    LOG = 0
+    OTHER = 1
+    DATA = 2  # numbers in a form that weights are kept in, too
+    CHECKPOINT = 3
+    MODEL = 4
+
+
+_SAVED_MODEL = re.compile(r"(?:\A|/)saved_model\.pb(?:txt)?\Z")
+_KINDS = {
+    Kind.LOG: re.compile(
+        r"(?:\A|/)(?:events\.out\.tfevents\.|graph\.pbtxt\Z|plugins/profile/)"
+        r"|\.(?:log|csv|tsv|jsonl?|txt|ya?ml|html|png|jpe?g|svg|pdf)\Z"
+    ),
+    Kind.MODEL: re.compile(rf"{_SAVED_MODEL.pattern}|(?<!weights)\.(?:keras|h5|hdf5|tflite|onnx)\Z"),
+    Kind.CHECKPOINT: re.compile(
+        r"(?:\A|/)checkpoint\Z|\.(?:ckpt|index|meta|data-\d{5}-of-\d{5})\Z|weights\.(?:h5|hdf5)\Z"
+    ),
+    Kind.DATA: re.compile(r"\.(?:npz|npy|pkl|pickle|joblib|pt|pth|safetensors|msgpack|bin|pb)\Z"),
+}
+
+
+def kind_of(path: str) -> Kind:
+    """Tells what kind of file has this name."""
+    return next((kind for kind, names in _KINDS.items() if names.search(path)), Kind.OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +73,6 @@ def take_snapshot(folder: Path) -> Snapshot:
             except OSError:
                 continue
             found[path.relative_to(folder).as_posix()] = (state.st_mtime_ns, state.st_size)
-        if len(found) > _MOST:
-            break
     return found
 
 
@@ -61,11 +91,17 @@ def choose_lost(changed: Iterable[str], mounts: Iterable[str]) -> tuple[str, ...
     """
     paths = {*changed}
     above = {str(parent) for path in paths for parent in Path(path).parents} | {*mounts}
-    return tuple(sorted(path for path in paths - above if not _CACHES.search(path)))
+    return tuple(sorted(path for path in paths - above if _may_be_meant(path)))
+
+
+def _may_be_meant(path: str) -> bool:
+    return not _OTHERS.search(path) and (kind_of(path) >= Kind.CHECKPOINT or not _PASSING.search(path))
 
 
 def describe_names(names: Iterable[str]) -> str:
-    """Formats the first names, and how many more there are."""
-    listed = [*names]
+    """Formats the first names, models and checkpoints before others, and how many more there are."""
+    listed = sorted(names, key=kind_of, reverse=True)
+    folders = tuple(path.rpartition("saved_model.")[0] for path in listed if _SAVED_MODEL.search(path))
+    listed.sort(key=lambda path: path.startswith(folders) and not _SAVED_MODEL.search(path))  # the rest of a SavedModel
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return f"{', '.join(listed[:_SHOWN])}{more}"

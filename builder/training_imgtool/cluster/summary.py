@@ -12,10 +12,11 @@ from training_imgtool.cluster.checkpoints import Checkpoint
 from training_imgtool.cluster.limits import Share
 from training_imgtool.cluster.rehearsal import Action, Kill, Verdict
 from training_imgtool.cluster.replicas import JOB_DIR, Replica, Service
-from training_imgtool.cluster.results import WrittenFile, describe_names
+from training_imgtool.cluster.results import Kind, WrittenFile, describe_names, kind_of
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.reference import Digest
 from training_imgtool.engines.docker.containers import Ended
+from training_imgtool.jobs.model import names_bucket
 from training_imgtool.spec.model import Role
 
 
@@ -114,6 +115,50 @@ class Summary:
     notes: tuple[str, ...]
 
 
+class Kept(StrEnum):
+    """What a run leaves behind in its job directory, by the names of the files."""
+
+    RESULT = "result"
+    LOGS = "logs"
+    NOTHING = "nothing"
+    LOST = "lost"  # a model or checkpoint went with a container, and what stays is less
+
+
+_KEPT = {
+    Kept.RESULT: "",
+    Kept.LOGS: ", without a model",
+    Kept.NOTHING: ", without a result",
+    Kept.LOST: ", its model lost",
+}
+
+
+def kept_of(summary: Summary) -> Kept:
+    """Compares what stays with what is gone."""
+    gone = max((kind_of(path) for paths in _gone(summary).values() for path in paths), default=Kind.LOG)
+    if not summary.written:
+        return Kept.LOST if gone >= Kind.CHECKPOINT else Kept.NOTHING
+    stays = max(kind_of(file.path) for file in summary.written)
+    if gone > stays and gone >= Kind.CHECKPOINT:
+        return Kept.LOST
+    return Kept.LOGS if stays is Kind.LOG or gone > stays else Kept.RESULT
+
+
+def _gone(summary: Summary) -> Mapping[str, tuple[str, ...]]:
+    """Returns, by replica, what would be lost on the service, too: Vertex AI mounts buckets at /gcs."""
+    if summary.service is not Service.VERTEX:
+        return summary.lost
+    return {name: tuple(path for path in paths if not path.startswith("/gcs/")) for name, paths in summary.lost.items()}
+
+
+def describe_end(summary: Summary) -> str:
+    """Tells how the run ended, in a few words."""
+    if summary.failure:
+        return f"failed: {summary.failure.message}"
+    kept = kept_of(summary)
+    here = " here" if kept is Kept.NOTHING and _list_urls(summary) else ""
+    return f"succeeded{', without its rehearsal' if summary.missed else ''}{_KEPT[kept]}{here}"
+
+
 def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines: tuple[str, ...]) -> Failure:
     """Describes a death that the service would not forgive as the run's failure."""
     message, hint = f"{death.name} exited {death.exit_code}", f"it is not restarted: {death.verdict.because}"
@@ -150,6 +195,7 @@ def as_data(summary: Summary) -> dict[str, Any]:
         "job_dir": str(summary.job_dir),
         "checkpoint": summary.checkpoint.path if summary.checkpoint else None,
         "written": [{"path": file.path, "bytes": file.size} for file in summary.written],
+        "kept": str(kept_of(summary)),
         "lost": {name: list(paths) for name, paths in summary.lost.items()},
         "failed": summary.failure.name if summary.failure else None,
         "replicas": [_replica_data(result) for result in summary.replicas],
@@ -202,10 +248,7 @@ def as_lines(summary: Summary) -> str:
 
 
 def _lines(summary: Summary) -> Iterator[str]:
-    ended = f"failed: {summary.failure.message}" if summary.failure else "succeeded"
-    ended += ", without its rehearsal" if summary.missed and not summary.failure else ""
-    ended += "" if summary.written or summary.failure else ", without a result"
-    yield f"{summary.name} as {summary.service}: {ended}, {summary.seconds:.0f} s"
+    yield f"{summary.name} as {summary.service}: {describe_end(summary)}, {summary.seconds:.0f} s"
     width = max(len(result.replica.name) for result in summary.replicas)
     yield from (_replica_line(result, width) for result in summary.replicas)
     for death in summary.deaths:
@@ -225,14 +268,33 @@ def _result_lines(summary: Summary) -> Iterator[str]:
         yield f"  written: {count}, {size / 1e6:.1f} MB: {describe_names(file.path for file in summary.written)}"
     else:
         yield "  written: nothing: this run has no result in its job directory"
+    if kept_of(summary) is Kept.LOGS:
+        yield "  no model or checkpoint is among these files"
     for name, paths in summary.lost.items():
         yield f"  gone with {name}'s container: {describe_names(paths)}"
     if summary.lost or not summary.written:
-        given = any(
-            arg.startswith(f"--job-dir={JOB_DIR}") for result in summary.replicas for arg in result.replica.args
-        )
-        cure = "it gets" if given else "job.pass_job_dir: true passes it"
-        yield f"  what a program writes to {JOB_DIR} stays; {cure} --job-dir={JOB_DIR}"
+        yield f"  what a program writes to {JOB_DIR} stays; {_describe_cure(summary)}"
+    yield from (f"  what it wrote to {url} was not looked at" for url in _list_urls(summary))
+
+
+def _describe_cure(summary: Summary) -> str:
+    """Says how the program learns of the job directory."""
+    args = {arg: None for result in summary.replicas for arg in result.replica.args}
+    gone = [path for paths in summary.lost.values() for path in paths]
+    for arg in args:
+        place = arg.rpartition("=")[2].rstrip("/").removeprefix("./")
+        folder = place if place.startswith("/") else f"/{place}"
+        if len(folder) > 1 and any(f"{folder}/" in f"{path}/" for path in gone):
+            return f"{arg} is in its container"
+    if any(arg.startswith(f"--job-dir={JOB_DIR}") for arg in args):
+        return f"it gets --job-dir={JOB_DIR}"
+    return f"job.pass_job_dir: true passes it --job-dir={JOB_DIR}"
+
+
+def _list_urls(summary: Summary) -> list[str]:
+    """Lists the buckets that arguments name, where a run may have written, too."""
+    args = (arg.rpartition("=")[2] for result in summary.replicas for arg in result.replica.args)
+    return sorted({arg for arg in args if names_bucket(arg)})
 
 
 def _missed_line(kill: Kill, summary: Summary) -> str:

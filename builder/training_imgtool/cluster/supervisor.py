@@ -13,7 +13,7 @@ from training_imgtool.cluster.losses import add_point
 from training_imgtool.cluster.monitor import LAST_LINES, Report, Watcher, join_ends, lines_near, lines_of
 from training_imgtool.cluster.owner import REPLICA, remove_run
 from training_imgtool.cluster.rehearsal import Action, Death, Kill, judge
-from training_imgtool.cluster.replicas import Replica
+from training_imgtool.cluster.replicas import JOB_DIR
 from training_imgtool.cluster.results import choose_lost, list_written, take_snapshot
 from training_imgtool.cluster.summary import DeathResult, Failure, ReplicaResult, State, Summary, failure_of
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, VerificationError
@@ -269,13 +269,25 @@ class Supervisor:
         self._deaths.sort(key=lambda death: death.at)
         self._watcher.drain(self._live, DRAIN_SECONDS)
         for live in self._live.values():
-            with suppress(ImgtoolError):  # an engine without the question, or without the container
-                changed = self._containers.changed(live.container_id, live.name)
-                self._lost[live.name] = choose_lost(changed, self._ready.cluster.mounts)
+            self._note_lost(live)
         if self._fatal and self._failure is None:
             _, death, live = min(self._fatal, key=lambda fatal: fatal[0])
             share = self._ready.shares[live.name]
             self._failure = failure_of(death, live.last, share, self._last_lines(live))
+
+    def _note_lost(self, live: _Live) -> None:
+        """Records what a replica's container takes with it."""
+        try:
+            changed = self._containers.changed(live.container_id, live.name)
+            volumes = self._containers.volumes(live.container_id, live.name)
+        except ImgtoolError as error:  # an engine without the question, or without the container
+            self._progress(Note(f"what {live.name} wrote outside {JOB_DIR} is not known: {error}"))
+            return
+        if volumes:
+            places = ", ".join(volumes)
+            self._progress(Note(f"{live.name}: {places}: a volume of the image; what is in it is not listed, and gone"))
+        lost = choose_lost(changed, (*self._ready.cluster.mounts, *volumes))
+        self._lost[live.name] = tuple(sorted({*self._lost.get(live.name, ()), *lost}))
 
     def _last_lines(self, live: _Live) -> tuple[str, ...]:
         """Returns the end of a replica's output, which the stream of all output may not have reached."""
@@ -308,6 +320,7 @@ class Supervisor:
         live.restart_at = None
         if live.last is not None:
             self._watcher.drain([live.name], _DRAIN_RESTART_SECONDS)
+        self._note_lost(live)
         self._containers.remove(live.container_id)
         live.container_id = self._launcher.create(live.replica)
         live.restarts += 1

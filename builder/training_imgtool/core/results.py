@@ -140,10 +140,15 @@ class Run:
         job_dir: where the trainers wrote.
         checkpoint: the newest one, below job_dir; None if there is none.
         seconds: from the first start to the end.
+        kept: what of it is in job_dir, by the names of the files: `result`, `logs`, `nothing`, or `lost` when a model
+            or checkpoint went with a container and less stays.
+        lost: by replica, the files that its program wrote elsewhere in its container, which is gone.
         replicas: in the order of the cluster.
     """
 
     job_dir: Path
     checkpoint: str | None
+    kept: str
+    lost: Mapping[str, tuple[str, ...]]
     seconds: float
     replicas: tuple[Replica, ...]

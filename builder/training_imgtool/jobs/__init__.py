@@ -203,7 +203,7 @@ def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
 
 def note_loss(spec: ImageSpec, target: Target | None) -> tuple[str, ...]:
     """Says that the target is given no place for results that outlives the job, where that is so."""
-    return (NOWHERE,) if target and target.row.job_dir is not JobDir.MOUNTED and keeps_nothing(spec) else ()
+    return (NOWHERE,) if target and keeps_nothing(spec) else ()
 
 
 def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:

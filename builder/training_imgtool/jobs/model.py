@@ -266,13 +266,21 @@ def passed_job_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
     return job_dir if spec.job.pass_job_dir else None
 
 
-NOWHERE = "job.job_dir and job.volume are not set: what the program writes is gone when the job ends"
+NOWHERE = "job.job_dir and job.volume are not set: what the program writes is gone with its containers"
+_BUCKET = re.compile(  # Vertex AI mounts them at /gcs
+    r"(?:\A|[=,\s])(?:(?:gs|s3a?|hdfs|viewfs|az|wasbs?|abfss?|oss|cosn?)://|/gcs/)"
+)
+
+
+def names_bucket(text: str) -> bool:
+    """Tells whether an argument or a variable names a place in a bucket, which outlives a container."""
+    return bool(_BUCKET.search(text))
 
 
 def keeps_nothing(spec: ImageSpec) -> bool:
-    """Tells whether a service is given no place that outlives its containers, neither by the spec nor by a URL."""
+    """Tells whether a job is given no place that outlives its containers, neither by the spec nor by a bucket's URL."""
     given = (text for role in replicas(spec) for text in (*job_args(spec, role), *spec.roles[role].env.values()))
-    named = any("://" in text for text in (*given, *spec.env.values(), *spec.job.env.values()))
+    named = any(names_bucket(text) for text in (*given, *spec.env.values(), *spec.job.env.values()))
     return not (spec.job.job_dir or spec.job.volume or named)
 
 

@@ -251,6 +251,12 @@ class Containers:
             rows = client.diff(container_id) or ()
         return tuple(sanitize_line(str(row["Path"])) for row in rows if row["Kind"] != _DELETED)
 
+    def volumes(self, container_id: str, name: str) -> tuple[str, ...]:
+        """Lists where the image declares volumes: `changed` has nothing of them, and they go with the container."""
+        with self.api.ask(f"looking at {name}", refused=make_refusal(name)) as client:
+            mounts = client.inspect_container(container_id).get("Mounts") or ()
+        return tuple(sanitize_line(str(mount["Destination"])) for mount in mounts if mount["Type"] == "volume")
+
     def memory(self, container_id: str, name: str) -> Iterator[int]:
         """Yields the bytes that a running container uses, once a second until it is removed.
 

@@ -30,10 +30,12 @@ AGENT = "service-PROJECT_NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
 _API = "aiplatform.v1 API, revision 20261106"
 
 
-def custom_job_findings(job: Any, *, region: str | None, allow_unknown: bool, foreign: bool = False) -> list[Finding]:
+def custom_job_findings(
+    job: Mapping[str, Any], *, region: str | None, allow_unknown: bool, foreign: bool = False
+) -> list[Finding]:
     """Finds everything wrong with a CustomJob, the API's body; arguments as for `custom_job_spec_findings`."""
     findings = list(shape_findings(job, "CustomJob", allow_unknown=allow_unknown))
-    job = well_typed(job, "CustomJob") or {}
+    job = well_typed(job, "CustomJob")
     findings += _envelope(job, region)
     tables = _tables(allow_unknown=allow_unknown or foreign)
     findings += _rules(job.get("jobSpec"), ("jobSpec",), region, tables, empty_pools=True)
@@ -41,11 +43,11 @@ def custom_job_findings(job: Any, *, region: str | None, allow_unknown: bool, fo
 
 
 def tuning_job_findings(
-    job: Any, *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
+    job: Mapping[str, Any], *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
 ) -> list[Finding]:
     """Finds everything wrong with a HyperparameterTuningJob: the API's body, and what gcloud takes as its file."""
     findings = list(shape_findings(job, "HyperparameterTuningJob", allow_unknown=allow_unknown))
-    job = well_typed(job, "HyperparameterTuningJob") or {}
+    job = well_typed(job, "HyperparameterTuningJob")
     findings += [*_envelope(job, region), *study_findings(job)]
     tables = _tables(allow_unknown=allow_unknown or foreign)
     findings += _rules(job.get("trialJobSpec"), ("trialJobSpec",), region, tables, empty_pools=True)
