@@ -146,6 +146,29 @@ def test_one_changed_line(machine: Machine, project: Project, proxy: FaultProxy)
     assert len(reads) == len(after) * len(PLATFORMS)  # the configs, for the platforms in the index
 
 
+def test_a_push_says_what_changed_on_all_platforms(machine: Machine, project: Project) -> None:
+    first = _notes(machine, project)[-2:]
+    assert first[0].startswith("master, worker, ps: the first image that this machine pushes here, image of ")
+    assert first[1].startswith("sent ")
+    assert _notes(machine, project) == []
+    project.write("trainer/task.py", 'print("training")\nprint("more")\n')
+    changed, sent = _notes(machine, project)[-2:]
+    assert changed.startswith("master, worker, ps: trainer/task.py 1 line added, 0 removed, image of ")
+    assert sent.startswith("sent ")
+    path = project.folder / "image.yaml"
+    path.write_text(path.read_text().replace("ps: {", "ps: {env: {A: '1'}, "))
+    out, said = machine.run("push", "--role", "ps", "--json", "--locked", cwd=project.folder)
+    (image,) = json.loads(out)["images"]
+    assert image["changes"] == ["env A added: 1"]
+    assert 0 < image["sent"] < image["size"]
+    assert "note: ps: env A added: 1, image of " in said
+
+
+def _notes(machine: Machine, project: Project) -> list[str]:
+    _, said = machine.run("push", "--locked", "--progress", "plain", cwd=project.folder)
+    return [line.removeprefix("note: ") for line in said.splitlines() if line.startswith("note: ")]
+
+
 def test_what_is_said_of_an_image_names_its_platform(machine: Machine, project: Project, proxy: FaultProxy) -> None:
     proxy.add(Fault(action=Action.ANSWER, method="PUT", path="/manifests/sha256:", status=400, times=-1))
     out, said = machine.run("push", "--json", "--locked", cwd=project.folder)
@@ -182,6 +205,7 @@ def test_verify_looks_at_each_platform_and_at_the_index(machine: Machine, projec
     assert checks().count(("worker", "index", "MISMATCH")) == 2
 
 
+@pytest.mark.long
 def test_a_signed_index_goes_into_the_job_file(machine: Machine, project: Project, tmp_path: Path) -> None:
     program = find_program("cosign3")
     images = machine.push(project)

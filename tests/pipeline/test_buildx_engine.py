@@ -14,24 +14,27 @@ import pytest
 
 from tests.engines.support import settings
 from tests.faults.project import SPEC, Project
-from tests.registry.support import Events, clients, layer
+from tests.registry.support import Events, clients, config, layer
 from tests.registry.support import image as image_of
 from tests.servers.memory_registry import MemoryRegistry
 from training_imgtool.core.errors import InputError, VerificationError
-from training_imgtool.core.progress import Done, Outcome, Progress, silent
-from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.core.progress import Done, Outcome, Progress, Step, silent
+from training_imgtool.core.reference import Digest, Tag, parse_repository
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.engines.buildx.solve import Solve, Solved
+from training_imgtool.pipeline.direct_builder import DirectBuilder
 from training_imgtool.pipeline.engine import buildx_engine
 from training_imgtool.pipeline.engine.buildx_engine import BuildxEngine, repeat_arguments
 from training_imgtool.pipeline.engine.engines import Engines
 from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
+from training_imgtool.pipeline.parents import StageParents
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.registry.manifests import OCI_INDEX, OCI_MANIFEST, sha256_digest
 from training_imgtool.spec.load import load
 
 if TYPE_CHECKING:
+    from training_imgtool.direct.registry.publish import Publisher
     from training_imgtool.engines.docker.engine import DockerEngine
 
 
@@ -189,6 +192,24 @@ def test_a_builder_gets_the_frontend_by_the_name_that_it_has_there(
     world.image = replace(world.image, dockerfile=replace(world.image.dockerfile, directives=syntax))
     world.push()
     assert world.builder.asked[0].frontend == frontend
+
+
+def test_nothing_is_appended_to_what_an_engine_pushed(world: _World) -> None:
+    repository = world.tag.repository
+    world.registry.upload(repository, config(), lambda: iter([b"{}"]))
+
+    def push(_: RoleImage, label: str, tag: Tag, *__: Any, **___: Any) -> Digest:
+        assert label == "packages"
+        world.registry.put_manifest(tag, OCI_MANIFEST, BODY)
+        return repository.digest(sha256_digest(BODY))
+
+    registries = cast("Registries", SimpleNamespace(at=lambda _: world.registry))
+    publisher = cast("Publisher", SimpleNamespace(repository=repository, expect=lambda _: None))
+    engine = cast("Engines", SimpleNamespace(require=lambda *_: None, push=push))
+    builder = DirectBuilder(world.run)
+    parents = StageParents(world.run, registries, builder, publisher, engine)
+    assert parents.image_of(world.image, "packages").digest == sha256_digest(BODY)
+    assert not [event for event in world.events.all if isinstance(event, Step)]
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.faults.project import Project
+from tests.faults.project import SPEC, Project
 from tests.registry.support import Events
-from training_imgtool.core.errors import UsageError
+from training_imgtool.core.errors import FieldError, UsageError
 from training_imgtool.core.settings import from_environment
 from training_imgtool.lock.carry_over import Renewal
-from training_imgtool.lock.lockfile import read_lock
+from training_imgtool.lock.lockfile import dump_lock, read_lock
 from training_imgtool.pipeline import current_lock
 from training_imgtool.pipeline.current_lock import ensure_lock, notes_between
 from training_imgtool.pipeline.inputs import prepare
@@ -43,6 +44,35 @@ def test_a_renewed_lock_is_written_if_it_is_another(tmp_path: Path, monkeypatch:
         expected = f"{path} stays as it is: nothing newer fits" if made == before else f"renewed {path}"
         assert first == expected
     assert read_lock(path) == other
+
+
+def test_what_only_looks_writes_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = Project(tmp_path)
+    path = project.folder / "image.lock"
+    made, machine = read_lock(path), from_environment(project.env)
+    monkeypatch.setattr(current_lock, "_make_lock", lambda *_, **__: made)
+    old = dump_lock(replace(made, inputs="0" * 64))
+    for text, state in ((old, "is not current"), (None, "is missing")):
+        path.unlink() if text is None else path.write_text(text)
+        events = Events()
+        assert ensure_lock(load(project.folder / "image.yaml"), machine, events, write=False) == made
+        assert events.notes == [f"{path} {state}; `imgtool lock` writes it"]
+        assert (path.read_text() if path.exists() else None) == text
+
+
+@pytest.mark.parametrize(
+    ("trainer", "says"),
+    [
+        ("source: my data, script: a.py", "4:19: trainer.source: my data: expected a folder of letters"),
+        ("source: trainer, script: task.py, include: [my data]", "4:45: trainer.include: my data: expected a path"),
+    ],
+)
+def test_a_path_that_no_dockerfile_names_has_its_place_in_the_spec(tmp_path: Path, trainer: str, says: str) -> None:
+    project = Project(tmp_path)
+    project.write("my data/a.py", "")
+    path = project.spec(SPEC.replace("source: trainer, module: trainer.task", trainer))
+    with pytest.raises(FieldError, match=re.escape(f"{path}:{says}")):
+        prepare(load(path), from_environment(project.env), Events(), locked=True)
 
 
 def test_a_spec_without_a_registry_has_no_tags(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from tests.pipeline.test_buildx_engine import prepared
+from training_imgtool.attest.provenance import PREDICATE
 from training_imgtool.dockerfile.install_step import compile_command
-from training_imgtool.pipeline.attach import Trace, list_makers, read_trace
+from training_imgtool.pipeline.attach import Trace, describe, list_makers, read_trace
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
+from training_imgtool.plan import REVISION
 
 BASE = {"created_by": "CMD [python3]", "comment": "buildkit.dockerfile.v0"}
 OWN = {"created_by": "COPY trainer", "comment": "imgtool"}
@@ -48,6 +50,44 @@ def test_which_stages_an_engine_ran(projects: Projects, block: str | None, trace
     made = list_makers(*projects(block), trace)
     assert list(made)[-2:] == ["packages", "worker"]
     assert {label for label, by_engine in made.items() if by_engine} == engine & set(made)
+
+
+@pytest.mark.parametrize(
+    ("address", "uri"),
+    [
+        ("https://git.example.com/a", "git+https://git.example.com/a"),
+        ("git@git.example.com:team/a.git", "git+ssh://git@git.example.com/team/a.git"),
+        ("/srv/a", "git+file:///srv/a"),
+    ],
+)
+def test_the_provenance_names_the_commit_of_the_code(projects: Projects, address: str, uri: str) -> None:
+    inputs, image = projects(None)
+    trace = Trace(direct=True, builder=False)
+
+    def source(checkout: tuple[str, str] | None) -> dict[str, Any]:
+        predicate = describe(inputs, image, trace, epoch=0, checkout=checkout)[PREDICATE]
+        rows = predicate["buildDefinition"]["resolvedDependencies"]
+        return next(row for row in rows if row["name"] == "source")
+
+    digest = {"gitTree": image.plan.labels[REVISION]}
+    assert source(None) == {"name": "source", "digest": digest}
+    commit = "c" * 40
+    assert source((address, commit)) == {"name": "source", "uri": uri, "digest": {**digest, "gitCommit": commit}}
+
+
+@pytest.mark.parametrize(("block", "builder"), [(None, "direct"), ("system_extra", "engine")])
+def test_the_provenance_names_who_made_which_stage_and_when(
+    projects: Projects, block: str | None, builder: str
+) -> None:
+    inputs, image = projects(block)
+    trace = Trace(direct=True, builder=False, found="system")
+    predicate = describe(inputs, image, trace, epoch=86_400)[PREDICATE]
+    run, made = predicate["runDetails"], predicate["buildDefinition"]["internalParameters"]
+    assert run["builder"]["id"] == f"urn:dev.imgtool:builder:{builder}"
+    assert run["metadata"] == {"invocationId": image.key, "finishedOn": "1970-01-02T00:00:00Z"}
+    by = {stage["name"]: stage["builder"].rpartition(":")[2] for stage in made["stages"]}
+    assert (by.get("system", builder), by["worker"]) == (builder, "direct")
+    assert made["found"] == [name for name in by if name == "system"]
 
 
 def test_what_a_history_tells(projects: Projects) -> None:

@@ -60,6 +60,7 @@ def _errors(project: Project, inputs: Inputs | None = None) -> list[str]:
         "# %%\nx = 1\n# In[2]:\nprint(x)\n",
         "import contextlib\nwith contextlib.suppress(ImportError):\n    import horovod\n",
         "import sys\nsys.path.append('/app/trainer')\nimport util\n",
+        "import sys\nsys.path.append('/app/trainer'); import util\n",
         "import trainer.paths\nimport util\n",
         "import trainer.native, trainer.linked.deep\nfrom trainer import linked\n",
         "from trainer.native import fast\nfrom .native import slow\n",
@@ -272,6 +273,21 @@ def test_a_folder_on_pythonpath_is_looked_into(project: Project) -> None:
     project.write("trainer/helper.py", "")
     project.spec(SPEC.replace("trainer.task", "dist_mnist") + "env: {PYTHONPATH: /app/trainer}\n")
     assert _notes(project) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "beside"),
+    [
+        ("dist_mnist.py", "other.py"),
+        ("dist_mnist/__main__.py", "dist_mnist/other.py"),
+        ("dist_mnist/__main__.py", "dist_mnist/__init__.py"),
+    ],
+)
+def test_a_program_that_only_pythonpath_leads_to_is_checked(project: Project, file: str, beside: str) -> None:
+    project.write(f"trainer/lib/{file}", "import pandas\n")
+    project.write(f"trainer/lib/{beside}", "")
+    project.spec(SPEC.replace("trainer.task", "dist_mnist") + "env: {PYTHONPATH: /app/trainer/lib}\n")
+    assert _errors(project) == [f"trainer/lib/{file}:1:1: no locked wheel provides pandas"]
 
 
 def test_a_module_of_a_locked_wheel(project: Project) -> None:

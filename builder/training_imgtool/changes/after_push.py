@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from training_imgtool.core.progress import Outcome
 from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.attach import list_untracked
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
+from training_imgtool.pipeline.platforms import pair_parts
 from training_imgtool.pipeline.request import BuildResult
 
 _MOST = 3  # differences of a role that are said
@@ -26,11 +27,13 @@ class Changed:
 
     Attributes:
         result: the image.
+        platform: its own.
         before: the digest that this machine pushed or found before; None where it has no note of one.
         differences: since then; None where nobody knows.
     """
 
     result: BuildResult
+    platform: str
     before: str | None
     differences: tuple[Difference, ...] | None
 
@@ -50,22 +53,25 @@ def _shorten(differences: Sequence[Difference], how: str) -> str:
     return "; ".join(texts[:_MOST]) + (f", and {len(texts) - _MOST} more {how}" if len(texts) > _MOST else "")
 
 
-def note_push(inputs: Inputs, results: Sequence[BuildResult], settings: Settings) -> dict[str, Changed]:
-    """Remembers what was pushed; returns what changed by role, without the roles that a push found as they were.
+def note_push(
+    inputs: Inputs, results: Sequence[BuildResult], settings: Settings, variant: str = ""
+) -> tuple[Changed, ...]:
+    """Remembers what was pushed; returns what changed, without the images that a push found as they were.
 
-    An index over several platforms has no inputs of its own, so it is not remembered.
+    Of an index those of its platforms are remembered; of one that was found nobody knows them without asking.
+    `variant` tells images of one repository and role apart that several `--set` made.
     """
-    changed = {}
-    for result in results if not inputs.others else ():
+    changed = []
+    for own, result in pair_parts(inputs, results):
         if result.digest is None:
             continue
-        where = (settings.cache, result.digest.repository, str(result.role), inputs.plan.platform)
+        where = (settings.cache, result.digest.repository, str(result.role), own.plan.platform, variant)
         last = pushed.find_pushed(*where)
         if last is not None and last.digest == result.digest.digest:
             continue
-        (image,) = inputs.selected((result.role,))
+        (image,) = own.selected((result.role,))
         try:
-            now = read_planned(inputs, image)
+            now = read_planned(own, image)
         except ImgtoolError:  # such as a file that changes just now: the push itself is done
             continue
         was = pushed.find_inputs(settings.cache, last.key) if last else None
@@ -73,32 +79,46 @@ def note_push(inputs: Inputs, results: Sequence[BuildResult], settings: Settings
         note = pushed.Pushed(
             digest=result.digest.digest, key=result.key, blobs=result.blobs, before=last.blobs if last else {}
         )
-        pushed.note_pushed(*where, note)
+        pushed.note_pushed(*where, pushed=note)
         if result.outcome is not Outcome.FOUND:
-            differences = compare(was, now) if was else None
-            changed[str(result.role)] = Changed(
-                result=result, before=last.digest if last else None, differences=differences
+            changed.append(
+                Changed(
+                    result=result,
+                    platform=own.plan.platform,
+                    before=last.digest if last else None,
+                    differences=compare(was, now) if was else None,
+                )
             )
-    return changed
+    return tuple(changed)
 
 
-def describe_push(changed: Mapping[str, Changed], format_size: Callable[[int], str]) -> tuple[str, ...]:
+def describe_push(changed: Sequence[Changed], format_size: Callable[[int], str]) -> tuple[str, ...]:
     """Describes a push in a few lines: what changed, roles of the same changes together, and the bytes."""
     groups: dict[str, list[Changed]] = {}
-    for one in changed.values():
+    for one in changed:
         groups.setdefault(one.text, []).append(one)
     lines = []
     for text, ones in groups.items():
         sizes = sorted({sum(one.result.blobs.values()) for one in ones if one.result.blobs})
         alike = sizes[-1:] if sizes and sizes[-1] < sizes[0] * _ALIKE else sizes[:1] + sizes[-1:]
         size = f", image of {' to '.join(map(format_size, alike))}" if alike else ""
-        lines.append(f"{', '.join(str(one.result.role) for one in ones)}: {text}{size}")
-    blobs = {digest: size for one in changed.values() for digest, size in one.result.blobs.items()}
-    sent = frozenset[str]().union(*(one.result.sent for one in changed.values()))
+        lines.append(f"{', '.join(_name_images(ones, changed))}: {text}{size}")
+    blobs = {digest: size for one in changed for digest, size in one.result.blobs.items()}
+    sent = frozenset[str]().union(*(one.result.sent for one in changed))
     if blobs:
         amount, total = sum(blobs[digest] for digest in sent), sum(blobs.values())
         lines.append(f"sent {format_size(amount)}, reused {format_size(total - amount)} that the registry had")
     return tuple(lines)
+
+
+def _name_images(ones: Sequence[Changed], changed: Sequence[Changed]) -> Iterator[str]:
+    """Names the roles; with its platform an image whose role changed otherwise on another."""
+    for role in dict.fromkeys(one.result.role for one in ones):
+        mine = [one.platform for one in ones if one.result.role is role]
+        if len(mine) == sum(one.result.role is role for one in changed):
+            yield str(role)
+        else:
+            yield from (f"{role} {platform}" for platform in mine)
 
 
 def describe_untracked(inputs: Inputs, settings: Settings) -> str:
@@ -119,7 +139,8 @@ def telling_what_changed(inputs: Inputs, settings: Settings) -> Iterator[None]:
     try:
         yield
     except ImageMissingError as error:
-        lines = tuple(dict.fromkeys(filter(None, (_since_push(inputs, image, settings) for image in inputs.images))))
+        pairs = ((own, image) for own in inputs.by_platform for image in own.images)
+        lines = tuple(dict.fromkeys(filter(None, (_since_push(own, image, settings) for own, image in pairs))))
         hint = error.hint
         if lines:
             hint = f"{hint}, or list in .dockerignore what the program does not read"
@@ -127,7 +148,7 @@ def telling_what_changed(inputs: Inputs, settings: Settings) -> Iterator[None]:
 
 
 def _since_push(inputs: Inputs, image: RoleImage, settings: Settings) -> str:
-    if inputs.plan.repository is None or inputs.others:
+    if inputs.plan.repository is None:
         return ""
     last = pushed.find_pushed(settings.cache, inputs.plan.repository, str(image.role), inputs.plan.platform)
     was = pushed.find_inputs(settings.cache, last.key) if last else None

@@ -39,22 +39,24 @@ class Pushed:
     before: Mapping[str, int]
 
 
-def find_pushed(cache: Path, repository: Repository, role: str, platform: str) -> Pushed | None:
-    """Returns what was pushed last for a role; None where this machine has pushed nothing."""
-    note = read_cached(_path_of(cache, repository, role, platform))
+def find_pushed(cache: Path, repository: Repository, role: str, platform: str, variant: str = "") -> Pushed | None:
+    """Returns what was pushed last for a role, of a variant by its `--set`; None where this machine has no note."""
+    note = read_cached(_path_of(cache, repository, role, platform, variant))
     try:
         return Pushed(**note)
     except TypeError:
         return None
 
 
-def note_pushed(cache: Path, repository: Repository, role: str, platform: str, pushed: Pushed) -> None:
+def note_pushed(
+    cache: Path, repository: Repository, role: str, platform: str, variant: str = "", *, pushed: Pushed
+) -> None:
     """Remembers what was pushed."""
-    write_cached(_path_of(cache, repository, role, platform), asdict(pushed))
+    write_cached(_path_of(cache, repository, role, platform, variant), asdict(pushed))
 
 
-def _path_of(cache: Path, repository: Repository, role: str, platform: str) -> Path:
-    return cache / "pushed" / make_file_name(f"{repository} {role} {platform}")
+def _path_of(cache: Path, repository: Repository, role: str, platform: str, variant: str) -> Path:
+    return cache / "pushed" / make_file_name(f"{repository} {role} {platform} {variant}".rstrip())
 
 
 def find_inputs(cache: Path, key: str) -> ImageInputs | None:

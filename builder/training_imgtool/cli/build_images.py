@@ -44,10 +44,20 @@ def build_and_print(
     if len(choices) > 1:
         from training_imgtool.pipeline.many import build_many
 
+        of_spec: dict[str, tuple[Changed, ...]] = {}
+        said: set[str] = set()
+
+        def note(choice: SpecChoice, inputs: Inputs, images: tuple[BuildResult, ...], view: Progress) -> None:
+            variant = " ".join(f"{key}={value}" for key, value in choice.values.items())
+            of_spec[choice.name] = _note_changes(inputs, images, settings, view, variant, said)
+
         with machine.progress(progress) as view:
             inspect = check_job if options.check else None
-            results = build_many(choices, options, settings, view, registry=registry, locked=locked, inspect=inspect)
-        _print_many(results, as_json=as_json)
+            after = note if options.push else None
+            results = build_many(
+                choices, options, settings, view, registry=registry, locked=locked, inspect=inspect, after=after
+            )
+        _print_many(results, of_spec, as_json=as_json)
         return
     with machine.progress(progress) as view, connect(settings, view) as registries:
         read, make = steps_of(choices[0], options, settings, view, registries, registry=registry, locked=locked)
@@ -58,33 +68,45 @@ def build_and_print(
             return every[-1]
 
         images = build_renewed(read_and_keep, make, view, locked=locked)
-        changed = _note_changes(every[-1], images, settings, view) if options.push else {}
+        changed = _note_changes(every[-1], images, settings, view) if options.push else ()
     if as_json:
-        emit_json({"ok": True, "images": [_as_data(image, changed.get(str(image.role))) for image in images]})
+        emit_json({"ok": True, "images": [_as_data(image, changed) for image in images]})
     else:
         emit("".join(f"{image.role} {image.reference}\n" for image in images))
 
 
 def _note_changes(
-    inputs: Inputs, images: tuple[BuildResult, ...], settings: Settings, view: Progress
-) -> Mapping[str, Changed]:
-    """Remembers what was pushed and says what changed; nothing to say of images that were pushed last, too."""
-    from training_imgtool.changes.pushed import find_pushed
+    inputs: Inputs,
+    images: tuple[BuildResult, ...],
+    settings: Settings,
+    view: Progress,
+    variant: str = "",
+    said: set[str] | None = None,
+) -> tuple[Changed, ...]:
+    """Remembers what was pushed and says what changed; nothing to say of images that were pushed last, too.
 
-    last = (find_pushed(settings.cache, inputs.repository, str(one.role), inputs.plan.platform) for one in images)
-    if all(one and image.digest and one.digest == image.digest.digest for one, image in zip(last, images, strict=True)):
-        return {}
+    `said` has the files that Git does not track, which are said once where specs share them.
+    """
+    from training_imgtool.changes.pushed import find_pushed
+    from training_imgtool.pipeline.platforms import pair_parts
+
+    pairs = pair_parts(inputs, images)
+    where = (settings.cache, inputs.repository)
+    last = (find_pushed(*where, str(one.role), own.plan.platform, variant) for own, one in pairs)
+    if all(was and one.digest and was.digest == one.digest.digest for was, (_, one) in zip(last, pairs, strict=True)):
+        return ()
     from training_imgtool.changes.after_push import describe_push, describe_untracked, note_push
     from training_imgtool.cli.progress_lines import format_size
 
-    changed = note_push(inputs, images, settings)
+    changed, said = note_push(inputs, images, settings, variant), set() if said is None else said
     untracked = describe_untracked(inputs, settings) if changed else ""
-    for line in (*([untracked] if untracked else ()), *describe_push(changed, format_size)):
+    for line in (*([untracked] if untracked and untracked not in said else ()), *describe_push(changed, format_size)):
         view(Note(line))
+    said.add(untracked)
     return changed
 
 
-def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
+def _print_many(results: tuple[SpecResult, ...], changed: Mapping[str, tuple[Changed, ...]], *, as_json: bool) -> None:
     """Prints every image and every failure, and raises the most severe."""
     failures = {result.choice.name: result.error for result in results if result.error is not None}
     if not as_json:
@@ -94,7 +116,7 @@ def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
             {
                 "spec": str(row.choice.path or "."),
                 "set": dict(row.choice.values),
-                "images": [_as_data(image) for image in row.images],
+                "images": [_as_data(image, changed.get(row.choice.name, ())) for image in row.images],
                 "error": error_data(row.error) if row.error else None,
             }
             for row in results
@@ -107,10 +129,11 @@ def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
         raise typer.Exit(exit_code(failures.values()))
 
 
-def _as_data(result: BuildResult, changed: Changed | None = None) -> dict[str, Any]:
+def _as_data(result: BuildResult, changed: tuple[Changed, ...]) -> dict[str, Any]:
     """Returns a result for `--json`; of an image that the run appended, with its bytes and what changed."""
     sent = sum(size for digest, size in result.blobs.items() if digest in result.sent)
-    differences = changed.differences if changed else None
+    own = [one.differences for one in changed if one.result.role is result.role]
+    texts = {difference.text: None for differences in own for difference in differences or ()}
     return {
         "role": str(result.role),
         "outcome": str(result.outcome),
@@ -122,7 +145,7 @@ def _as_data(result: BuildResult, changed: Changed | None = None) -> dict[str, A
         "seconds": round(result.seconds, 3),
         "size": sum(result.blobs.values()) if result.blobs else None,
         "sent": sent if result.blobs else None,
-        "changes": None if differences is None else [difference.text for difference in differences],
+        "changes": [*texts] if own and None not in own else None,
     }
 
 

@@ -47,11 +47,12 @@ def build_many(
     registry: str | None,
     locked: bool,
     inspect: Callable[[SpecFile], None] | None,
+    after: Callable[[SpecChoice, Inputs, tuple[BuildResult, ...], Progress], None] | None = None,
 ) -> tuple[SpecResult, ...]:
     """Builds every spec, several side by side, over the same connections; a spec that fails stops no other.
 
-    `inspect` checks a spec before its build. Raises UsageError, before anything is built, if `--tag` would name images
-    of two specs alike.
+    `inspect` checks a spec before its build; `after` gets its images, in the thread that made them. Raises UsageError,
+    before anything is built, if `--tag` would name images of two specs alike.
     """
     _require_own_tags(choices, options, registry or settings.registry)
     gate, unused = _StageGate(), {secret.id for secret in settings.secrets}
@@ -68,7 +69,10 @@ def build_many(
                     own = with_own_secrets(inputs, settings)
                     unused.difference_update(secret.id for secret in own.secrets)
                     run = BuildRun(inputs=inputs, options=options, settings=own, progress=view)
-                    return _build_gated(run, gate, registries)
+                    images = _build_gated(run, gate, registries)
+                    if after:
+                        after(choice, inputs, images, view)
+                    return images
 
                 prepare_spec = partial(
                     prepare,

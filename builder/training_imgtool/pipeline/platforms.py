@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Event, Note, Outcome, Progress
@@ -99,7 +100,22 @@ def _put_index(image: RoleImage, results: list[BuildResult], registries: Registr
     built = any(result.outcome is Outcome.BUILT for result in results)
     outcome = Outcome.BUILT if built else Outcome.APPENDED
     made = BuildResult.for_image(image, outcome, repository.digest(digest))
-    return replace(made, seconds=sum(result.seconds for result in results))
+    return replace(
+        made,
+        seconds=sum(result.seconds for result in results),
+        blobs=reduce(or_, (dict(result.blobs) for result in results)) if all(one.blobs for one in results) else {},
+        sent=frozenset[str]().union(*(result.sent for result in results)),
+        parts=tuple(results),
+    )
+
+
+def pair_parts(inputs: Inputs, results: Iterable[BuildResult]) -> tuple[tuple[Inputs, BuildResult], ...]:
+    """Pairs each image with the inputs of its platform; an index that was found is left out with its images."""
+    if not inputs.others:
+        return tuple((inputs, result) for result in results)
+    return tuple(
+        pair for result in results if result.parts for pair in zip(inputs.by_platform, result.parts, strict=True)
+    )
 
 
 def _tell(progress: Progress, platform: str, event: Event) -> None:

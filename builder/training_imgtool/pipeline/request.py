@@ -113,6 +113,7 @@ class BuildResult:
     Attributes:
         blobs: the sizes of its config and layers, by digest; empty where this run did not append it.
         sent: those that the registry lacked before the run.
+        parts: the images of an index that this run put, in the order of the spec's platforms.
     """
 
     role: Role
@@ -125,6 +126,7 @@ class BuildResult:
     seconds: float = 0.0
     blobs: Mapping[str, int] = field(default_factory=dict)
     sent: frozenset[str] = frozenset()
+    parts: tuple[BuildResult, ...] = ()
 
     @classmethod
     def for_image(
