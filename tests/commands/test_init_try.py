@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands.test_init import project
 from training_imgtool.commands.init import write_starter
-from training_imgtool.commands.init_try import Trial, mend, try_proposal
+from training_imgtool.commands.init_try import Trial, is_help, mend, try_proposal
 from training_imgtool.core.progress import Event
 from training_imgtool.project.packages import Concessions
 from training_imgtool.spec.load import load
@@ -52,6 +52,19 @@ def test_what_a_message_asks_for(line: str, added: str | None, system: str | Non
 )
 def test_what_is_the_programs_own(trial: Trial) -> None:
     assert mend(trial, Concessions()) is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("  --epochs: how many", "    (default: '5')"), True),  # absl's, with exit 1
+        (("train.py: error: the following arguments are required: --data",), True),
+        (("    parse('--epochs')", "ModuleNotFoundError: No module named 'cv2'"), False),  # its first line is gone
+        (("    parse('--epochs')", "tensorflow.python.framework.errors_impl.NotFoundError: x"), False),
+    ],
+)
+def test_help_is_no_failure(lines: tuple[str, ...], expected: bool) -> None:
+    assert is_help(lines) is expected
 
 
 def test_it_starts_again_until_the_program_is_heard(tmp_path: Path) -> None:

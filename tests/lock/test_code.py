@@ -139,6 +139,7 @@ def test_a_branch_is_locked_at_its_commit(code: Place, tmp_path: Path, *, smart:
         ("./libs/none", "there is no such folder", ""),
         ("./trainer", "no pyproject.toml, no setup.py", "include"),
         ("../outside", "outside the repository", "publish it"),
+        ("./libs/folder.tar.gz", "Is a directory", ""),
         ("./libs/native", "it needs a compiler", "pip wheel --no-deps -w wheels libs/native"),
     ],
 )
@@ -146,6 +147,7 @@ def test_what_cannot_be_locked_is_named_with_its_cure(
     code: Place, tmp_path: Path, line: str, message: str, hint: str
 ) -> None:
     commit(tmp_path / "served/private", private())
+    (code.folder / "libs/folder.tar.gz").mkdir(parents=True)
     write(code.folder / "libs/native", private(body="raise SystemExit(\"command 'gcc' failed\")"))
     with serving_git(tmp_path / "served") as url:
         spec_file = code.spec(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,7 @@ from training_imgtool.spec.load import SpecFile, load
 from training_imgtool.spec.requirements import read_requirement_files
 from training_imgtool.versions.matrix import Matrix, SourceArchive, load_matrix
 from training_imgtool.wheels.store import WheelStore
+from training_imgtool.wheels.uv import UnreadableMetadataError, compile_requirements
 
 SCIPY = "scipy 1.11.4 -> 1.11.5"
 DIGEST = "sha256:" + "a" * 64
@@ -72,9 +75,9 @@ class Place:
         )
 
 
-def add(index: SimpleIndex, name: str, version: str, requires: tuple[str, ...] = ()) -> None:
+def add(index: SimpleIndex, name: str, version: str, requires: tuple[str, ...] = (), *, python: str = "") -> None:
     file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-    index.add(name, file, tiny_wheel(name.replace("-", "_"), version, requires=requires))
+    index.add(name, file, tiny_wheel(name.replace("-", "_"), version, requires=requires, python=python))
 
 
 @pytest.fixture
@@ -260,6 +263,21 @@ def test_warnings_are_told(place: Place) -> None:
     assert "tensorflow-cpu==2.15.1 is not installed for master" in notes[0]
 
 
+@pytest.mark.parametrize(("cuda_from", "is_second"), [("base", True), ("wheels", False)])
+def test_a_wheel_of_cuda_beside_that_of_the_base_is_told(place: Place, cuda_from: str, *, is_second: bool) -> None:
+    spec_file = place.spec(f"{SPEC}cuda_from: {cuda_from}\n", "nvidia-cudnn-cu12\n")
+    events = Events()
+
+    def find_no_base(_: str) -> str:
+        raise TemporaryError("no answer")
+
+    with pytest.raises(TemporaryError):  # the rules are asked before
+        make_lock(spec_file, place.matrix, find_no_base, place.settings, events)
+    told = [event.text for event in events if isinstance(event, Note) and "brings a second CUDA" in event.text]
+    assert len(told) == is_second
+    assert all("the base nvidia/cuda" in text for text in told)
+
+
 def test_what_still_fits_is_kept(place: Place) -> None:
     """A package is added after others had newer releases, and after the base's tag moved."""
     before = place.lock(place.spec(SPEC, "scipy\n"))
@@ -360,6 +378,37 @@ def test_an_index_that_says_less_than_its_wheels_is_found_out(place: Place) -> N
     place.index.metadata["scipy-1.11.9-py3-none-any.whl"] = b"Metadata-Version: 2.1\nName: scipy\nVersion: 1.11.9\n"
     with pytest.raises(InputError, match=r"scipy 1\.11\.9 requires numpy<1\.26, but 1\.26\.4 is there"):
         place.lock(place.spec(SPEC, "scipy\n"))
+
+
+def test_releases_for_older_pythons_are_passed_over(place: Place) -> None:
+    for version, python in (("1.0", ""), ("1.1", ">=3.6,<3.8"), ("1.2", ">=3.6,<3.9")):
+        add(place.index, "typed", version, python=python)
+    locked = place.lock(place.spec(SPEC, "typed\n")).variants[0]
+    assert [wheel.version for wheel in locked.wheels if wheel.name == "typed"] == ["1.0"]
+    with pytest.raises(InputError, match=r"typed 1\.1 requires Python >=3\.6,<3\.8"):
+        place.lock(place.spec(SPEC, "typed>1\n"))
+    with pytest.raises(InputError, match=r"typed 1\.2 requires Python >=3\.6,<3\.9"):
+        place.lock(place.spec(SPEC, "typed==1.2\n"))
+
+
+def test_a_limit_of_old_that_uv_does_not_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed, is_told = threading.Lock(), threading.Event()
+
+    def compile_in_order(*args: Any, **kwargs: Any) -> Any:
+        """Lets the second variant fail only when the first has learned what uv cannot read."""
+        if kwargs["metadata"]:
+            is_told.set()
+        try:
+            return compile_requirements(*args, **kwargs)
+        except UnreadableMetadataError:
+            assert failed.acquire(blocking=False) or is_told.wait(30)
+            raise
+
+    monkeypatch.setattr("training_imgtool.lock.update.compile_requirements", compile_in_order)
+    requires = ("numpy (>=2011k)", "scipy (>=1.0.dev) ; python_version > '3'")
+    add(place.index, "older", "0.24.2", requires)
+    for locked in place.lock(place.spec(SPEC, "older==0.24.2\n")).variants:
+        assert {"older", "numpy", "scipy"} <= {wheel.name for wheel in locked.wheels}
 
 
 def test_a_yanked_release_is_said(place: Place) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.commands.init import write_starter
+from training_imgtool.project.packages import Concessions
 from training_imgtool.project.proposal import Proposal, propose
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import Accelerator, ImageSpec
@@ -23,6 +24,7 @@ SETUP = "setup(python_requires='>=3.9,<3.10', install_requires=['tensorflow>=2.8
 ASKS = "import tensorflow as tf\nif tf.__version__ < '2':\n    tf.Session(); tf.placeholder(1)\ntf.a.fit()\n"
 LOOP = "import tensorflow as tf\nfor x in range(3):\n    tf.print(x)\n"
 CONDA_LIST = "".join(f"{name}=1.0=py37_0\n" for name in ("mkl", "libgcc", "zlib")) + "tqdm=4.47.0=py_0\n"
+SCRIPT = "setup(name='p', entry_points={'console_scripts': ['p-train=p.go:main']}, install_requires=['tqdm'])"
 LOCKED = '[[package]]\nname = "scipy"\nversion = "1.9.3"\n[[package]]\nname = "tensorflow"\nversion = "2.10.1"\n'
 
 
@@ -66,6 +68,7 @@ def spec_of(folder: Path, files: dict[str, str]) -> ImageSpec:
         ({"requirements.txt": "tensorflow==2.11.0\n", "README.md": "Requires TensorFlow 2.3\n"}, "2.11.0", None),
         ({"requirements.txt": "tensorflow>=2.3\n", "README.md": "Works with TensorFlow 2.3.0\n"}, "2.3.0", None),
         ({"Dockerfile": "FROM tensorflow/tensorflow:2.5.1\n"}, "2.5.1", None),
+        ({"README.md": "# TensorFlow Version\n2.4\n"}, "2.4.4", None),
         ({"Dockerfile": "FROM gcr.io/deeplearning-platform-release/tf2-gpu.2-4\n"}, "2.4.4", None),
         ({"Dockerfile": "FROM x.pkg.dev/vertex-ai/training/tf-cpu.2-14.py310:latest\n"}, "2.14.1", "3.10"),
         (
@@ -159,6 +162,31 @@ def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensor
             "run_net.py",
         ),
         ({"7-Utils/train.py": MAIN, "3-nets/main.py": MAIN}, "3-nets/main.py"),
+        # what brings the project's parts together, and what lies where programs lie
+        (
+            {
+                "toy.py": f"import a\n{MAIN}",
+                "main.py": f"import a, b, c, fit\n{MAIN[:-40]}",
+                **dict.fromkeys(("a.py", "b.py", "c.py"), ""),
+                "fit.py": f"import b, c, e, f, g, h, i\n{TRAIN}",
+                **dict.fromkeys(("e.py", "f.py", "g.py", "h.py", "i.py"), ""),
+            },
+            "main.py",
+        ),
+        ({"lib/trainer.py": MAIN, "scripts/run_it.py": MAIN}, "scripts/run_it.py"),
+        ({"graveyard/train.py": MAIN, "net_test/train.py": MAIN, "run.py": MAIN}, "run.py"),
+        # a command whose file is gone, and as many of its name as there may be
+        ({"a/work.py": MAIN, "b/work.py": MAIN, "net.py": MAIN, "run.sh": "python old/work.py\n"}, "net.py"),
+        # a console script that prose names, of a project below the top
+        (
+            {
+                "sub/p/go.py": f"def main():\n    pass\n{TRAIN[:23]}",
+                "sub/setup.py": SCRIPT,
+                "fit.py": MAIN,
+                "README.md": "`p-train data/`\n",
+            },
+            "sub/p/go.py",
+        ),
         ({"new/run.py": MAIN, "run.py": MAIN, "new/README.md": "## Train\npython run.py\n"}, "new/run.py"),
         ({"serve.py": MAIN, "net.py": MAIN, "run.sh": "python net.py\n"}, "net.py"),
         (
@@ -200,6 +228,12 @@ def test_the_program_that_trains(tmp_path: Path, files: dict[str, str], program:
             ("-m", "p"), "/app", "/app/lib:/app/src",
         ),
         ({"lib/pkg/__main__.py": f"from pkg import x\n{MAIN}", "lib/pkg/x.py": ""}, ("-m", "pkg"), "/app", "/app/lib"),
+        # a package in two places: where the module lies
+        (
+            {"p/__main__.py": f"from p.cli import x\n{MAIN}", "p/__init__.py": "", "src/p/__init__.py": "",
+             "src/p/cli.py": ""},
+            ("/app/p/__main__.py",), "/app", "/app/src",
+        ),
     ],
 )  # fmt: skip
 def test_how_the_image_starts_it(
@@ -228,6 +262,11 @@ def test_how_the_image_starts_it(
         ({"requirements.txt": "tensorflow==2.9.1\ntensorflow-probability\ntqdm\n"}, "requirements.txt",
          ("tensorflow-probability==0.17.*",)),
         ({"requirements.txt": "tensorflow==1.13.1\nkeras\nsklearn\n"}, None, ("keras<2.4,>=2.2.4", "scikit-learn")),
+        # another file's release of a companion is for another TensorFlow
+        ({"requirements.txt": "tensorflow==2.5.0\n",
+          "Pipfile": '[packages]\ntensorflow-addons = "==0.9.1"\ntqdm = "*"\n',
+          "train.py": f"import tensorflow_addons, tqdm\n{TRAIN}"}, "requirements.txt",
+         ("tensorflow-addons==0.15.*", "tqdm")),
         # what this Python has needs no backport, and what a marker leaves out is not missing
         ({"requirements.txt": "tensorflow==2.3.1\ndataclasses\ntyping\ntqdm\n"}, None, ("tqdm",)),
         ({"train.py": f"try:\n    import yaml\nexcept ImportError:\n    pass\n{TRAIN}",
@@ -253,11 +292,22 @@ def test_how_the_image_starts_it(
         ({"pyproject.toml": '[tool.hatch.envs.default]\ndependencies = ["tqdm"]\n'}, None, ("tqdm",)),
         ({"pyproject.toml": '[tool.pdm.dev-dependencies]\nml = ["tensorflow", "tqdm"]\n'}, None, ("tqdm",)),
         ({"pyproject.toml": '[tool.poetry.dev-dependencies]\ntqdm = "*"\n'}, None, ()),
-        ({"requirements.txt": "sklearn\nwebrtcvad==2.0.10\n"}, None, ("scikit-learn", "webrtcvad-wheels==2.0.10")),
+        ({"pyproject.toml": '[tool.poetry.group.ml.dependencies]\ntensorflow = "*"\ntqdm = "*"\n[build-system]\n'},
+         None, ("tqdm",)),
+        # a limit on Python that the release has no wheel for
+        ({"pyproject.toml": '[project]\nname = "p"\nrequires-python = ">=3.12"\n'
+          'dependencies = ["tensorflow==2.10.1", "tqdm"]\n'}, None, ("tqdm",)),
+        # of two files that the README installs, the one nearer to the program
+        ({"train.py": "", "a/b/c/train.py": MAIN, "a/requirements.txt": "pytz\n", "a/b/requirements.txt": "tqdm\n",
+          "README.md": "pip install -r a/requirements.txt\npip install -r a/b/requirements.txt\n"},
+         "a/b/requirements.txt", ()),
+        ({"requirements.txt": "sklearn==0.0.post1\nwebrtcvad==2.0.10\n"}, None,
+         ("scikit-learn", "webrtcvad-wheels==2.0.10")),
         ({"docs/requirements.txt": "sphinx\n", "requirements-dev.txt": "pytest\n"}, None, ()),
         ({"docs/needs.txt": "easydict\n", "README.md": "pip install -r docs/needs.txt\n"}, "docs/needs.txt", ()),
         ({"pyproject.toml": f'{POETRY}scipy = "^1.9"\n', "poetry.lock": LOCKED}, None, ("scipy==1.9.3",)),
-        ({"environment.yml": "dependencies: [numpy, libpng, {pip: [tqdm]}]\n"}, None, ("numpy", "tqdm")),
+        ({"environment.yml": "dependencies: [numpy, libpng, llvm-openmp, mpi, {pip: [tqdm]}]\n"}, None,
+         ("numpy", "tqdm")),
         ({"train.py": f"import PIL, yaml, os, keras\nimport google.cloud.storage\n{TRAIN}"}, None,
          ("pillow", "pyyaml", "google-cloud-storage")),
         ({"train.py": f"def f():\n    import wandb\n{TRAIN}"}, None, ()),  # it may never run
@@ -273,6 +323,23 @@ def test_what_the_image_installs(
 ) -> None:
     spec = spec_of(tmp_path, {"train.py": TRAIN, **files})
     assert (spec.requirements, {*spec.python_packages}) == (requirements, {*packages})
+
+
+def test_a_concession_to_a_package_by_its_right_name(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": TRAIN, "requirements.txt": "pil==1.0\ntqdm\n"})
+    for given, lines in (
+        ({"loosened": {"pillow": "why"}}, ["pillow", "tqdm"]),
+        ({"left_out": {"pillow": "why"}}, ["tqdm"]),
+    ):
+        needs = propose(tmp_path, load_matrix(), concessions=Concessions(**given)).needs
+        assert [line.text for line in needs.lines] == lines
+
+
+def test_a_list_as_powershell_writes_it(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_bytes("tensorflow==2.8.0\r\nabsl\r\ntqdm==4.0\r\n".encode("utf-16"))
+    spec = spec_of(tmp_path, {"train.py": TRAIN})
+    assert (spec.tensorflow, spec.requirements) == ("2.8.0", None)
+    assert spec.python_packages == ("absl-py", "tqdm==4.0")
 
 
 def test_gpu_where_the_project_asks_and_a_base_exists(tmp_path: Path) -> None:

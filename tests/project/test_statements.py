@@ -89,7 +89,7 @@ dependencies:
 EXPORT = "dependencies:\n" + "".join(f"  - lib{n}=1.0=h_0\n" for n in range(4)) + "  - absl-py=0.13.0=py38_0\n"
 SETUP = """REQUIRED = ["scipy"] + MORE
 from setuptools import setup
-setup(name="digits", python_requires=">=3.6", install_requires=["tensorflow==2.*", *REQUIRED, f"x{1}"],
+setup(name="digits", python_requires=">=3.6", install_requires=["tensorflow==2.*", *REQUIRED, ["tqdm"], f"x{1}"],
       extras_require={"gpu": ["tensorflow-gpu"]}, entry_points={"console_scripts": ["fit = digits.cli:main"]})
 open("requirements/base.txt")
 """
@@ -114,6 +114,11 @@ NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install 
 @pytest.mark.parametrize(
     ("read", "text", "expected"),
     [
+        (
+            read_pip,
+            "https://example.com/own_runtime-2.1-cp37-cp37m-linux_x86_64.whl\n",
+            "package own_runtime @ https://example.com/own_runtime-2.1-cp37-cp37m-linux_x86_64.whl",
+        ),
         (
             read_pip,
             PIP,
@@ -152,10 +157,11 @@ NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install 
         (
             read_pipfile,
             (
-                '[packages]\ntensorflow = ">=2.3"\nown = {path = "."}\n[requires]\npython_version = "3.7"\n'
+                '[packages]\ntensorflow = ">=2.3"\ngym = {extras = ["atari"], version = "*"}\nown = {path = "."}\n'
+                '[requires]\npython_version = "3.7"\n'
                 '[scripts]\ntrain = "python src/train.py"\n'
             ),
-            "Python ==3.7.*|package tensorflow>=2.3|command python src/train.py",
+            "Python ==3.7.*|package tensorflow>=2.3|package gym[atari]|command python src/train.py",
         ),
         (read_pipfile_lock, '{"default": {"numpy": {"version": "==1.19.5"}, "own": {}}}', "locked numpy==1.19.5"),
         (
@@ -178,8 +184,8 @@ NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install 
             read_setup_py,
             SETUP,
             (
-                "name digits|Python >=3.6|package tensorflow==2.*|package scipy|package tensorflow-gpu [extra gpu]"
-                "|console script fit=digits.cli:main|includes requirements/base.txt"
+                "name digits|Python >=3.6|package tensorflow==2.*|package scipy|package tqdm"
+                "|package tensorflow-gpu [extra gpu]|console script fit=digits.cli:main|includes requirements/base.txt"
             ),
         ),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
-from tests.wheels.archives import source_archive
+from tests.wheels.archives import source_archive, source_files
 from training_imgtool.core.errors import CredentialsError, TemporaryError
 from training_imgtool.wheels.sources.build import SourceBuildError, _find_isolation, build_wheel
 from training_imgtool.wheels.uv import Indexes
@@ -114,6 +115,25 @@ def test_what_does_not_become_a_pure_wheel(tmp_path: Path, options: dict[str, An
 def test_code_in_another_language_beside_a_pure_package_does_not_matter(tmp_path: Path) -> None:
     files = ("native/CMakeLists.txt", "bench/Cargo.toml", "pure/fast.pyx")
     assert build(tmp_path, source_archive("pure", "1.0", files=files)).name == "pure-1.0-py3-none-any.whl"
+
+
+def test_an_archive_of_an_older_setuptools_is_built_with_one(tmp_path: Path) -> None:
+    requires = ("numpy>=1.", "tqdm (<5.,>=3.1) ; extra == 'all'")  # as setuptools passed them once
+    index = SimpleIndex()
+    for version, body in (("70.0", "raise ValueError('no use_2to3')"), ("57.0", "pass")):
+        data = io.BytesIO(tiny_wheel("setuptools", version, module="setuptools/__init__"))
+        backend = source_files("pure", "1.0", requires=requires, body=body)["backend.py"]
+        with zipfile.ZipFile(data, "a") as wheel:
+            wheel.writestr("setuptools/build_meta.py", f"{backend}\nimport sys\n__legacy__ = sys.modules[__name__]\n")
+        index.add("setuptools", f"setuptools-{version}-py3-none-any.whl", data.getvalue())
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("pure-1.0/setup.py", "")
+    with serving(index):
+        indexes = Indexes((index.url,), ())
+        built = build(tmp_path, archive.getvalue(), name="pure-1.0.zip", indexes=indexes)
+    metadata = content(built, "pure-1.0.dist-info/METADATA")
+    assert "numpy>=1\nRequires-Dist: tqdm (<5,>=3.1) ; extra" in metadata
 
 
 def test_backends_that_read_tags_get_the_version_of_the_tag(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ _SECONDS = 30.0  # after which a program that still runs has shown that it start
 _LINES = 12
 _MOST_ROUNDS = 10
 _MODULE = re.compile(r"No module named '?(?P<name>[A-Za-z_][\w.]*)'?")
+_RAISED = re.compile(r"Traceback|[\w.]*(?:Error|Exception)(?::|$)")  # the first line may have scrolled away
 _LIBRARY = re.compile(r"(?P<name>lib[\w.+-]+?\.so(?:\.\d+)*): cannot open shared object file")
 
 
@@ -170,5 +171,9 @@ def start_program(folder: Path, settings: Settings, progress: Progress, *, with_
     if death and death.rehearsed:
         return Trial(ended=f"it still ran after {_SECONDS:.0f} s", lines=tuple(lines), failed=False)
     ended = f"exit {death.exit_code}" if death else "exit 0"
-    shown_help = with_help and not any(line.startswith("Traceback") for line in last) and "--" in " ".join(last)
-    return Trial(ended=ended, lines=last or tuple(lines), failed=bool(death) and not shown_help)  # absl's help exits 1
+    return Trial(ended=ended, lines=last or tuple(lines), failed=bool(death) and not (with_help and is_help(last)))
+
+
+def is_help(lines: tuple[str, ...]) -> bool:
+    """Says whether the last lines of a program are its help, after which absl exits with 1, and no error's."""
+    return "--" in " ".join(lines) and not any(map(_RAISED.match, lines))

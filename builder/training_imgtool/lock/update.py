@@ -34,6 +34,7 @@ from training_imgtool.spec.requirements import (
     read_texts,
     resolver_lines,
 )
+from training_imgtool.versions.closure import Package
 from training_imgtool.versions.derive import add_release, is_newer, list_pythons
 from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.resolve import resolve
@@ -44,9 +45,10 @@ from training_imgtool.wheels.metadata import WheelMetadata
 from training_imgtool.wheels.sources.git import Git
 from training_imgtool.wheels.sources.sdist import LARGEST_ARCHIVE, build_wheel, name_wheel
 from training_imgtool.wheels.store import WheelStore, describe_yank
-from training_imgtool.wheels.uv import ResolvedWheel, Target, compile_requirements
+from training_imgtool.wheels.uv import ResolvedWheel, Target, UnreadableMetadataError, compile_requirements
 
 _JOBS = 16
+_MOST_ROUNDS = 10
 _UNKNOWN_GLIBC = "2.28"  # for a base of unknown content: what most wheels are built for (manylinux_2_28)
 
 
@@ -146,6 +148,7 @@ class _Maker:
         self._own = own_names(spec_file)
         self._reader = WheelReader(self._store, settings.cache / f"wheel-contents-{RULES}.json", progress)
         self._matrix_wheels: dict[str, Wheel] = {}
+        self._unreadable: dict[tuple[str, str], Package] = {}  # to uv
 
     def know_release(self, version: str) -> Matrix:
         """Returns the matrix, with a row for a release that is newer than it and on an index; a warning says so.
@@ -209,24 +212,45 @@ class _Maker:
         digest = self._carried_over.bases.get(variant.base) or base_digest(variant.base)
         target = self._target(variant)
         preferred = self._carried_over.versions(variant.name)
-        resolved, notes = self._resolve(variant, target, preferred)
-        installer = self._compile(f"pip{self._pip(variant.python)}", target, preferred)
-        wheels = self._archives.add_sources(self._sizes.wheels((*resolved, *installer)))
+        resolved, notes, wheels = self._resolve_for_python(variant, target, preferred)
+        installer = self._sizes.wheels(self._compile(f"pip{self._pip(variant.python)}", target, preferred))[0]
         for row in resolved:
             if row.yanked is not None:
                 self._progress(Note(f"{variant.name}: {describe_yank(f'{row.name} {row.version}', row.yanked)}"))
-        self._metadata.check_closed(wheels[:-1], variant, self._spec.platform, own=self._own, everything=True)
+        self._metadata.check_closed(wheels, variant, self._spec.platform, own=self._own, everything=True)
         for note in notes:
             self._progress(Note(f"{variant.name}: {note}"))
         self._progress(Done(f"lock {variant.name}", Outcome.LOCKED, f"{len(resolved)} wheels"))
         return LockedVariant(
             variant=replace(variant, notes=(*variant.notes, *notes)),
             base_digest=digest,
-            installer=wheels[-1],
-            wheels=wheels[:-1],
-            unused=() if self._spec.trim is False else self._reader.list_unused(wheels[:-1]),
+            installer=installer,
+            wheels=wheels,
+            unused=() if self._spec.trim is False else self._reader.list_unused(wheels),
             debian=lock_debian(variant, digest),
         )
+
+    def _resolve_for_python(
+        self, variant: Variant, target: Target, preferred: Mapping[str, str]
+    ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...], tuple[Wheel, ...]]:
+        """Returns what `_resolve` does, and the wheels: none that is for older Pythons alone, where others do.
+
+        uv heeds the lower limit of a release's Requires-Python, and no other.
+        """
+        unfit: tuple[str, ...] = ()
+        resolved, notes = self._resolve(variant, target, preferred, unfit)
+        wheels = self._archives.add_sources(self._sizes.wheels(resolved))
+        for _ in range(_MOST_ROUNDS):
+            more = self._metadata.list_unfit(wheels, variant.python)
+            if not more:
+                break
+            unfit = (*unfit, *(f"{wheel.name}!={wheel.version}" for wheel in more))
+            try:
+                resolved, notes = self._resolve(variant, target, preferred, unfit)
+            except InputError:
+                break  # the requirements want just these: `check_closed` says so
+            wheels = self._archives.add_sources(self._sizes.wheels(resolved))
+        return resolved, notes, wheels
 
     def _target(self, variant: Variant) -> Target:
         system = self._matrix.systems.get(variant.os or "")
@@ -234,9 +258,9 @@ class _Maker:
         return Target(python=variant.python, platform=self._spec.platform, glibc=glibc)
 
     def _resolve(
-        self, variant: Variant, target: Target, preferred: Mapping[str, str]
+        self, variant: Variant, target: Target, preferred: Mapping[str, str], unfit: tuple[str, ...]
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
-        """Returns the wheels, and a sentence for each package that is older because of an archive."""
+        """Returns the wheels, none of `unfit`, and a sentence for each package that is older because of an archive."""
         lines, limits = resolver_lines(self._folder, self._texts)
         lines = tuple(line for line in lines if not _is_another_tensorflow(line, variant.package))
         if variant.accelerator is not Accelerator.GPU:
@@ -247,7 +271,7 @@ class _Maker:
         same = tuple(f"{name}=={variant.tensorflow}" for name in others)
         try:
             text = "".join(f"{line}\n" for line in (*variant.requirements, *lines, *code.lines))
-            constraints = (*variant.constraints, *same, *limits)
+            constraints = (*variant.constraints, *same, *limits, *unfit)
             resolved, notes = self._archives.resolve(
                 lambda wheels_only: self._compile(text, target, preferred, constraints, wheels_only),
                 target,
@@ -269,16 +293,26 @@ class _Maker:
         wheels_only: frozenset[str] | None = None,
     ) -> tuple[ResolvedWheel, ...]:
         folders = {path.parent for wheel in self._matrix_wheels.values() if (path := self._store.path(wheel))}
-        return compile_requirements(
-            text,
-            target,
-            environ=self._environ,
-            constraints=constraints,
-            find_links=tuple(sorted({*folders, *self._archives.folders()})),
-            hashes=self._archives.allow_built(read_hashes(self._texts)),
-            preferred=preferred,
-            wheels_only=wheels_only,
-        )
+        told = dict(self._unreadable)  # variants are locked side by side, and each may add to it
+        try:
+            return compile_requirements(
+                text,
+                target,
+                environ=self._environ,
+                constraints=constraints,
+                find_links=tuple(sorted({*folders, *self._archives.folders()})),
+                hashes=self._archives.allow_built(read_hashes(self._texts)),
+                preferred=preferred,
+                wheels_only=wheels_only,
+                metadata=tuple(told.values()),
+            )
+        except UnreadableMetadataError as error:
+            key = (error.name, error.version)
+            package = None if key in told else self._unreadable.get(key) or self._metadata.of_release(*key)
+            if package is None:
+                raise
+            self._unreadable[key] = package
+        return self._compile(text, target, preferred, constraints, wheels_only)
 
     def _pip(self, python: str) -> str:
         last = self._matrix.last_pip.get(python)

@@ -51,6 +51,7 @@ _VERSION = re.compile(  # such as: TensorFlow >= 1.3, `tensorflow`: 2.0.0-beta1,
     r"(?P<version>[0-2]\.\d{1,2}(?:\.\d{1,2}|\.x)?)(?P<plus>\s?\+|[`_*)\]]*\s+(?:or|and)\s+(?:later|above|higher|newer|up))?"
     r"(?P<others>(?:\s*(?:,|or|and|to|\u2013|-|/)+\s*v?\d\.\d{1,2}(?!\.?\d))+)?(?![\d%]|\.\d)"
 )
+_NUMBER = re.compile(r"[\s*-]*v?\d+\.\d+[\d.+x]*\s*")  # alone below the heading that says of what
 _LINK = re.compile(r"\s*(?:\.\. _|\[[^\]]+\]:)")  # where another line's link leads
 _PIN = re.compile(r"\s*(?:[-*+]\s+)?`?(?P<pin>[A-Za-z][\w.-]*\s?(?:[=~]=|>=?|<=?)\s?\d[\w.]*)`?\s*")
 _KERAS_VERSION = re.compile(
@@ -131,7 +132,8 @@ def read_prose(text: str, file: str) -> Iterator[Statement]:
             yield Statement(Fact.PACKAGE, pin["pin"], file, number, Certainty.HINT)
         if (not in_block and not _LINK.match(line)) or "img.shields.io" in line:
             is_strong = bool(_STRONG.search(f"{heading} {line}"))
-            yield from _read_versions(line, file, number, Certainty.HINT if is_strong else Certainty.GUESS)
+            said = f"{heading} {line}" if _NUMBER.fullmatch(line) else line
+            yield from _read_versions(said, file, number, Certainty.HINT if is_strong else Certainty.GUESS)
 
 
 def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> Iterator[Statement]:
@@ -182,7 +184,7 @@ def _read_commands(line: str, file: str, number: int, folder: str) -> Iterator[S
         words = match["words"].strip().rstrip("\\").strip()
         if re.match(r"(?:-[uBOW]+\s+)*(?:-m\s+[A-Za-z_][\w.]*|[\w./{}$-]+\.py)\b", words):
             yield Statement(Fact.COMMAND, f"{where}python {words}", file, number)
-    script = re.match(r"\s*(?:\$\s+)?(?P<words>(?P<first>[a-z][\w]*(?:-[\w]+)*)\s+[\w./<\[-].*)$", line)
+    script = re.match(r"\s*(?:\$\s+|`)?(?P<words>(?P<first>[a-z][\w]*(?:-[\w]+)*)\s+[\w./<\[-].*)$", line)
     if script and not _NO_SCRIPT.fullmatch(script["first"]):
         yield Statement(Fact.COMMAND, f"{where}{script['words'].rstrip(chr(92)).strip()}", file, number)
 

@@ -138,7 +138,7 @@ def _score(
     elif named:
         score += 3
     above = [folder, *map(str, PurePosixPath(folder).parents)]
-    score += (4 if place == folder else 3) if place in above else -1 if named else -6
+    score += 3 + 1 / (1 + above.index(place)) ** 2 if place in above else -1 if named else -6
     if not named or _DEVELOPMENT.search(name):
         score -= 10 if _DEVELOPMENT.search(file) else 0
     score -= 4 if _VARIANT.search(name) else 0

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -22,12 +23,19 @@ from training_imgtool.project.tables import (
     find_distribution,
     find_libraries,
     find_limit,
+    limit_by_companion,
     load_tables,
 )
-from training_imgtool.spec.requirements import Named, list_code, parse_requirements, read_requirement_files
+from training_imgtool.spec.requirements import (
+    PYTHON_LIMIT,
+    Named,
+    list_code,
+    parse_requirements,
+    read_requirement_files,
+)
 from training_imgtool.versions.markers import marker_environment
 from training_imgtool.versions.matrix import Matrix
-from training_imgtool.versions.rules import Finding
+from training_imgtool.versions.rules import Finding, limit_pythons
 from training_imgtool.versions.rules_requirements import check_lines, check_requirements
 
 _OF_TENSORFLOW = TENSORFLOW | {
@@ -43,6 +51,7 @@ _NEEDED_BY_TENSORFLOW = frozenset(  # and by its Keras
 )
 _READ_BY_SPEC = re.compile(r".*\.(?:txt|in|pip)|(?:.*/)?pyproject\.toml")
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "python", "jupyter", "notebook", "jupyterlab", "ipykernel"})
+_ITSELF = r"(?:-e )?\.(?:\[[\w.,-]*\])?"  # a line that names the project
 _ASIDE = -3.0  # the score below which a listing is for something else
 _KERAS_BEFORE = {"1": "keras>=2.2.4,<2.4", "2": "keras>=2.3,<2.5"}  # TensorFlow before 2.6 brings none of its own
 
@@ -153,11 +162,12 @@ def _find_trouble(project: Project, listing: Listing, variant: Variant, matrix: 
     try:
         texts = read_requirement_files(project.folder, listing.file, extras=listing.extras)
         parsed = parse_requirements(texts)
+        limit_pythons(matrix.release(variant.tensorflow)[1], texts, variant.python)
     except InputError as error:
         return f"not `requirements: {listing.file}`: {error.message}"
-    if any(text.strip() in {"-e .", "."} for _, text in texts):
+    if any(re.fullmatch(rf"(?:{PYTHON_LIMIT}.*\n)?{_ITSELF}", text.strip()) for _, text in texts):
         return f"from {listing.file}, whose dependencies a build computes"
-    if any(line.strip() in {"-e .", "."} for _, text in texts for line in text.splitlines()):
+    if any(re.fullmatch(_ITSELF, line.strip()) for _, text in texts for line in text.splitlines()):
         return f"from {listing.file}, which installs the project itself too"
     findings = [*check_lines(texts), *_check(parsed, variant, matrix)]
     found = next((finding.message for finding in findings if not finding.warning), None)
@@ -195,6 +205,9 @@ def _mend(
         requirement, place, name = item.requirement, item.place, item.package
         if name in _OF_TENSORFLOW or name in _TOOLS or _is_in_python(name, variant):
             continue
+        if other := load_tables()["renamed"].get(name):
+            is_empty = any(part.version.startswith("0.0") for part in requirement.specifier)  # sklearn==0.0 has nothing
+            requirement, name = Requirement(f"{other}{'' if is_empty else requirement.specifier}"), other
         if name in concessions.left_out:
             dropped.append((f"{requirement.name} ({place}) left out", concessions.left_out[name]))
             continue
@@ -210,7 +223,6 @@ def _mend(
         if reason:
             dropped.append((f"{requirement.name}{requirement.specifier} ({item.place})", reason))
             requirement = Requirement(f"{requirement.name}{_with_extras(requirement)}")
-        requirement.name = load_tables()["renamed"].get(name, requirement.name)
         if release := _release_of(requirement, variant):
             requirement = _with_specifier(requirement, Requirement(release))
         requirement.marker = None  # it holds for this Python, or the line would not be here
@@ -255,7 +267,7 @@ def _find_missing(
         other = elsewhere.get(plain) or (elsewhere.get("opencv-python") if top == "cv2" else None)
         if limit is None and (plain in lines or not (always or other)):
             continue
-        if other is not None and limit is None:
+        if other is not None and limit is None and _is_for(other.requirement, variant):
             requirement = other.requirement
             requirement.marker = None
             lines[plain] = Line(str(requirement), other.place)
@@ -263,6 +275,12 @@ def _find_missing(
             where = f"imported in {source.path}:{item.line}"
             lines[plain] = Line(limit or _with_release(name, variant), where, guess=True)
     return list(lines.values()), tuple(unknown)
+
+
+def _is_for(requirement: Requirement, variant: Variant) -> bool:
+    """Says whether what may be a companion of TensorFlow is one of this release."""
+    limit = limit_by_companion(requirement)
+    return limit is None or SpecifierSet(limit).contains(variant.tensorflow, prereleases=True)
 
 
 def _list_elsewhere(

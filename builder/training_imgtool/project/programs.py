@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -17,7 +17,7 @@ from training_imgtool.project.statement import Certainty, Fact, Statement
 from training_imgtool.project.tables import WITH_TENSORFLOW, find_distribution
 
 _WORDS = {  # of a program's name, and what they are worth
-    "train": 25, "training": 25, "trainer": 15, "pretrain": 12, "pretraining": 12, "finetune": 12, "finetuning": 12,
+    "train": 25, "training": 25, "trainer": 10, "pretrain": 12, "pretraining": 12, "finetune": 12, "finetuning": 12,
     "task": 12, "fit": 10, "main": 8, "__main__": 8, "run": 5, "experiment": 5, "classifier": 3,
 }  # fmt: skip
 _OTHER_PURPOSE = re.compile(
@@ -29,9 +29,10 @@ _OTHER_PURPOSE = re.compile(
     r"|unconditional|conditional|hparams|callbacks?|layers?|loss\w*|metrics?|ablation|debug\w*"
 )
 _ASIDE = re.compile(  # folders whose programs are not the project's own training
-    r"(?i)tests?|testing|docs?|tools?|benchmarks?|.*legacy.*|old|deprecated|archive|v1|deploy\w*|ci|data|datasets?|utils?|serving|tf\d.*_legacy"
+    r"(?i)(?:.*[._-])?tests?|testing|docs?|tools?|benchmarks?|.*legacy.*|old|deprecated|archive|graveyard|attic|unused|ba?c?k(?:up)?s?|v1|deploy\w*|ci|data|datasets?|utils?|serving|tf\d.*_legacy"
     r"|contrib|inference\w*|eval\w*|extras?|misc|web.*|app|demos?|research|prepro\w*"
 )
+_PROGRAMS = re.compile(r"(?i)scripts?|bin|experiments?|runs?|launch\w*")
 _EXAMPLES = re.compile(r"(?i)examples?|samples?|tutorials?")
 _README = 20  # of a command that the README at the top gives
 _LIST = re.compile(r"(?i)(?:requirements?|environment)[\w.-]*|pyproject\.toml|setup\.(?:py|cfg)|Pipfile")
@@ -47,6 +48,7 @@ class Program:
     Attributes:
         source: its file.
         script: the console script that starts it, where its file alone starts nothing.
+        home: the folder of the project that has the script.
         score: how likely it is the one that trains.
         commands: statements that start it.
         reasons: what the score is made of, for people.
@@ -55,6 +57,7 @@ class Program:
     source: Source
     score: int
     script: str | None = None
+    home: str = "."
     commands: tuple[Statement, ...] = ()
     reasons: tuple[str, ...] = ()
 
@@ -138,7 +141,12 @@ class Code:
             others, above = set(self._tops.get(top, ())) - set(folders), {*map(str, PurePosixPath(here).parents)}
             folders += sorted(others, key=lambda name: (name not in above, name.count("/"), name))
         found = [(folder, self._load(folder, imported)) for folder in folders]
-        return next((row for row in found if row[1]), found[0] if found and not is_known else None)
+        best = max(found, key=lambda row: (self._has_module(row[0], imported.module), bool(row[1])), default=None)
+        return best if best is None or best[1] or not is_known else None
+
+    def _has_module(self, folder: str, module: str) -> bool:
+        base = posixpath.normpath(posixpath.join(folder, *module.split(".")))
+        return f"{base}.py" in self._files or f"{base}/__init__.py" in self._files
 
     def _load(self, folder: str, imported: Imported) -> tuple[str, ...]:
         """Lists the files that an import loads when its name starts in `folder`."""
@@ -200,20 +208,20 @@ class Code:
             if not path.endswith((".py", ".ipynb")) or _NO_PROGRAM.fullmatch(PurePosixPath(path).name):
                 continue
             source = self.source(path)
-            script = scripts.get(path)
+            script, home = scripts.get(path, (None, "."))
             if source is None or not (source.starts or script):
                 continue
-            starting.append((source, self.reach(source), script))
-        imported = {inner.path for source, reached, _ in starting for inner in reached.sources if inner is not source}
+            starting.append((source, self.reach(source), script, home))
+        imported = {inner.path for source, reached, *_ in starting for inner in reached.sources if inner is not source}
         programs = []
-        for source, reached, script in starting:
+        for source, reached, script, home in starting:
             path = source.path
             named = tuple(item for item in commands if _starts_program(item, path, script, self.project))
             alone = None if source.starts and not named else script
             part = self._find_part(path)
             aside = {f"{part} has packages of its own": -20 if part else 0}
             aside |= {"other programs import it": -12 if path in imported and not named else 0}
-            programs.append(_judge(source, reached, named, alone, aside))
+            programs.append(replace(_judge(source, reached, named, alone, aside), home=home))
         return tuple(sorted(programs, key=lambda program: (-program.score, program.path)))
 
     def list_unread(self) -> tuple[tuple[str, Statement], ...]:
@@ -240,17 +248,18 @@ def _depth(source: Source) -> int:
     return len(PurePosixPath(source.path).parents)
 
 
-def _scripts(statements: list[Statement], files: frozenset[str]) -> dict[str, str]:
-    """Returns the console script of each file that one starts; that which names training wins."""
-    scripts: dict[str, str] = {}
+def _scripts(statements: list[Statement], files: frozenset[str]) -> dict[str, tuple[str, str]]:
+    """Returns the console script of each file that one starts, and its project's folder; that of training wins."""
+    scripts: dict[str, tuple[str, str]] = {}
     for item in statements:
-        if item.fact is Fact.SCRIPT and "/" not in item.file:
+        if item.fact is Fact.SCRIPT:
             name, _, target = item.value.partition("=")
-            base = target.partition(":")[0].strip().replace(".", "/")
-            for prefix in ("", "src/"):
-                for path in (f"{prefix}{base}.py", f"{prefix}{base}/__init__.py"):
+            base, home = target.partition(":")[0].strip().replace(".", "/"), posixpath.dirname(item.file) or "."
+            for prefix in ("", "src"):
+                for end in (".py", "/__init__.py"):
+                    path = posixpath.normpath(posixpath.join(home, prefix, base + end))
                     if path in files and ("train" in name or path not in scripts):
-                        scripts[path] = name.strip()
+                        scripts[path] = name.strip(), home
     return scripts
 
 
@@ -280,12 +289,18 @@ def _starts_program(command: Statement, path: str, script: str | None, project: 
             return path in plain
         top, _, last = words[1].partition(".")  # a module that has moved within its package since
         return bool(last) and top in path.split("/") and PurePosixPath(path).stem == last.rpartition(".")[2]
-    if not words[0].endswith(".py"):
-        return False
-    file = words[0]
+    return words[0].endswith(".py") and _is_file(words[0], path, base, folder, project)
+
+
+def _is_file(file: str, path: str, base: str, folder: str, project: Project) -> bool:
+    """Says whether a command's file is the one at a path, for a command in `base` that changes to `folder`."""
     options = (posixpath.normpath(posixpath.join(*parts, file)) for parts in ((base, folder), (folder,), (base,), ()))
     exact = next((option for option in options if project.has(option)), None)
-    return path == exact if exact else PurePosixPath(path).name == PurePosixPath(file).name
+    if exact or PurePosixPath(path).name != PurePosixPath(file).name:
+        return path == exact
+    named = PurePosixPath(file).parent.name  # it has moved since, or is another machine's
+    same = [other for other in project.files if PurePosixPath(other).name == PurePosixPath(file).name]
+    return len(same) == 1 or not named or PurePosixPath(path).parent.name == named
 
 
 def _judge(
@@ -316,6 +331,8 @@ def _judge(
     names = [re.sub(r"^\d+[._ -]+", "", part) for part in folders]
     rows += [(-25, part) for part in names if _ASIDE.fullmatch(part)][:1]
     rows += [(-15, part) for part in names if _EXAMPLES.fullmatch(part)][:1]
+    rows += [(6, part) for part in names if _PROGRAMS.fullmatch(part)][:1]
+    rows.append((min(12, len(reached.sources) - 1), "files of the project that it reaches"))
     rows += [(value, reason) for reason, value in aside.items()]
     rows.append((8 if source.has_guard or script else 0, "main guard"))
     rows.append((4 if script else 0, "console script"))

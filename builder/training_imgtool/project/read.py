@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import posixpath
 import re
@@ -106,7 +107,9 @@ def read_text(path: Path) -> str:
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST:
             return ""
-        return path.read_text(encoding="utf-8-sig", errors="strict")
+        data = path.read_bytes()
+        is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # PowerShell's `pip freeze > FILE`
+        return data.decode("utf-16" if is_wide else "utf-8-sig").replace("\r\n", "\n")
     except (OSError, ValueError):
         return ""
 

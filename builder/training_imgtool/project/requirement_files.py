@@ -72,7 +72,10 @@ def read_pip(text: str, file: str) -> Iterator[Statement]:
 def read_link(link: str) -> Requirement | None:
     """Reads the place of a package that pip installs, named by its `#egg=` or by the last part of the place."""
     egg = _EGG.search(link)
-    name = egg["name"] if egg else re.sub(r"(?:\.git)?(?:@.*)?$", "", link.rpartition("/")[2].partition("#")[0])
+    last = link.rpartition("/")[2].partition("#")[0]
+    if last.endswith((".whl", ".tar.gz", ".zip")):
+        last = re.sub(r"-\d.*$|\.(?:whl|tar\.gz|zip)$", "", last)  # an archive without its version
+    name = egg["name"] if egg else re.sub(r"(?:\.git)?(?:@.*)?$", "", last)
     return parse_requirement(f"{name} @ {link}")
 
 
@@ -187,7 +190,8 @@ def read_pipfile(text: str, file: str) -> Iterator[Statement]:
         table = value if isinstance(value, dict) else {"version": value}
         at = line(f"\n{name} ") or line(f'\n"{name}"')
         place = f" @ git+{table['git']}" if "git" in table else caret(str(table.get("version", "*")))
-        if "path" not in table and (requirement := parse_requirement(f"{name}{place}")):
+        extras = f"[{','.join(table['extras'])}]" if table.get("extras") else ""
+        if "path" not in table and (requirement := parse_requirement(f"{name}{extras}{place}")):
             yield Statement(Fact.PACKAGE, str(requirement), file, at)
     for command in document.get("scripts", {}).values():
         yield Statement(Fact.COMMAND, str(command), file, line(str(command)))
@@ -299,7 +303,7 @@ def _literal(node: ast.expr | None, assigned: Mapping[str, ast.expr], depth: int
 
 def _items(node: ast.expr, assigned: Mapping[str, ast.expr], depth: int) -> list[Any]:
     value = _literal(node.value if isinstance(node, ast.Starred) else node, assigned, depth + 1)
-    return value if isinstance(node, ast.Starred) and isinstance(value, list) else [value]
+    return value if isinstance(value, list) else [value]  # also a list in a list, as some write
 
 
 def _add(left: object, right: object) -> object:

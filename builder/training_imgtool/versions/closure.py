@@ -5,6 +5,7 @@ Metadata is the core metadata specification's, requirements are PEP 508's. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
@@ -38,6 +39,16 @@ def parse_metadata(text: str, name: str = "") -> Package:
         requires=tuple(str(line) for line in headers.get_all("Requires-Dist") or ()),
         requires_python=str(headers.get("Requires-Python") or "").strip(),
     )
+
+
+def list_readable(package: Package) -> Iterator[str]:
+    """Yields what a package requires; without limits that PEP 440 does not know, as in `pytz (>=2011k)`."""
+    for text in package.requires:
+        try:
+            yield str(Requirement(text))
+        except InvalidRequirement:
+            head, semicolon, marker = text.partition(";")
+            yield f"{re.split(r'[ (<>=!~]', head.strip(), maxsplit=1)[0]}{semicolon}{marker}"
 
 
 def is_same_version(version: str, other: str) -> bool:
@@ -98,7 +109,7 @@ def find_broken(
     yield from (
         f"{package.name} {package.version} requires Python {package.requires_python}"
         for package in packages.values()
-        if not _takes_python(package.requires_python, markers["python_version"])
+        if not takes_python(package.requires_python, markers["python_version"])
     )
 
 
@@ -118,7 +129,7 @@ def _satisfies(requirement: Requirement, version: str) -> bool:
         return False
 
 
-def _takes_python(specifier: str, python: str) -> bool:
+def takes_python(specifier: str, python: str) -> bool:
     """Says whether some release of a minor version of Python is allowed."""
     try:
         allowed = SpecifierSet(specifier)

@@ -58,7 +58,7 @@ def resolve(spec: ImageSpec, matrix: Matrix, texts: tuple[tuple[str, str], ...] 
         FieldListError: several things do not fit.
     """
     minor, release = matrix.release(spec.tensorflow)
-    request = Request(spec, matrix, minor, rules.limit_pythons(release, texts, spec))
+    request = Request(spec, matrix, minor, rules.limit_pythons(release, texts, spec.python))
     groups = _groups(request)
     findings = _check_spec(request, groups)
     rules.raise_errors(findings)

@@ -52,10 +52,10 @@ def usable_pythons(release: Release, platform: str) -> tuple[str, ...]:
     return tuple(python for python in pythons if version_key(python) >= _OLDEST_PYTHON and python not in lacks)
 
 
-def limit_pythons(release: Release, texts: tuple[tuple[str, str], ...], spec: ImageSpec) -> Release:
+def limit_pythons(release: Release, texts: tuple[tuple[str, str], ...], python: str | None) -> Release:
     """Leaves out the Pythons that the project's own `requires-python` does.
 
-    Raises FieldError when none is left, when the spec names another one, and for a limit that is none.
+    Raises FieldError when none is left, when the spec names another one, `python`, and for a limit that is none.
     """
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -70,8 +70,8 @@ def limit_pythons(release: Release, texts: tuple[tuple[str, str], ...], spec: Im
             raise FieldError(f"{name}: requires-python {limit!r} is no limit", field="requirements") from None
         # 3.9 stands for all of its patch releases, the first and the last among them
         fits = {python for python in release.pythons if any(map(allowed.contains, (python, f"{python}.99")))}
-        if spec.python is not None and spec.python in {*release.pythons} - fits:
-            message = f"{name} says requires-python {limit}, which leaves out Python {spec.python}"
+        if python is not None and python in {*release.pythons} - fits:
+            message = f"{name} says requires-python {limit}, which leaves out Python {python}"
             raise FieldError(message, field="python", hint=f"one of {', '.join(sorted(fits, key=version_key))}")
         if not fits:
             have = f"TensorFlow {release.version} has wheels for Python {', '.join(release.pythons)}"

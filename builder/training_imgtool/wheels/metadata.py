@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -21,7 +21,7 @@ from training_imgtool.core.errors import InputError, TemporaryError, Verificatio
 from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.threads import run_all
 from training_imgtool.plan import Variant, Wheel
-from training_imgtool.versions.closure import Package, find_broken, parse_metadata
+from training_imgtool.versions.closure import Package, find_broken, is_same_version, parse_metadata, takes_python
 from training_imgtool.versions.markers import marker_environment
 from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES
 from training_imgtool.wheels.index.page import IndexedFile
@@ -71,6 +71,20 @@ class WheelMetadata:
                 "tells uv something else than the wheels say",
                 details=broken,
             )
+
+    def of_release(self, name: str, version: str) -> Package | None:
+        """Reads the metadata of one wheel of a release; None for one without a wheel. Raises as `of_file` does."""
+        files = (file for file in self._store.index.files(name) if file.file.endswith(".whl"))
+        file = next((file for file in files if is_same_version(file.file.split("-")[1], version)), None)
+        return replace(self.of_file(file), name=name, version=version) if file else None
+
+    def list_unfit(self, wheels: Iterable[Wheel], python: str) -> tuple[Wheel, ...]:
+        """Returns the wheels whose Requires-Python has no release of the minor version `python`; raises as above."""
+        rows = {wheel.sha256: wheel for wheel in wheels}
+        packages = run_all(
+            {sha256: partial(self._read, rows[sha256], everything=True) for sha256 in rows}, most=_AT_ONCE
+        )
+        return tuple(rows[sha256] for sha256, row in packages.items() if not takes_python(row.requires_python, python))
 
     def of_file(self, file: IndexedFile) -> Package:
         """Reads the metadata of a wheel that no lock pins yet; raises VerificationError, TemporaryError."""

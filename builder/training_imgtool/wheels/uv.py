@@ -24,6 +24,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
+from training_imgtool.versions.closure import Package, list_readable
 from training_imgtool.versions.markers import full_version
 
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
@@ -44,6 +45,7 @@ _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
 _ARCHIVE = re.compile(r"Failed to (?:download and )?build `([^`=\s]+)==([^`\s]+)`")
 _WANTED_BY = re.compile(r"was included because `([^`]+)` \(v([^)]+)\) depends on")
 _YANKED = re.compile(r"warning: `([^`=\s]+)==([^`]+)` is yanked(?: \(reason: \"(.*)\"\))?")
+_UNREADABLE = re.compile(r"Metadata for `([^`]+)` \(v([^)]+)\) could not be parsed")
 _NO_WHEEL = re.compile(r"Wheels are required for `([^`]+)`")
 _REFUSED = re.compile(r"\b(?:401|403)\b|[Uu]nauthori[sz]ed|Missing credentials|Failed to (?:fetch )?credentials")
 _LOCKED_OUT = re.compile(r"could not be queried due to a lack of valid authentication")  # uv: as if it had no package
@@ -64,6 +66,20 @@ class ArchiveNeededError(InputError):
     def __init__(self, name: str, version: str, wanted_by: tuple[str, str] | None) -> None:
         super().__init__(f"{name} {version} has no wheel that fits, only a source archive")
         self.name, self.version, self.wanted_by = name, version, wanted_by
+
+
+class UnreadableMetadataError(InputError):
+    """A release has a requirement of old that uv refuses, such as `pytz (>=2011k)`, and pip reads.
+
+    Args:
+        name: the package.
+        version: of the release.
+        error: uv's own words.
+    """
+
+    def __init__(self, name: str, version: str, error: InputError) -> None:
+        super().__init__(error.message, hint=error.hint, details=error.details)
+        self.name, self.version = name, version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +145,7 @@ def compile_requirements(
     hashes: Mapping[str, frozenset[str]] | None = None,
     preferred: Mapping[str, str] | None = None,
     wheels_only: frozenset[str] | None = None,
+    metadata: Iterable[Package] = (),
 ) -> tuple[ResolvedWheel, ...]:
     """Resolves `requirements` to one wheel per package, sorted by name.
 
@@ -141,8 +158,10 @@ def compile_requirements(
         hashes: per package the sha256 values that may be chosen, where the user's file names some.
         preferred: per package the version to take where it fits.
         wheels_only: the packages whose source archives do not count; None for all packages.
+        metadata: counts for these releases instead of their own.
 
     Raises:
+        UnreadableMetadataError: `metadata` lacks a release whose own uv cannot read.
         ArchiveNeededError: a source archive that counts is the next thing needed.
         InputError: the requirements fight each other, or a package has no fitting wheel; `details` is uv's word.
         CredentialsError: an index refuses.
@@ -163,7 +182,8 @@ def compile_requirements(
             *_list_archive_options(wheels_only),
             *(f"--find-links={path}" for path in find_links),
         )
-        said = _run(options, requirements, work, environ=_without_builds(environ, work)).stderr
+        environ = _add_metadata(_without_builds(environ, work), metadata, work)
+        said = _run(options, requirements, work, environ=environ).stderr
         yanked = {(name, version): why for name, version, why in _YANKED.findall(said)}
         packages = tomllib.loads(output.read_text(encoding="utf-8")).get("packages", [])
         resolved = [_choose(package, target, hashes or {}, work) for package in packages]
@@ -183,6 +203,24 @@ def _without_builds(environ: Mapping[str, str], work: Path) -> dict[str, str]:
     trap.mkdir()
     (trap / "sitecustomize.py").write_text("import os\nos._exit(1)\n", encoding="utf-8")
     return {**environ, "PYTHONPATH": str(trap)}
+
+
+def _add_metadata(environ: Mapping[str, str], packages: Iterable[Package], work: Path) -> dict[str, str]:
+    """Writes a uv.toml in `work` with the metadata of releases, and returns the environment in which it counts.
+
+    Source: https://docs.astral.sh/uv/reference/settings/#dependency-metadata
+    """
+    rows = "".join(
+        f"[[dependency-metadata]]\nname = {json.dumps(package.name)}\nversion = {json.dumps(package.version)}\n"
+        f"requires-dist = {json.dumps([*list_readable(package)])}\n"
+        for package in packages
+    )
+    own = environ.get("UV_CONFIG_FILE")
+    settings = work / "uv.toml"
+    settings.write_text(f"{Path(own).read_text('utf-8')}\n{rows}" if own and rows else rows, encoding="utf-8")
+    if not rows or not (own or environ.get("UV_NO_CONFIG")):
+        return {**environ}
+    return {**environ, "UV_NO_CONFIG": "0", "UV_CONFIG_FILE": str(settings)}
 
 
 def _write_pylock(versions: Mapping[str, str]) -> str:
@@ -310,7 +348,9 @@ def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
     if _UNREACHABLE.search(text) and "No solution" not in text:
         return TemporaryError("the package index does not answer", hint="try again later", details=lines)
     hint = "loosen one of the requirements that uv names, or take another TensorFlow"
-    return InputError("the requirements cannot be resolved together with TensorFlow", hint=hint, details=lines)
+    error = InputError("the requirements cannot be resolved together with TensorFlow", hint=hint, details=lines)
+    unreadable = _UNREADABLE.search(text)
+    return UnreadableMetadataError(unreadable[1], unreadable[2], error) if unreadable else error
 
 
 def machine_of(platform: str) -> str:

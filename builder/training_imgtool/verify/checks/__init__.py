@@ -39,5 +39,5 @@ def apply_ignores(finding: Finding, ignores: tuple[Ignore, ...]) -> Finding:
             reasons += [ignore.reason] if len(rest) < len(complaints) else []
             complaints = rest
     if complaints:
-        return replace(finding, found=shorten(complaints), complaints=tuple(complaints)) if reasons else finding
+        return replace(finding, found=shorten(complaints)) if reasons else finding
     return replace(finding, status=Status.WARNING, expected=f"ignored: {'; '.join(reasons)}")

@@ -37,7 +37,11 @@ _EPOCH = "315532800"  # the same in seconds
 _SECONDS = 600
 _MOST_BYTES = 4 << 30
 _LAST_LINES = 20
-_LEGACY = "setuptools<81\n"  # for archives without a build-system: 81 no longer has pkg_resources
+_FAILS = "its build fails"
+_LEGACY = (  # for archives without a build-system, the second where a build with the first fails
+    "setuptools<81\n",  # 81 no longer has pkg_resources
+    "setuptools<58\nwheel<0.38\n",  # later ones have no use_2to3, and refuse versions and extras that no standard knows
+)
 _PASSED = re.compile(
     r"PATH|HOME|XDG_\w+|NETRC|SSL_CERT_(?:FILE|DIR)|UV_(?:CACHE_DIR|HTTP_\w+|KEYRING_PROVIDER|NATIVE_TLS|SYSTEM_CERTS)"
 )
@@ -88,15 +92,29 @@ def build_wheel(
         work = Path(temporary).resolve()
         source = _unpack(archive, work / "source")
         _write_settings(work / "uv.toml", indexes, environ)
-        (work / "constraints.txt").write_text("" if _names_backend(source) else _LEGACY, encoding="utf-8")
         command = (
             *(find_program(), "build", "--wheel", "--color=never", "--no-sources", "--no-python-downloads"),
             *(f"--config-file={work}/uv.toml", f"--build-constraints={work}/constraints.txt"),
             *(f"--python={interpreter.path}", f"--out-dir={work}/out", str(source)),
         )
         own = _make_environment(environ, version)
-        _run((*_find_isolation(own), *command), own, work)
+        constraints = ("",) if _names_backend(source) else _LEGACY
+        _run_one((*_find_isolation(own), *command), own, work, constraints)
         return _normalise(next((work / "out").glob("*.whl")), output)
+
+
+def _run_one(command: tuple[str, ...], environ: Mapping[str, str], work: Path, constraints: tuple[str, ...]) -> None:
+    """Runs a build with the first of the constraints that it succeeds with; raises as it fails with the first."""
+    (work / "constraints.txt").write_text(constraints[0], encoding="utf-8")
+    try:
+        _run(command, environ, work)
+    except SourceBuildError as error:
+        if not constraints[1:] or not error.message.startswith(_FAILS):
+            raise
+        try:
+            _run_one(command, environ, work, constraints[1:])
+        except SourceBuildError:
+            raise error from None
 
 
 def _write_settings(path: Path, indexes: Indexes, environ: Mapping[str, str]) -> None:
@@ -190,7 +208,7 @@ def _explain_failure(code: int, output: str, work: str) -> ImgtoolError:
     for pattern, reason in _REASONS:
         if pattern.search(printed):
             return SourceBuildError(reason, details=lines)
-    return SourceBuildError(f"its build fails: {lines[-1] if lines else f'exit status {code}'}", details=lines)
+    return SourceBuildError(f"{_FAILS}: {lines[-1] if lines else f'exit status {code}'}", details=lines)
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
@@ -233,6 +251,8 @@ def _normalise(wheel: Path, output: Path) -> Path:
             content = opened.read(name)
             if name.endswith(".dist-info/WHEEL"):  # else each release of a backend makes another wheel
                 content = re.sub(rb"(?m)^Generator: .*$", b"Generator: imgtool", content)
+            if name.endswith(".dist-info/METADATA"):  # `>=3.`, which setuptools let pass once and uv does not read
+                content = re.sub(rb"(?m)^(Requires-Dist: .*?[=<>]\s*\d[\w.]*?)\.(?=[,;)\s]|$)", rb"\1", content)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             rows.append((name, f"sha256={digest}", str(len(content))))
             _add(written, name, content, executable=bool(members[name].external_attr >> 16 & 0o111))
