@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them. Everything is kept in .venv and .services.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help venv services demo test long bench lint site clean
+.PHONY: help venv services demo test long campaign bench lint site clean
 
 PYTHON := .venv/bin/python
 READY := .venv/.ready
@@ -23,11 +23,14 @@ services:  ## Start a Docker Engine if none answers, a registry, stand-in base i
 demo: $(READY)  ## Build the images of images/mnist, push them to a local registry, write their job file
 	@$(PYTHON) scripts/demo
 
-test: $(READY)  ## Everything that must pass: ruff, mypy, all tests (about ten minutes)
+test: $(READY)  ## Everything that must pass: ruff, mypy, all tests (about eight minutes on two cores)
 	@$(PYTHON) scripts/check
 
 long: $(READY)  ## The tests that take minutes each, of which `make test` runs a sample
 	@$(PYTHON) scripts/check long
+
+campaign: $(READY)  ## All cases of which `make long` runs a sample: hours (FILES="tests/…" for some)
+	@$(PYTHON) scripts/check campaign $(FILES)
 
 lint: $(READY)  ## ruff and mypy alone
 	@$(PYTHON) scripts/check lint

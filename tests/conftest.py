@@ -67,6 +67,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What belongs to a campaign is long too: who leaves out long tests leaves out both."""
+    if item.get_closest_marker("campaign"):
+        item.add_marker("long")
+
+
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes are no names: an archive made while tests are collected differs from worker to worker by its date."""
     return argname if isinstance(val, bytes) else None

@@ -46,6 +46,18 @@ def _collected(checkout: Path) -> set[str]:
     return set(re.findall(r"^collected (\S+)$", done.stdout, re.MULTILINE))
 
 
+@pytest.mark.long
+def test_each_campaign_has_a_sample_in_long() -> None:
+    def functions(expression: str) -> set[str]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", expression]
+        listed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+        return set(re.findall(r"^(tests/\S+::\w+)", listed, re.MULTILINE))
+
+    campaigns = functions("campaign")
+    assert campaigns
+    assert campaigns <= functions(SCRIPT["LONG"])
+
+
 def test_a_failing_test_in_any_folder_fails_the_run(tmp_path: Path) -> None:
     """`make test`'s own command, in a copy of the tree whose folders hold one failing test each, and nothing else."""
     folders = sorted({path.parent.relative_to(CHECKOUT) for path in (CHECKOUT / "tests").rglob("test_*.py")})

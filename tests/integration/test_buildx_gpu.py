@@ -20,6 +20,7 @@ import pytest
 from tests.engines.support import private_engine
 from tests.faults.project import IMGTOOL, NO_ENGINE
 from tests.integration.buildkit_world import BUILDX
+from tests.sampling import campaign
 from tests.servers.buildkit_proxy import BuildKitProxy, buildkit_proxy
 from tests.servers.network_bridge import forward_port, proxy_http
 from tests.servers.registry_process import list_tags
@@ -54,7 +55,7 @@ class Gpu:
         return done
 
 
-@pytest.fixture(params=["remote", "docker"])
+@pytest.fixture(params=campaign(["remote", "docker"], ["remote"]))
 def gpu(
     request: pytest.FixtureRequest, registry_address: str, services_env: Mapping[str, str], tmp_path: Path
 ) -> Iterator[Gpu]:

@@ -37,7 +37,7 @@ OIDC, STS, IAM = "pipelines.actions.githubusercontent.com", "sts.googleapis.com"
 ACCOUNT = "images@my-project.iam.gserviceaccount.com"
 HOSTS = (GOOGLE, "ghcr.io", "registry.example.com", OIDC, STS, IAM)
 PROVIDER = "projects/123456789/locations/global/workloadIdentityPools/github/providers/github"
-LAYOUTS = ("flat", "nested")
+LAYOUTS = (pytest.param("flat", marks=pytest.mark.long), "nested")
 
 
 def basic(user: str, password: str) -> str:

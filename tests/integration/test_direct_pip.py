@@ -78,11 +78,11 @@ def test_made_up_wheels_of_every_kind(pip: str, tmp_path: Path, monkeypatch: pyt
     _compare(_every_kind(tmp_path), installer, tmp_path, monkeypatch)
 
 
-@pytest.mark.slow
-def test_real_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [(), pytest.param(("numpy==1.26.4",), marks=pytest.mark.long)], ids=["small", "all"])
+def test_real_wheels(more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (installer,) = wheels.download(tmp_path / "pip", "pip==24.3.1")
-    real = ["ninja==1.11.1.1", "pybind11==2.13.6", "jupyter-core==5.7.2", "zope.interface==7.1.1", "numpy==1.26.4"]
-    _compare(wheels.download(tmp_path / "wheels", *real), installer, tmp_path, monkeypatch)
+    real = ["ninja==1.11.1.1", "pybind11==2.13.6", "jupyter-core==5.7.2", "zope.interface==7.1.1"]
+    _compare(wheels.download(tmp_path / "wheels", *real, *more), installer, tmp_path, monkeypatch)
 
 
 def _compare(files: list[Path], installer: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

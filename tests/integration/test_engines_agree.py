@@ -1,7 +1,7 @@
 """One template, several engines: the trees are equal, or the engine's run is refused by a line of the template.
 
 `scripts/services up engine28 podman5 buildx` fetches the programs; an engine that is not here is left out, and two are
-needed. `make long` tries all templates, other runs a few.
+needed. `make campaign` tries all templates, `make long` every fourth, other runs two.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.engines.support import BUSYBOX, PrivateEngine, private_engine, privat
 from tests.faults.private import private_project
 from tests.faults.project import SPEC, Project
 from tests.integration.buildkit_world import buildkit_world
+from tests.sampling import campaign
 
 pytestmark = [pytest.mark.registry, pytest.mark.slow]
 TEMPLATE = '{{% extends "worker.Dockerfile.j2" %}}\n{{% block before_code %}}\n{}\n{{% endblock %}}\n'
@@ -60,7 +61,7 @@ STEPS = {
     "continued": "RUN echo one > /one && \\\n    # a comment\n    echo two > /two",
     "settings": "LABEL a=b\nEXPOSE 80\nSTOPSIGNAL SIGINT\nHEALTHCHECK CMD true\nRUN true",
 }
-SAMPLE = {"copy with mode", "heredoc", "removed folder"}
+SAMPLE = {"copy with mode", "removed folder"}
 MOUNT_POINTS = {"/dev", "/proc", "/sys"}  # BuildKit leaves those that the base lacks, and every container has them
 ENGINES = ("Docker of this machine", "Docker 28", "BuildKit", "Podman 5")
 
@@ -162,9 +163,7 @@ def _write_files(project: Project) -> None:
     project.write("trainer/x.tar.gz", archive.getvalue())
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.long) for name in STEPS]
-)
+@pytest.mark.parametrize("name", campaign(STEPS, list(STEPS)[::4], quick=SAMPLE))
 def test_engines_make_equal_trees_or_name_the_line(worlds: dict[str, World], name: str) -> None:
     results = {engine: world.push(STEPS[name]) for engine, world in worlds.items()}
     made = {engine: result for engine, result in results.items() if not isinstance(result, str)}

@@ -19,7 +19,7 @@ from tests.servers.registry_process import run_registry
 from tests.servers.simple_index import SimpleIndex, serving
 from tests.terminal import Recording, record
 
-WIDTHS = (60, 80, 120)
+WIDTHS = (60, *(pytest.param(columns, marks=pytest.mark.long) for columns in (80, 120)))
 _ROW = re.compile(
     r"[\u2800-\u28ff·] (?P<subject>packages cpu|lock cpu|base \S+|\w+) +(?:waiting$|[━┄]| [\d.]|\S+.* [\dhm.]+s$)"
 )

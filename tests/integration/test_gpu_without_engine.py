@@ -22,6 +22,7 @@ import yaml
 from tests.conftest import engine_missing
 from tests.integration.conftest import CHECKOUT, Run
 from tests.integration.push_world import document
+from tests.sampling import campaign
 from tests.servers.running import running
 
 pytestmark = [pytest.mark.registry, pytest.mark.network, pytest.mark.slow, pytest.mark.long]
@@ -70,7 +71,7 @@ def _need(registry: str, repository: str, tag: str) -> None:
         pytest.skip(f"no {repository}:{tag} in {registry} (scripts/services up cuda)")
 
 
-@pytest.mark.parametrize("spec", ["gpu.yaml", "gpu-wheels.yaml"])
+@pytest.mark.parametrize("spec", campaign(["gpu.yaml", "gpu-wheels.yaml"], ["gpu.yaml"]))
 def test_the_example_needs_no_engine(
     spec: str, registry_address: str, imgtool: Run, dead_engine: _Counted, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from training_imgtool.yamlfile.tree import Position, Table
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 GPU_MINORS = tuple(f"2.{number}" for number in range(4, 22))
 CPU_MINORS = ("1.15", *GPU_MINORS)
-SAMPLE = ("2.4", "2.15", "2.20")
+SAMPLE = ("2.4", "2.20")
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import urllib.request
@@ -20,12 +21,15 @@ import yaml
 
 from tests.integration.conftest import CHECKOUT, MNIST
 from tests.integration.push_world import Machine, blobs_sent, document, lines
+from tests.integration.test_run_mnist import accuracy
+from tests.integration.test_verify_real import check_passes
 from tests.servers.fault_proxy import Exchange, FaultProxy
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
 Imgtool = Callable[..., "subprocess.CompletedProcess[str]"]
 ROLES = ["master", "worker", "ps"]
+directly = pytest.mark.parametrize("engine", ["auto"], indirect=True)
 NO_ENGINE = {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
 HOME = Path(os.environ.get("IMGTOOL_CACHE") or Path.home() / ".cache/imgtool")
 # Requests of three roles after a change of code: 14 for the images, 6 for the attestations of each. A machine without
@@ -189,7 +193,9 @@ def docker(*arguments: str) -> str:
 
 
 def test_the_worker_image_has_the_tensorflow_of_the_spec(built: dict[str, str]) -> None:
-    program = "import tensorflow as tf, sys; print(tf.__version__, sys.version_info[:2])"
+    program = (
+        "import importlib.metadata, sys; print(importlib.metadata.version('tensorflow-cpu'), sys.version_info[:2])"
+    )
     out = docker("run", "--rm", "--network=none", "--entrypoint", "python", built["worker"], "-c", program)
     assert out.split() == ["2.15.1", "(3,", "11)"]
 
@@ -202,6 +208,31 @@ def test_the_master_image_trains_alone_to_nine_tenths(built: dict[str, str], tmp
     assert float(last[1]) > 0.9
     assert (tmp_path / "model/saved_model.pb").is_file()
     assert (tmp_path / "checkpoints/checkpoint").is_file()
+
+
+@directly
+def test_the_cluster_trains_and_saves_its_model(
+    imgtool: Imgtool, spec: Path, place: dict[str, str], built: dict[str, str], tmp_path: Path
+) -> None:
+    """ParameterServerStrategy with all replicas in containers."""
+    arguments = ("run", spec.name, "--job-dir", tmp_path / "job", "--", "--epochs=8")
+    done = imgtool(*arguments, env=place, cwd=spec.parent, timeout=240)
+    assert accuracy(done) > 0.9
+    assert (tmp_path / "job/model/saved_model.pb").is_file()
+    assert (tmp_path / "job/checkpoints/checkpoint").is_file()
+    lines = done.stdout.splitlines()
+    assert re.match(r"mnist as vertex: succeeded, \d+ s", lines[0])
+    assert [line.split()[0] for line in lines[1:5]] == ["master", "worker-0", "worker-1", "ps-0"]
+    assert "next: imgtool config mnist -o config.yaml" in done.stderr.splitlines()[-1]
+
+
+@directly
+@pytest.mark.usefixtures("built")
+def test_the_images_pass_verify_without_an_engine(
+    imgtool: Imgtool, first: Machine, spec: Path, place: dict[str, str], tmp_path: Path
+) -> None:
+    env = {**place, "IMGTOOL_MIRRORS": first.env["IMGTOOL_MIRRORS"]}  # a Dockerfile names the mirror
+    check_passes(imgtool, spec, env, "direct", tmp_path / "sbom.json")
 
 
 def test_the_images_share_all_but_their_last_layers(built: dict[str, str]) -> None:
@@ -241,9 +272,6 @@ def layers_of(reference: str) -> list[str]:
     request.add_header("Accept", "application/vnd.docker.distribution.manifest.v2+json")
     with urllib.request.urlopen(request, timeout=10) as answer:
         return [layer["digest"] for layer in json.load(answer)["layers"]]
-
-
-directly = pytest.mark.parametrize("engine", ["auto"], indirect=True)
 
 
 @directly

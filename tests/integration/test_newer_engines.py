@@ -1,6 +1,6 @@
 """Engines of this machine and of today: everything that imgtool does with an engine, by the command line.
 
-`make test` fetches Docker Engine 28. For Podman 5: `scripts/services up podman5`, then this file with `-k Podman`.
+`make test` fetches Docker Engine 28, and `make long` tries the others. For Podman 5: `scripts/services up podman5`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tests.faults.project import SPEC, Ended
 from training_imgtool.engines.docker.client import connect
 
 pytestmark = [pytest.mark.registry, pytest.mark.slow]
+OTHERS = ("this machine's Docker", "Docker 28, graph drivers", "Podman 5")  # the first one has tests of its own
 OWN_STEP = """\
 {% extends "worker.Dockerfile.j2" %}
 {% block BLOCK %}
@@ -31,10 +32,8 @@ RUN STEP
 @pytest.fixture(
     scope="module",
     params=[
-        "this machine's Docker",
         "Docker 28, containerd's store",
-        pytest.param("Docker 28, graph drivers", marks=pytest.mark.long),
-        "Podman 5",
+        *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS),
     ],
 )
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private]:

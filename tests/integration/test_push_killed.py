@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.registry, pytest.mark.slow]
 CONFIG = "# written by hand\n"
 AT_ONCE = 4
 SAMPLE = pytest.mark.parametrize(
-    "step", [pytest.param(4, id="every fourth"), pytest.param(1, id="each", marks=pytest.mark.long)]
+    "step", [pytest.param(8, id="every eighth"), pytest.param(1, id="each", marks=pytest.mark.long)]
 )
 
 
@@ -192,7 +192,7 @@ def test_a_connection_cut_at_a_request(benches: list[Bench], requests: int, acti
         return len(bench.proxy.log) >= number
 
     numbers = range(1, requests + 1, step)
-    assert _count(benches, numbers, case) > len(numbers) - 8 / step
+    assert _count(benches, numbers, case) >= len(numbers) - (7 if step == 1 else 1)
 
 
 @SAMPLE
@@ -209,7 +209,7 @@ def test_the_process_killed_at_a_request(benches: list[Bench], requests: int, af
 
     # A run may have one or two requests fewer than the one that was counted.
     numbers = range(1, requests + 1, step)
-    assert _count(benches, numbers, case) > len(numbers) - 8 / step
+    assert _count(benches, numbers, case) >= len(numbers) - (7 if step == 1 else 1)
 
 
 def test_the_job_file_after_all_that(benches: list[Bench]) -> None:

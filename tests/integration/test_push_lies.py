@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.push_world import Machine, Project, Wheels, make_base
+from tests.sampling import campaign
 from tests.servers.memory_registry import MemoryRegistry, Refusal, like_distribution
 from tests.servers.scripted import Asked, Reply
 
@@ -135,9 +136,7 @@ _SAMPLE = {"tag is a digest that no GET knows", "manifest PUT: discarded, no dig
 
 
 @pytest.mark.parametrize("refusal", [None, like_distribution], ids=["lax", "strict"])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.long) for name in LIES]
-)
+@pytest.mark.parametrize("name", campaign(LIES, list(LIES)[::3], quick=_SAMPLE))
 def test_a_lie_is_found_out_or_is_about_what_was_confirmed(tmp_path: Path, name: str, refusal: Refusal | None) -> None:
     wheels, base = Wheels(tmp_path / "wheels"), make_base()
     project = Project(tmp_path / "project", wheels, base)

@@ -94,7 +94,7 @@ def _give_away(folder: Path) -> None:
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 
 
-@pytest.mark.parametrize("compression", ["splice", "gzip"])
+@pytest.mark.parametrize("compression", ["splice", pytest.param("gzip", marks=pytest.mark.long)])
 def test_two_users_on_two_machines(world: World, compression: str) -> None:
     world.wheels.add("extra", {"extra/__init__.py": b"x = {'a', 'b'}\n" * 50, "single.py": b"x = 1\n"})
     base, more = make_base(), f"compression: {compression}\n"
@@ -138,7 +138,7 @@ def _bytecode(machine: Machine, project: Project) -> str:
 
 
 @two_releases
-@pytest.mark.parametrize("release", [HERE_RELEASE, OTHER_RELEASE])
+@pytest.mark.parametrize("release", [pytest.param(HERE_RELEASE, marks=pytest.mark.long), OTHER_RELEASE])
 def test_the_release_that_the_base_names_compiles(world: World, release: str) -> None:
     """Docker's own images of Python say which they have; machines that have it too agree without a common registry."""
     base = make_base(env=[f"PYTHON_VERSION={release}"])

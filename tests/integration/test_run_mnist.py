@@ -1,4 +1,4 @@
-"""images/mnist as a cluster for real: ParameterServerStrategy in containers, and what comes of killed replicas."""
+"""images/mnist as a real cluster in containers, and what comes of killed replicas; `test_main_job` kills none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.conftest import Mnist, Run
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.long]
 SPEC = "images/mnist"
 
 
@@ -20,17 +20,6 @@ def accuracy(done: subprocess.CompletedProcess[str]) -> float:
     found = re.search(r"master   \| accuracy ([0-9.]+) after", done.stderr)
     assert found, done.stderr
     return float(found[1])
-
-
-def test_the_cluster_trains_and_saves_its_model(imgtool: Run, mnist: Mnist, tmp_path: Path) -> None:
-    done = imgtool("run", SPEC, "--job-dir", tmp_path / "job", env=mnist.env, timeout=240)
-    assert accuracy(done) > 0.9
-    assert (tmp_path / "job/model/saved_model.pb").is_file()
-    assert (tmp_path / "job/checkpoints/checkpoint").is_file()
-    lines = done.stdout.splitlines()
-    assert re.match(r"mnist as vertex: succeeded, \d+ s", lines[0])
-    assert [line.split()[0] for line in lines[1:5]] == ["master", "worker-0", "worker-1", "ps-0"]
-    assert "next: imgtool config images/mnist -o config.yaml" in done.stderr.splitlines()[-1]
 
 
 def rehearsed(imgtool: Run, mnist: Mnist, job: Path, kill: str, epochs: int) -> tuple[dict[str, Any], str]:
@@ -42,7 +31,6 @@ def rehearsed(imgtool: Run, mnist: Mnist, job: Path, kill: str, epochs: int) -> 
     return json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.long
 def test_training_goes_on_when_a_worker_is_killed(imgtool: Run, mnist: Mnist, tmp_path: Path) -> None:
     summary, _ = rehearsed(imgtool, mnist, tmp_path, "worker:0@5s", 20)
     (death,) = summary["deaths"]
@@ -57,12 +45,11 @@ def test_training_goes_on_when_a_worker_is_killed(imgtool: Run, mnist: Mnist, tm
     assert summary["checkpoint"] == "checkpoints/ckpt-20"
 
 
-@pytest.mark.long
 def test_a_killed_master_resumes_from_its_checkpoint(imgtool: Run, mnist: Mnist, tmp_path: Path) -> None:
     early, late = 0.0, 0.0  # when there was no checkpoint yet, when the run had ended: as fast as the machine is
     for _ in range(8):
         seconds = round((early + late) / 2 if late else max(10, early * 1.6), 1)
-        summary, said = rehearsed(imgtool, mnist, tmp_path / str(seconds), f"master@{seconds}s", 100)
+        summary, said = rehearsed(imgtool, mnist, tmp_path / str(seconds), f"master@{seconds}s", 40)
         if not summary["deaths"]:
             late = seconds
             continue
@@ -79,4 +66,4 @@ def test_a_killed_master_resumes_from_its_checkpoint(imgtool: Run, mnist: Mnist,
     resumed = re.search(r"resumed after epoch (\d+)", said)
     assert resumed, said
     assert epoch <= int(resumed[1]) <= epoch + 1
-    assert summary["checkpoint"] == "checkpoints/ckpt-100"
+    assert summary["checkpoint"] == "checkpoints/ckpt-40"

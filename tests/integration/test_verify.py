@@ -92,8 +92,22 @@ FAULTS: tuple[tuple[str, list[Layer], Change | None, str, str, tuple[str, ...]],
     ("diff-id", [], _diff_id, "layers", "and the config says sha256:000000000000", BOTH),
     ("platform", [], _architecture, "platform", "found linux/arm64; expected linux/amd64", BOTH),
 )  # fmt: skip
+# By each way one that the layers show; in containers what only they show, and what the engine refuses.
+QUICK = {
+    "record-direct",
+    "diff-id-direct",
+    "answers-docker",
+    "raises-docker",
+    "secret-removed-docker",
+    "hard-link-docker",
+}
 CASES = [
-    pytest.param(way, *fault[:5], id=f"{fault[0]}-{way}", marks=[pytest.mark.engine] if way == "docker" else [])
+    pytest.param(
+        way,
+        *fault[:5],
+        id=(name := f"{fault[0]}-{way}"),
+        marks=[*([pytest.mark.engine] if way == "docker" else ()), *(() if name in QUICK else (pytest.mark.long,))],
+    )
     for fault in FAULTS
     for way in fault[5]
 ]

@@ -12,11 +12,13 @@ import pytest
 
 from tests.integration.conftest import CHECKOUT, MNIST, Mnist, Run
 from tests.integration.test_verify_tampered import CASES
+from tests.sampling import campaign
 from tests.servers.registry_process import list_tags
 from tests.verify import images
 from tests.verify.images import Change, Layer, inputs_of
 from training_imgtool.core.reference import Digest, Repository, parse_reference, parse_repository
 from training_imgtool.core.settings import from_environment
+from training_imgtool.lock.lockfile import read_lock
 from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.registry.connect import Registries
 
@@ -24,6 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.network]
 
 CUDA_TAG = "12.2.2-cudnn8-runtime-ubuntu22.04"
 LIB = "usr/lib/x86_64-linux-gnu"
+FORGED = sorted(name for name in CASES if name.startswith("forged"))
+TAMPERED = sorted({*FORGED, *sorted(CASES)[::8]})
 
 
 @dataclass(frozen=True)
@@ -87,29 +91,34 @@ def _errors(stderr: str) -> list[str]:
     return [line.removeprefix("Error: ") for line in stderr.splitlines() if line.startswith("Error: ")]
 
 
-@pytest.mark.parametrize("way", [pytest.param("docker", marks=pytest.mark.long), "direct"])
-def test_mnist_passes(cpu: Real, imgtool: Run, way: str, tmp_path: Path) -> None:
+def check_passes(imgtool: Run, folder: Path, env: dict[str, str], way: str, bill: Path) -> None:
+    """Verifies images of images/mnist, and looks at the bill of materials."""
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
-    path = tmp_path / "sbom.json"
-    done = imgtool("verify", "--engine", way, "--sbom", path, cpu.folder, env=cpu.env)
+    done = imgtool("verify", "--engine", way, "--sbom", bill, folder, env=env)
     rows = _rows(done.stdout)
     assert "MISMATCH" not in done.stdout
     assert "warning" not in done.stdout
     assert "  all   ok" in rows["wheels"].replace("     ", "   ")
     assert "2.15.1" in rows["tensorflow"]
-    assert JsonStrictValidator(SchemaVersion.V1_5).validate_str(path.read_text()) is None
-    parts = [one for one in json.loads(path.read_text())["components"] if "hashes" in one]
-    locked = cpu.inputs.lock.variants[0].wheels
+    assert JsonStrictValidator(SchemaVersion.V1_5).validate_str(bill.read_text()) is None
+    parts = [one for one in json.loads(bill.read_text())["components"] if "hashes" in one]
+    locked = read_lock(folder / "image.lock").variants[0].wheels
     assert sorted(one["hashes"][0]["content"] for one in parts) == sorted(wheel.sha256 for wheel in locked)
 
 
 @pytest.mark.long
+def test_mnist_passes_seen_from_inside(cpu: Real, imgtool: Run, tmp_path: Path) -> None:
+    """`test_main_job` has it without an engine."""
+    check_passes(imgtool, cpu.folder, cpu.env, "docker", tmp_path / "sbom.json")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["docker", "direct"])
-@pytest.mark.parametrize("name", [*(name for name in CASES if name.startswith("forged")), *sorted(CASES)[::8]])
+@pytest.mark.parametrize("name", campaign(TAMPERED, (FORGED[0], TAMPERED[0])))
 def test_a_tampered_mnist_ends_with_10(cpu: Real, imgtool: Run, name: str, way: str) -> None:
-    """Every kind is tried on a toy; here are those that forge a RECORD, and every eighth of the others."""
+    """Every kind is tried on a toy; a campaign has those that forge a RECORD, and every eighth of the others."""
     layers, change, _ = CASES[name]
     arguments = ("verify", "--engine", way, "--locked", "--role", "master", cpu.folder)
     done = imgtool(*arguments, env=cpu.faulty(f"tampered-{name}", layers, change), check=False)
@@ -145,16 +154,14 @@ NO_CUDNN: Layer = {f"{LIB}/libcudnn.so.8": None, f"{LIB}/libcudnn.so.8.9.6": Non
 TWICE: Layer = {"opt/venv/lib/python3.10/site-packages/nvidia/cudnn/lib/libcudnn.so.8": b"\x7fELF"}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("way", ["docker", "direct"])
+@pytest.mark.parametrize("way", campaign(["docker", "direct"], ["docker"]))
 def test_a_missing_cudnn(gpu: Real, imgtool: Run, way: str) -> None:
     done = imgtool("verify", "--engine", way, gpu.folder, env=gpu.faulty("no-cudnn", [NO_CUDNN]), check=False)
     assert done.returncode == 10
     assert any(line.startswith("master: libraries: found libcudnn.so.8 ") for line in _errors(done.stderr))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("way", ["docker", "direct"])
+@pytest.mark.parametrize("way", campaign(["docker", "direct"], ["direct"]))
 def test_cuda_twice(gpu: Real, imgtool: Run, way: str) -> None:
     done = imgtool("verify", "--engine", way, gpu.folder, env=gpu.faulty("twice", [TWICE]), check=False)
     assert done.returncode == 10

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Run
+from tests.sampling import campaign
 from tests.servers.registry_process import list_tags
 
 pytestmark = [pytest.mark.registry, pytest.mark.network, pytest.mark.slow, pytest.mark.long]
@@ -86,10 +87,11 @@ KINDS = {
     ),
     "gpu": Kind({"python": "3.10", "accelerator": "gpu"}, base=CUDA),
 }
+SAMPLE = ("another machine", "debian", "template with RUN", "python 3.12")  # records, packages, engines, a newer base
 
 
 @pytest.mark.parametrize("way", ["direct", pytest.param("docker", marks=pytest.mark.engine)])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", campaign(KINDS, SAMPLE))
 def test_a_sound_image_passes(name: str, way: str, registry_address: str, imgtool: Run, tmp_path: Path) -> None:
     kind = KINDS[name]
     repository, _, tag = kind.base.partition(":")

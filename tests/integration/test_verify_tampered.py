@@ -1,6 +1,7 @@
 """Every tampered image and every sound one by the command line: in containers of an Engine, and from the registry.
 
-`make test` has a sample of these in `test_verify.py`, and all of them without a registry in tests/verify.
+`make test` has a sample of these in `test_verify.py`, and all of them without a registry in tests/verify. `make long`
+has one of each kind.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import pytest
 
 from tests.integration.conftest import Run
 from tests.integration.verify_world import Toy, open_toy
+from tests.sampling import campaign
 from tests.verify.images import Change, Layer
 from tests.verify.tampering import ADDED, BYTECODE, CODE, FORGED, MODES, OTHERS, SOUND, VENV
 
@@ -27,6 +29,8 @@ CASES: dict[str, tuple[Sequence[Layer | bytes], Change | None, str]] = {
     **{f"bytecode-{name}": ((files,), None, "bytecode") for name, (files, _) in BYTECODE.items()},
     **{name: row[:3] for name, row in OTHERS.items() if name not in _ONLY_SMALL},
 }
+_KINDS = {name: OTHERS[name][2] if name in OTHERS else name.partition("-")[0] for name in CASES}
+ONE_OF_EACH_KIND = {kind: name for name, kind in _KINDS.items()}.values()
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,7 @@ def toy(registry_address: str, services_env: dict[str, str], tmp_path_factory: p
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", campaign(CASES, ONE_OF_EACH_KIND))
 def test_a_tampered_image_ends_with_10_and_a_line(toy: Toy, imgtool: Run, name: str, way: str) -> None:
     if way == "docker" and name in _BY_LISTING:
         pytest.skip("a container shows only what the loader and Python read of the base")
@@ -52,7 +56,7 @@ def test_a_tampered_image_ends_with_10_and_a_line(toy: Toy, imgtool: Run, name: 
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", campaign(SOUND, list(SOUND)[::8]))
 def test_a_sound_image_passes(toy: Toy, imgtool: Run, name: str, way: str) -> None:
     env = toy.faulty(f"sound-{name}", [SOUND[name]] if SOUND[name] else [], None)
     done = imgtool("verify", "--engine", way, "--locked", toy.folder, env=env)
