@@ -50,7 +50,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "compression": ("direct.layers.codecs",),  # Python's own from 3.14 on
     "docker": ("engines.docker.client",),
     "google": ("registry.auth.google",),
-    "isal": ("direct.layers.codecs",),
+    "isal": ("core.inflate",),
     "jinja2": ("dockerfile.jinja",),
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
     "rich": ("cli.live_view",),

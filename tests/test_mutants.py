@@ -133,4 +133,4 @@ def test_a_sample_of_changes_is_noticed(tmp_path: Path) -> None:
     rooms = ("pipeline", "registry", "direct", "verify", "lock", "attest", "jobs")
     options = ("--state", tmp_path / "state", "--jobs", "2")
     _mutants(*options, "--record", *(f"tests/{room}" for room in rooms))
-    _mutants(*options, "--seed", "20261122", "--count", "20", "--at-most", "40")
+    _mutants(*options, "--seed", "20261122", "--count", "12", "--at-most", "40")

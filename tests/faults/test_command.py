@@ -149,7 +149,7 @@ def test_o03_a_failure_keeps_its_code(project: Project) -> None:
     assert "Error: nothere" in ended.err
 
 
-@pytest.mark.parametrize("arguments", [("show",), ("show", "--json"), ("--version",), ("--help",), ("schema",)])
+@pytest.mark.parametrize("arguments", [("show", "--json"), ("--help",), ("schema",)])
 @pytest.mark.parametrize(("redirect", "says"), [(">/dev/full", "No space left on device"), (">&-", "it is closed")])
 def test_o04_stdout_takes_nothing(project: Project, redirect: str, says: str, arguments: tuple[str, ...]) -> None:
     project.refused(*[word for word in arguments if word != "--json"], code=9, says=[says], before=_to(redirect))

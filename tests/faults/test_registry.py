@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import threading
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.base import put_base
-from tests.faults.project import OLD_CONFIG, SPEC, Project
+from tests.faults.project import SPEC, Project
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.registry_process import free_port, run_registry
 from tests.servers.scripted import Reply, ScriptedServer
@@ -278,28 +277,6 @@ def test_the_index_does_not_answer(pushing: Project, proxy: FaultProxy) -> None:
     )
     assert "fetched" not in ended.err
     assert pushed(proxy) == []
-
-
-def test_p03_killed_while_pushing(pushing: Project, proxy: FaultProxy) -> None:
-    """SIGKILL at requests all over a push; the next run converges, and no lock is in its way."""
-    assert pushing.run("push").code == 0
-    requests = len(proxy.log)
-    for number in range(3, requests, 6):
-        pushing.env["IMGTOOL_REGISTRY"] = f"{proxy.host}/killed{number}{pushing.mark[:8]}"
-        proxy.clear()
-        with pushing.under_way("push") as process:
-
-            def kill(
-                status: int, headers: dict[str, str], body: bytes, pid: int = process.pid
-            ) -> tuple[int, dict[str, str], bytes]:
-                pushing.kill(pid, signal.SIGKILL)
-                return status, headers, body
-
-            proxy.add(Fault(action=Action.CHANGE, at=number, change=kill))
-            process.communicate()
-        assert process.returncode in {-signal.SIGKILL, 0}
-        assert list(pushing.images(pushing.run("push"))) == ["master", "worker"]
-    assert pushing.config.read_text() == OLD_CONFIG
 
 
 def test_o07_no_secret_anywhere(pushing: Project) -> None:

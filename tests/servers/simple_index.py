@@ -17,11 +17,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from tests.servers.running import running
 
 
-def tiny_wheel(name: str, version: str, *, requires: tuple[str, ...] = (), padding: int = 0, module: str = "") -> bytes:
+def tiny_wheel(
+    name: str, version: str, *, requires: tuple[str, ...] = (), padding: int = 0, module: str = "", python: str = ""
+) -> bytes:
     """A valid wheel of a package with one module."""
     info = f"{name}-{version}.dist-info"
     metadata = "".join(
         [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", *(f"Requires-Dist: {r}\n" for r in requires)]
+        + ([f"Requires-Python: {python}\n"] if python else [])
     )
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:

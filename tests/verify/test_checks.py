@@ -231,6 +231,16 @@ def test_what_lies_in_layers_that_were_not_read_is_not_called_ok(gpu: tuple[Role
     assert found["cuda"].found == "12.2.2 by the base's CUDA_VERSION"
     assert found["cudnn"].found == "8.9.6.50 by the base's NV_CUDNN_VERSION"
     assert not {"compute", "tensorflow build"} & found.keys()
+    found = _of(gpu, _without_engine(gpu[0], OWN, listings={}))
+    assert {found[name].status for name in ("wheels", "pip check", "cuda once")} == {Status.UNSEEN}
+
+
+def test_cudas_libraries_that_lie_there_are_not_opened_without_an_engine(gpu: tuple[RoleImage, Any, Context]) -> None:
+    planned = gpu[0].plan.locked.variant.libraries
+    files = _files("library", *(f"usr/lib/{name}" for name in planned))
+    found = _of(gpu, _without_engine(gpu[0], [*OWN, *files]))["libraries"]
+    assert (found.status, found.found) == (Status.OK, f"{len(planned)} are there, not opened")
+    assert _of(gpu, _without_engine(gpu[0], [*OWN, *files[1:]]))["libraries"].status is Status.UNSEEN
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,25 @@ import io
 import tarfile
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from tests.registry.support import Events
+from tests.registry.support import layer as blob
 from tests.verify.images import Layer, Link, tar
+from training_imgtool.core.progress import Event, Planned, Step
+from training_imgtool.core.reference import parse_repository
 from training_imgtool.direct.layers.codecs import decompress
+from training_imgtool.verify.facts import Layer as LayerFacts
 from training_imgtool.verify.facts import Listing
+from training_imgtool.verify.inspect_registry import LARGEST_BASE_LAYER, LayerReader, Stored
 from training_imgtool.verify.layers import overlay, read_layer
+
+if TYPE_CHECKING:
+    from training_imgtool.registry.connect import Registries
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 
@@ -58,6 +70,48 @@ def test_a_suspect_of_a_package_is_known_by_its_bytes(shipped: bytes, changed: b
     items = {told["kind"]: told for told in _read(tar(layer)).items}
     assert items["suspect"]["recorded"] is recorded
     assert items["record"]["names"] == ["certifi"]
+
+
+def _read_stored(*, own: bool = True, of_base: bool = False, size: int = 1000, whole: bool = False) -> list[Event]:
+    """Reads an image of one layer for two roles; returns what was told."""
+    data = gzip.compress(tar({"app/a.py": b"1\n"}))
+    descriptor = replace(blob(data), size=size)
+    digest = descriptor.digest
+    stored = Stored(
+        digest=parse_repository("registry.example.com/team").digest(digest),
+        config={},
+        layers=(LayerFacts(digest=digest, size=size, own=own, history="COPY"),),
+        descriptors=(descriptor,),
+        of_base=frozenset({digest} if of_base else ()),
+    )
+    asked = SimpleNamespace(at=lambda _: SimpleNamespace(blob=lambda *_, **__: _blocks(data)))
+    events = Events()
+    reader = LayerReader(cast("Registries", asked), events, whole=whole)
+    found = [reader.read(stored, subject=subject) for subject in ("master", "worker")]
+    assert found[0] == found[1]
+    assert all(listing.diff_id for listing in found[0].values())
+    assert bool(found[0]) == bool(events.all)
+    return events.all
+
+
+def test_a_layer_is_read_once_for_all_roles() -> None:
+    assert _read_stored() == [Step("master", "reading 1 layer"), Planned("master", 1000)]
+
+
+@pytest.mark.parametrize(
+    ("own", "of_base", "size", "whole", "is_read"),
+    [
+        (True, False, LARGEST_BASE_LAYER + 1, False, True),
+        (False, True, LARGEST_BASE_LAYER, False, True),
+        (False, True, LARGEST_BASE_LAYER + 1, False, False),
+        (False, True, LARGEST_BASE_LAYER + 1, True, True),
+        (False, False, LARGEST_BASE_LAYER + 1, False, True),  # it says that it is of the base, and the base lacks it
+    ],
+)
+def test_large_layers_of_the_base_are_left_out(
+    *, own: bool, of_base: bool, size: int, whole: bool, is_read: bool
+) -> None:
+    assert bool(_read_stored(own=own, of_base=of_base, size=size, whole=whole)) == is_read
 
 
 def test_layers_are_laid_over_each_other() -> None:
