@@ -113,6 +113,7 @@ class LockedVariant:
     wheels: tuple[Wheel, ...]  # sorted by name
     debian: LockedDebian | None = None  # None when the base has all that the stage needs
     unused: tuple[UnusedPath, ...] = ()  # sorted by path
+    needed_libraries: tuple[str, ...] | None = None  # what wheels need of the base or a package; None if nobody looked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,6 +188,8 @@ LOCKS = {
     "engine": replace(LOCK, variants=(replace(CPU, debian=BY_ENGINE), GPU)),
     "debian": replace(LOCK, variants=(replace(CPU, debian=PACKAGES),)),
     "trimmed": replace(LOCK, variants=(replace(GPU, unused=UNUSED),)),
+    "libraries": replace(LOCK, variants=(replace(GPU, needed_libraries=("libGL.so.1", "libz-1.so")),)),
+    "no libraries": replace(LOCK, variants=(replace(CPU, needed_libraries=()),)),
     "arm": replace(LOCK, platform="linux/arm64", variants=(replace(CPU, wheels=(BUILT, *CPU.wheels[1:])),)),
 }
 ROWS = [
@@ -285,15 +287,18 @@ def test_differences() -> None:
         base_digest="sha256:" + "e" * 64,
         installer=wheel("pip", "26.1"),
         wheels=(wheel("numpy", "1.26.4", "f"), wheel("scipy", "1.11")),
+        needed_libraries=("libGL.so.1",),
     )
     changed = replace(LOCK, variants=(newer, replace(GPU, variant=replace(GPU.variant, name="worker"))))
     assert differences(LOCK, LOCK) == ()
+    assert "cpu: needed library - libGL.so.1" in differences(changed, LOCK)
     assert differences(LOCK, changed) == (
         "- variant gpu",
         "cpu: tensorflow 2.15.1 -> 2.15.2",
         "cpu: cuda none -> 12.2",
         "cpu: base digest sha256:bbbbbbbbbbbb -> sha256:eeeeeeeeeeee",
         "cpu: installer pip 26.0 -> 26.1",
+        "cpu: needed library + libGL.so.1",
         "cpu: - absl-py 1.0",
         "cpu: numpy 1.26.4 -> another file, numpy-1.26.4-py3-none-any.whl",
         "cpu: + scipy 1.11",

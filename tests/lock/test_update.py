@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
+from tests.wheels.libraries import make_library
 from tests.wheels.test_sdist import archive_of
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, TemporaryError
 from training_imgtool.core.progress import Event, Note
@@ -371,6 +372,24 @@ def test_the_lock_names_what_nothing_opens(place: Place, trim: str, requirements
     }
     assert parse_lock(dump_lock(lock).encode(), "image.lock") == lock
     assert place.lock(spec_file) == lock  # the second time out of the machine's memory
+
+
+@pytest.mark.parametrize(
+    ("trim", "view", "needed"),
+    [
+        ("", make_library(needed=["libc.so.6", "libGL.so.1", "libown.so"]), ("libGL.so.1",)),
+        ("", make_library(needed=["libm.so.6"]), ()),
+        ("trim: false\n", make_library(needed=["libGL.so.1"]), None),
+    ],
+)
+def test_the_lock_names_the_libraries_that_no_wheel_brings(
+    place: Place, trim: str, view: bytes, needed: tuple[str, ...] | None
+) -> None:
+    _add_files(place.index, "view", "1.0", {"view_core.so": view})
+    _add_files(place.index, "own", "1.0", {"own.libs/libown.so": make_library("libown.so")})
+    lock = place.lock(place.spec(WHEELS_SPEC + trim, "view\nown\n"))
+    assert [row.needed_libraries for row in lock.variants] == [needed, needed]
+    assert parse_lock(dump_lock(lock).encode(), "image.lock") == lock
 
 
 def test_an_index_that_says_less_than_its_wheels_is_found_out(place: Place) -> None:

@@ -22,6 +22,7 @@ from training_imgtool.pipeline.trainer_check import check_trainer
 from training_imgtool.plan import DebianPackage, LockedDebian
 from training_imgtool.project.packages import Concessions
 from training_imgtool.spec.load import load
+from training_imgtool.wheels.libraries import WheelLibraries
 from training_imgtool.wheels.store import WheelStore
 
 GL = "libGL.so.1"
@@ -38,6 +39,7 @@ class World:
         self.base: BaseSystem | None = system(RELEASE)
         self.files = {"view/__init__.py": b"from . import _gl\n", "view/_gl.abi3.so": make_library(needed=[GL])}
         self.debian: LockedDebian | None = None
+        self.needed: tuple[str, ...] | None = None  # as the lock has it
         self.reads = 0
         monkeypatch.setattr(debian_stage, "read_base_system", self._read)
 
@@ -55,7 +57,8 @@ class World:
             wheel = WheelStore(self.settings).put(path.name, stream)
         inputs = prepare(load(self.project.folder / "image.yaml"), self.settings, silent, locked=True)
         before = inputs.plan.roles[0].locked
-        locked = replace(before, wheels=(*before.wheels, wheel), debian=self.debian)
+        wheels = (*before.wheels, wheel)
+        locked = replace(before, wheels=wheels, debian=self.debian, needed_libraries=self.needed)
         plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
         texts: list[str] = []
 
@@ -174,3 +177,20 @@ def test_a_wheel_that_is_not_here_was_checked_where_the_lock_was_made(
         assert world.check("import view\n") == []
     else:
         assert "view needs" in str(world.refused("import view\n"))
+
+
+def test_wheels_are_read_only_for_libraries_that_the_lock_names(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("read")
+
+    with monkeypatch.context() as unread:
+        unread.setattr(WheelLibraries, "find_missing", refuse)
+        world.needed = ()
+        assert world.check("import view\n") == []
+        world.needed = (GL, "libown.so")
+        package = DebianPackage(name="libgl1", version="1", architecture="amd64", file="x.deb", sha256="0" * 64, size=1)
+        world.debian = LockedDebian(requested=("libgl1",), packages=(package,))
+        world.project.write("trainer/lib/libown.so", "\x7fELF")
+        assert world.check("import view\nx = 1\n") == []
+    world.debian = None
+    assert f"view {NEEDS}" in str(world.refused("import view\nx = 2\n"))

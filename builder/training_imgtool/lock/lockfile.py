@@ -158,6 +158,9 @@ def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
     was_unused, unused = ({path.path for path in locked.unused} for locked in (old, new))
     lines += [f"unused + {path}" for path in sorted(unused - was_unused)]
     lines += [f"unused - {path}" for path in sorted(was_unused - unused)]
+    was_needed, needed = (set(locked.needed_libraries or ()) for locked in (old, new))
+    lines += [f"needed library + {name}" for name in sorted(needed - was_needed)]
+    lines += [f"needed library - {name}" for name in sorted(was_needed - needed)]
     before = {wheel.name: wheel for wheel in old.wheels}
     after = {wheel.name: wheel for wheel in new.wheels}
     for name in sorted(before.keys() | after.keys()):
@@ -217,6 +220,8 @@ def _variant_text(locked: LockedVariant) -> str:
     lines.append("]")
     if locked.unused:
         lines += ["unused = [", *(f"  {_unused_text(unused)}," for unused in locked.unused), "]"]
+    if locked.needed_libraries is not None:
+        lines.append(f"needed_libraries = [{', '.join(map(_text, locked.needed_libraries))}]")
     if locked.debian is not None:
         lines += _debian_lines(locked.debian)
     return "\n".join([*lines, ""])

@@ -27,7 +27,9 @@ _WHEEL = {
 }
 _UNUSED = r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*"  # a path below site-packages
 _ARCHIVE = r"[A-Za-z0-9][\w.+!-]*\.(?:tar\.gz|zip|tar)"
+_LIBRARY = r"[^\x00-\x20\x7f/]+"
 _ORIGIN, _COMMIT = r"[^\x00-\x1f\x7f]+", r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
+_NEEDED = "needed_libraries"  # locks from before this key stay current
 _DEBIAN = ("debian", "debian_engine", "debian_requested")
 _PACKAGE = {  # Debian Policy 5.6.7 and 5.6.12
     "name": r"[a-z0-9][a-z0-9.+-]+",
@@ -161,7 +163,18 @@ class _Reader:
     def variant(self, row: object, where: str) -> LockedVariant:
         if not isinstance(row, dict):
             raise self.error(where, "expected a table")
-        fields = {*TEXTS, *LISTS, *_DEBIAN, "roles", "accelerator", "base_digest", "installer", "wheels", "unused"}
+        fields = {
+            *TEXTS,
+            *LISTS,
+            *_DEBIAN,
+            "roles",
+            "accelerator",
+            "base_digest",
+            "installer",
+            "wheels",
+            "unused",
+            _NEEDED,
+        }
         self.check_keys(row, where, (field.rstrip("?") for field in fields))
         texts = {
             field.rstrip("?"): None
@@ -188,6 +201,7 @@ class _Reader:
             installer=self.wheel(row.get("installer"), f"{where}.installer"),
             wheels=rows,
             unused=self.unused(row.get("unused", []), f"{where}.unused"),
+            needed_libraries=self.texts(row, where, _NEEDED, _LIBRARY) if _NEEDED in row else None,
             debian=self.debian(row, where),
         )
 

@@ -41,6 +41,7 @@ from training_imgtool.versions.resolve import resolve
 from training_imgtool.versions.rules import Finding, check_libtpu, raise_errors
 from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES, check_lines, check_requirements
 from training_imgtool.wheels.index.pip_config import make_uv_environ
+from training_imgtool.wheels.libraries import WheelLibraries, known_wheels
 from training_imgtool.wheels.metadata import WheelMetadata
 from training_imgtool.wheels.sources.git import Git
 from training_imgtool.wheels.sources.sdist import LARGEST_ARCHIVE, build_wheel, name_wheel
@@ -146,6 +147,7 @@ class _Maker:
         )
         self._metadata = WheelMetadata(self._store, settings.cache)
         self._own = own_names(spec_file)
+        self._cache = settings.cache
         self._reader = WheelReader(self._store, settings.cache / f"wheel-contents-{RULES}.json", progress)
         self._matrix_wheels: dict[str, Wheel] = {}
         self._unreadable: dict[tuple[str, str], Package] = {}  # to uv
@@ -227,8 +229,20 @@ class _Maker:
             installer=installer,
             wheels=wheels,
             unused=() if self._spec.trim is False else self._reader.list_unused(wheels),
+            needed_libraries=None if self._spec.trim is False else self._list_needed(wheels),
             debian=lock_debian(variant, digest),
         )
+
+    def _list_needed(self, wheels: tuple[Wheel, ...]) -> tuple[str, ...] | None:
+        """Lists the shared libraries that wheels need and none brings, sorted, so that no push reads the wheels for it.
+
+        Returns None if a wheel cannot be read. Raises as `WheelStore.fetch`.
+        """
+        known = known_wheels()
+        self._store.fetch([wheel for wheel in wheels if wheel.sha256 not in known], self._progress)
+        with WheelLibraries(wheels, self._store, self._cache, known) as libraries:
+            names = set[str]().union(*libraries.find_missing(frozenset()).values())
+            return tuple(sorted(names)) if libraries.is_complete else None
 
     def _resolve_for_python(
         self, variant: Variant, target: Target, preferred: Mapping[str, str]

@@ -6,7 +6,6 @@ it, and only then.
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
@@ -15,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import FieldError, ImgtoolError
 from training_imgtool.core.progress import Progress
-from training_imgtool.core.resources import data_file
 from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.plan import RolePlan
-from training_imgtool.wheels.libraries import Reached, WheelLibraries, choose_package, name_packages
+from training_imgtool.wheels.libraries import Reached, WheelLibraries, choose_package, known_wheels, name_packages
 
 if TYPE_CHECKING:
     from training_imgtool.context.python_source import Import
@@ -62,9 +60,11 @@ class LibraryCheck:
         """
         from training_imgtool.pipeline.run_wheels import open_wheel_store
 
-        known = frozenset(json.loads(data_file("wheel_contents.json").read_bytes()))
+        needed = self._plan.locked.needed_libraries
+        if needed is not None and all(name in self._of_trainer or self._is_installed(name) for name in needed):
+            return
         store, cache = open_wheel_store(self._inputs, self._settings), self._settings.cache
-        with WheelLibraries(self._plan.locked.wheels, store, cache, known) as libraries:
+        with WheelLibraries(self._plan.locked.wheels, store, cache, known_wheels()) as libraries:
             missing = {
                 path: left
                 for path, names in libraries.find_missing(self._of_trainer).items()

@@ -41,6 +41,12 @@ def _tables() -> dict[str, Any]:
 
 
 @cache
+def known_wheels() -> frozenset[str]:
+    """Returns the hashes of wheels that need nothing which a base lacks: those of TensorFlow and CUDA."""
+    return frozenset(json.loads(data_file("wheel_contents.json").read_bytes()))
+
+
+@cache
 def _always() -> re.Pattern[str]:
     names = "|".join(_tables()["always"]["names"].split())
     return re.compile(rf"(?:{names})(?:\.so[\d.]*)?")
