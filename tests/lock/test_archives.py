@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.lock.test_update import Events, Place, add, place
+from tests.lock.place import Events, Place, add
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from tests.wheels.archives import source_archive
 from training_imgtool.core.errors import FieldError, InputError, VerificationError
@@ -19,7 +19,6 @@ from training_imgtool.plan import Wheel
 from training_imgtool.spec.requirements import index_options
 from training_imgtool.wheels.store import WheelStore
 
-__all__ = ["place"]
 SPEC = 'name: mnist\ntensorflow: "2.15.1"\npython: "3.11"\nroles: {master: {}}\n'
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lock.place import Events, Place, add
 from tests.lock.test_archives import SPEC, locked
-from tests.lock.test_update import Events, Place, add, place
 from tests.servers.git_server import commit, serving_git
 from tests.wheels.archives import source_archive, source_files
 from training_imgtool.core.errors import FieldError, VerificationError
@@ -28,7 +28,6 @@ from training_imgtool.spec.source_requirements import parse_source
 from training_imgtool.wheels.sources.pack import pack_folder
 from training_imgtool.wheels.store import WheelStore
 
-__all__ = ["place"]
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not on this machine")
 
 
