@@ -18,13 +18,9 @@ from tests.wheels.archives import source_archive, source_files
 from training_imgtool.core.errors import FieldError, VerificationError
 from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.lock.carry_over import Renewal
-from training_imgtool.lock.code import _read_names, is_own_project
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import Wheel
-from training_imgtool.spec.load import load
-from training_imgtool.spec.requirements import normalise_name
-from training_imgtool.spec.source_requirements import parse_source
 from training_imgtool.wheels.sources.pack import pack_folder
 from training_imgtool.wheels.store import WheelStore
 
@@ -219,48 +215,3 @@ def test_a_script_beside_a_package_of_its_project_gets_the_package(code: Place) 
     fresh.fetch([own])
     write(code.folder, {"own/__init__.py": "x = 1"})
     assert lock_inputs(spec_file) != lock.inputs
-
-
-@pytest.mark.parametrize(
-    ("files", "trainer", "line", "is_own"),
-    [
-        (("own/__init__.py", "own/task.py"), "own", ".", True),
-        (("own/__init__.py", "own/task.py", "tests/__init__.py"), "{source: ., module: own.task}", ".", True),
-        (("src/own/__init__.py", "src/own/task.py"), "{source: src, module: own.task}", ".", True),
-        (("src/own/__init__.py", "train.py"), "train.py", ".", False),
-        (("own/__init__.py", "scripts/train.py"), "scripts/train.py", ".", False),
-        (("own/__init__.py", "train.py"), "train.py", ".", True),
-        (("libs/own/own/__init__.py", "train.py"), "train.py", "libs/own", False),
-        (("train.py",), "train.py", ".", True),
-        (("lib/__init__.py", "own/task.py"), "own", ".", False),
-        (
-            ("own/__init__.py", "scripts/train.py"),
-            "{source: ., script: scripts/train.py}\nenv: {PYTHONPATH: /app}",
-            ".",
-            True,
-        ),
-    ],
-)
-def test_which_project_is_the_trainers_own(
-    tmp_path: Path, files: tuple[str, ...], trainer: str, line: str, *, is_own: bool
-) -> None:
-    write(tmp_path, dict.fromkeys(files, ""))
-    write(tmp_path, {"image.yaml": f"{SPEC}trainer: {trainer}\n"})
-    requirement = parse_source("requirements.txt", "requirements.txt:1", f"-e {line}")
-    assert requirement is not None
-    assert is_own_project(requirement, load(tmp_path / "image.yaml")) is is_own
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "names"),
-    [
-        ("pyproject.toml", '[[tool.uv.index]]\nname = "gast"\n[project]\nname = "My.Own"\n', {"my-own"}),
-        ("pyproject.toml", '[tool.poetry]\nname = "own"\nversion = "1"\n', {"own"}),
-        ("pyproject.toml", "[project\n", set()),
-        ("setup.cfg", "[metadata]\nname = own_one\n", {"own-one"}),
-        ("setup.py", "from setuptools import setup\nsetup(name='own')\n", {"own"}),
-    ],
-)
-def test_what_a_project_calls_itself(tmp_path: Path, file: str, text: str, names: set[str]) -> None:
-    (tmp_path / file).write_text(text)
-    assert {normalise_name(name) for name in _read_names(tmp_path)} == names

@@ -8,13 +8,9 @@ alone: its code is in the image already, and a changed line must not change the 
 from __future__ import annotations
 
 import hashlib
-import os
-import posixpath
 import re
 import tempfile
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,20 +18,18 @@ from training_imgtool.core.errors import FieldError, ImgtoolError
 from training_imgtool.lock.archives import ArchiveBuilder
 from training_imgtool.plan import Wheel
 from training_imgtool.spec.load import SpecFile
-from training_imgtool.spec.model import APP
-from training_imgtool.spec.requirements import FIELD, list_code, normalise_name, read_texts
+from training_imgtool.spec.own_projects import PROJECT_FILES, is_own_project
+from training_imgtool.spec.requirements import FIELD, normalise_name
 from training_imgtool.spec.source_requirements import SourceRequirement, is_archive, parse_git
 from training_imgtool.wheels.sources.build import SourceBuildError
 from training_imgtool.wheels.sources.git import Git
 from training_imgtool.wheels.sources.pack import Packer, hash_folder, own_paths, require_project
 from training_imgtool.wheels.store import WheelStore
 
-_PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
-_METADATA_FILES = (*_PROJECT_FILES, "requirements*.txt", "requirements*.in")
+_METADATA_FILES = (*PROJECT_FILES, "requirements*.txt", "requirements*.in")
 _LIST = re.compile(
     r"[\w-][\w./-]*\.(?:txt|in)\b"
 )  # requirements that a build computes are most often read from such a file
-_NAME = re.compile(r"(?:^\s*|[(,]\s*)name\s*=\s*[\"']?([\w.-]+)", re.MULTILINE)  # in setup.cfg, setup.py
 _LARGEST_METADATA = 1 << 20  # bytes of a file that the metadata of a project may depend on
 _NO_VERSION = "0"  # of a wheel that no image has: Git tags may be where a project's version comes from
 _CURE = (
@@ -162,67 +156,11 @@ def _hash_metadata(folder: Path) -> str:
     """Hashes the files that say what a project requires, and of the lists that those name."""
     digest = hashlib.sha256()
     files = {path for pattern in _METADATA_FILES for path in folder.glob(pattern)}
-    texts = [path.read_text(errors="replace") for path in files if path.name in _PROJECT_FILES]
+    texts = [path.read_text(errors="replace") for path in files if path.name in PROJECT_FILES]
     named = (folder / name for text in texts for name in _LIST.findall(text))
     for path in sorted(files | {path for path in named if path.is_file()}):
         digest.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
     return digest.hexdigest()
-
-
-def is_own_project(requirement: SourceRequirement, spec_file: SpecFile) -> bool:
-    """Says whether a folder is the trainer's own project: the program finds its packages without a wheel."""
-    if requirement.is_git or is_archive(requirement.path):
-        return False
-    folder = requirement.path
-    root, packages = _packages(spec_file.folder / folder, folder)
-    code = _from_spec(spec_file, spec_file.entry.paths)
-    is_there = not packages or any(_contains(path, part) or _contains(part, path) for path in code for part in packages)
-    return root in _import_roots(spec_file) and is_there
-
-
-def own_names(spec_file: SpecFile) -> frozenset[str]:
-    """Returns the normalised names of the trainer's own projects, as far as their files state them."""
-    rows = list_code(read_texts(spec_file))
-    folders = (spec_file.folder / row.path for row in rows if is_own_project(row, spec_file))
-    return frozenset(normalise_name(name) for folder in folders for name in _read_names(folder))
-
-
-def _read_names(folder: Path) -> Iterator[str]:
-    """Yields what the files of a project call it; a name that its build computes is not there."""
-    texts = {name: path.read_text(errors="replace") for name in _PROJECT_FILES if (path := folder / name).is_file()}
-    with suppress(tomllib.TOMLDecodeError):
-        document = tomllib.loads(texts.pop("pyproject.toml", ""))
-        tables = (document.get("project"), document.get("tool", {}).get("poetry"))
-        yield from (str(table["name"]) for table in tables if isinstance(table, dict) and "name" in table)
-    yield from (match[1] for text in texts.values() if (match := _NAME.search(text)))
-
-
-def _import_roots(spec_file: SpecFile) -> tuple[str, ...]:
-    """Lists the folders where the program's imports start, relative to the spec's folder."""
-    entry = spec_file.entry
-    first = entry.home if entry.script is None else posixpath.dirname(entry.script) or "."
-    below = (f"{path}/" for path in spec_file.spec.env.get("PYTHONPATH", "").split(":"))
-    named = (path.removeprefix(f"{APP}/").rstrip("/") or "." for path in below if path.startswith(f"{APP}/"))
-    return _from_spec(spec_file, (first, *entry.search_path, *named))
-
-
-def _from_spec(spec_file: SpecFile, paths: Iterable[str]) -> tuple[str, ...]:
-    """Paths of the entry point, relative to the spec's folder."""
-    folder = spec_file.folder.resolve()
-    return tuple(os.path.relpath((spec_file.entry.top / path).resolve(), folder) for path in paths)
-
-
-def _packages(place: Path, folder: str) -> tuple[str, tuple[str, ...]]:
-    """Finds where a project's imports start, and its top-level packages: in `src` or beside pyproject.toml."""
-    root = "src" if any(place.glob("src/*/__init__.py")) else "."
-    start = posixpath.normpath(posixpath.join(folder, root))
-    names = (path.parent.name for path in sorted((place / root).glob("*/__init__.py")))
-    return start, tuple(posixpath.normpath(posixpath.join(start, name)) for name in names)
-
-
-def _contains(folder: str, path: str) -> bool:
-    relative = posixpath.relpath(path, folder)
-    return relative != ".." and not relative.startswith("../")
 
 
 def _require_reachable(path: str, folder: Path) -> None:

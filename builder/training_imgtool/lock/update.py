@@ -18,12 +18,13 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
 from training_imgtool.lock.archives import ArchiveBuilder
 from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
-from training_imgtool.lock.code import CodeBuilder, hash_code, own_names
+from training_imgtool.lock.code import CodeBuilder, hash_code
 from training_imgtool.lock.lockfile import inputs_hash
 from training_imgtool.lock.trim import RULES, WheelReader
 from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Accelerator
+from training_imgtool.spec.own_projects import own_names
 from training_imgtool.spec.requirements import (
     Named,
     index_options,

@@ -50,7 +50,7 @@ def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
 
 def check_closed(inputs: Inputs, locked: LockedVariant, settings: Settings) -> None:
     """Raises InputError if a variant's wheels do not fit together, as far as they are on this machine."""
-    from training_imgtool.lock.code import own_names
+    from training_imgtool.spec.own_projects import own_names
     from training_imgtool.wheels.metadata import WheelMetadata
 
     own = own_names(inputs.spec_file)
