@@ -77,5 +77,5 @@ def test_jobs_send_the_image_once_between_them(
         print(
             f"\n{jobs} jobs on {machines}: {said}, {uploads} large uploads, {seconds:.0f} s, {len(proxy.log)} requests"
         )
-    most = 1.5 if jobs < 20 else 2  # so many processes on a few cores need a second between a question and a claim
+    most = 1.5 if jobs < 20 else 2.5  # so many processes on busy cores need a second between a question and a claim
     assert proxy.bytes_up() < most * held
