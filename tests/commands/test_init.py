@@ -310,6 +310,20 @@ def test_a_notebook_that_is_called_as_what_it_imports(tmp_path: Path) -> None:
     assert spec.trainer.script == "keras_notebook.py"
 
 
+def test_a_notebook_that_changes_becomes_its_script_again(tmp_path: Path) -> None:
+    def write(code: str) -> None:
+        cells = [{"cell_type": "code", "source": f"import tensorflow as tf\n{code}"}]
+        project(tmp_path, {"train.ipynb": json.dumps({"cells": cells})})
+
+    write("tf.keras.Sequential().fit([1])")
+    first = write_starter(tmp_path)
+    assert write_starter(tmp_path).diff == ""
+    write("tf.keras.Sequential().fit([2])")
+    again = write_starter(tmp_path, force=True)
+    assert again.notes == first.notes == ("train.ipynb became train.py; run init --force once the notebook changes",)
+    assert "fit([2])" in (tmp_path / "train.py").read_text()
+
+
 def test_a_console_script_whose_file_starts_nothing(tmp_path: Path) -> None:
     metadata = '[project]\nname = "pkg"\ndependencies = ["tensorflow==2.15.1"]\nscripts = {fit = "pkg.cli:main"}\n'
     code = """import click

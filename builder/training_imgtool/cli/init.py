@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from functools import partial
 from pathlib import Path
@@ -38,8 +37,13 @@ def init(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the spec that is there.")] = False,
     lock: Annotated[
-        bool, typer.Option("--lock", help="Lock the proposal too, and leave out limits that no wheel satisfies.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--lock/--no-lock",
+            help="Resolve the proposal on the package index, and leave out limits that no wheel satisfies; by default "
+            "where there is a program.",
+        ),
+    ] = None,
     attempt: Annotated[
         bool, typer.Option("--try", help="Lock, start the program in its image, and add the packages that it lacks.")
     ] = False,
@@ -51,17 +55,12 @@ def init(
     print how the proposal differs from it.
     """
     from training_imgtool.commands.init import write_starter
+    from training_imgtool.commands.init_try import adopt
 
     propose = partial(write_starter, folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
-    trouble, trial = None, None
-    if (lock or attempt) and (force or not os.path.lexists(folder / "image.yaml")):
-        from training_imgtool.commands.init_try import adopt
-
-        with machine.progress(progress) as view:
-            adopted = adopt(folder, propose, machine.settings(), view, force=force, attempt=attempt)
-        written, trial, trouble = adopted.written, adopted.trial, adopted.trouble
-    else:
-        written = propose(force=force)
+    with machine.progress(progress) as view:
+        adopted = adopt(folder, propose, machine.settings(), view, force=force, lock=lock, attempt=attempt)
+    written, trial = adopted.written, adopted.trial
     emit_error(_format_table(written))
     where = "" if folder == Path() else f" {shlex.quote(str(folder))}"
     if written.diff is not None:
@@ -73,8 +72,11 @@ def init(
     emit("".join(f"{path}\n" for path in written.paths))
     for note in written.notes:
         emit_note(note)
-    if trouble:
-        emit_note(f"the program cannot start yet: {trouble}")
+    if adopted.error:
+        emit_note("image.yaml is there, but its packages are not settled; mend it, then run imgtool lock")
+        raise adopted.error
+    if adopted.trouble:
+        emit_note(f"the program cannot start yet: {adopted.trouble}")
     if trial:
         emit_error("".join(f"  {line}\n" for line in trial.lines))
         emit_note(f"the program started in its image: {trial.ended}" + (", by its own error" if trial.failed else ""))

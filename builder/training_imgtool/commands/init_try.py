@@ -1,4 +1,4 @@
-"""`imgtool init --try`: the proposed program starts in its image, and what it lacks there is added to the proposal."""
+"""`imgtool init`: a proposal is resolved; with `--try` its program starts, and what it lacks there is added."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.commands.init import Written
 from training_imgtool.commands.init_lock import add_libraries, check_proposal, lock_proposal
+from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import LogLine, Note, Progress
 from training_imgtool.core.sanitize import sanitize_line
 from training_imgtool.project.packages import Concessions
@@ -50,42 +51,72 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """A proposal that is locked: its files, how its program went, or why it cannot start as far as its text says."""
+    """A proposal that is written, and locked if that was wanted.
+
+    Attributes:
+        written: its files.
+        trial: how its program went.
+        trouble: why its program cannot start, as far as its text says.
+        error: why it could not be locked, or started.
+    """
 
     written: Written
     trial: Trial | None = None
     trouble: str | None = None
+    error: ImgtoolError | None = None
 
 
 def adopt(
-    folder: Path, propose: Callable[..., Written], settings: Settings, progress: Progress, *, force: bool, attempt: bool
+    folder: Path,
+    propose: Callable[..., Written],
+    settings: Settings,
+    progress: Progress,
+    *,
+    force: bool,
+    lock: bool | None,
+    attempt: bool,
 ) -> Adopted:
     """Writes and locks a proposal; with `attempt`, also starts its program until it runs or fails by itself.
 
+    Args:
+        folder: of the project.
+        propose: writes the spec.
+        settings: the machine's.
+        progress: gets a note per package that is left out or added.
+        force: replace the spec that is there.
+        lock: whether to lock; by default where the folder has a program, whose packages may not fit together.
+        attempt: whether to start the program, too.
+
     Raises:
-        ImgtoolError: what no concession mends. The spec is written then.
+        InputError, LocalFileError: the spec could not be written.
     """
     new = propose(force=force)
+    starts = new.proposal.placement is not None
+    if new.diff is not None or not (attempt or (starts if lock is None else lock)):
+        return Adopted(written=new)
     last = [new]  # of the proposals that the lock and the program's start lead to
 
     def write(given: Concessions) -> Written:
         last.append(propose(force=True, concessions=given))
         return last[-1]
 
-    def lock(known: Concessions) -> Concessions:
+    def settle(known: Concessions) -> Concessions:
         found = lock_proposal(folder, write, settings, progress, concessions=known)
         more = add_libraries(check_proposal(folder, settings, progress), found)
         return lock_proposal(folder, write, settings, progress, concessions=more) if more else found
 
     trial, trouble, made = None, None, new.proposal
     source = made.program.source if made.placement and made.program else None
-    if attempt and (source or not made.has_code):
-        start = partial(start_program, folder, settings, progress, with_help=bool(source and source.options))
-        trial = try_proposal(lock, start, progress)
-    else:
-        lock(Concessions())
-        found = check_proposal(folder, settings, progress)
-        trouble = str(found) if found else None
+    try:
+        if attempt and (source or not made.has_code):
+            start = partial(start_program, folder, settings, progress, with_help=bool(source and source.options))
+            trial = try_proposal(settle, start, progress)
+        else:
+            settle(Concessions())
+            found = check_proposal(folder, settings, progress)
+            trouble = str(found) if found else None
+    except ImgtoolError as error:
+        return Adopted(written=replace(last[-1], paths=new.paths), error=error)
     paths = (*new.paths, folder / "image.lock")
     return Adopted(written=replace(last[-1], paths=paths), trial=trial, trouble=trouble)
 

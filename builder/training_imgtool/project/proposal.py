@@ -11,7 +11,7 @@ from training_imgtool.project.listings import Listing, rank_listings
 from training_imgtool.project.packages import Concessions, Needs, choose_packages
 from training_imgtool.project.placement import Placement, place
 from training_imgtool.project.programs import Code, Program, Reached
-from training_imgtool.project.read import Project, read_project
+from training_imgtool.project.read import Project, read_project, write_head
 from training_imgtool.project.releases import Choice, choose
 from training_imgtool.project.source import write_cells
 from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement
@@ -77,10 +77,8 @@ class Proposal:
         """The files that a notebook becomes: path to text."""
         if self.placement is None or self.placement.new_file is None or self.program is None:
             return {}
-        head = f'"""The cells of {self.program.path}, as imgtool init wrote them."""\n\n'
-        return {
-            self.placement.new_file: head + "".join(write_cells(self.project.read(self.program.path))).rstrip() + "\n"
-        }
+        cells = "".join(write_cells(self.project.read(self.program.path))).rstrip()
+        return {self.placement.new_file: f"{write_head(self.program.path)}\n{cells}\n"}
 
     def table(self) -> tuple[Row, ...]:
         """Says who said what."""

@@ -54,6 +54,7 @@ READERS: tuple[tuple[re.Pattern[str], Reader], ...] = (
     (re.compile(r".*\.sh|[Mm]akefile"), read_shell),
     (re.compile(r".*\.ipynb"), read_notebook),
 )
+_HEAD = re.compile(r'"""The cells of (?P<notebook>.+), as imgtool init wrote them\."""\n')
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Project:
 
 def read_project(folder: Path) -> Project:
     """Reads what `folder` has. A file that cannot be read or understood says nothing."""
-    files = tuple(_list_files(folder))
+    files = tuple(file for file in _list_files(folder) if not _is_written_by_init(folder, file))
     statements: dict[str, tuple[Statement, ...]] = {}
     for file in files:
         name = PurePosixPath(file).name
@@ -112,6 +113,19 @@ def read_text(path: Path) -> str:
         return data.decode("utf-16" if is_wide else "utf-8-sig").replace("\r\n", "\n")
     except (OSError, ValueError):
         return ""
+
+
+def write_head(notebook: str) -> str:
+    """Writes the first line of the script that a notebook becomes."""
+    return f'"""The cells of {notebook}, as imgtool init wrote them."""\n'
+
+
+def _is_written_by_init(folder: Path, file: str) -> bool:
+    """Says whether a script is what `init` made of a notebook that is there: then the notebook is the program."""
+    if not file.endswith(".py") or not any((folder / file).parent.glob("*.ipynb")):
+        return False
+    head = _HEAD.match(read_text(folder / file))
+    return head is not None and (folder / head["notebook"]).is_file()
 
 
 def _list_files(folder: Path) -> Iterator[str]:
