@@ -216,6 +216,31 @@ def test_a_module_in_another_folder_is_shown(project: Project) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("ignored", "code", "pattern"),
+    [
+        ("data*", "from datasets.mine import load\n", "datasets/**"),
+        ("**/mine.py", "import datasets.mine\n", "datasets/mine.py"),
+        ("**/lone.py", "import alone.lone\n", "alone/**"),
+        ("helper.py", "import helper\n", "helper.py"),
+    ],
+)
+def test_a_module_that_dockerignore_leaves_out(project: Project, ignored: str, code: str, pattern: str) -> None:
+    project.write("trainer/task.py", code)
+    project.write("datasets/mine.py", "")
+    project.write("datasets/other.py", "")
+    project.write("alone/lone.py", "")
+    project.write("helper.py", "")
+    project.write(".dockerignore", ignored)
+    project.spec(SPEC.replace("source: trainer,", "source: .,"))
+    with pytest.raises(FieldListError) as caught:
+        _notes(project)
+    (error,) = caught.value.errors
+    assert (error.hint or "").startswith(f".dockerignore leaves it out: write !{pattern} at its end")
+    project.write(".dockerignore", f"{ignored}\n!{pattern}\n")
+    assert _notes(project) == []
+
+
 def test_a_package_in_a_wheel_wins_over_a_plain_folder(project: Project) -> None:
     project.write("trainer/numpy/plain.py", "")
     project.write("trainer/task.py", "from numpy import array\nimport numpy.linalg\n")

@@ -14,9 +14,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training_imgtool.context.entries import Entry, Kind, blocks
+from training_imgtool.context.entries import Entry, Kind, OnDisk, blocks
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.progress import Note, Progress
@@ -219,7 +220,10 @@ class _Check:
         elif self._modules.is_own(module):
             missing = self._modules.find_missing(module, item)
             if missing is not None and not self._wheels.provides(module):
-                self._report(_error_at(path, item.line, f"the trainer has no module {missing}"), is_sure=is_sure)
+                left_out = self._find_left_out(path, missing)
+                hint = f".dockerignore leaves it out: write !{left_out} at its end; {_HINT}" if left_out else _HINT
+                message = f"the trainer has no module {missing}"
+                self._report(_error_at(path, item.line, message, hint=hint), is_sure=is_sure)
         elif not (provided := self._wheels.provides(module)):
             top = module.partition(".")[0]
             name = module if self._wheels.provides(top) else top
@@ -227,6 +231,8 @@ class _Check:
             if folder is not None:
                 shown = posixpath.normpath(posixpath.join("/app", folder))
                 hint = f"it is in {folder or '.'}, where Python does not look: env: {{PYTHONPATH: {shown}}}; {_HINT}"
+            elif left_out := self._find_left_out(path, module):
+                hint = f".dockerignore leaves it out: write !{left_out} at its end; {_HINT}"
             self.is_complete &= provided is not None
             if folder is not None and not is_sure:
                 return
@@ -259,6 +265,20 @@ class _Check:
             parts = path.removesuffix(".py").split("/")
             if top in parts:
                 return "/".join(parts[: parts.index(top)])
+        return None
+
+    def _find_left_out(self, path: str, module: str) -> str | None:
+        """Returns the pattern of the file or folder on this machine that would be the module in the context."""
+        origin = self._files[path].origin
+        if not isinstance(origin, OnDisk) or not origin.path.endswith(path):
+            return None
+        start = Path(origin.root, origin.path.removesuffix(path))
+        absent = (name.split(".") for name in _list_prefixes(module) if not self._modules.has(name))
+        for place in (posixpath.join(root, *names) for names in absent for root in self._roots):
+            if (start / place).is_dir():
+                return f"{place}/**"  # Docker reads `!FOLDER` only if a pattern leaves out the folder itself
+            if (start / f"{place}.py").is_file():
+                return f"{place}.py"
         return None
 
     def _report(self, error: FieldError, *, is_sure: bool) -> None:
