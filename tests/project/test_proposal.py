@@ -22,6 +22,7 @@ POETRY = '[tool.poetry]\nname = "p"\n[tool.poetry.dependencies]\n'
 PEP_621 = '[project]\nname = "p"\ndependencies = ["tensorflow"]\n'
 SETUP = "setup(python_requires='>=3.9,<3.10', install_requires=['tensorflow>=2.8,<2.13'])"
 ASKS = "import tensorflow as tf\nif tf.__version__ < '2':\n    tf.Session(); tf.placeholder(1)\ntf.a.fit()\n"
+ONE = "import tensorflow as tf\ntf.Session(); tf.placeholder(1)\ntf.a.fit()\n"
 LOOP = "import tensorflow as tf\nfor x in range(3):\n    tf.print(x)\n"
 CONDA_LIST = "".join(f"{name}=1.0=py37_0\n" for name in ("mkl", "libgcc", "zlib")) + "tqdm=4.47.0=py_0\n"
 SCRIPT = "setup(name='p', entry_points={'console_scripts': ['p-train=p.go:main']}, install_requires=['tqdm'])"
@@ -112,6 +113,9 @@ def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow
         ),  # a name in another file
         ("import tensorflow as tf\nfrom tensorflow.python.keras.layers import Dense\ntf.x.fit()\n", "2.5.3"),
         (ASKS, "2.15.1"),
+        (f"{ONE}if tf.__version__.split('.')[0] != '1':\n    raise ValueError('TensorFlow 1 required')\n", "1.15.5"),
+        (f"{ONE}print('TensorFlow', tf.__version__)\n", "1.15.5"),
+        (f"{ONE}OLD = tf.__version__ < '2'\n", "2.15.1"),
         ("from keras.layers.convolutional import Conv2D\nfrom keras.models import Model\nModel().fit(1)\n", "2.12.1"),
     ],
 )
@@ -373,3 +377,10 @@ def test_the_table_says_who_said_what(tmp_path: Path) -> None:
     ]
     assert rows[-1].fact == "program"
     assert rows[-1].value == "train.py"
+
+
+def test_a_package_whose_last_word_is_the_import(tmp_path: Path) -> None:
+    code = f"import retro\n{TRAIN}"
+    unknown = proposal_of(tmp_path, {"train.py": code, "requirements.txt": "gymnasium\n"}).needs.unknown
+    assert unknown == ("retro (train.py:1)",)
+    assert not proposal_of(tmp_path, {"train.py": code, "requirements.txt": "gym-retro\n"}).needs.unknown

@@ -28,6 +28,9 @@ scipy=1.5=py37_0
 -e .
 git+https://example.com/team/tool.git@v1
 not a requirement
+Package    Version
+gensim     4.1.2  /opt/gensim
+Python 3.8.10
 --index-url https://example.com
 """
 PYPROJECT = """[project]
@@ -124,7 +127,7 @@ NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install 
             PIP,
             (
                 "includes base.txt|package numpy==1.18.1|package pandas|package scipy==1.5|installs ."
-                "|package tool @ git+https://example.com/team/tool.git@v1"
+                "|package tool @ git+https://example.com/team/tool.git@v1|package gensim==4.1.2|Python ==3.8.*"
             ),
         ),
         (

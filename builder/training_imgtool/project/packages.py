@@ -317,7 +317,8 @@ def _is_there(module: str, name: str | None, has: set[str], variant: Variant, li
         return True
     plain = canonicalize_name(name) if name and "://" not in name else name
     is_opencv = plain == "opencv-python-headless" and bool({"opencv-python", "opencv-contrib-python"} & has)
-    return plain in has or is_opencv or _is_listed(top, has)
+    is_last_word = name is None and any(listed.endswith(f"-{canonicalize_name(top)}") for listed in has)
+    return plain in has or is_opencv or is_last_word or _is_listed(top, has)
 
 
 def _brings_keras(variant: Variant) -> bool:

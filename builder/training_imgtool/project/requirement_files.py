@@ -30,6 +30,7 @@ _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*[\"']?(?P<file>[^\s\"']+)")
 _EGG = re.compile(r"[#&]egg=(?P<name>[\w.-]+)")
 _LINK = re.compile(r"(?:(?:-e|--editable)[\s=]+)?(?P<link>git\+|https?://)")
 _OWN_FOLDER = re.compile(r"(?:-e\s+|--editable[\s=])?(?:\.|file:\.)(?:\[[\w,\s-]*\])?")
+_LISTED = re.compile(r"(?P<name>[\w.-]+)\s+v?(?P<version>\d+(?:\.\d+)+\w*)(?:\s+/\S*)?")  # as `pip list` writes it
 _EXPORTED = re.compile(r"(?m)^[\w.-]+=[\w.]+=\w+\s*$")
 _REQUIREMENTS_NAME = re.compile(r"(?:[\w.-]+/)*(?:requirements|reqs)[\w./-]*\.(?:txt|in)")
 
@@ -50,7 +51,7 @@ def harmless(read: Reader) -> Reader:
 
 
 def read_pip(text: str, file: str) -> Iterator[Statement]:
-    """Reads a requirements file of pip, or what `conda list --export` writes in its place."""
+    """Reads a requirements file of pip, or what `conda list --export` or `pip list` writes in its place."""
     if len(_EXPORTED.findall(text)) > 3:
         for number, line in enumerate(text.splitlines(), 1):
             if not line.startswith("#"):
@@ -62,11 +63,16 @@ def read_pip(text: str, file: str) -> Iterator[Statement]:
             yield Statement(Fact.INCLUDE, match["file"], file, number)
         elif _OWN_FOLDER.fullmatch(line):
             yield Statement(Fact.INSTALL, ".", file, number)
-        elif match := _LINK.match(line):
-            if requirement := read_link(line[match.start("link") :]):
-                yield Statement(Fact.PACKAGE, str(requirement), file, number)
-        elif line and not line.startswith("-") and (requirement := parse_requirement(line)):
+        elif match := _LISTED.fullmatch(line):
+            yield from read_conda_row(f"{match['name']}={match['version']}", file, number)
+        elif requirement := _read_pip_line(line):
             yield Statement(Fact.PACKAGE, str(requirement), file, number)
+
+
+def _read_pip_line(line: str) -> Requirement | None:
+    if match := _LINK.match(line):
+        return read_link(line[match.start("link") :])
+    return None if line.startswith("-") else parse_requirement(line)
 
 
 def read_link(link: str) -> Requirement | None:

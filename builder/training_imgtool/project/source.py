@@ -12,6 +12,7 @@ from training_imgtool.context.python_source import is_main_guard
 from training_imgtool.project.hint_files import read_cells
 from training_imgtool.project.tables import load_tables
 
+_SAYS = frozenset({"print", "info", "debug", "warning", "write", "display"})
 TRAINS = frozenset(
     """fit fit_generator train_and_evaluate train_on_batch minimize apply_gradients GradientTape
     MonitoredTrainingSession""".split()  # noqa: SIM905
@@ -190,10 +191,11 @@ def _weigh_api(nodes: list[ast.AST]) -> tuple[tuple[int, int], int, tuple[tuple[
         if alias.name == "tensorflow"
     }
     used: dict[str, int] = {}
+    insists = {id(inner) for node in nodes for asked in _list_insisting(node) for inner in ast.walk(asked)}
     for node in nodes:
         if isinstance(node, ast.Attribute):
             root, name = _dotted(node)
-            if root in aliases:
+            if root in aliases and not (name == "__version__" and id(node) in insists):
                 used.setdefault(name, node.lineno)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tensorflow."):
             # The inner Keras, tensorflow.python.keras, is another one than tensorflow.keras.
@@ -207,6 +209,16 @@ def _weigh_api(nodes: list[ast.AST]) -> tuple[tuple[int, int], int, tuple[tuple[
         (limit, line) for name, line in used.items() for key, limit in table["since"].items() if _is_below(name, key)
     )
     return (len(firsts), min(firsts.values(), default=0)), len(seconds), limits
+
+
+def _list_insisting(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields where asking for a release changes nothing: it is only printed, or another one ends the program."""
+    if isinstance(node, ast.Assert):
+        yield node
+    elif isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Raise):
+        yield node.test
+    elif isinstance(node, ast.Expr) and (not isinstance(node.value, ast.Call) or _name(node.value) in _SAYS):
+        yield node
 
 
 def _is_old_keras(call: ast.Call) -> bool:
