@@ -193,6 +193,19 @@ def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensor
         ),
         ({"new/run.py": MAIN, "run.py": MAIN, "new/README.md": "## Train\npython run.py\n"}, "new/run.py"),
         ({"serve.py": MAIN, "net.py": MAIN, "run.sh": "python net.py\n"}, "net.py"),
+        # of several shell scripts the one that the README names, and what its own name says
+        (
+            {
+                "a.py": MAIN,
+                "b.py": MAIN,
+                "a.sh": "python a.py\n",
+                "b.sh": "python b.py\n",
+                "README.md": "Run `./b.sh --name X`.\n",
+            },
+            "b.py",
+        ),
+        ({"a.py": MAIN, "b.py": MAIN, "a.sh": "python a.py\n", "train_b.sh": "python b.py\n"}, "b.py"),
+        ({"Exports/run.py": MAIN, "beta_net.py": MAIN, "net.py": MAIN}, "net.py"),
         (
             {"loop.py": LOOP, "util.py": "import tensorflow\n"},
             "loop.py",
@@ -377,6 +390,11 @@ def test_the_table_says_who_said_what(tmp_path: Path) -> None:
     ]
     assert rows[-1].fact == "program"
     assert rows[-1].value == "train.py"
+
+
+def test_tensorflow_by_the_names_of_its_nightlies(tmp_path: Path) -> None:
+    files = {"train.py": TRAIN, "requirements.txt": "tf-nightly-gpu-2.0-preview\ntf-nightly==2.9.0.dev1\ntqdm\n"}
+    assert spec_of(tmp_path, files).python_packages == ("tqdm",)
 
 
 def test_a_package_whose_last_word_is_the_import(tmp_path: Path) -> None:

@@ -36,15 +36,9 @@ from training_imgtool.spec.requirements import (
 from training_imgtool.versions.markers import marker_environment
 from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.rules import Finding, limit_pythons
-from training_imgtool.versions.rules_requirements import check_lines, check_requirements
+from training_imgtool.versions.rules_requirements import OTHER_TENSORFLOW, check_lines, check_requirements
 
-_OF_TENSORFLOW = TENSORFLOW | {
-    "tensorflow-macos",
-    "tensorflow-metal",
-    "tensorflow-intel",
-    "tf-nightly",
-    "tensorflow-tpu",
-}
+_OF_TENSORFLOW = TENSORFLOW | {"tensorflow-metal", "tensorflow-tpu"}
 _NEEDED_BY_TENSORFLOW = frozenset(  # and by its Keras
     """absl-py astor gast google-pasta grpcio h5py keras keras-applications keras-preprocessing markdown numpy
     opt-einsum protobuf six tensorboard tensorflow-estimator termcolor werkzeug wheel wrapt bleach html5lib""".split()  # noqa: SIM905
@@ -203,7 +197,7 @@ def _mend(
     dropped: list[tuple[str, str]] = []
     for item in stated:
         requirement, place, name = item.requirement, item.place, item.package
-        if name in _OF_TENSORFLOW or name in _TOOLS or _is_in_python(name, variant):
+        if _is_tensorflow(name) or name in _TOOLS or _is_in_python(name, variant):
             continue
         if other := load_tables()["renamed"].get(name):
             is_empty = any(part.version.startswith("0.0") for part in requirement.specifier)  # sklearn==0.0 has nothing
@@ -338,6 +332,11 @@ def _is_in_python(name: str, variant: Variant) -> bool:
     return since is not None and Version(variant.python) >= Version(since)
 
 
+def _is_tensorflow(name: str) -> bool:
+    """Says whether a package is TensorFlow under some name."""
+    return name in _OF_TENSORFLOW or OTHER_TENSORFLOW.fullmatch(name) is not None
+
+
 def _list_companions(stated: Iterable[Statement], variant: Variant) -> Iterator[Line]:
     """Yields the releases of companions that a file names without one: the newest may be for another TensorFlow."""
     for item in stated:
@@ -349,7 +348,7 @@ def _release_of(requirement: Requirement, variant: Variant) -> str | None:
     """Returns the requirement of a companion that is named without versions and that TensorFlow does not bring."""
     name = canonicalize_name(requirement.name)
     needed = _NEEDED_BY_TENSORFLOW if _brings_keras(variant) else _NEEDED_BY_TENSORFLOW - {"keras"}
-    is_brought = name in _OF_TENSORFLOW or name in needed
+    is_brought = _is_tensorflow(name) or name in needed
     if requirement.specifier or requirement.url or is_brought:
         return None
     release = _with_release(name, variant)

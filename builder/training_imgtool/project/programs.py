@@ -26,10 +26,10 @@ _OTHER_PURPOSE = re.compile(
     r"|extract\w*|bench\w*|check\w*|inspect|deploy\w*|setup|conf|config\w*|utils?|merge\w*|rename|interp\w*|load\w*|stats?"
     r"|label\w*|video|camera|web|app|api|client|tokeniz\w*|pars\w*|create|build|collect\w*|docs?|conftest|noxfile|score\w*"
     r"|detect\w*|encode\w*|decode\w*|analy\w*|split\w*|read\w*|write\w*|fetch\w*|import\w*|quanti\w*|weights?|tool\w*|interactive"
-    r"|unconditional|conditional|hparams|callbacks?|layers?|loss\w*|metrics?|ablation|debug\w*"
+    r"|alpha|beta|old|copy|backup|draft|wip|unconditional|conditional|hparams|callbacks?|layers?|loss\w*|metrics?|ablation|debug\w*"
 )
 _ASIDE = re.compile(  # folders whose programs are not the project's own training
-    r"(?i)(?:.*[._-])?tests?|testing|docs?|tools?|benchmarks?|.*legacy.*|old|deprecated|archive|graveyard|attic|unused|ba?c?k(?:up)?s?|v1|deploy\w*|ci|data|datasets?|utils?|serving|tf\d.*_legacy"
+    r"(?i)(?:.*[._-])?tests?|testing|docs?|tools?|benchmarks?|.*legacy.*|old|deprecated|archived?|exports?|exported|graveyard|attic|unused|ba?c?k(?:up)?s?|v1|deploy\w*|ci|data|datasets?|utils?|serving|tf\d.*_legacy"
     r"|contrib|inference\w*|eval\w*|extras?|misc|web.*|app|demos?|research|prepro\w*"
 )
 _PROGRAMS = re.compile(r"(?i)scripts?|bin|experiments?|runs?|launch\w*")
@@ -221,14 +221,22 @@ class Code:
             part = self._find_part(path)
             aside = {f"{part} has packages of its own": -20 if part else 0}
             aside |= {"other programs import it": -12 if path in imported and not named else 0}
-            programs.append(replace(_judge(source, reached, named, alone, aside), home=home))
+            programs.append(replace(_judge(source, reached, named, alone, aside, told=self._told), home=home))
         return tuple(sorted(programs, key=lambda program: (-program.score, program.path)))
+
+    @cached_property
+    def _told(self) -> frozenset[str]:
+        """The shell scripts that the README at the top names."""
+        readme = " ".join(self.project.read(path) for path in self.project.files if re.match(r"(?i)readme[^/]*$", path))
+        words = {*re.findall(r"[\w./-]+\.sh\b", readme)}
+        names = {posixpath.normpath(word) for word in words} | {PurePosixPath(word).name for word in words}
+        return frozenset(path for path in self.project.files if path in names)
 
     def list_unread(self) -> tuple[tuple[str, Statement], ...]:
         """Returns the programs that a README at the top starts and that Python 3 cannot read, with what starts them."""
         files = [path for path in self.project.files if path.endswith(".py") and self.source(path) is None]
         rows = [item for items in self.project.statements.values() for item in items if item.fact is Fact.COMMAND]
-        found = ((path, item) for item in rows if _weigh(item) >= _README for path in files)
+        found = ((path, item) for item in rows if _weigh(item, self._told) >= _README for path in files)
         return tuple(
             {path: (path, item) for path, item in found if _starts_program(item, path, None, self.project)}.values()
         )
@@ -304,7 +312,13 @@ def _is_file(file: str, path: str, base: str, folder: str, project: Project) -> 
 
 
 def _judge(
-    source: Source, reached: Reached, commands: tuple[Statement, ...], script: str | None, aside: dict[str, int]
+    source: Source,
+    reached: Reached,
+    commands: tuple[Statement, ...],
+    script: str | None,
+    aside: dict[str, int],
+    *,
+    told: frozenset[str],
 ) -> Program:
     """Weighs a program. Doing counts most, then what the project says of it, then its name and place."""
     path = PurePosixPath(source.path)
@@ -318,12 +332,13 @@ def _judge(
     elif any(inner.trains for inner in reached.sources):
         rows.append((18, "trains through its imports"))
     uses = {item.module.partition(".")[0] for item, _, _ in reached.foreign} & {"tensorflow", "keras", "tf_keras"}
-    by_place = {(_weigh(command), command.place) for command in commands}
+    by_place = {(_weigh(command, told), command.place) for command in commands}
     none = "does not use TensorFlow, as far as its imports say"
     rows.append((8, "uses TensorFlow") if uses else (-8 if max(by_place, default=(0,))[0] >= _README else -25, none))
     if by_place:
         rows.append(max(by_place))
-        if any(re.search(r"(?i)\btrain\b|[=_]train\b", command.value.rpartition(" && ")[2]) for command in commands):
+        texts = (f"{command.value.rpartition(' && ')[2]} {command.file}" for command in commands)
+        if any(re.search(r"(?i)(?:\b|[=_])train(?:\b|_[\w-]*\.sh$)", text) for text in texts):
             rows.append((8, "a command trains"))
     rows += [(value, word) for word, value in _WORDS.items() if word in words]
     rows += [(-22, word) for word in words if _OTHER_PURPOSE.fullmatch(word)][:1]
@@ -349,8 +364,13 @@ def _judge(
     )
 
 
-def _weigh(command: Statement) -> int:
-    """Says how much a command tells of the program that it starts: most where a README at the top trains with it."""
+def _weigh(command: Statement, told: frozenset[str]) -> int:
+    """Says how much a command tells of the program that it starts: most where a README at the top trains with it.
+
+    `told` are the shell scripts that such a README names.
+    """
+    if command.file in told:
+        return _README
     if "/" in command.file:
         return 15
     if command.certainty is Certainty.STATED:

@@ -18,6 +18,9 @@ from training_imgtool.versions.markers import marker_environment
 from training_imgtool.versions.matrix import Minor, Release
 from training_imgtool.versions.rules import Finding
 
+OTHER_TENSORFLOW = re.compile(
+    r"tf-nightly.*|intel-tensorflow.*|tensorflow-(?:macos|intel|rocm.*|directml|aarch64|cpu-aws|gpu-macosx)"
+)
 TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-tpu")
 _CUDA_WHEEL = re.compile(r"nvidia-[a-z0-9-]+-cu\d+\Z")
 _LAST_GPU_PACKAGE = Version("2.11.0")
@@ -47,6 +50,9 @@ def check_requirements(
         name = canonicalize_name(requirement.name)
         if name in TENSORFLOW_PACKAGES:
             findings += _tensorflow(item, name, variant, cuda_base=cuda_base)
+        elif OTHER_TENSORFLOW.fullmatch(name):
+            message = f"{item.place}: {name} is another TensorFlow than the spec's {variant.tensorflow}"
+            findings.append(Finding(FIELD, message, "leave the line out: one image has one TensorFlow"))
         elif name in constraints and not _agree(requirement.specifier, constraints[name]):
             message = f"{item.place}: {requirement} fights {name}{constraints[name]}"
             hint = f"without {name}{constraints[name]} TensorFlow {release.version} does not install or import"
