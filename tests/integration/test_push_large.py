@@ -56,7 +56,7 @@ def test_a_changed_line_among_very_many_files(tmp_path: Path) -> None:
         for number in range(3):  # other work on the machine adds to CPU time too: the least is the program's own
             project.write("trainer/part7/m3500.py", f"NAME = {number}\n")
             again.append(_cpu_seconds(machine, project))
-        assert min(again) < 0.5 * first
+        assert min(again) < 0.6 * first
 
 
 def _machine(folder: Path, project: Project, proxy: FaultProxy) -> Machine:

@@ -30,6 +30,7 @@ def test_each_push_says_what_changed_and_what_it_sent(machine: Machine, project:
     first, sent = _notes(machine, project)
     assert re.fullmatch(r"master, worker, ps: the first image that this machine pushes here, image of [\d.]+ kB", first)
     assert re.fullmatch(r"sent [\d.]+ kB, reused 50\.\d kB that the registry had", sent)
+    assert len([*machine.cache.glob("inputs/*.json")]) == 3 + 1  # the roles' own, and the files that they share
     assert _notes(machine, project) == []
     project.write("trainer/task.py", 'print("training")\nprint("more")\n')
     path = project.folder / "image.yaml"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from training_imgtool.changes import pushed
 from training_imgtool.changes.compare import Difference, compare
+from training_imgtool.changes.inputs import Shared
 from training_imgtool.changes.planned import read_planned
 from training_imgtool.core.errors import ImageMissingError, ImgtoolError
 from training_imgtool.core.progress import Outcome
@@ -61,7 +62,7 @@ def note_push(
     Of an index those of its platforms are remembered; of one that was found nobody knows them without asking.
     `variant` tells images of one repository and role apart that several `--set` made.
     """
-    changed = []
+    changed, shared = [], Shared()
     for own, result in pair_parts(inputs, results):
         if result.digest is None:
             continue
@@ -70,12 +71,13 @@ def note_push(
         if last is not None and last.digest == result.digest.digest:
             continue
         (image,) = own.selected((result.role,))
+        was = pushed.find_inputs(settings.cache, last.key, shared) if last else None
+        shared.texts.update({file.content: file.text for file in was.files.values() if file.text} if was else {})
         try:
-            now = read_planned(own, image)
+            now = read_planned(own, image, shared)
         except ImgtoolError:  # such as a file that changes just now: the push itself is done
             continue
-        was = pushed.find_inputs(settings.cache, last.key) if last else None
-        pushed.note_inputs(settings.cache, now)
+        pushed.note_inputs(settings.cache, now, shared)
         note = pushed.Pushed(
             digest=result.digest.digest, key=result.key, blobs=result.blobs, before=last.blobs if last else {}
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from training_imgtool.attest import cyclonedx, provenance
 from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.direct.files import Files
 from training_imgtool.direct.image import image_config
 from training_imgtool.dockerfile.evaluate import Expanded
 
@@ -146,11 +147,41 @@ def format_step(step: Expanded) -> str:
     return f"{step.name} {flags}{step.instruction.text}"
 
 
-class TextReader:
-    """Keeps the contents that can be compared line by line, as long as there is room."""
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the images of one run have in common, so that it is read once.
 
-    def __init__(self) -> None:
+    Attributes:
+        texts: of files, by SHA-256.
+        copied: the tree and the files after the COPY instructions of a context, by it and their texts.
+        noted: the files of a note, by its digest.
+    """
+
+    texts: dict[str, str | None] = field(default_factory=dict)
+    copied: dict[tuple[object, ...], tuple[Files, Mapping[str, File]]] = field(default_factory=dict)
+    noted: dict[str, Mapping[str, File]] = field(default_factory=dict)
+
+
+class TextReader:
+    """Keeps the contents that can be compared line by line, as long as there is room.
+
+    Args:
+        known: texts by their SHA-256, which need not be read; this reader adds to them.
+    """
+
+    def __init__(self, known: dict[str, str | None]) -> None:
         self._left = _MOST_TEXT
+        self._known = known
+
+    def recall(self, content: str, size: int, blocks: Iterable[bytes]) -> str | None:
+        """Returns the text of the SHA-256 `content`; reads `blocks` only where nobody has yet, and there is room."""
+        if size > min(LARGEST_TEXT, self._left):
+            return None
+        if content in self._known:
+            self._left -= size
+        else:
+            self._known[content] = self.read(size, blocks)[1]
+        return self._known[content]
 
     def read(self, size: int, blocks: Iterable[bytes]) -> tuple[str, str | None]:
         """Returns a file's SHA-256 and its text; None for what is no text, or too much."""

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from training_imgtool.changes.inputs import File, ImageInputs, Sheet, TextReader, format_step, read_predicates
+from collections.abc import Mapping
+
+from training_imgtool.changes.inputs import File, ImageInputs, Shared, Sheet, TextReader, format_step, read_predicates
 from training_imgtool.context.entries import Entry, blocks
 from training_imgtool.core.errors import InputError, NeedsEngineError
 from training_imgtool.direct.copy import FileLayer, plan_copy
 from training_imgtool.direct.files import ASSUMED
 from training_imgtool.dockerfile.evaluate import Scope, walk
-from training_imgtool.dockerfile.parse import Dockerfile, Stage
 from training_imgtool.dockerfile.substitution import has_variable
 from training_imgtool.pipeline.attach import Trace, describe
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 
 
-def read_planned(inputs: Inputs, image: RoleImage) -> ImageInputs:
-    """Returns what a role's image is made from; raises InputError for a file that changes meanwhile."""
-    sheet, files, unclear = Sheet(), dict[str, File](), set[str]()
-    there, texts, scope = ASSUMED, TextReader(), Scope(env={}, args={})
-    for stage in list_ancestry(image.dockerfile, image.dockerfile.stages[-1]):
+def read_planned(inputs: Inputs, image: RoleImage, shared: Shared | None = None) -> ImageInputs:
+    """Returns what a role's image is made from; raises InputError for a file that changes meanwhile.
+
+    `shared` has what is read already, and gains what is read here.
+    """
+    shared = shared or Shared()
+    sheet, unclear = Sheet(), set[str]()
+    files: Mapping[str, File] = {}
+    there, texts, scope = ASSUMED, TextReader(shared.texts), Scope(env={}, args={})
+    above: tuple[object, ...] = (id(inputs.context),)
+    for stage in (*image.dockerfile.below(image.dockerfile.stages[-1]), image.dockerfile.stages[-1]):
         steps, scope = walk(image.dockerfile, stage, scope)
         for step in steps:
             if step.name == "ENV":
@@ -28,13 +35,15 @@ def read_planned(inputs: Inputs, image: RoleImage) -> ImageInputs:
                 sheet.add(step)
             elif "from" not in step.flags:
                 sheet.add_text(format_step(step))
-                try:
-                    working = str(sheet.settings.get("WorkingDir") or "/")
-                    layer = plan_copy(step, inputs.context, there, working)
-                except (NeedsEngineError, InputError):
-                    continue  # the text of the step tells what there is to tell
-                there = there.with_copied(layer.nodes)
-                files |= _read_files(layer, texts)
+                working = str(sheet.settings.get("WorkingDir") or "/")
+                above = (*above, working, format_step(step))
+                if above not in shared.copied:
+                    try:
+                        layer = plan_copy(step, inputs.context, there, working)
+                    except (NeedsEngineError, InputError):
+                        continue  # the text of the step tells what there is to tell
+                    shared.copied[above] = there.with_copied(layer.nodes), {**files, **_read_files(layer, texts)}
+                there, files = shared.copied[above]
     trace = Trace(direct=True, builder=False)
     return ImageInputs(
         key=image.key,
@@ -47,18 +56,12 @@ def read_planned(inputs: Inputs, image: RoleImage) -> ImageInputs:
     )
 
 
-def list_ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:
-    """Lists the stage and those it starts from, lowest first."""
-    below = dockerfile.earlier(stage.base, stage)
-    return (*list_ancestry(dockerfile, below), stage) if below else (stage,)
-
-
 def _read_files(layer: FileLayer, texts: TextReader) -> dict[str, File]:
     files = {}
     for item, content in layer.contents():
         entry = item.entry
         source = layer.placed[f"/{entry.path}"]
-        text = texts.read(entry.size, blocks(source))[1] if content and isinstance(source, Entry) else None
+        text = texts.recall(content, entry.size, blocks(source)) if content and isinstance(source, Entry) else None
         files[f"/{entry.path}"] = File(
             entry.kind, entry.mode, f"{entry.uid}:{entry.gid}", content or entry.target, entry.size, text
         )

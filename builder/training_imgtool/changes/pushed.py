@@ -5,9 +5,10 @@ A push compares with them without asking the registry; a machine that has none s
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from training_imgtool.core.reference import Repository
 from training_imgtool.direct.registry.state import make_file_name
 
 if TYPE_CHECKING:
-    from training_imgtool.changes.inputs import ImageInputs
+    from training_imgtool.changes.inputs import File, ImageInputs, Shared
 
 _MOST = 16 << 20  # bytes of one note, texts included
 _PRIVATE = 0o600  # the texts are the user's code
@@ -59,11 +60,11 @@ def _path_of(cache: Path, repository: Repository, role: str, platform: str, vari
     return cache / "pushed" / make_file_name(f"{repository} {role} {platform} {variant}".rstrip())
 
 
-def find_inputs(cache: Path, key: str) -> ImageInputs | None:
+def find_inputs(cache: Path, key: str, shared: Shared | None = None) -> ImageInputs | None:
     """Returns the inputs of a key, if an image of this key was pushed here."""
-    from training_imgtool.changes.inputs import Attested, File, ImageInputs
+    from training_imgtool.changes.inputs import Attested, ImageInputs, Shared
 
-    note = read_cached(_inputs_path(cache, key), _MOST)
+    note = read_cached(_inputs_path(cache, key))
     try:
         values: dict[str, Any] = dict(note)
         attested = values["attested"]
@@ -72,7 +73,7 @@ def find_inputs(cache: Path, key: str) -> ImageInputs | None:
         return ImageInputs(
             **{
                 **values,
-                "files": {path: File(*row) for path, row in values["files"].items()},
+                "files": _find_files(cache, values["files"], shared or Shared()),
                 "steps": tuple(values["steps"]),
                 "attested": Attested(**{**attested, **sets, "packages": packages}),
                 "unclear": frozenset(values["unclear"]),
@@ -82,16 +83,33 @@ def find_inputs(cache: Path, key: str) -> ImageInputs | None:
         return None
 
 
-def note_inputs(cache: Path, inputs: ImageInputs) -> None:
-    """Remembers the inputs of a key."""
-    values = {**asdict(inputs), "files": {path: list(asdict(file).values()) for path, file in inputs.files.items()}}
-    document = json.loads(json.dumps(values, default=sorted))
-    write_cached(_inputs_path(cache, inputs.key), document, _MOST, mode=_PRIVATE)
+def _find_files(cache: Path, digest: str, shared: Shared) -> Mapping[str, File]:
+    from training_imgtool.changes.inputs import File
+
+    if digest not in shared.noted:
+        rows = read_cached(_inputs_path(cache, digest), _MOST)
+        shared.noted[digest] = {path: File(*row) for path, row in dict(rows).items()}
+    return shared.noted[digest]
 
 
-def has_inputs(cache: Path, key: str) -> bool:
-    """Tells whether the inputs of a key are remembered."""
-    return _inputs_path(cache, key).exists()
+def note_inputs(cache: Path, inputs: ImageInputs, shared: Shared | None = None) -> None:
+    """Remembers the inputs of a key; roles of the same files have them in one note."""
+    from training_imgtool.changes.inputs import Shared
+
+    digest = _note_files(cache, inputs.files, shared or Shared())
+    few = json.loads(json.dumps(asdict(replace(inputs, files={})), default=sorted))
+    write_cached(_inputs_path(cache, inputs.key), {**few, "files": digest}, mode=_PRIVATE)
+
+
+def _note_files(cache: Path, files: Mapping[str, File], shared: Shared) -> str:
+    for digest, noted in shared.noted.items():
+        if noted is files:
+            return digest
+    rows = {path: [getattr(file, name) for name in file.__slots__] for path, file in files.items()}
+    digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+    write_cached(_inputs_path(cache, digest), rows, _MOST, mode=_PRIVATE)
+    shared.noted[digest] = files
+    return digest
 
 
 def _inputs_path(cache: Path, key: str) -> Path:

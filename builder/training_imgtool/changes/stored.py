@@ -110,7 +110,7 @@ def read_stored(ref: Tag | Digest, platform: str, registries: Registries, settin
     copies = [layer for text, layer in zip(texts, layers, strict=True) if layer and _places_files(text)]
     readable = [layer for layer in copies if layer.size <= _LARGEST_LAYER]
     files: dict[str, File] = {}
-    reader = TextReader()
+    reader = TextReader({})
     for layer in readable:
         files |= _read_layer(decompress(registry.blob(repository, layer)), reader)
     sheet, mixed = _read_sheet(texts, direct, opened.settings)

@@ -101,7 +101,7 @@ def split_stages(dockerfile: Dockerfile, target: str, inputs: StageInputs) -> St
 
     It reads no base: what depends on one is planned again on the base itself, by `build.plan_stages`.
     """
-    line = _list_ancestry(dockerfile, dockerfile.stage(target))
+    line = (*dockerfile.below(dockerfile.stage(target)), dockerfile.stage(target))
     base = parse_reference(line[0].base)
     if not isinstance(base, Digest):
         reason = f"FROM {line[0].base}: a base without a digest"
@@ -293,9 +293,3 @@ def _list_wheels_steps(inputs: StageInputs) -> list[tuple[str, str]]:
     script = install_step.install_script(inputs.locked, inputs.exclude)
     text = f"FROM scratch\nCOPY {install_step.context_folder(inputs.locked)}/ {install_step.WHEELS}/\nRUN {script}\n"
     return [(instruction.name, instruction.text) for instruction in parse(text).stages[0].instructions]
-
-
-def _list_ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:
-    """Lists the stage and those it starts from, lowest first."""
-    below = dockerfile.earlier(stage.base, stage)
-    return (*_list_ancestry(dockerfile, below), stage) if below else (stage,)

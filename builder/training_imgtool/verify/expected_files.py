@@ -58,7 +58,7 @@ def find_copied_files(dockerfile: Dockerfile, context: Context, base_env: Mappin
         base_env: the environment of the base image.
     """
     image = _Image(base_env)
-    for stage in _list_ancestry(dockerfile, dockerfile.stages[-1]):
+    for stage in (*dockerfile.below(dockerfile.stages[-1]), dockerfile.stages[-1]):
         steps, scope = walk(dockerfile, stage, Scope(env=image.env, args={}))
         for step in steps:
             _apply(image, step, context, stage)
@@ -72,11 +72,6 @@ def find_copied_files(dockerfile: Dockerfile, context: Context, base_env: Mappin
         runs=image.runs,
         any_run=image.any_run,
     )
-
-
-def _list_ancestry(dockerfile: Dockerfile, stage: Stage) -> tuple[Stage, ...]:
-    below = dockerfile.earlier(stage.base, stage)
-    return (*_list_ancestry(dockerfile, below), stage) if below else (stage,)
 
 
 def _apply(image: _Image, step: Expanded, context: Context, stage: Stage) -> None:
