@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.project import SPEC, Project
+from training_imgtool.context.python_source import read_source
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.core.json_cache import write_cached
 from training_imgtool.core.progress import Event, Note, silent
@@ -358,3 +359,20 @@ def test_an_index_that_does_not_answer_is_no_reason_to_refuse(project: Project) 
     assert _notes(project, replace(inputs, plan=plan)) == [
         "trainer/task.py:1:1: no wheel that imgtool can read provides odd_name"
     ]
+
+
+WITH_ONE = (
+    "with (open('a') if 1 else\n      open('b')):\n    pass\nasync def f(lock):\n    async with(lock):\n        pass\n"
+)
+
+
+@pytest.mark.parametrize("code", [WITH_ONE, "with (open('a')) as a, (open('b')):\n    pass\n"])
+def test_parentheses_that_every_python_reads(code: str) -> None:
+    assert read_source(code.encode(), "task.py", (3, 7)).all_imports == ()
+
+
+@pytest.mark.parametrize("code", ["with (a() as b):\n    pass\n", "with (a, b() as c):\n    pass\n"])
+def test_parentheses_that_an_old_python_does_not_read(code: str) -> None:
+    read_source(code.encode(), "task.py", (3, 9))
+    with pytest.raises(SyntaxError):
+        read_source(f"{WITH_ONE}{code}".encode(), "task.py", (3, 7))

@@ -62,7 +62,7 @@ def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tree = ast.parse(data, path, feature_version=python)
+        tree = _parse(data, path, python)
         compile(tree, path, "exec", dont_inherit=True)
     main = [inner for node in tree.body if is_main_guard(node) for inner in node.body]
     return Source(
@@ -71,6 +71,32 @@ def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
         all_imports=tuple(_imports(ast.walk(tree))),
         opens_up_at=_find_opening([*tree.body, *main], data),
     )
+
+
+def _parse(data: bytes, path: str, python: tuple[int, int]) -> ast.Module:
+    """Parses a file as a version of Python does.
+
+    Asked for Python 3.8 or older, CPython's parser also refuses `with (a):`, which every version reads. So such lines
+    become `with ~(a):` for a second look.
+    """
+    try:
+        return ast.parse(data, path, feature_version=python)
+    except SyntaxError as error:
+        if not error.msg.startswith("Parenthesized context managers"):
+            raise
+    tree, lines = ast.parse(data, path), data.splitlines(keepends=True)
+    places = {(node.lineno - 1, node.col_offset) for node in ast.walk(tree) if _has_one_manager(node)}
+    for row, column in sorted(places, reverse=True):
+        line = lines[row]
+        lines[row] = line[:column] + re.sub(rb"^((?:async\s+)?with\s*)\(", rb"\1~(", line[column:])
+    ast.parse(b"".join(lines), path, feature_version=python)
+    return tree
+
+
+def _has_one_manager(node: ast.AST) -> TypeGuard[ast.With | ast.AsyncWith]:
+    if not isinstance(node, ast.With | ast.AsyncWith):
+        return False
+    return len(node.items) == 1 and node.items[0].optional_vars is None
 
 
 @dataclass(frozen=True, slots=True)
