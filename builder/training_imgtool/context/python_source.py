@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
+
+from training_imgtool.core.python_parser import parse_python
 
 _MAKES_FILES = re.compile(  # code that may write a module, or fetch one
     rb"\.\s*write(?:_text|_bytes|lines|str)?\s*\(|\bsubprocess\b|\bos\s*\.\s*(?:system|popen|spawn|symlink|rename)"
@@ -69,7 +73,7 @@ def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
         imports=tuple(_imports(tree.body)),
         main_imports=tuple(_imports(main)),
         all_imports=tuple(_imports(ast.walk(tree))),
-        opens_up_at=_find_opening([*tree.body, *main], data),
+        opens_up_at=_find_opening(tree, main, data),
     )
 
 
@@ -80,16 +84,16 @@ def _parse(data: bytes, path: str, python: tuple[int, int]) -> ast.Module:
     become `with ~(a):` for a second look.
     """
     try:
-        return ast.parse(data, path, feature_version=python)
+        return parse_python(data, path, python=python)
     except SyntaxError as error:
         if not error.msg.startswith("Parenthesized context managers"):
             raise
-    tree, lines = ast.parse(data, path), data.splitlines(keepends=True)
+    tree, lines = parse_python(data, path), data.splitlines(keepends=True)
     places = {(node.lineno - 1, node.col_offset) for node in ast.walk(tree) if _has_one_manager(node)}
     for row, column in sorted(places, reverse=True):
         line = lines[row]
         lines[row] = line[:column] + re.sub(rb"^((?:async\s+)?with\s*)\(", rb"\1~(", line[column:])
-    ast.parse(b"".join(lines), path, feature_version=python)
+    parse_python(b"".join(lines), path, python=python)
     return tree
 
 
@@ -120,7 +124,7 @@ def read_module(data: bytes) -> Module:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tree = ast.parse(data)
+        tree = parse_python(data)
     return Module(tuple(_imports(tree.body)), None if _DYNAMIC.search(data) else frozenset(_list_bound(tree)))
 
 
@@ -153,10 +157,34 @@ def _imports(nodes: Iterable[ast.AST]) -> Iterator[Import]:
             yield Import(node.lineno, node.module or "", node.level, tuple(alias.name for alias in node.names))
 
 
-def _find_opening(body: list[ast.stmt], data: bytes) -> int | None:
-    lines = [data.count(b"\n", 0, match.start()) + 1] if (match := _FINDS_MORE.search(data)) else []
-    if _MAKES_FILES.search(data):
+def _find_opening(tree: ast.Module, main: list[ast.stmt], data: bytes) -> int | None:
+    if not (_FINDS_MORE.search(data) or _MAKES_FILES.search(data)):
+        return None
+    code = _blank_prose(tree, data)
+    lines = [code.count(b"\n", 0, match.start()) + 1] if (match := _FINDS_MORE.search(code)) else []
+    if _MAKES_FILES.search(code):
         quiet = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef
-        loud = (node for node in body if not isinstance(node, quiet) and not is_main_guard(node))
+        loud = (node for node in [*tree.body, *main] if not isinstance(node, quiet) and not is_main_guard(node))
         lines += [node.lineno for node in loud if any(isinstance(inner, ast.Call) for inner in ast.walk(node))]
     return min(lines, default=None)
+
+
+def _blank_prose(tree: ast.Module, data: bytes) -> bytes:
+    """Returns a file's text without its comments and the texts that are statements, such as a licence; lines stay."""
+    lines = data.splitlines(keepends=True)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                start = node.col_offset if number == node.lineno else 0
+                end = node.end_col_offset if number == node.end_lineno else None
+                lines[number - 1] = lines[number - 1][:start] + (lines[number - 1][end:] if end else b"\n")
+    try:
+        for token in tokenize.tokenize(io.BytesIO(data).readline):
+            if token.type == tokenize.COMMENT:
+                number = token.start[0] - 1
+                lines[number] = (
+                    lines[number].removesuffix(b"\n").removesuffix(b"\r").removesuffix(token.string.encode()) + b"\n"
+                )
+    except (tokenize.TokenError, SyntaxError):  # the parser accepted what the tokenizer does not
+        return data
+    return b"".join(lines)

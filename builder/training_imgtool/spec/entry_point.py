@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from training_imgtool.core.errors import FieldError
+from training_imgtool.core.python_parser import parse_python
 from training_imgtool.spec.model import APP, Trainer
 from training_imgtool.spec.value_rules import find_nearest, quote
 
@@ -293,7 +294,7 @@ def _programs(folder: Path) -> Iterator[str]:
     for path in sorted(folder.glob("*.py")):
         try:
             is_small = path.is_file() and path.stat().st_size <= _LARGEST_FILE
-            tree = ast.parse(path.read_bytes()) if is_small else None
+            tree = parse_python(path.read_bytes()) if is_small else None
         except (OSError, SyntaxError, ValueError, RecursionError):
             continue
         if tree is not None and any(map(_is_main_guard, tree.body)):
@@ -356,7 +357,7 @@ def _of_setup_cfg(path: Path) -> Mapping[str, str]:
 
 def _of_setup_py(path: Path) -> Mapping[str, str]:
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = parse_python(path.read_bytes())
     except FileNotFoundError:
         return {}
     except (OSError, SyntaxError, ValueError, RecursionError) as error:

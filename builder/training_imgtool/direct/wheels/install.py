@@ -23,6 +23,7 @@ from email.parser import HeaderParser, Parser
 from hashlib import sha256
 
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
+from training_imgtool.core.python_parser import parse_python
 from training_imgtool.core.wheel_zip import MOST_READ, Member, WheelFile, read, starts_with
 
 _ENTRY_POINT = re.compile(r"[\w.]+:[\w.]+\s*(?:\[[\w\s,.-]*\])?\Z")
@@ -317,7 +318,7 @@ def read_template(pip: WheelFile) -> str:
 
 def _find_assigned(source: str, name: str) -> str | None:
     """Finds the string assigned to `name`, plain or in `textwrap.dedent`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse_python(source)):
         if not isinstance(node, ast.Assign) or [getattr(target, "id", "") for target in node.targets] != [name]:
             continue
         value, dedent = node.value, False

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from training_imgtool.core.python_parser import parse_python
 from training_imgtool.verify.case import Case
 from training_imgtool.verify.checks.python import describe_end, format_failure
 from training_imgtool.verify.facts import Finding, Status
@@ -104,7 +105,7 @@ def _check_source(case: Case) -> Finding:
     importable = installed | code.names() | _BUNDLED | sys.stdlib_module_names
     for path in _follow_imports(start[0], code):
         try:
-            tree = ast.parse(code.files[path])
+            tree = parse_python(code.files[path])
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None)
             where = f"/app/{path}:{line}" if line else f"/app/{path}"
@@ -144,7 +145,7 @@ def _follow_imports(start: str, code: _Code) -> Iterator[str]:
         queue += ["/".join([*parts[: count + 1], "__init__.py"]) for count in range(len(parts))]
         yield path
         try:
-            names = [name for name, _ in _list_imports(ast.parse(code.files[path]))]
+            names = [name for name, _ in _list_imports(parse_python(code.files[path]))]
         except (SyntaxError, ValueError):
             continue
         for name in names:
@@ -155,9 +156,10 @@ def _list_imports(tree: ast.Module) -> list[tuple[str, int]]:
     """Lists the absolute imports at the top of a file: those in functions, `if` and `try` may never run."""
     modules: list[tuple[str, int]] = []
     for node in tree.body:
-        if isinstance(node, ast.Import):
-            modules += [(alias.name, node.lineno) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            modules.append((node.module, node.lineno))
-            modules += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+        match node:
+            case ast.Import(names=names):
+                modules += [(alias.name, node.lineno) for alias in names]
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                modules.append((module, node.lineno))
+                modules += [(f"{module}.{alias.name}", node.lineno) for alias in names]
     return modules
