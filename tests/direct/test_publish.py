@@ -66,8 +66,12 @@ def test_another_machine_sends_nothing_of_what_is_there(pushing: Bench) -> None:
     assert other.opened == []
 
 
-def test_roles_side_by_side_send_what_they_share_once(pushing: Bench, publisher: Publisher) -> None:
+@pytest.mark.parametrize("named", [False, True])
+def test_roles_side_by_side_send_what_they_share_once(pushing: Bench, publisher: Publisher, named: bool) -> None:
+    """Also if each one's manifest is refused first, for blobs that are named elsewhere and gone."""
     start = threading.Barrier(6)
+    publisher.expect(layer.descriptor for layer in pushing.image(SMALL, LARGE).layers if named)
+    pushing.proxy.delay = 0.02
 
     def role(number: int) -> None:
         image = pushing.image(SMALL, LARGE, config=b"%d" % number)
@@ -80,7 +84,8 @@ def test_roles_side_by_side_send_what_they_share_once(pushing: Bench, publisher:
     for thread in threads:
         thread.join()
     assert sorted(pushing.opened) == sorted((LARGE[:20].decode(), SMALL.decode()))
-    assert Counter(pushing.proxy.methods())["PUT"] == 2 + 6 + 6
+    manifests = 6 * (2 if named else 1)
+    assert Counter(pushing.proxy.methods())["PUT"] == 2 + 6 + manifests
 
 
 def test_a_layer_is_under_way_before_the_image_is_known(pushing: Bench, publisher: Publisher) -> None:

@@ -72,7 +72,8 @@ class Publisher:
     def require(self, descriptor: Descriptor, data: bytes, *, again: bool = False) -> None:
         """Makes sure that the repository has a small blob; with `again`, whatever it has said. Raises as uploading."""
         if again:
-            self._forget((descriptor,))
+            with self._lock:
+                self._forget((descriptor,))
         self._prove(descriptor, partial(self._put, descriptor, lambda: iter((data,)), _SMALL_BLOBS), expect=False)
         self._proofs[descriptor.digest].result()
 
@@ -152,19 +153,24 @@ class Publisher:
         self._wait_for(image)
 
     def _start_again(self, image: DirectImage) -> None:
-        """Drops what this run assumes of an image's blobs, so that it asks for each; what failed begins anew."""
+        """Drops what this run assumes of an image's blobs, so that it asks for each; what failed begins anew.
+
+        What another role has begun meanwhile, after a refusal of its own, stays: else both would send it.
+        """
         with self._lock:
-            under_way = tuple(self._proofs.values())
-        wait(under_way)
+            before = dict(self._proofs)
+        wait(before.values())
         self._mounts = False
-        self._forget(list_blobs(image))
+        with self._lock:
+            stale = [blob for blob in list_blobs(image) if self._proofs.get(blob.digest) is before.get(blob.digest)]
+            self._forget(stale)
 
     def _forget(self, blobs: Iterable[Descriptor]) -> None:
-        with self._lock:
-            for blob in blobs:
-                self._expected.discard(blob.digest)
-                self._proofs.pop(blob.digest, None)
-                self._registry.uploads.forget((self.repository, blob.digest))
+        """Drops what is known of blobs; the caller holds the lock."""
+        for blob in blobs:
+            self._expected.discard(blob.digest)
+            self._proofs.pop(blob.digest, None)
+            self._registry.uploads.forget((self.repository, blob.digest))
 
     def _wait_for(self, image: DirectImage) -> None:
         with self._lock:
