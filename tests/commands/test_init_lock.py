@@ -23,6 +23,10 @@ FIGHT = (
     "And because you require pyglet==1.3.2, we can conclude that your requirements are unsatisfiable.",
 )
 UNLIMITED = ("Because tool was yanked and you require tool, we can conclude that your requirements are unsatisfiable.",)
+PINNED = (
+    "Because all versions of viewer depend on numpy>=1.24 and you require viewer, you require numpy>=1.24.",
+    "And because you require numpy==1.22.0 and tool==1.0, we can conclude that your requirements are unsatisfiable.",
+)
 OF_TENSORFLOW = (
     "Because keras==2.2.0 depends on keras-preprocessing==1.0.1 and tensorflow==1.15.5 depends on",
     "keras-preprocessing>=1.0.5, keras==2.2.0 and tensorflow==1.15.5 are incompatible.",
@@ -38,6 +42,7 @@ CODE = "import tensorflow as tf\nmodel = tf.keras.Model()\nmodel.fit([1])\n"
         (InputError("no wheel of Bcolz fits"), "bcolz", "no wheel of Bcolz fits"),
         (InputError("the requirements", details=UNLIMITED), "tool", "it does not fit what other packages require"),
         (InputError("the requirements", details=FIGHT), "pyglet", "it does not fit what other packages require"),
+        (InputError("the requirements", details=PINNED), "numpy", "it does not fit what other packages require"),
         (InputError("the requirements", details=OF_TENSORFLOW), "keras", "it does not fit what other packages require"),
     ],
 )
@@ -56,6 +61,13 @@ def test_a_package_that_the_index_does_not_have() -> None:
     assert concede(error, once) == replace(once, loosened={"nosuch": "it does not fit what other packages require"})
 
 
+def test_a_debian_package_that_the_base_does_not_have() -> None:
+    said = "system_packages: apt: E: Unable to locate package libfoo1"
+    once = concede(InputError(said), Concessions())
+    assert once == Concessions(absent={"libfoo1": "the base's archives have no such package"})
+    assert concede(InputError(said), once) is None
+
+
 def test_a_release_that_is_for_another_python() -> None:
     error = InputError("the locked packages do not fit together: dataclasses 0.8 requires Python >=3.6, <3.7")
     once = concede(error, Concessions())
@@ -72,14 +84,21 @@ def test_a_package_without_any_wheel_is_left_out_last() -> None:
     assert concede(error, twice) is None
 
 
+def test_what_the_program_imports_is_left_out_last() -> None:
+    error, loose = InputError("the requirements", details=PINNED), dict.fromkeys(("numpy", "viewer", "tool"), "")
+    found = concede(error, Concessions(loose), wanted=frozenset({"tool", "numpy"}))
+    assert found is not None
+    assert [*found.left_out] == ["viewer"]
+
+
 @pytest.mark.parametrize("text", ["image.yaml:3:1: python: no such", "you require tensorflow==2.15.1"])
 def test_what_no_concession_mends(text: str) -> None:
     assert concede(InputError(text), Concessions()) is None
 
 
 def test_the_proposal_is_written_with_what_it_gave_up(tmp_path: Path) -> None:
-    project(tmp_path, {"train.py": CODE, "requirements.txt": "editdistance==0.5.2\nbcolz==1.2.1\nscipy==1.9.3\n"})
-    refusals = [COMPILER, "no wheel of bcolz fits", "no wheel of bcolz fits"]
+    project(tmp_path, {"train.py": CODE, "requirements.txt": "editdistance==0.5.2\nfastdtw==1.2.1\nscipy==1.9.3\n"})
+    refusals = [COMPILER, "no wheel of fastdtw fits", "no wheel of fastdtw fits"]
     seen: list[tuple[str, ...]] = []
 
     def lock(spec_file: SpecFile, _settings: object, _progress: object) -> None:
@@ -100,14 +119,14 @@ def test_the_proposal_is_written_with_what_it_gave_up(tmp_path: Path) -> None:
         take,
         lock=lock,
     )
-    assert set(conceded.left_out) == {"bcolz"}
+    assert set(conceded.left_out) == {"fastdtw"}
     assert seen[0] == ()  # the file itself
     assert load(tmp_path / "image.yaml").spec.python_packages == ("editdistance", "scipy==1.9.3")
     text = (tmp_path / "image.yaml").read_text()
     assert (
         "# left out a limit: editdistance==0.5.2 (requirements.txt:1): editdistance 0.5.2: it needs a compiler" in text
     )
-    assert "bcolz (requirements.txt:2) left out" in text
+    assert "fastdtw (requirements.txt:2) left out" in text
     assert len(notes) == 3
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands.test_init import project
 from training_imgtool.commands.init import write_starter
-from training_imgtool.commands.init_try import Trial, is_help, mend, try_proposal
+from training_imgtool.commands.init_try import Trial, is_help, mend, start_usefully, try_proposal
 from training_imgtool.core.progress import Event
 from training_imgtool.project.packages import Concessions
 from training_imgtool.spec.load import load
@@ -90,3 +90,26 @@ def test_it_starts_again_until_the_program_is_heard(tmp_path: Path) -> None:
     assert (spec.python_packages, spec.system_packages) == (("pillow",), ("libgl1",))
     assert "the program said: ModuleNotFoundError: No module named 'PIL'" in (tmp_path / "image.yaml").read_text()
     assert len(notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "starts"),
+    [
+        ("UnrecognizedFlagError: Unknown command line flag 'help'", [(True, 0), (False, 0)]),
+        ("KeyError: 'help'", [(True, 0)]),
+        ("usage: train.py [-h] --data DATA", [(True, 0)]),
+        ("", [(True, 0), (True, 120)]),
+    ],
+)
+def test_a_program_that_does_not_know_help_or_says_nothing_starts_again(
+    line: str, starts: list[tuple[bool, float]]
+) -> None:
+    seen: list[tuple[bool, float]] = []
+
+    def start(*, with_help: bool, seconds: float = 0) -> Trial:
+        seen.append((with_help, seconds))
+        is_failed = with_help and bool(line)
+        return Trial(ended="", lines=(line,) if line else (), failed=is_failed, has_ended=bool(line))
+
+    start_usefully(start, with_help=True)
+    assert seen == starts

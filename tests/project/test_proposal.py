@@ -20,11 +20,11 @@ CREATE = "conda env create -f a/environment.yml\n"
 FIRST = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\nwith tf.Session() as s:\n    s.run(x)\n"
 POETRY = '[tool.poetry]\nname = "p"\n[tool.poetry.dependencies]\n'
 PEP_621 = '[project]\nname = "p"\ndependencies = ["tensorflow"]\n'
+FULL = '[project]\nname = "p"\ndependencies = ["tqdm"]\noptional-dependencies = {full = ["tensorflow>=2.17"]}\n'
 SETUP = "setup(python_requires='>=3.9,<3.10', install_requires=['tensorflow>=2.8,<2.13'])"
 ASKS = "import tensorflow as tf\nif tf.__version__ < '2':\n    tf.Session(); tf.placeholder(1)\ntf.a.fit()\n"
 ONE = "import tensorflow as tf\ntf.Session(); tf.placeholder(1)\ntf.a.fit()\n"
 LOOP = "import tensorflow as tf\nfor x in range(3):\n    tf.print(x)\n"
-CONDA_LIST = "".join(f"{name}=1.0=py37_0\n" for name in ("mkl", "libgcc", "zlib")) + "tqdm=4.47.0=py_0\n"
 SCRIPT = "setup(name='p', entry_points={'console_scripts': ['p-train=p.go:main']}, install_requires=['tqdm'])"
 LOCKED = '[[package]]\nname = "scipy"\nversion = "1.9.3"\n[[package]]\nname = "tensorflow"\nversion = "2.10.1"\n'
 
@@ -91,7 +91,27 @@ def spec_of(folder: Path, files: dict[str, str]) -> ImageSpec:
         ({"README.rst": ".. _`TensorFlow 1.14`: https://example.com/r1.14\n"}, "2.15.1", None),
         ({"REQUIREMENTS.txt": "tensorflow==2.3.1\n"}, "2.3.1", None),
         ({"README.md": "Tested with Python 3.6\n", "requirements.txt": "tensorflow>=2.0\n"}, "2.6.2", "3.6"),
+        # all that Keras 2 may be, for code of an older one
+        (
+            {"environment.yml": "dependencies: [keras=2]\n", "train.py": f"from keras.legacy import layers\n{TRAIN}"},
+            "2.2.3",
+            None,
+        ),
+        # an image takes one of the Pythons that the project is for
+        ({"Dockerfile": "FROM python:3.11\n", "pyproject.toml": f'{POETRY}python = "~3.9"\n'}, "2.15.1", "3.9"),
+        # code may have come to need more than the README says
+        (
+            {"README.md": "with Tensorflow `<2.13`\n", "train.py": f"{TRAIN}tf.keras.metrics.F1Score()\n"},
+            "2.15.1",
+            None,
+        ),
+        ({"pyproject.toml": FULL}, "2.17.1", None),  # an extra alone names TensorFlow
         ({"README.md": "built in TensorFlow 2.0\n\nTensorFlow == 2.1.0\n"}, "2.1.0", None),  # a release beats a major
+        # a library of one major version of TensorFlow, listed or imported
+        ({"requirements.txt": "tensorflow\nstable_baselines\n"}, "1.15.5", None),
+        ({"train.py": f"import stable_baselines\n{TRAIN}"}, "1.15.5", None),
+        # the newest release that still has what the code takes has wheels up to this Python
+        ({"train.py": f"from scipy.sparse.linalg.eigen import arpack\n{TRAIN}"}, "2.15.1", "3.10"),
         ({}, "2.15.1", None),
     ],
 )
@@ -107,6 +127,8 @@ def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow
         ("import tensorflow.contrib.slim as slim\nimport tensorflow as tf\ntf.app.run()\n", "1.15.5"),
         ("import tensorflow.compat.v1 as tf\n" + FIRST.partition("\n")[2], "2.15.1"),
         ("from keras.models import Model\nModel(input=1, output=2).fit(1, nb_epoch=3)\n", "1.15.5"),
+        ("import keras\nm = keras.Model()\nm.add(Convolution2D(8, border_mode='same'))\nm.fit(1)\n", "1.15.5"),
+        ("import keras\nm = keras.Model()\nRotate(border_mode=0)\nm.fit(1)\n", "2.15.1"),  # another library's word
         (
             "from net import f\nfrom tensorflow.python.keras import Model\nModel().fit(1)\n",
             "1.15.5",
@@ -117,11 +139,41 @@ def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow
         (f"{ONE}print('TensorFlow', tf.__version__)\n", "1.15.5"),
         (f"{ONE}OLD = tf.__version__ < '2'\n", "2.15.1"),
         ("from keras.layers.convolutional import Conv2D\nfrom keras.models import Model\nModel().fit(1)\n", "2.12.1"),
+        ("from keras import backend as K\nK.set_session(1)\nK.fit()\n", "1.15.5"),
+        ("from tensorflow.keras import backend as K\nK.set_session(1)\nK.fit()\n", "1.15.5"),
+        ("import keras\nm = keras.Model()\nm.compile(metrics=['accuracy'])\nm.fit(callbacks=['val_acc'])\n", "1.15.5"),
+        ("import keras\nm = keras.Model()\nm.compile(metrics=['acc'])\nm.fit(callbacks=['val_acc'])\n", "2.15.1"),
+        (f"{TRAIN}model.compile(tf.keras.optimizers.SGD(lr=1, decay=2))\nmodel.predict_classes(1)\n", "2.5.3"),
+        (f"{TRAIN}model.compile(tf.keras.optimizers.SGD(lr=1))\n", "2.10.1"),
+        (f"{TRAIN}model.compile(tf.keras.optimizers.legacy.SGD(lr=1))\n", "2.15.1"),
+        (f"import time\n{TRAIN}time.clock()\n", "2.11.0"),  # Python 3.7 is the last that has it
     ],
 )
 def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensorflow: str) -> None:
     files = {"train.py": code, "net.py": "import tensorflow as tf\ndef f():\n    tf.set_random_seed(1)\n"}
     assert proposal_of(tmp_path, files).choice.tensorflow == tensorflow
+
+
+@pytest.mark.parametrize(
+    ("code", "python"),
+    [
+        ("from typing import Literal\n", "3.8"),
+        ("import functools\nx = functools.cache\n", None),  # each Python of this release has it
+        ("try:\n    from typing import Self\nexcept ImportError:\n    pass\n", None),
+        ("import sys\nif sys.version_info > (3, 9):\n    'a'.removeprefix('b')\n", None),
+        ("def f(a: list[int]) -> int | None: pass\n", "3.10"),
+        ("from __future__ import annotations\ndef f(a: list[int]) -> int | None: pass\n", None),
+        ("from collections import Mapping\n", "3.9"),
+        ("match 1:\n    case x:\n        print(f'{x=}')\n", "3.10"),
+        ("def f(a, /): pass\n", "3.8"),
+        ("import dataclasses\n@dataclasses.dataclass(slots=True)\nclass A: pass\n", "3.10"),
+        ("[a := 1]\n", "3.8"),
+    ],
+)
+def test_the_python_that_code_needs(tmp_path: Path, code: str, python: str | None) -> None:
+    pin = {None: "2.15.1", "3.8": "2.4.1", "3.10": "2.8.4", "3.9": "2.15.1"}[python]
+    files = {"requirements.txt": f"tensorflow=={pin}\n", "train.py": f"{code}{TRAIN}"}
+    assert proposal_of(tmp_path, files).choice.python == python
 
 
 @pytest.mark.parametrize(
@@ -205,7 +257,28 @@ def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensor
             "b.py",
         ),
         ({"a.py": MAIN, "b.py": MAIN, "a.sh": "python a.py\n", "train_b.sh": "python b.py\n"}, "b.py"),
+        ({"a.py": MAIN, "b.py": MAIN, "README.md": "The main file to run is `b.py`, with options.\n"}, "b.py"),
+        # a package's programs are called by their folders
+        (
+            {
+                "p/analyze/__main__.py": MAIN,
+                "p/train/__main__.py": MAIN,
+                "Dockerfile": "FROM x\nCMD python -m p.analyze",
+            },
+            "p/train/__main__.py",
+        ),
+        # one that trains, beside one that only imports what trains
+        (
+            {"lib.py": TRAIN, "train.py": MAIN, "use.py": "import lib\nlib.run()\n", "README.md": "python use.py\n"},
+            "train.py",
+        ),
+        # what trains on TensorFlow without naming it
+        ({"try-test.py": "import stable_baselines\nstable_baselines.A2C(1).learn(2)\n", "a.py": ""}, "try-test.py"),
         ({"Exports/run.py": MAIN, "beta_net.py": MAIN, "net.py": MAIN}, "net.py"),
+        (
+            {"ex/a.py": f"from p.m import Gone\n{MAIN}", "ex/b.py": f"from p.m import F\n{MAIN}", "p/m.py": "F = 1\n"},
+            "ex/b.py",
+        ),
         (
             {"loop.py": LOOP, "util.py": "import tensorflow\n"},
             "loop.py",
@@ -238,6 +311,15 @@ def test_the_program_that_trains(tmp_path: Path, files: dict[str, str], program:
         # a script that opens what lies beside it
         ({"src/main.py": f"open('./data.txt')\n{MAIN}", "src/data.txt": ""}, ("/app/src/main.py",), "/app/src", None),
         ({"src/main.py": MAIN, "README.md": "cd src\npython main.py\n"}, ("/app/src/main.py",), "/app/src", None),
+        ({"a/b/go.py": MAIN, "a/b/README.md": "## Train\npython go.py\n"}, ("/app/a/b/go.py",), "/app/a/b", None),
+        ({"src/main.py": f"open('../data/x.csv')\n{MAIN}"}, ("/app/src/main.py",), "/app/src", None),
+        ({"src/main.py": f"import os\nos.path.join(os.path.dirname(__file__), '../x.csv')\n{MAIN}"},
+         ("/app/src/main.py",), "/app", None),
+        # a folder without __init__.py that has a module of its own name
+        ({"main.py": f"import utils\nfrom utils.utils import f\n{MAIN}", "utils/utils.py": "f = 1\n"},
+         ("/app/main.py",), "/app", None),
+        ({"p/go.py": MAIN, "setup.py": SCRIPT, "README.md": "## Train\npython p/go.py\n"},
+         ("/app/p/go.py",), "/app", None),
         ({"train.py": f"import sub.net\n{MAIN}", "sub/net.py": ""}, ("/app/train.py",), "/app", None),
         (
             {"src/p/__main__.py": f"from p import x\nfrom .a import y\n{MAIN}", "src/p/x.py": "", "src/p/a.py":
@@ -245,6 +327,11 @@ def test_the_program_that_trains(tmp_path: Path, files: dict[str, str], program:
             ("-m", "p"), "/app", "/app/lib:/app/src",
         ),
         ({"lib/pkg/__main__.py": f"from pkg import x\n{MAIN}", "lib/pkg/x.py": ""}, ("-m", "pkg"), "/app", "/app/lib"),
+        # a module that has the name of its plain folder
+        (
+            {"src/trainer/train.py": f"from tools import tools\n{MAIN}", "src/tools/tools.py": ""},
+            ("/app/src/trainer/train.py",), "/app", "/app/src",
+        ),
         # a package in two places: where the module lies
         (
             {"p/__main__.py": f"from p.cli import x\n{MAIN}", "p/__init__.py": "", "src/p/__init__.py": "",
@@ -262,84 +349,6 @@ def test_how_the_image_starts_it(
     assert loaded.entry.arguments == arguments
     assert loaded.entry.working_folder == folder
     assert loaded.spec.env.get("PYTHONPATH", loaded.entry.python_path) == python_path
-
-
-@pytest.mark.parametrize(
-    ("files", "requirements", "packages"),
-    [
-        ({"requirements.txt": "pandas\n"}, "requirements.txt", ()),
-        ({"requirements.txt": "-e .\npandas\n", "setup.py": "setup(name='p')"}, None, ("pandas",)),
-        ({"requirements.txt": "tensorflow==1.8.0\npandas<2\nnumpy==1.14.0\n"}, None, ("pandas<2", "numpy")),
-        # the limits of what TensorFlow needs are those of the release that the project means, which is too old
-        ({"requirements.txt": "tensorflow==1.8.0\nkeras==2.2.0\nabsl-py==0.4\ntqdm==4.0\n"}, None,
-         ("keras<2.4,>=2.2.4", "absl-py", "tqdm==4.0")),
-        # a candidate of the same minor is no other TensorFlow
-        ({"requirements.txt": "tensorflow==2.0.0-rc0\nnumpy==1.16.2\n"}, None, ("numpy==1.16.2",)),
-        # the newest release of a companion is for the newest TensorFlow
-        ({"requirements.txt": "tensorflow==2.9.1\ntensorflow-probability\ntqdm\n"}, "requirements.txt",
-         ("tensorflow-probability==0.17.*",)),
-        ({"requirements.txt": "tensorflow==1.13.1\nkeras\nsklearn\n"}, None, ("keras<2.4,>=2.2.4", "scikit-learn")),
-        # another file's release of a companion is for another TensorFlow
-        ({"requirements.txt": "tensorflow==2.5.0\n",
-          "Pipfile": '[packages]\ntensorflow-addons = "==0.9.1"\ntqdm = "*"\n',
-          "train.py": f"import tensorflow_addons, tqdm\n{TRAIN}"}, "requirements.txt",
-         ("tensorflow-addons==0.15.*", "tqdm")),
-        # what this Python has needs no backport, and what a marker leaves out is not missing
-        ({"requirements.txt": "tensorflow==2.3.1\ndataclasses\ntyping\ntqdm\n"}, None, ("tqdm",)),
-        ({"train.py": f"try:\n    import yaml\nexcept ImportError:\n    pass\n{TRAIN}",
-          "requirements.txt": "tqdm\npyyaml; python_version < '3'\n"}, "requirements.txt", ()),
-        ({"need/requirements.txt": "pyyaml; python_version < '3'\n", "train.py": f"import yaml\n{TRAIN}"}, None,
-         ("pyyaml",)),
-        # conda's list in a file of pip's name, and an environment of another name that a command names
-        ({"requirements.txt": CONDA_LIST, "train.py": f"import tqdm\n{TRAIN}"}, None, ("tqdm==4.47.0",)),
-        ({"needs.yml": "dependencies: [tqdm=4.5]\n", "README.md": "conda env create -f needs.yml\n"}, None,
-         ("tqdm==4.5.*",)),
-        ({"README.md": "Needs:\n\ntensorflow-gpu==1.13.1\nkeras==2.1.5\n", "train.py": f"import keras\n{TRAIN}"}, None,
-         ("keras==2.1.5",)),
-        # lines of a README's list, and a package that it installs from a repository
-        ({"README.md": "```\npandas>=1.0\ntqdm ~= 4.5\n```\n"}, None, ("pandas>=1.0", "tqdm~=4.5")),
-        ({"README.md": "pip install --editable=git+https://git.example/a/Queue.git#egg=jobs\n", "environment.yml":
-          "dependencies: [mamba, tqdm]\n", "train.py": f"import jobs\n{TRAIN}"}, None,
-         ("tqdm", "jobs @ git+https://git.example/a/Queue.git#egg=jobs")),
-        # an import that only the list for tests names
-        ({"requirements-dev.txt": "some_rolling==1.0\n", "requirements.txt": "tqdm\n", "train.py":
-          f"import some_rolling\n{TRAIN}"}, "requirements.txt", ("some_rolling",)),
-        # folders that a command installs, and groups that alone name TensorFlow
-        ({"lib/setup.py": "setup(install_requires=['tqdm'])", "README.md": "pip install -e lib\n"}, None, ("tqdm",)),
-        ({"pyproject.toml": '[tool.hatch.envs.default]\ndependencies = ["tqdm"]\n'}, None, ("tqdm",)),
-        ({"pyproject.toml": '[tool.pdm.dev-dependencies]\nml = ["tensorflow", "tqdm"]\n'}, None, ("tqdm",)),
-        ({"pyproject.toml": '[tool.poetry.dev-dependencies]\ntqdm = "*"\n'}, None, ()),
-        ({"pyproject.toml": '[tool.poetry.group.ml.dependencies]\ntensorflow = "*"\ntqdm = "*"\n[build-system]\n'},
-         None, ("tqdm",)),
-        # a limit on Python that the release has no wheel for
-        ({"pyproject.toml": '[project]\nname = "p"\nrequires-python = ">=3.12"\n'
-          'dependencies = ["tensorflow==2.10.1", "tqdm"]\n'}, None, ("tqdm",)),
-        # of two files that the README installs, the one nearer to the program
-        ({"train.py": "", "a/b/c/train.py": MAIN, "a/requirements.txt": "pytz\n", "a/b/requirements.txt": "tqdm\n",
-          "README.md": "pip install -r a/requirements.txt\npip install -r a/b/requirements.txt\n"},
-         "a/b/requirements.txt", ()),
-        ({"requirements.txt": "sklearn==0.0.post1\nwebrtcvad==2.0.10\n"}, None,
-         ("scikit-learn", "webrtcvad-wheels==2.0.10")),
-        ({"docs/requirements.txt": "sphinx\n", "requirements-dev.txt": "pytest\n"}, None, ()),
-        ({"docs/needs.txt": "easydict\n", "README.md": "pip install -r docs/needs.txt\n"}, "docs/needs.txt", ()),
-        ({"pyproject.toml": f'{POETRY}scipy = "^1.9"\n', "poetry.lock": LOCKED}, None, ("scipy==1.9.3",)),
-        ({"environment.yml": "dependencies: [numpy, libpng, llvm-openmp, mpi, {pip: [tqdm]}]\n"}, None,
-         ("numpy", "tqdm")),
-        ({"train.py": f"import PIL, yaml, os, keras\nimport google.cloud.storage\n{TRAIN}"}, None,
-         ("pillow", "pyyaml", "google-cloud-storage")),
-        ({"train.py": f"def f():\n    import wandb\n{TRAIN}"}, None, ()),  # it may never run
-        ({"train.py": f"import cv2\n{TRAIN}", "requirements.txt": "opencv-contrib-python\n"}, "requirements.txt", ()),
-        ({"train.py": f"from scipy.misc import imread\n{FIRST}"}, None, ("scipy<1.2",)),
-        ({"train.py": f"import keras\nimport tensorflow_addons\n{TRAIN}", "README.md": "tensorflow==2.3.1\n"}, None,
-         ("keras>=2.3,<2.5", "tensorflow-addons==0.13.*")),
-        ({"train.py": f"import helpers, nothing_known\n{TRAIN}", "helpers.py": ""}, None, ()),
-    ],
-)  # fmt: skip
-def test_what_the_image_installs(
-    tmp_path: Path, files: dict[str, str], requirements: str | None, packages: tuple[str, ...]
-) -> None:
-    spec = spec_of(tmp_path, {"train.py": TRAIN, **files})
-    assert (spec.requirements, {*spec.python_packages}) == (requirements, {*packages})
 
 
 def test_a_concession_to_a_package_by_its_right_name(tmp_path: Path) -> None:
@@ -381,6 +390,30 @@ def test_the_libraries_that_wheels_open(tmp_path: Path) -> None:
     assert spec.system_packages == ("libgl1", "libglib2.0-0")
 
 
+def test_the_debian_packages_that_a_readme_and_a_dockerfile_install(tmp_path: Path) -> None:
+    needs = proposal_of(
+        tmp_path,
+        {
+            "train.py": f"import net\n{TRAIN}",
+            "requirements.txt": "opencv-python\n",
+            "README.md": "```\nsudo apt-get install -y ffmpeg \\\n  libsndfile1-dev build-essential\n```\n",
+            "Dockerfile": "FROM python:3.8\nRUN apt-get install -y vim openjdk-11-jre libgl1-mesa-glx=1.0 libcudnn8\n",
+            "net.py": "import os, subprocess\nsubprocess.run(['git', 'log'])\nos.system('wget x')\n",
+            "tests/Dockerfile": "FROM python:3.8\nRUN apt-get install -y libmpich12\n",
+        },
+    ).needs
+    assert dict(needs.system) == {
+        "libgl1": "Dockerfile:2",
+        "libglib2.0-0": "the wheels need it",
+        "git": "net.py starts git",
+        "wget": "net.py starts wget",
+        "openjdk-11-jre": "Dockerfile:2",
+        "ffmpeg": "README.md:2",
+        "libsndfile1": "README.md:2",
+    }
+    assert needs.builds_only == ("vim", "libcudnn8")
+
+
 def test_the_table_says_who_said_what(tmp_path: Path) -> None:
     files = {"train.py": TRAIN, "requirements.txt": "tensorflow==2.11.0\n", "README.md": "TensorFlow >= 2.12 needed\n"}
     rows = proposal_of(tmp_path, files).table()
@@ -395,6 +428,20 @@ def test_the_table_says_who_said_what(tmp_path: Path) -> None:
 def test_tensorflow_by_the_names_of_its_nightlies(tmp_path: Path) -> None:
     files = {"train.py": TRAIN, "requirements.txt": "tf-nightly-gpu-2.0-preview\ntf-nightly==2.9.0.dev1\ntqdm\n"}
     assert spec_of(tmp_path, files).python_packages == ("tqdm",)
+
+
+def test_a_list_that_is_a_link_within_the_project(tmp_path: Path) -> None:
+    write(tmp_path / "p", {"train.py": TRAIN, "sub/needs.txt": "tqdm\n"})
+    write(tmp_path, {"far.txt": "pytz\n"})
+    (tmp_path / "p/requirements.txt").symlink_to("sub/needs.txt")
+    (tmp_path / "p/requirements-more.txt").symlink_to("../far.txt")
+    proposal = propose(tmp_path / "p", load_matrix())
+    assert [listing.file for listing in proposal.listings] == ["requirements.txt"]
+
+
+def test_the_arguments_of_an_image_that_sets_variables(tmp_path: Path) -> None:
+    docker = "FROM python:3.9\nCMD A=1 B=2 python3 train.py --epochs 3\n"
+    assert spec_of(tmp_path, {"train.py": TRAIN, "Dockerfile": docker}).args == ("--epochs", "3")
 
 
 def test_a_package_whose_last_word_is_the_import(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from training_imgtool.pipeline.library_check import MissingLibraryError
 from training_imgtool.pipeline.trainer_check import check_trainer
 from training_imgtool.project.packages import Concessions
 from training_imgtool.project.statement import TENSORFLOW
+from training_imgtool.project.tables import find_distribution
 from training_imgtool.spec.load import SPEC_NAME, SpecFile, load
 
 _MOST_ROUNDS = 20
@@ -27,8 +28,10 @@ _REQUIRED = re.compile(
     r"(?:you require|and) (?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?(?=[=<>!~])"
     r"|you require (?P<bare>[A-Za-z0-9][\w.-]*)"
 )
+_NEEDED = re.compile(r"depends? on (?P<name>[A-Za-z0-9][\w.-]*)")
 _UNKNOWN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*) was not found in the (?:package registry|provided)")
 _UNFIT = re.compile(r"\b(?P<name>[A-Za-z0-9][\w.-]*) (?P<version>\d[\w.]*) requires Python")
+_NO_DEBIAN = re.compile(r"(?:Unable to locate package |Package ')(?P<name>[a-z0-9][a-z0-9+.-]*[a-z0-9+])")
 _BUILT = re.compile(r"Failed to (?:download and )?build `(?P<name>[A-Za-z0-9][\w.-]*) @")
 
 Propose = Callable[[Concessions], Written]
@@ -58,17 +61,18 @@ def lock_proposal(
     """
     concessions = concessions or Concessions()
     for _ in range(_MOST_ROUNDS):
-        propose(concessions)
+        written = propose(concessions)
         try:
             lock(load(folder / SPEC_NAME), settings, progress)
         except InputError as error:
-            conceded = concede(error, concessions)
+            conceded = concede(error, concessions, wanted=_list_wanted(written))
             if conceded is None:
                 raise
             for before, after, what in (
                 (concessions.loosened, conceded.loosened, "its limit is left out"),
                 (concessions.left_out, conceded.left_out, "it is left out"),
                 (concessions.added, conceded.added, "it is added"),
+                (concessions.absent, conceded.absent, "it is left out"),
             ):
                 for name in after.keys() - before.keys():
                     progress(Note(f"{name}: {after[name]}: {what}"))
@@ -101,29 +105,44 @@ def add_libraries(trouble: ImgtoolError | None, concessions: Concessions) -> Con
     return replace(concessions, system={**concessions.system, **system})
 
 
-def concede(error: InputError, concessions: Concessions) -> Concessions | None:
-    """Returns the next concession that may mend a resolution, by what the resolver says; None where there is none."""
+def concede(error: InputError, concessions: Concessions, *, wanted: frozenset[str] = frozenset()) -> Concessions | None:
+    """Returns the next concession that may mend a resolution, by what the resolver says; None where there is none.
+
+    A limit goes before a package: first that of a package which another one contradicts. A package goes before those
+    that the program imports, which are `wanted`.
+    """
     text = " ".join(" ".join((error.message, *error.details)).split())
     named = _NO_WHEEL.search(text) or _BUILT.search(text)
     names = [canonicalize_name(name) for name in named[1].split(", ")] if named else []
-    required = [canonicalize_name(match["name"] or match["bare"]) for match in _REQUIRED.finditer(text)]
+    required = {canonicalize_name(match["name"] or match["bare"]): match["bare"] for match in _REQUIRED.finditer(text)}
     unknown = {canonicalize_name(match["name"]) for match in _UNKNOWN.finditer(text)} & {*required}
     if unknown - concessions.left_out.keys():
         missing: dict[str, str] = dict.fromkeys(sorted(unknown), "no package of this name is on the index")
         return replace(concessions, left_out={**missing, **concessions.left_out})
+    absent = {match["name"]: "the base's archives have no such package" for match in _NO_DEBIAN.finditer(text)}
+    if absent.keys() - concessions.absent.keys():
+        return replace(concessions, absent={**concessions.absent, **absent})
     if unfit := _UNFIT.search(text):  # the resolver does not heed a wheel's upper limit on Python
         older = f"{canonicalize_name(unfit['name'])}<{unfit['version']}"
         if older not in concessions.added:
             return replace(concessions, added={**concessions.added, older: "newer ones are for another Python"})
-    culprits = dict.fromkeys(name for name in (*names, *reversed(required)) if name not in TENSORFLOW)
+    needed = {canonicalize_name(match["name"]) for match in _NEEDED.finditer(text)}
+    culprits = [*dict.fromkeys(name for name in (*names, *reversed(required)) if name not in TENSORFLOW)]
     reason = _reason(error, named[1] if named else "")
-    for name in culprits:
+    for name in sorted(culprits, key=lambda name: (name not in names, bool(required.get(name)), name not in needed)):
         if name not in concessions.loosened:
             return replace(concessions, loosened={**concessions.loosened, name: reason})
-    for name in culprits:
+    for name in sorted(culprits, key=lambda name: (name not in names, name in wanted)):
         if name not in concessions.left_out:
             return replace(concessions, left_out={**concessions.left_out, name: reason})
     return None
+
+
+def _list_wanted(written: Written) -> frozenset[str]:
+    """Returns the packages that the program imports, whatever happens."""
+    reached = written.proposal.reached
+    found = (find_distribution(item.module) for item, _, always in reached.foreign if always) if reached else ()
+    return frozenset(canonicalize_name(name) for name in found if name)
 
 
 def _reason(error: InputError, name: str) -> str:

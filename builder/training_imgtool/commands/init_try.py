@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from training_imgtool.core.settings import Settings
 
 _SECONDS = 30.0  # after which a program that still runs has shown that it starts
+_SECONDS_IN_SILENCE = 120.0  # a busy machine imports TensorFlow for longer than _SECONDS
 _LINES = 12
 _MOST_ROUNDS = 10
 _MODULE = re.compile(r"No module named '?(?P<name>[A-Za-z_][\w.]*)'?")
 _RAISED = re.compile(r"Traceback|[\w.]*(?:Error|Exception)(?::|$)")  # the first line may have scrolled away
+_NO_HELP = re.compile(r"(?i)(?:unknown|unrecognized|no such|invalid)\b.{0,40}\bhelp\b")
 _LIBRARY = re.compile(r"(?P<name>lib[\w.+-]+?\.so(?:\.\d+)*): cannot open shared object file")
 
 
@@ -42,11 +44,13 @@ class Trial:
         ended: `exit 1`, or that it still ran.
         lines: the last that it printed.
         failed: whether it ended by itself, and not with 0.
+        has_ended: whether it ended by itself.
     """
 
     ended: str
     lines: tuple[str, ...]
     failed: bool
+    has_ended: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +113,9 @@ def adopt(
     source = made.program.source if made.placement and made.program else None
     try:
         if attempt and (source or not made.has_code):
-            start = partial(start_program, folder, settings, progress, with_help=bool(source and source.options))
-            trial = try_proposal(settle, start, progress)
+            start = partial(start_program, folder, settings, progress)
+            has_options = bool(source and source.options)
+            trial = try_proposal(settle, partial(start_usefully, start, with_help=has_options), progress)
         else:
             settle(Concessions())
             found = check_proposal(folder, settings, progress)
@@ -163,8 +168,18 @@ def mend(trial: Trial, concessions: Concessions) -> Concessions | None:
     return None
 
 
-def start_program(folder: Path, settings: Settings, progress: Progress, *, with_help: bool) -> Trial:
-    """Runs the master alone, with `--help` if it has options, and ends it after 30 seconds.
+def start_usefully(start: Callable[..., Trial], *, with_help: bool) -> Trial:
+    """Starts a program; once more without `--help` if it does not know that, and for longer if it has said nothing."""
+    trial = start(with_help=with_help)
+    if trial.failed and with_help and any(map(_NO_HELP.search, trial.lines)):
+        with_help, trial = False, start(with_help=False)
+    return trial if trial.lines or trial.has_ended else start(with_help=with_help, seconds=_SECONDS_IN_SILENCE)
+
+
+def start_program(
+    folder: Path, settings: Settings, progress: Progress, *, with_help: bool, seconds: float = _SECONDS
+) -> Trial:
+    """Runs the master alone, with `--help` if it has options, and ends it after some seconds.
 
     Raises:
         ImgtoolError: the image cannot be made, or the engine does not answer.
@@ -193,14 +208,14 @@ def start_program(folder: Path, settings: Settings, progress: Progress, *, with_
             ps=0,
             args=("--help",) if with_help else None,
             job_dir=Path(job_dir),
-            kills=(Kill(role=Role.MASTER, index=0, seconds=_SECONDS),),
+            kills=(Kill(role=Role.MASTER, index=0, seconds=seconds),),
         )
         choice = SpecChoice(path=folder / SPEC_NAME, values={})
         summary = run_images(choice, request, settings, opened, kept, registry=None, locked=False)
     death = summary.deaths[0] if summary.deaths else None
     last = summary.failure.last_lines if summary.failure else ()
     if death and death.rehearsed:
-        return Trial(ended=f"it still ran after {_SECONDS:.0f} s", lines=tuple(lines), failed=False)
+        return Trial(ended=f"it still ran after {seconds:.0f} s", lines=tuple(lines), failed=False, has_ended=False)
     ended = f"exit {death.exit_code}" if death else "exit 0"
     return Trial(ended=ended, lines=last or tuple(lines), failed=bool(death) and not (with_help and is_help(last)))
 

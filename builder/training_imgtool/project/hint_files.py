@@ -14,7 +14,7 @@ from training_imgtool.core.errors import InputError
 from training_imgtool.dockerfile.parse import Instruction, parse
 from training_imgtool.project.requirement_files import harmless, read_conda_row, read_link
 from training_imgtool.project.statement import Certainty, Fact, Statement, parse_requirement
-from training_imgtool.project.tables import limit_by_companion
+from training_imgtool.project.tables import find_named, is_distribution, limit_by_companion
 
 _PATH, _DIGEST = r"(?:[\w.:/-]+/)?", r"(?:@[\w:]+)?"
 _TENSORFLOW_IMAGE = re.compile(
@@ -27,7 +27,7 @@ _GOOGLE_IMAGE = re.compile(  # deeplearning-platform-release/tf2-gpu.2-4, vertex
 )
 _PYTHON_IMAGE = re.compile(_PATH + r"python:(?P<python>3\.\d+)[\w.-]*" + _DIGEST)
 _CUDA_IMAGE = re.compile(_PATH + r"(?:nvidia/cuda:[\w.-]+|tensorflow:[\w.-]*-gpu[\w.-]*)" + _DIGEST)
-_APT = re.compile(r"apt(?:-get)?\s+(?:-\S+\s+)*install\s+(?P<words>[^;&|]+)")
+_APT = re.compile(r"apt(?:-get)?\s+(?:-\S+\s+)*install\s+(?P<words>[^;&|`<()]+)")
 _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _CD = re.compile(r"(?:^|&&|;)\s*\$?\s*cd\s+(?P<folder>[\w./-]+)")
 _PYTHON = re.compile(r"(?:^|[\s`$(/])(?:\S*/)?python[\d.]*\s+(?P<words>[^`;&|>)\n]+)")
@@ -38,6 +38,7 @@ _CONDA_FILE = re.compile(
 )
 _TOOLS = {"poetry install": "pyproject.toml", "uv sync": "pyproject.toml", "pdm install": "pyproject.toml"}
 _TOOLS |= {"pipenv install": "Pipfile", "pipenv sync": "Pipfile", "setup.py install": "setup.py"}
+_NAMED = re.compile(r"(?i)\b(?:run|execute|launch|start)\w*\b[^.`]{0,40}[`*\s](?P<file>[\w./-]+\.py)\b")
 _NO_SCRIPT = re.compile(
     r"python[\d.]*|pip\d?|uv|conda|mamba|poetry|pipenv|cd|git|docker\S*|export|source|apt|sudo|bash|sh"
 )
@@ -54,6 +55,14 @@ _VERSION = re.compile(  # such as: TensorFlow >= 1.3, `tensorflow`: 2.0.0-beta1,
 _NUMBER = re.compile(r"[\s*-]*v?\d+\.\d+[\d.+x]*\s*")  # alone below the heading that says of what
 _LINK = re.compile(r"\s*(?:\.\. _|\[[^\]]+\]:)")  # where another line's link leads
 _PIN = re.compile(r"\s*(?:[-*+]\s+)?`?(?P<pin>[A-Za-z][\w.-]*\s?(?:[=~]=|>=?|<=?)\s?\d[\w.]*)`?\s*")
+_ROW = re.compile(  # of a list of what a project needs, such as: * NumPy (1.19.1)
+    r"\s*(?:[-*+|]|\d+\.)\s*[`*\[]{0,3}(?P<name>[A-Za-z][\w.-]*)[`*\])]{0,3}(?:\([^()]*://[^()]*\))?[\s:|=(v-]{1,6}(?:version\s*)?"
+    r"(?P<version>\d+\.\d+(?:\.\d+){0,2})[)`*|\s]*"
+)
+_BADGE = re.compile(
+    r"img\.shields\.io/badge/(?:[\w.]+(?:%2F|/))?(?P<name>[A-Za-z]\w*)-v?(?P<version>\d+\.\d+(?:\.\d+)?)-"
+)
+_NEEDS = re.compile(r"(?i)require|depend|prerequisite|environment|install|librar|package")
 _KERAS_VERSION = re.compile(
     r"(?i)\bkeras(?:\s+version)?[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|~=)?\s?v?(?P<version>[23]\.\d{1,2}(?:\.\d{1,2})?)(?![\d%])"
 )
@@ -77,7 +86,9 @@ def read_docker(text: str, file: str) -> Iterator[Statement]:
         yield from _read_image(stage.base, file)
         for item in stage.instructions:
             if item.name == "RUN":
-                yield from _read_run(item.text if item.json is None else " ".join(item.json), file, item.line)
+                command = item.text if item.json is None else " ".join(item.json)
+                yield from _read_apt(command, file, item.line)
+                yield from _read_installs(command, file, item.line, Certainty.HINT)
             elif item.name == "WORKDIR":
                 folder = item.text
             elif item.name in {"ENTRYPOINT", "CMD"}:
@@ -104,18 +115,17 @@ def _read_image(image: str, file: str) -> Iterator[Statement]:
         yield Statement(Fact.GPU, f"FROM {image}", file)
 
 
-def _read_run(text: str, file: str, line: int) -> Iterator[Statement]:
-    words = [word for match in _APT.finditer(text) for word in match["words"].split()]
+def _read_apt(text: str, file: str, line: int) -> Iterator[Statement]:
+    words = [word.partition("=")[0] for match in _APT.finditer(text) for word in match["words"].split()]
     for word in filter(_DEBIAN.fullmatch, words):
         yield Statement(Fact.SYSTEM, word, file, line, Certainty.HINT)
-    yield from _read_installs(text, file, line, Certainty.HINT)
 
 
 def read_prose(text: str, file: str) -> Iterator[Statement]:
     """Reads a README: commands that install and train, and versions that it names."""
     heading, folder = "", ""
     in_block = False
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in _join(text):
         if line.lstrip().startswith(("```", "~~~")):
             in_block, folder = not in_block, ""
             continue
@@ -125,15 +135,43 @@ def read_prose(text: str, file: str) -> Iterator[Statement]:
             folder = match["folder"]
         is_training = bool(re.search(r"(?i)train", f"{heading} {line}"))
         sure = Certainty.STATED if is_training else Certainty.HINT
+        yield from _read_apt(line.partition("`#")[0], file, number)
         yield from _read_installs(line, file, number, Certainty.HINT)
-        for command in _read_commands(line, file, number, folder):
+        commands = [*_read_commands(line, file, number, folder)]
+        if not (commands or in_block) and (named := _NAMED.search(line)):  # such as: run `train.py` for that
+            commands = [Statement(Fact.COMMAND, f"python {named['file']}", file, number)]
+        for command in commands:
             yield replace(command, certainty=sure)
-        if pin := _PIN.fullmatch(line):
-            yield Statement(Fact.PACKAGE, pin["pin"], file, number, Certainty.HINT)
+        for pin in _read_pins(line, is_list=bool(_NEEDS.search(heading)) and not in_block):
+            yield Statement(Fact.PACKAGE, pin, file, number, Certainty.HINT)
         if (not in_block and not _LINK.match(line)) or "img.shields.io" in line:
             is_strong = bool(_STRONG.search(f"{heading} {line}"))
             said = f"{heading} {line}" if _NUMBER.fullmatch(line) else line
             yield from _read_versions(said, file, number, Certainty.HINT if is_strong else Certainty.GUESS)
+
+
+def _read_pins(line: str, *, is_list: bool) -> Iterator[str]:
+    """Yields the requirements that a line of prose is: a pin, a row of a list of needs, a badge."""
+    if (pin := _PIN.fullmatch(line)) and is_distribution(pin["pin"]):
+        yield pin["pin"]
+    for row in (_ROW.fullmatch(line) if is_list else None, *_BADGE.finditer(line)):
+        if row and (name := find_named(row["name"])):
+            is_whole = row["version"].count(".") >= 2 and name.lower() == row["name"].lower()
+            yield f"{name}=={row['version']}{'' if is_whole else '.*'}"
+
+
+def _join(text: str) -> Iterator[tuple[int, str]]:
+    """Yields the lines with the numbers at which they start; a backslash continues a command."""
+    number, start, before = 0, 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        start = start or number
+        if re.search(r"\s\\\s*$", line):
+            before += line.rstrip()[:-1]
+            continue
+        yield start, f"{before} {line.strip()}" if before else line
+        start, before = 0, ""
+    if before:
+        yield start, before
 
 
 def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> Iterator[Statement]:
@@ -192,8 +230,10 @@ def _read_commands(line: str, file: str, number: int, folder: str) -> Iterator[S
 def read_shell(text: str, file: str) -> Iterator[Statement]:
     """Reads a shell script or a Makefile: the programs that it starts. What they are for is for their names to say."""
     folder = ""
-    for number, line in enumerate(text.splitlines(), 1):
+    is_installer = re.search(r"(?i)install|setup|requirements|bootstrap|(?:^|[/_-])env", file)
+    for number, line in _join(text):
         if not line.lstrip().startswith("#"):
+            yield from _read_installs(line, file, number, Certainty.HINT) if is_installer else ()
             folder = match["folder"] if (match := _CD.search(line)) else folder
             for command in _read_commands(line, file, number, folder):
                 if command.value.rpartition("&& ")[2].startswith("python "):

@@ -61,6 +61,11 @@ class Listing:
         return any(item.package in TENSORFLOW for item in self.packages)
 
 
+def is_for_development(file: str) -> bool:
+    """Says whether a file lists what work on the project needs, such as its tests."""
+    return bool(_DEVELOPMENT.search(file))
+
+
 def rank_listings(project: Project, folder: str) -> tuple[Listing, ...]:
     """Returns the listings, the one for a program in `folder` first."""
     everything = [item for rows in project.statements.values() for item in rows]
@@ -69,7 +74,7 @@ def rank_listings(project: Project, folder: str) -> tuple[Listing, ...]:
     listings = []
     for file in project.statements:
         rows = tuple(_include(project, file, set()))
-        extras = _choose_extras(rows, file, installs)
+        extras = _choose_extras(rows, file, installs, folder)
         packages = tuple(
             item
             for item in rows
@@ -93,14 +98,16 @@ def _include(project: Project, file: str, seen: set[str]) -> Iterator[Statement]
             other = posixpath.normpath(posixpath.join(posixpath.dirname(file), item.value))
             is_development = _DEVELOPMENT.search(other) and not _DEVELOPMENT.search(file)
             if other not in seen and not (is_development and PurePosixPath(file).name in _OF_PROJECT):
-                group = (
-                    "extra gpu" if _VARIANT.search(other) and PurePosixPath(file).name in _OF_PROJECT else item.group
-                )
+                is_variant = _VARIANT.search(other) and PurePosixPath(file).name in _OF_PROJECT
+                group = item.group or ("extra gpu" if is_variant else "")
                 yield from (replace(row, group=row.group or group) for row in _include(project, other, seen))
 
 
-def _choose_extras(rows: tuple[Statement, ...], file: str, installs: list[Statement]) -> tuple[str, ...]:
-    """Chooses the extras that training needs: those that the README installs, that of training, that of TensorFlow."""
+def _choose_extras(rows: tuple[Statement, ...], file: str, installs: list[Statement], program: str) -> tuple[str, ...]:
+    """Chooses the extras that training needs: those that the README installs, that of training, that of TensorFlow.
+
+    One that has the name of the folder of `program` is for the programs there.
+    """
     groups = dict.fromkeys(item.group for item in rows if item.fact is Fact.PACKAGE and item.group)
     folder = posixpath.dirname(file) or "."
     named = {
@@ -114,12 +121,14 @@ def _choose_extras(rows: tuple[Statement, ...], file: str, installs: list[Statem
         for group in groups
         if group in named and not is_development(group) and not _VARIANT.search(f".{group[6:]}")
     ]
-    wanted += [group for group in groups if _USED_EXTRA.fullmatch(group)]
+    beside = posixpath.relpath(program, folder).partition("/")[0]
+    wanted += [group for group in groups if _USED_EXTRA.fullmatch(group) or group == f"extra {beside}"]
     has = {item.package for item in rows if item.fact is Fact.PACKAGE and (not item.group or item.group in wanted)}
     if not has & TENSORFLOW:
         brings = {item.group for item in rows if item.fact is Fact.PACKAGE and item.package in TENSORFLOW}
         usual = [group for group in groups if _TENSORFLOW_EXTRA.fullmatch(group)]
-        wanted += (usual or [group for group in groups if group in brings and not _VARIANT.search(f".{group[6:]}")])[:1]
+        plain = [group for group in groups if group in brings and not _VARIANT.search(f".{group[6:]}")]
+        wanted += (usual or plain or [group for group in groups if group in brings])[:1]
     return tuple(dict.fromkeys(wanted))
 
 
@@ -143,6 +152,7 @@ def _score(
         score -= 10 if _DEVELOPMENT.search(file) else 0
     score -= 4 if _VARIANT.search(name) else 0
     score += 1.5 if any(item.package in TENSORFLOW for item in packages) else 0
+    score += 0.5 if any(item.file != file for item in packages) else 0  # it includes another
     return score, named[0].place if named else None
 
 

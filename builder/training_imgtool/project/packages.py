@@ -9,21 +9,31 @@ from dataclasses import dataclass, field, replace
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.plan import Variant
-from training_imgtool.project.listings import Listing
+from training_imgtool.project.companions import (
+    NEEDED_BY_TENSORFLOW,
+    add_release,
+    brings_keras,
+    find_nearest,
+    find_release,
+    is_for,
+    is_in_python,
+    is_needed,
+    is_tensorflow,
+    list_also,
+    with_extras,
+)
+from training_imgtool.project.limits import can_be, find_newest_python, has_end, limit_by_code
+from training_imgtool.project.listings import Listing, is_for_development
 from training_imgtool.project.programs import Reached
-from training_imgtool.project.read import Project
-from training_imgtool.project.source import Imported, Source
-from training_imgtool.project.statement import TENSORFLOW, Fact, Statement, parse_requirement
+from training_imgtool.project.read import Project, list_locked, list_pinned, list_placed
+from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement, parse_requirement
+from training_imgtool.project.system_packages import choose_system
 from training_imgtool.project.tables import (
     WITH_TENSORFLOW,
     find_distribution,
-    find_libraries,
-    find_limit,
-    limit_by_companion,
     load_tables,
 )
 from training_imgtool.spec.requirements import (
@@ -34,20 +44,16 @@ from training_imgtool.spec.requirements import (
     read_requirement_files,
 )
 from training_imgtool.versions.markers import marker_environment
-from training_imgtool.versions.matrix import Matrix
+from training_imgtool.versions.matrix import Matrix, Minor
 from training_imgtool.versions.rules import Finding, limit_pythons
-from training_imgtool.versions.rules_requirements import OTHER_TENSORFLOW, check_lines, check_requirements
+from training_imgtool.versions.rules_requirements import check_lines, check_requirements
 
-_OF_TENSORFLOW = TENSORFLOW | {"tensorflow-metal", "tensorflow-tpu"}
-_NEEDED_BY_TENSORFLOW = frozenset(  # and by its Keras
-    """absl-py astor gast google-pasta grpcio h5py keras keras-applications keras-preprocessing markdown numpy
-    opt-einsum protobuf six tensorboard tensorflow-estimator termcolor werkzeug wheel wrapt bleach html5lib""".split()  # noqa: SIM905
-)
 _READ_BY_SPEC = re.compile(r".*\.(?:txt|in|pip)|(?:.*/)?pyproject\.toml")
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "python", "jupyter", "notebook", "jupyterlab", "ipykernel"})
 _ITSELF = r"(?:-e )?\.(?:\[[\w.,-]*\])?"  # a line that names the project
+_IDLE = "the program imports nothing of it, and it has no wheel, or is no Python package"
+_OF_PROJECT = frozenset({"pyproject.toml", "setup.cfg", "setup.py"})
 _ASIDE = -3.0  # the score below which a listing is for something else
-_KERAS_BEFORE = {"1": "keras>=2.2.4,<2.4", "2": "keras>=2.3,<2.5"}  # TensorFlow before 2.6 brings none of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +74,14 @@ class Concessions:
         left_out: those that no wheel exists of.
         added: requirements that the program lacked when it ran.
         system: Debian packages that it lacked.
+        absent: Debian packages that the base's archives do not have.
     """
 
     loosened: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     added: Mapping[str, str] = field(default_factory=dict)
     system: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +93,7 @@ class Needs:
         lines: what comes on top of it.
         why_lines: why the spec does not name the project's file.
         system: Debian packages, with the place of the statement or the wheel that needs them.
+        builds_only: Debian packages that the project names, and that a running program does not need.
         dropped: what the project lists and the image does not get, with the reason.
         unknown: imports of packages that no file and no table names.
     """
@@ -94,6 +103,7 @@ class Needs:
     lines: tuple[Line, ...] = ()
     why_lines: str | None = None
     system: tuple[tuple[str, str], ...] = ()
+    builds_only: tuple[str, ...] = ()
     dropped: tuple[tuple[str, str], ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -106,15 +116,25 @@ def choose_packages(
     matrix: Matrix,
     *,
     concessions: Concessions,
+    folder: str = ".",
 ) -> Needs:
     """Chooses what to install beside TensorFlow for a variant that is resolved already."""
     listing = listings[0] if listings else None
     environment = marker_environment(variant.python, "linux/amd64")
     stated = [item for item in listing.packages if _counts(item, environment)] if listing else []
-    changed = {*load_tables()["renamed"], *concessions.loosened, *concessions.left_out}
+    idle = [item for item in stated if item.certainty is Certainty.GUESS and not _is_imported(item.package, reached)]
+    idle += [item for item in stated if _is_aside(item, reached)]
+    said = {item.package for item in stated if item.requirement.specifier}  # more than by a list that it includes
+    stated = [item for item in stated if item not in idle and (item.requirement.specifier or item.package not in said)]
+    placed = list_placed(project)
+    changed = {"python", *load_tables()["renamed"], *concessions.loosened, *concessions.left_out}  # python is conda's
+    changed |= {item.package for item in stated if item.package in placed and not str(item.requirement.specifier)}
+    changed |= {item.package for item in stated if find_nearest(item.requirement)}
     why = None
     if listing:
-        is_changed = any(item.package in changed or _is_in_python(item.package, variant) for item in stated)
+        is_changed = bool(idle) or any(
+            item.package in changed or is_in_python(item.package, variant) for item in stated
+        )
         why = f"from {listing.file}, changed" if is_changed else _find_trouble(project, listing, variant, matrix)
     named: list[Line] = []
     dropped: list[tuple[str, str]] = []
@@ -125,23 +145,44 @@ def choose_packages(
         named, dropped = _mend(stated, project, variant, matrix, concessions, far=far)
     renamed = load_tables()["renamed"]
     has = {renamed.get(item.package, item.package) for item in listing.packages} if listing else set()
-    missing, unknown = _find_missing(project, listings, reached, has, variant)
+    exact = list_locked(project) | (list_pinned(project) if listing and listing.file in _OF_PROJECT else {})
+    limits = _choose_limits(reached, stated, exact, variant, matrix)
+    missing, unknown = _find_missing(project, listings, reached, variant, has=has, limits=limits)
+    missed = {canonicalize_name(_name_of(line.text)) for line in missing}
+    named = [line for line in named if canonicalize_name(line.text) not in missed]
     missing = [line for line in missing if canonicalize_name(_name_of(line.text)) not in concessions.left_out]
     missing += [*_list_companions(stated, variant)] if not why else []
     missing += [Line(text, said) for text, said in concessions.added.items()]
-    system = {item.value: item.place for item in (listing.statements if listing else ()) if item.fact is Fact.SYSTEM}
+    wanted = {item.package: item.requirement for item in (listing.packages if listing else ())}
+    parsed = (parse_requirement(line.text) for line in (*named, *missing))
+    wanted |= {canonicalize_name(requirement.name): requirement for requirement in parsed if requirement}
+    missing += [Line(text, by, guess=True) for text, by in list_also(wanted, variant)]
+    missed = {canonicalize_name(_name_of(line.text)) for line in missing}
+    named = [line for line in named if canonicalize_name(_name_of(line.text)) not in missed]
     names = frozenset(has | {canonicalize_name(_name_of(line.text)) for line in missing})
+    system, builds_only = choose_system(project, listings, names, folder, reached)
     return Needs(
         requirements=listing.file if listing and not why else None,
         extras=listing.extras if listing and not why else (),
         lines=(*named, *missing),
         why_lines=why,
-        system=tuple(
-            {**dict.fromkeys(find_libraries(names), "the wheels need it"), **system, **concessions.system}.items()
-        ),
-        dropped=tuple(dropped),
+        system=tuple(row for row in {**system, **concessions.system}.items() if row[0] not in concessions.absent),
+        builds_only=builds_only,
+        dropped=(*dropped, *((f"{item.value} ({item.place}) left out", _IDLE) for item in idle)),
         unknown=unknown,
     )
+
+
+def _is_imported(name: str, reached: Reached | None) -> bool:
+    modules = {item.module for item, *_ in (reached.foreign if reached else ())}
+    named = {find_distribution(module) or module.partition(".")[0] for module in modules}
+    return name in {canonicalize_name(found) for found in named if "://" not in found}
+
+
+def _is_aside(item: Statement, reached: Reached | None) -> bool:
+    """Says whether nothing that the program reaches imports a package, and no release of it has a wheel here."""
+    has_wheel = find_newest_python(item.requirement) != "" and item.package not in load_tables()["no_wheels"]["names"]
+    return reached is not None and not has_wheel and not _is_imported(item.package, reached)
 
 
 def _counts(item: Statement, environment: dict[str, str]) -> bool:
@@ -163,6 +204,9 @@ def _find_trouble(project: Project, listing: Listing, variant: Variant, matrix: 
         return f"from {listing.file}, whose dependencies a build computes"
     if any(re.fullmatch(_ITSELF, line.strip()) for _, text in texts for line in text.splitlines()):
         return f"from {listing.file}, which installs the project itself too"
+    read = {canonicalize_name(item.requirement.name) for item in parsed}
+    if listing.file.endswith(".toml") and not {item.package for item in listing.packages} <= read:
+        return f"from {listing.file}, whose [project] names fewer"
     findings = [*check_lines(texts), *_check(parsed, variant, matrix)]
     found = next((finding.message for finding in findings if not finding.warning), None)
     return f"not `requirements: {listing.file}`: {found}" if found else None
@@ -187,45 +231,68 @@ def _mend(
     `far` says that the project means an older TensorFlow than any that imgtool has: then the limits of what TensorFlow
     itself needs are that one's.
     """
-    pinned = {
-        item.package: item.requirement
-        for rows in project.statements.values()
-        for item in rows
-        if item.fact is Fact.PINNED and item.file.rpartition("/")[2].endswith(".lock")
-    }
-    lines: dict[str, Line] = {}
-    dropped: list[tuple[str, str]] = []
-    for item in stated:
-        requirement, place, name = item.requirement, item.place, item.package
-        if _is_tensorflow(name) or name in _TOOLS or _is_in_python(name, variant):
-            continue
-        if other := load_tables()["renamed"].get(name):
-            is_empty = any(part.version.startswith("0.0") for part in requirement.specifier)  # sklearn==0.0 has nothing
-            requirement, name = Requirement(f"{other}{'' if is_empty else requirement.specifier}"), other
+    pinned, placed = list_pinned(project), list_placed(project)
+    lines, dropped = dict[str, Line](), list[tuple[str, str]]()
+    for item, named in _rename(stated, variant):
+        requirement, name, place = named, canonicalize_name(named.name), item.place
         if name in concessions.left_out:
             dropped.append((f"{requirement.name} ({place}) left out", concessions.left_out[name]))
             continue
         reason = concessions.loosened.get(name)
-        if requirement.url and not requirement.url.startswith("git+"):
-            reason = "a lock names releases on an index, not URLs"
-        elif requirement.url is None and name in pinned and _is_within(pinned[name], requirement) and not reason:
-            place, requirement = f"{place}, locked", _with_specifier(requirement, pinned[name])
-        findings = [found for found in _check((Named(requirement, place),), variant, matrix) if not found.warning]
-        reason = reason or (findings[0].hint if findings else None)
-        if far and name in _NEEDED_BY_TENSORFLOW and requirement.specifier:
-            reason = reason or f"it is that of another TensorFlow than {variant.tensorflow}"
-        if reason:
-            dropped.append((f"{requirement.name}{requirement.specifier} ({item.place})", reason))
-            requirement = Requirement(f"{requirement.name}{_with_extras(requirement)}")
-        if release := _release_of(requirement, variant):
+        if not reason:
+            requirement, place = _specify(requirement, place, list_locked(project), placed)
+            exact = pinned.get(name) if item.file in _OF_PROJECT and not requirement.url else None
+            if exact and _is_within(exact, requirement) and _fits(exact, variant, matrix):
+                requirement, place = _with_specifier(requirement, exact), f"{place}, pinned in requirements.txt"
+        reason = reason or _find_reason(requirement, variant, matrix, far=far)
+        plain = Requirement(f"{requirement.name}{with_extras(requirement)}")
+        changed, why = (plain, reason) if reason else (find_nearest(requirement) or (requirement, None))
+        dropped += [(f"{requirement.name}{requirement.specifier} ({item.place})", why)] if why else []
+        requirement = changed
+        if release := find_release(requirement, variant):
             requirement = _with_specifier(requirement, Requirement(release))
         requirement.marker = None  # it holds for this Python, or the line would not be here
-        lines[canonicalize_name(requirement.name)] = Line(str(requirement), place)
+        lines[name] = Line(str(requirement), place)
     return list(lines.values()), dropped
 
 
-def _with_extras(requirement: Requirement) -> str:
-    return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+def _rename(stated: Iterable[Statement], variant: Variant) -> Iterator[tuple[Statement, Requirement]]:
+    """Yields what an image may install beside TensorFlow, under the name that an index has it; an alias says less."""
+    rows = [item for item in stated if not (is_tensorflow(item.package) or item.package in _TOOLS)]
+    real = {item.package for item in rows}
+    for item in rows:
+        other = load_tables()["renamed"].get(item.package)
+        is_empty = any(part.version.startswith("0.0") for part in item.requirement.specifier)  # as sklearn==0.0
+        if other and other not in real:
+            yield item, Requirement(f"{other}{'' if is_empty else item.requirement.specifier}")
+        elif not (other or is_in_python(item.package, variant)):
+            yield item, item.requirement
+
+
+def _find_reason(requirement: Requirement, variant: Variant, matrix: Matrix, *, far: bool) -> str | None:
+    """Says why a requirement loses its limit, or its place; None where it keeps them."""
+    name = canonicalize_name(requirement.name)
+    if requirement.url and not requirement.url.startswith("git+"):
+        return "a lock names releases on an index, not URLs"
+    if find_newest_python(requirement) == "":
+        return f"it has no wheel for Python {variant.python}"
+    if found := _fight(requirement, variant, matrix):
+        return found
+    if far and requirement.specifier and name in NEEDED_BY_TENSORFLOW and not is_needed(requirement):
+        return f"it is that of another TensorFlow than {variant.tensorflow}"
+    return None
+
+
+def _specify(
+    requirement: Requirement, place: str, pinned: Mapping[str, Requirement], placed: Mapping[str, Statement]
+) -> tuple[Requirement, str]:
+    """Returns what another file says more exactly: a lock's release, or the repository that a README installs from."""
+    name = canonicalize_name(requirement.name)
+    if requirement.url is None and not requirement.specifier and name in placed:
+        return placed[name].requirement, placed[name].place
+    if requirement.url is None and name in pinned and _is_within(pinned[name], requirement):
+        return _with_specifier(requirement, pinned[name]), f"{place}, locked"
+    return requirement, place
 
 
 def _is_within(lock: Requirement, requirement: Requirement) -> bool:
@@ -240,18 +307,29 @@ def _with_specifier(requirement: Requirement, other: Requirement) -> Requirement
 
 
 def _find_missing(
-    project: Project, listings: tuple[Listing, ...], reached: Reached | None, has: set[str], variant: Variant
+    project: Project,
+    listings: tuple[Listing, ...],
+    reached: Reached | None,
+    variant: Variant,
+    *,
+    has: set[str],
+    limits: Mapping[str, Requirement],
 ) -> tuple[list[Line], tuple[str, ...]]:
-    """Finds the packages of imports that the listing does not name: from another file, else from the table."""
+    """Finds the packages of imports that the listing does not name: from another file, else from the table.
+
+    Of those that it names without the versions that the code is for, too: `limits`.
+    """
     elsewhere = _list_elsewhere(project, listings, marker_environment(variant.python, "linux/amd64"))
     code = _names_of_code(project, listings)
     lines: dict[str, Line] = {}
     unknown: dict[str, None] = {}
     for item, source, always in reached.foreign if reached else ():
         top = item.module.partition(".")[0]
-        limit = _limit_of(item, source, has)
         name = "keras" if top == "keras" else find_distribution(item.module)
-        if top in code or _is_there(item.module, name, has, variant, limit):
+        limit = limits.get(canonicalize_name(top if name is None or "://" in name else name))
+        name = name or (limit.name if limit else None)
+        is_brought = top == "keras" and brings_keras(variant)
+        if top in code or is_brought or (limit is None and _is_there(item.module, name, has)):
             continue
         name = name or (top if canonicalize_name(top) in elsewhere else None)
         if name is None:
@@ -261,20 +339,15 @@ def _find_missing(
         other = elsewhere.get(plain) or (elsewhere.get("opencv-python") if top == "cv2" else None)
         if limit is None and (plain in lines or not (always or other)):
             continue
-        if other is not None and limit is None and _is_for(other.requirement, variant):
+        if other is not None and limit is None and is_for(other.requirement, variant):
             requirement = other.requirement
             requirement.marker = None
             lines[plain] = Line(str(requirement), other.place)
         else:
             where = f"imported in {source.path}:{item.line}"
-            lines[plain] = Line(limit or _with_release(name, variant), where, guess=True)
+            text = (find_release(limit, variant) or str(limit)) if limit else add_release(name, variant)
+            lines[plain] = Line(text, where, guess=True)
     return list(lines.values()), tuple(unknown)
-
-
-def _is_for(requirement: Requirement, variant: Variant) -> bool:
-    """Says whether what may be a companion of TensorFlow is one of this release."""
-    limit = limit_by_companion(requirement)
-    return limit is None or SpecifierSet(limit).contains(variant.tensorflow, prereleases=True)
 
 
 def _list_elsewhere(
@@ -284,7 +357,7 @@ def _list_elsewhere(
     pinned = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
     near = (item for listing in listings[1:] if listing.score > _ASIDE for item in listing.packages)
     aside = (  # what documentation and tests need has the right name, and limits of its own
-        replace(item, value=item.requirement.name)
+        replace(item, value=item.requirement.name) if is_for_development(listing.file) else item
         for listing in listings[1:]
         if listing.score <= _ASIDE
         for item in listing.packages
@@ -296,28 +369,53 @@ def _list_elsewhere(
     return found
 
 
-def _limit_of(item: Imported, source: Source, has: set[str]) -> str | None:
-    """Returns the requirement that still has what an import takes, unless the listing speaks of that package."""
-    limit = find_limit(item.module, (*item.names, *source.taken))
-    return None if limit and canonicalize_name(Requirement(limit).name) in has else limit
+def _choose_limits(
+    reached: Reached | None, stated: Iterable[Statement], locked: Iterable[str], variant: Variant, matrix: Matrix
+) -> dict[str, Requirement]:
+    """Returns the requirements that still have what the program's files take, with what the listing says of them.
+
+    Those whose releases the listing, a lock or TensorFlow itself ends are none of them.
+    """
+    said = {item.package: item.requirement for item in stated}
+    minor, _ = matrix.release(variant.tensorflow)
+    chosen = {}
+    for name, (limit, _) in limit_by_code(reached).items():
+        mine = said.get(name, Requirement(name))
+        both = mine.specifier & limit.specifier
+        beyond = SpecifierSet(str(limit.specifier).replace("<", ">="))
+        is_free = name not in locked and mine.url is None and not has_end(mine.specifier) and can_be(both)
+        needs_it = can_be(beyond & _needed_by(name, minor))
+        if is_free and needs_it and not _fight(Requirement(f"{name}{both}"), variant, matrix):
+            chosen[name] = Requirement(f"{limit.name}{with_extras(mine)}{both}")
+    return chosen
 
 
-def _is_there(module: str, name: str | None, has: set[str], variant: Variant, limit: str | None) -> bool:
+def _needed_by(name: str, minor: Minor) -> SpecifierSet:
+    """Returns the releases of a package that TensorFlow's METADATA asks for."""
+    return SpecifierSet(re.split(r" \|\| |;", minor.requires.get(name, ""))[0].strip())
+
+
+def _fits(pin: Requirement, variant: Variant, matrix: Matrix) -> bool:
+    minor, _ = matrix.release(variant.tensorflow)
+    version = next(iter(pin.specifier)).version.removesuffix(".*")
+    return _needed_by(canonicalize_name(pin.name), minor).contains(version) and not _fight(pin, variant, matrix)
+
+
+def _fight(requirement: Requirement, variant: Variant, matrix: Matrix) -> str | None:
+    """Says how a requirement fights TensorFlow; None where it does not."""
+    findings = _check((Named(requirement, "code"),), variant, matrix)
+    return next((finding.hint for finding in findings if not finding.warning), None)
+
+
+def _is_there(module: str, name: str | None, has: set[str]) -> bool:
     """Says whether TensorFlow or the listing brings what is imported."""
     top = module.partition(".")[0]
-    if top == "keras" and _brings_keras(variant):
-        return True
-    if limit is None and top in WITH_TENSORFLOW and (top != "google" or name is None):
+    if top in WITH_TENSORFLOW and (top != "google" or name is None):
         return True
     plain = canonicalize_name(name) if name and "://" not in name else name
     is_opencv = plain == "opencv-python-headless" and bool({"opencv-python", "opencv-contrib-python"} & has)
     is_last_word = name is None and any(listed.endswith(f"-{canonicalize_name(top)}") for listed in has)
     return plain in has or is_opencv or is_last_word or _is_listed(top, has)
-
-
-def _brings_keras(variant: Variant) -> bool:
-    numbers = variant.tensorflow.split(".")
-    return (int(numbers[0]), int(numbers[1])) >= (2, 6)
 
 
 def _name_of(text: str) -> str:
@@ -326,53 +424,20 @@ def _name_of(text: str) -> str:
     return requirement.name if requirement else text.rpartition("/")[2].removesuffix(".git")
 
 
-def _is_in_python(name: str, variant: Variant) -> bool:
-    """Says whether a package only gives older Pythons a module that this one brings."""
-    since = load_tables()["backports"].get(name)
-    return since is not None and Version(variant.python) >= Version(since)
-
-
-def _is_tensorflow(name: str) -> bool:
-    """Says whether a package is TensorFlow under some name."""
-    return name in _OF_TENSORFLOW or OTHER_TENSORFLOW.fullmatch(name) is not None
-
-
 def _list_companions(stated: Iterable[Statement], variant: Variant) -> Iterator[Line]:
     """Yields the releases of companions that a file names without one: the newest may be for another TensorFlow."""
     for item in stated:
-        if release := _release_of(item.requirement, variant):
+        if release := find_release(item.requirement, variant):
             yield Line(release, f"{item.place}; its release for TensorFlow {variant.tensorflow}")
-
-
-def _release_of(requirement: Requirement, variant: Variant) -> str | None:
-    """Returns the requirement of a companion that is named without versions and that TensorFlow does not bring."""
-    name = canonicalize_name(requirement.name)
-    needed = _NEEDED_BY_TENSORFLOW if _brings_keras(variant) else _NEEDED_BY_TENSORFLOW - {"keras"}
-    is_brought = _is_tensorflow(name) or name in needed
-    if requirement.specifier or requirement.url or is_brought:
-        return None
-    release = _with_release(name, variant)
-    return release if release != name else None
-
-
-def _with_release(name: str, variant: Variant) -> str:
-    """Adds the versions of a companion that belong to the TensorFlow release."""
-    tables = load_tables()
-    minor = ".".join(variant.tensorflow.split(".")[:2])
-    if name == "keras":
-        return name if _brings_keras(variant) else _KERAS_BEFORE[minor[0]]
-    if tables["companions"].get(name) == "minor":
-        return f"{name}=={minor}.*"
-    for version, limit in tables["companion_rows"].get(name, ()):
-        if Requirement(f"tensorflow{limit}").specifier.contains(variant.tensorflow):
-            return f"{name}=={version}.*"
-    return name
 
 
 def _is_listed(module: str, has: set[str]) -> bool:
     """Says whether a listed package has about the name of an import."""
     plain = canonicalize_name(module)
-    return plain in has or any(name.startswith((f"{plain}-", f"python-{plain}", f"py{plain}")) for name in has)
+    return plain in has or any(
+        name.endswith(f"-fork-{plain}") or name.startswith((f"{plain}-", f"python-{plain}", f"py{plain}"))
+        for name in has
+    )
 
 
 def _names_of_code(project: Project, listings: tuple[Listing, ...]) -> frozenset[str]:

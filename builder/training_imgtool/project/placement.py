@@ -6,9 +6,11 @@ import posixpath
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 
-from training_imgtool.project.programs import Program, Reached, can_stand, find_names
+from training_imgtool.project.programs import Program, Reached, can_stand, find_names, list_words
 from training_imgtool.project.read import Project
+from training_imgtool.project.statement import Statement
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
 
@@ -85,20 +87,32 @@ def _find_start(program: Program, reached: Reached, project: Project) -> str:
         return "."
     if program.path.endswith(".ipynb"):
         return folder
-    for command in program.commands:
-        where = command.value.partition(" && ")[0] if " && " in command.value else ""
-        start = posixpath.normpath(
-            posixpath.join(posixpath.dirname(command.file), where.removeprefix("cd ").strip("/"))
-        )
-        if where and start == folder:
-            return folder
+    if any(map(partial(_starts_in, program=program), program.commands)):
+        return folder
+    paths = {path for source in reached.sources for path in source.paths if "." in path and not path.startswith("/")}
+    beside = {path for source in reached.sources if source.path.startswith(f"{folder}/") for path in source.paths}
+    inside = {path for path in beside if path.startswith("../") and not _leaves(posixpath.join(folder, path))}
+    top = {path for path in paths if project.has(path) and not project.has(posixpath.join(folder, path))}
+    if inside and not top:
+        return folder  # from the project's own folder, these leave it
     if project.has(posixpath.join(folder, "__init__.py")):
         return "."  # a package is started from above it
-    paths = {path for source in reached.sources for path in source.paths if "." in path and not path.startswith("/")}
     here = {path for path in paths if project.has(posixpath.join(folder, path)) and not project.has(path)}
-    top = {path for path in paths if project.has(path) and not project.has(posixpath.join(folder, path))}
-    is_up = any(path.startswith("../") and project.has(posixpath.join(folder, path)) for path in paths)
-    return folder if (here or is_up) and not top else "."
+    return folder if here and not top else "."
+
+
+def _starts_in(command: Statement, program: Program) -> bool:
+    """Says whether a command starts a program from its own folder: after `cd`, or by the file's bare name."""
+    where = command.value.partition(" && ")[0] if " && " in command.value else ""
+    inner = where.removeprefix("cd ").strip("/ ")
+    if where:
+        starts = {posixpath.normpath(posixpath.join(base, inner)) for base in (posixpath.dirname(command.file), "")}
+        return program.folder in starts
+    return list_words(command)[:1] == (posixpath.basename(program.path),)
+
+
+def _leaves(path: str) -> bool:
+    return posixpath.normpath(path).startswith("..")
 
 
 def _needs_all(reached: Reached, folder: str) -> bool:

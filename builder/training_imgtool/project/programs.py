@@ -34,6 +34,10 @@ _ASIDE = re.compile(  # folders whose programs are not the project's own trainin
 )
 _PROGRAMS = re.compile(r"(?i)scripts?|bin|experiments?|runs?|launch\w*")
 _EXAMPLES = re.compile(r"(?i)examples?|samples?|tutorials?")
+_WITHIN = frozenset(  # imports of TensorFlow, and of what trains with it
+    """tensorflow keras tf_keras tf_agents tensorforce stable_baselines tflearn tensorlayer tensorpack rl tf2rl t5 trax
+    deepctr spektral csbdeep stardist autokeras keras_tuner keras_cv keras_nlp deepchem ktrain kashgari""".split()  # noqa: SIM905
+)
 _README = 20  # of a command that the README at the top gives
 _LIST = re.compile(r"(?i)(?:requirements?|environment)[\w.-]*|pyproject\.toml|setup\.(?:py|cfg)|Pipfile")
 _NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py")
@@ -134,19 +138,26 @@ class Code:
             return None if folder is None else (str(folder), self._load(str(folder), imported))
         top = imported.module.partition(".")[0]
         here = posixpath.dirname(source.path) or "."
-        near = [start, *map(str, PurePosixPath(start).parents), "src"]
-        folders = [*dict.fromkeys(folder for folder in near if folder in self._tops.get(top, ()))]
         is_known = top in WITH_TENSORFLOW or top == "keras" or find_distribution(imported.module) is not None
+        near = [start, *map(str, PurePosixPath(start).parents), *([] if is_known else ["src"])]
+        folders = [*dict.fromkeys(folder for folder in near if folder in self._tops.get(top, ()))]
         if not is_known and top not in sys.stdlib_module_names:
             others, above = set(self._tops.get(top, ())) - set(folders), {*map(str, PurePosixPath(here).parents)}
             folders += sorted(others, key=lambda name: (name not in above, name.count("/"), name))
         found = [(folder, self._load(folder, imported)) for folder in folders]
-        best = max(found, key=lambda row: (self._has_module(row[0], imported.module), bool(row[1])), default=None)
-        return best if best is None or best[1] or not is_known else None
+        best = max(found, key=lambda row: 2 if self._has_module(row[0], imported) else bool(row[1]), default=None)
+        is_package = (
+            best is not None and f"{posixpath.normpath(posixpath.join(best[0], top))}/__init__.py" in self._files
+        )
+        return best if best is None or best[1] or is_package or not is_known else None
 
-    def _has_module(self, folder: str, module: str) -> bool:
-        base = posixpath.normpath(posixpath.join(folder, *module.split(".")))
-        return f"{base}.py" in self._files or f"{base}/__init__.py" in self._files
+    def _has_module(self, folder: str, imported: Imported) -> bool:
+        """Says whether a folder has the module, or a plain folder with the modules that are taken from it."""
+        base = posixpath.normpath(posixpath.join(folder, *imported.module.split(".")))
+        is_there = f"{base}.py" in self._files or f"{base}/__init__.py" in self._files
+        if not imported.names and not is_there:
+            return any(file.startswith(f"{base}/") for file in self._files if file.endswith(".py"))
+        return is_there or bool(imported.names and all(f"{base}/{name}.py" in self._files for name in imported.names))
 
     def _load(self, folder: str, imported: Imported) -> tuple[str, ...]:
         """Lists the files that an import loads when its name starts in `folder`."""
@@ -166,7 +177,7 @@ class Code:
         foreign: list[tuple[Imported, Source, bool]] = []
         start = posixpath.dirname(program.path) or "."
         sure = {program.path}
-        tops = set()
+        tops, own = set(), set()
         while waiting:
             source = waiting.pop(0)
             for item, found in sorted(self._locate_all(source, start), key=lambda row: not row[0].always):
@@ -177,6 +188,7 @@ class Code:
                     continue
                 folder, files = found
                 if not item.level:
+                    own |= {item.module.partition(".")[0]}
                     roots |= {folder: None} if always or folder in {".", "src", start} else {}
                     tops |= {item.module.partition(".")[0]} if source is program else set()
                 for file in files:
@@ -187,7 +199,7 @@ class Code:
         return Reached(
             sources=tuple(seen.values()),
             roots=tuple(roots),
-            foreign=tuple(sorted(foreign, key=lambda row: not row[2])),
+            foreign=tuple(sorted((row for row in foreign if not _is_of(row[0], own)), key=lambda row: not row[2])),
             is_relative=any(item.level for item in program.imports),
             tops=frozenset(tops),
         )
@@ -214,15 +226,34 @@ class Code:
             starting.append((source, self.reach(source), script, home))
         imported = {inner.path for source, reached, *_ in starting for inner in reached.sources if inner is not source}
         programs = []
+        told_to = {source.path for source, _, script, _ in starting if _says_train(source, script=script)}
         for source, reached, script, home in starting:
             path = source.path
             named = tuple(item for item in commands if _starts_program(item, path, script, self.project))
-            alone = None if source.starts and not named else script
+            by_file = [item for item in named if item.value.rpartition(" && ")[2].startswith("python ")]
+            alone = None if source.starts and (by_file or not named) else script
             part = self._find_part(path)
             aside = {f"{part} has packages of its own": -20 if part else 0}
+            aside |= {"it imports names that the project lacks": -20 if self._lacks_names(source) else 0}
             aside |= {"other programs import it": -12 if path in imported and not named else 0}
+            rest = not source.trains and not _says_train(source, script=script) and bool(told_to)
+            aside |= {"another program says that it trains": -12 if rest else 0}
             programs.append(replace(_judge(source, reached, named, alone, aside, told=self._told), home=home))
         return tuple(sorted(programs, key=lambda program: (-program.score, program.path)))
+
+    def _lacks_names(self, source: Source) -> bool:
+        """Says whether a program always imports a name that a module of the project does not have."""
+        start = posixpath.dirname(source.path) or "."
+        for item, found in self._locate_all(source, start):
+            files = found[1] if found and item.always else ()
+            base = item.module.rpartition(".")[2]
+            names = {*item.names} - {PurePosixPath(file).stem for file in files}
+            names -= {PurePosixPath(file).parent.name for file in files}
+            module = [file for file in files if file.endswith((f"{base}.py", f"{base}/__init__.py"))]
+            inner = self.source(module[-1]) if module and base else None
+            if inner and inner.defines is not None and names - inner.defines:
+                return True
+        return False
 
     @cached_property
     def _told(self) -> frozenset[str]:
@@ -250,6 +281,20 @@ class Code:
         }
         above = [str(folder) for folder in PurePosixPath(path).parents]
         return next((folder for folder in above[:-1] if folder in lists), None) if "." in lists else None
+
+
+def _says_train(source: Source, *, script: str | None) -> bool:
+    """Says whether a program that trains, or its console script, has that for a name, and lies where such lie."""
+    path = PurePosixPath(source.path)
+    is_aside = any(map(_ASIDE.fullmatch, path.parts[:-1])) or path.suffix == ".ipynb"
+    named = re.search(r"(?i)(?:^|[_-])train(?:ing|er)?(?:[_-]|$)", f"{path.stem}-{script or ''}")
+    return bool(named and not is_aside and (source.trains or source.calls_train))
+
+
+def _is_of(imported: Imported, own: set[str]) -> bool:
+    """Says whether an import is of a folder of the project that other imports find: a wheel would hide that one."""
+    top = imported.module.partition(".")[0]
+    return top in own and top not in WITH_TENSORFLOW and top != "keras"
 
 
 def _depth(source: Source) -> int:
@@ -322,8 +367,9 @@ def _judge(
 ) -> Program:
     """Weighs a program. Doing counts most, then what the project says of it, then its name and place."""
     path = PurePosixPath(source.path)
-    words = [*re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", path.stem.lower()), *re.split(r"\W+", script or "")]
-    words = [word.rstrip("0123456789") for word in words if word] if path.stem != "__main__" else [path.stem]
+    stem = path.parent.name if path.stem == "__main__" else path.stem  # `-m FOLDER` starts it
+    words = [*re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", stem.lower()), *re.split(r"\W+", script or "")]
+    words = [word.rstrip("0123456789") for word in words if word] + ["__main__"] * (path.stem == "__main__")
     rows: list[tuple[int, str]] = []
     if source.trains:
         rows.append((30, min(source.trains)))
@@ -331,7 +377,7 @@ def _judge(
         rows.append((20, "train"))
     elif any(inner.trains for inner in reached.sources):
         rows.append((18, "trains through its imports"))
-    uses = {item.module.partition(".")[0] for item, _, _ in reached.foreign} & {"tensorflow", "keras", "tf_keras"}
+    uses = {item.module.partition(".")[0] for item, _, _ in reached.foreign} & _WITHIN
     by_place = {(_weigh(command, told), command.place) for command in commands}
     none = "does not use TensorFlow, as far as its imports say"
     rows.append((8, "uses TensorFlow") if uses else (-8 if max(by_place, default=(0,))[0] >= _README else -25, none))
@@ -384,7 +430,7 @@ def list_words(command: Statement) -> tuple[str, ...]:
         words = shlex.split(command.value.rpartition(" && ")[2])
     except ValueError:
         return ()
-    while words and re.fullmatch(r"(?:\S*/)?python[\d.]*|-[uBO]", words[0]):
+    while words and re.fullmatch(r"(?:\S*/)?python[\d.]*|-[uBOW]\S*|[A-Za-z_]\w*=\S*", words[0]):
         words.pop(0)
     return tuple(words)
 

@@ -132,7 +132,9 @@ def propose(
     variant, kind, kind_from, choice = _resolve(choice, kind, kind_from, matrix, given=accelerator is not None)
     cuda = "wheels" if wants_wheels and kind is Accelerator.GPU and _has_cuda_wheels(choice, matrix) else None
     needs = (
-        choose_packages(project, listings, reached, variant, matrix, concessions=concessions or Concessions())
+        choose_packages(
+            project, listings, reached, variant, matrix, concessions=concessions or Concessions(), folder=where
+        )
         if variant
         else Needs()
     )

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from packaging.requirements import Requirement
+
 from training_imgtool.project.hint_files import read_docker, read_notebook, read_prose, read_python_version, read_shell
 from training_imgtool.project.requirement_files import (
     Reader,
@@ -23,15 +25,16 @@ from training_imgtool.project.requirement_files import (
     read_setup_py,
     read_toml_lock,
 )
-from training_imgtool.project.statement import Fact, Statement
+from training_imgtool.project.statement import Fact, Statement, is_pinned
 
 _MOST_FILES = 4000
 _LARGEST = 4 << 20  # bytes
 _DEEPEST = 6  # folders inside each other
 _SKIPPED = re.compile(
-    r"\..*|__pycache__|build|dist|env|venv|node_modules|site-packages|third_party|.*\.egg-info|wandb|mlruns"
+    r"\..*|__pycache__|build|dist|venv|node_modules|site-packages|third_party|.*\.egg-info|wandb|mlruns"
 )
-_DEEPEST_PROSE = 2  # a README further down is about that folder alone
+_OF_ENVIRONMENT = ("pyvenv.cfg", "conda-meta", "bin/python", "Scripts")
+_DEEPEST_PROSE = 2  # a README further down is about that folder alone: its programs, and nothing else
 
 READERS: tuple[tuple[re.Pattern[str], Reader], ...] = (
     (
@@ -89,8 +92,9 @@ def read_project(folder: Path) -> Project:
         name = PurePosixPath(file).name
         reader = next((read for pattern, read in READERS if pattern.fullmatch(name)), None)
         is_far = reader is read_prose and file.count("/") >= _DEEPEST_PROSE
-        if reader is not None and not is_far:
-            found = tuple(reader(read_text(folder / file), file))
+        if reader is not None:
+            every = reader(read_text(folder / file), file)
+            found = tuple(item for item in every if not is_far or item.fact is Fact.COMMAND)
             if found:
                 statements[file] = found
     named = {item.value for rows in statements.values() for item in rows if item.fact is Fact.INSTALL}
@@ -136,13 +140,40 @@ def _list_files(folder: Path) -> Iterator[str]:
             name
             for name in folders
             if not _SKIPPED.fullmatch(name) and len(below.parts) < _DEEPEST and name.isprintable()
+            if not (name == "env" and any((Path(place) / name / part).exists() for part in _OF_ENVIRONMENT))
         )
         for name in sorted(files):
             path = Path(place, name)
-            is_read = name.endswith((".py", ".sh")) or any(pattern.fullmatch(name) for pattern, _ in READERS)
-            if not is_read or not name.isprintable() or path.is_symlink():
+            is_list = any(pattern.fullmatch(name) for pattern, _ in READERS)
+            if not (is_list or name.endswith((".py", ".sh"))) or not name.isprintable():
+                continue
+            if path.is_symlink() and not (is_list and path.resolve().is_relative_to(folder.resolve())):
                 continue
             count += 1
             if count > _MOST_FILES:
                 return
             yield (below / name).as_posix()
+
+
+def list_locked(project: Project) -> dict[str, Requirement]:
+    """Returns the releases in the lock files of other programs."""
+    items = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
+    return {item.package: item.requirement for item in items if item.file.rpartition("/")[2].endswith(".lock")}
+
+
+def list_pinned(project: Project) -> dict[str, Requirement]:
+    """Returns the releases that requirements.txt pins at the top: its neighbours, such as setup.py, say less."""
+    listed = [item for item in project.statements.get("requirements.txt", ()) if item.fact is Fact.PACKAGE]
+    return {item.package: item.requirement for item in listed if is_pinned(item.requirement)}
+
+
+def list_placed(project: Project) -> dict[str, Statement]:
+    """Returns the packages that a README installs from Git: a list that only names one means that."""
+    rows = (
+        item for file in project.statements for item in project.statements[file] if file.lower().startswith("readme")
+    )
+    return {
+        item.package: item
+        for item in rows
+        if item.fact is Fact.PACKAGE and (item.requirement.url or "").startswith("git+")
+    }

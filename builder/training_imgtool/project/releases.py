@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
 
+from training_imgtool.project.limits import find_limits, find_newest_python, has_end, limit_by_code
 from training_imgtool.project.listings import Listing
 from training_imgtool.project.programs import Reached
 from training_imgtool.project.read import Project
+from training_imgtool.project.source import Source
 from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement, parse_specifier
-from training_imgtool.project.tables import find_limit, limit_by_companion, load_tables
+from training_imgtool.project.tables import limit_by_companion
 from training_imgtool.versions.matrix import Matrix, version_key
 from training_imgtool.versions.rules import usable_pythons
 
@@ -78,7 +79,7 @@ def choose(
     if older and not is_decided and below:
         allowed, decided_by = older, below  # a lower limit is what its author had
     preferred = _order(allowed, matrix, is_decided=is_decided)
-    python_rows = [*_python_statements(project, listings, folder)]
+    python_rows = [*_python_statements(project, listings, reached, folder)]
     best = min(preferred, key=lambda version: _skipped(python_rows, version, matrix, with_guesses=not is_decided))
     python, judged = _choose_python(python_rows, best, matrix)
     minors = {".".join(version.split(".")[:2]) for version in allowed}
@@ -108,11 +109,17 @@ def _tensorflow_statements(
         if item.package in TENSORFLOW and not item.file.endswith(".lock"):
             yield replace(item, fact=Fact.TENSORFLOW, value=str(item.requirement.specifier), certainty=Certainty.HINT)
     prose = [item for item in everything if item not in images]
+    ends = [item for item in prose if item.value.startswith("<")]  # code may have come to need more since
     yield from sorted(
-        prose, key=lambda item: (-item.certainty, _folder(item) != folder, item.file.count("/"), _is_major(item))
+        (item for item in prose if item not in ends),
+        key=lambda item: (-item.certainty, _folder(item) != folder, item.file.count("/"), _is_major(item)),
     )
     yield from (item for item in images if _folder(item) not in near)
-    yield from _limits_of_code(reached)
+    keras = next((item.requirement for one in first for item in one.packages if item.package == "keras"), None)
+    of_code = [*_limits_of_code(reached, keras.specifier if keras else SpecifierSet())]
+    yield from (item for item in of_code if item.value.startswith(">="))
+    yield from ends
+    yield from (item for item in of_code if not item.value.startswith(">="))
 
 
 def _is_major(item: Statement) -> bool:
@@ -159,15 +166,27 @@ def _of_code(reached: Reached | None) -> Iterator[Statement]:
             yield Statement(Fact.TENSORFLOW, "<2", source.path, source.old_keras, Certainty.GUESS)
 
 
-def _limits_of_code(reached: Reached | None) -> Iterator[Statement]:
-    """Yields what single names of the API mean; code may ask for them first."""
-    for source in reached.sources if reached else ():
-        for limit, line in source.limits:
-            yield Statement(Fact.TENSORFLOW, limit, source.path, line, Certainty.GUESS)
-        for item in source.imports:
-            limit = find_limit(item.module, (*item.names, *source.taken)) or ""
-            if limit.startswith("keras<"):  # whose versions are TensorFlow's own
-                yield Statement(Fact.TENSORFLOW, limit.removeprefix("keras"), source.path, item.line, Certainty.GUESS)
+def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[Statement]:
+    """Yields what single names of the API mean; code may ask for them first. Lower limits come first, majors last."""
+    rows = [
+        (limit, source.path, line)
+        for source in (reached.sources if reached else ())
+        for limit, line in (*source.limits, *_limits_of_keras(source, keras))
+    ]
+    for item, source, _ in reached.foreign if reached else ():
+        since = limit_by_companion(Requirement(item.module.partition(".")[0]))
+        rows += [(since, source.path, item.line)] if since == "<2" else []
+    for limit, path, line in sorted(rows, key=lambda row: (row[0] == "<2", row[0].startswith("<"))):
+        yield Statement(Fact.TENSORFLOW, limit, path, line, Certainty.GUESS)
+
+
+def _limits_of_keras(source: Source, stated: SpecifierSet) -> Iterator[tuple[str, int]]:
+    """Yields the limits of TensorFlow by what a file takes from Keras, as far as the stated releases of it go."""
+    versions = [f"2.{minor}.{patch}" for minor in range(16) for patch in range(10)]
+    for limit, line in find_limits(source.used):
+        fits = limit.name == "keras" and any(map(stated.contains, limit.specifier.filter(versions)))
+        if fits and (of_tensorflow := limit_by_companion(limit)):
+            yield of_tensorflow, line
 
 
 def _applies(requirement: Requirement) -> bool:
@@ -202,9 +221,10 @@ def _fits(value: str, releases: list[str]) -> frozenset[str]:
 
 
 def _is_bounded(value: str) -> bool:
-    """Says whether a specifier has an end."""
+    """Says whether a specifier has an end within the releases of Keras 2."""
     return any(
-        part.operator in {"==", "~=", "===", "<", "<="} and re.fullmatch(r"\d+(\.\*)?|3(\.0)*", part.version) is None
+        part.operator in {"==", "~=", "===", "<", "<="}
+        and re.fullmatch(r"\d+(\.\*)?|3(\.0)*|2\.16", part.version) is None
         for part in SpecifierSet(value)
     )
 
@@ -232,32 +252,32 @@ def _order(allowed: list[str], matrix: Matrix, *, is_decided: bool) -> list[str]
     return sorted(allowed, key=key)
 
 
-def _python_statements(project: Project, listings: tuple[Listing, ...], folder: str) -> Iterator[Statement]:
-    """Yields what limits Python: the chosen listing's files first, then the root's and the program's, prose last."""
+def _python_statements(
+    project: Project, listings: tuple[Listing, ...], reached: Reached | None, folder: str
+) -> Iterator[Statement]:
+    """Yields what limits Python: the chosen listing's files first, then the root's and the program's, code, prose last.
+
+    A Dockerfile comes behind files that say which Pythons the project is for: it takes one of those.
+    """
     everything = [item for rows in project.statements.values() for item in rows if item.fact is Fact.PYTHON]
     main = {item.file for listing in listings[:1] for item in listing.statements} | {item.file for item in listings[:1]}
     near = [item for item in everything if item.file in main or _folder(item) in {".", folder}]
     firm = [item for item in near if item.certainty is Certainty.STATED]
-    yield from sorted(firm, key=lambda item: item.file not in main)
+    yield from sorted(firm, key=lambda item: (item.file not in main, "ockerfile" in item.file))
+    for source in reached.sources if reached else ():
+        yield from (Statement(Fact.PYTHON, value, source.path, line, Certainty.HINT) for value, line in source.pythons)
     for listing in listings[:1]:
         for item in listing.packages:
-            if (limit := _newest_python(item.requirement)) is not None:
+            if limit := find_newest_python(item.requirement):
                 yield replace(item, fact=Fact.PYTHON, value=f"<={limit}", certainty=Certainty.HINT)
+    ended = {
+        item.package for listing in listings[:1] for item in listing.packages if has_end(item.requirement.specifier)
+    }
+    for name, (requirement, place) in limit_by_code(reached).items():
+        if name not in ended and (limit := find_newest_python(requirement)):
+            path, _, line = place.rpartition(":")
+            yield Statement(Fact.PYTHON, f"<={limit}", path, int(line), Certainty.HINT)
     yield from (item for item in near if item.certainty is not Certainty.STATED)
-
-
-def _newest_python(requirement: Requirement) -> str | None:
-    """Returns the newest Python that has a wheel of the release which a requirement pins."""
-    table: dict[str, str] = load_tables()["newest_python"].get(requirement.name.lower(), {})
-    pin = next((part.version for part in requirement.specifier if part.operator in {"==", "~="}), None)
-    try:
-        version = Version(pin.removesuffix(".*")) if pin else None
-    except InvalidVersion:
-        return None
-    if version is None or not table:
-        return None
-    rows = [python for release, python in table.items() if Version(release) <= version]
-    return rows[-1] if rows else next(iter(table.values()))
 
 
 def _pythons(version: str, matrix: Matrix) -> tuple[str, ...]:

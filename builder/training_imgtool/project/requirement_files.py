@@ -18,8 +18,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.project.statement import Fact, Statement, caret, parse_requirement, parse_specifier
-from training_imgtool.project.tables import translate_conda
+from training_imgtool.core.python_parser import parse_python
+from training_imgtool.project.statement import Certainty, Fact, Statement, caret, parse_requirement, parse_specifier
+from training_imgtool.project.tables import is_known, translate_conda
 from training_imgtool.yamlfile.reader import parse
 from training_imgtool.yamlfile.tree import Items, Scalar, Table
 
@@ -104,8 +105,10 @@ def read_pyproject(text: str, file: str) -> Iterator[Statement]:
     always = [*project.get("dependencies", []), *further.get("default", [])]  # Hatch's environment of that name
     for group, lines in {"": always, **groups}.items():
         for item in lines:
-            if isinstance(item, str) and parse_requirement(item):
-                yield Statement(Fact.PACKAGE, item, file, line(item), group=group)
+            if isinstance(item, str) and (requirement := parse_requirement(item)):
+                place = _place_in_git(tool.get("uv", {}).get("sources", {}).get(requirement.name, {}))
+                text = f"{requirement.name}{place}" if place else item
+                yield Statement(Fact.PACKAGE, text, file, line(item), group=group)
     for name, target in project.get("scripts", {}).items():
         yield Statement(Fact.SCRIPT, f"{name}={target}", file, line(target))
     yield from _read_tools(tool, file, line)
@@ -121,6 +124,9 @@ def _read_tools(tool: Mapping[str, Any], file: str, line: Callable[[str], int]) 
     hooked = hatch.get("metadata", {}).get("hooks", {}).get("requirements_txt", {}).get("files", [])
     for path in [*([included] if isinstance(included, str) else included), *hooked]:
         yield Statement(Fact.INCLUDE, path, file, line(path))
+    for extra, row in tool.get("setuptools", {}).get("dynamic", {}).get("optional-dependencies", {}).items():
+        for path in [row["file"]] if isinstance(row["file"], str) else row["file"]:
+            yield Statement(Fact.INCLUDE, path, file, line(path), group=f"extra {extra}")
     scripts = [
         tool.get("pdm", {}).get("scripts", {}),
         *(row.get("scripts", {}) for row in hatch.get("envs", {}).values()),
@@ -180,9 +186,15 @@ def _read_poetry_row(name: str, row: object, file: str, at: int, group: str) -> 
             limits = [part.strip() for part in caret(table["python"]).split(",")]
             rules = [re.sub(r"^([<>=!~]+)(.*)$", r'python_version \1 "\2"', part) for part in limits]
             marker = f" ; {' and '.join(rules)}"
-        place = f" @ git+{table['git']}" + (f"@{table['rev']}" if table.get("rev") else "") if "git" in table else limit
+        place = _place_in_git(table) or limit
         if requirement := parse_requirement(f"{name}{extras}{place}{marker}"):
             yield Statement(Fact.PACKAGE, str(requirement), file, at, group=group)
+
+
+def _place_in_git(table: Mapping[str, Any]) -> str:
+    """Returns what follows the name of a package from Git, with the commit, tag or branch; empty for other packages."""
+    commit = next((table[key] for key in ("rev", "ref", "tag", "branch") if table.get(key)), "")
+    return f" @ git+{table['git']}{'@' if commit else ''}{commit}" if "git" in table else ""
 
 
 @harmless
@@ -195,7 +207,7 @@ def read_pipfile(text: str, file: str) -> Iterator[Statement]:
     for name, value in document.get("packages", {}).items():
         table = value if isinstance(value, dict) else {"version": value}
         at = line(f"\n{name} ") or line(f'\n"{name}"')
-        place = f" @ git+{table['git']}" if "git" in table else caret(str(table.get("version", "*")))
+        place = _place_in_git(table) or caret(str(table.get("version", "*")))
         extras = f"[{','.join(table['extras'])}]" if table.get("extras") else ""
         if "path" not in table and (requirement := parse_requirement(f"{name}{extras}{place}")):
             yield Statement(Fact.PACKAGE, str(requirement), file, at)
@@ -249,19 +261,34 @@ def read_setup_cfg(text: str, file: str) -> Iterator[Statement]:
 @harmless
 def read_setup_py(text: str, file: str) -> Iterator[Statement]:
     """Reads the literals of a setup.py: lists, their sums, the names that stand for them."""
-    tree = ast.parse(text)
+    tree = parse_python(text)
     nodes = list(ast.walk(tree))
     assigned: dict[str, ast.expr] = {}
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             assigned.setdefault(node.targets[0].id, node.value)
     calls = [node for node in nodes if isinstance(node, ast.Call)]
+    for node in nodes:
+        _follow(node, assigned)
     setups = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "setup"]
     for word in (word for call in setups for word in call.keywords):
         yield from _read_setup_word(word.arg or "", _literal(word.value, assigned), file, word.value.lineno)
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _REQUIREMENTS_NAME.fullmatch(node.value):
             yield Statement(Fact.INCLUDE, node.value, file, node.lineno)
+
+
+def _follow(node: ast.AST, assigned: dict[str, ast.expr]) -> None:
+    """Follows `NAME += LIST`, `NAME.append(ITEM)` and `NAME.extend(LIST)`, whatever their conditions."""
+    match node:
+        case ast.AugAssign(target=ast.Name(id=name), value=value):
+            added: ast.expr = value
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" as verb), args=[value]):
+            added = value if verb == "extend" else ast.List([value], ast.Load())
+        case _:
+            return
+    if name in assigned:
+        assigned[name] = ast.BinOp(assigned[name], ast.Add(), added)
 
 
 def _read_setup_word(word: str, value: object, file: str, line: int) -> Iterator[Statement]:
@@ -302,6 +329,20 @@ def _literal(node: ast.expr | None, assigned: Mapping[str, ast.expr], depth: int
             keys = [_literal(key, assigned, depth + 1) for key in node.keys]
             items = [_literal(item, assigned, depth + 1) for item in node.values]
             value = {key: item for key, item in zip(keys, items, strict=True) if isinstance(key, str)}
+        case ast.JoinedStr():
+            parts = [_literal(part, assigned, depth + 1) for part in node.values]
+            value = "".join(parts) if all(isinstance(part, str) for part in parts) else None
+        case ast.FormattedValue(value=inner):
+            value = _literal(inner, assigned, depth + 1)
+        case (
+            ast.Subscript(value=inner, slice=key)
+            | ast.Call(func=ast.Attribute(value=inner, attr="get"), args=[key, *_])
+        ):
+            table = _literal(inner, assigned, depth + 1)
+            default = (
+                _literal(node.args[1], assigned, depth + 1) if isinstance(node, ast.Call) and node.args[1:] else None
+            )
+            value = table.get(_literal(key, assigned, depth + 1), default) if isinstance(table, dict) else default
         case ast.BinOp(op=ast.Add()):
             value = _add(*(_literal(side, assigned, depth + 1) for side in (node.left, node.right)))
     return value
@@ -366,7 +407,8 @@ def read_conda_row(text: str, file: str, line: int, fact: Fact = Fact.PACKAGE) -
             limit = f"=={'.'.join(numbers.split('.')[:3])}.*"
         if parse_specifier(limit) is None or (requirement := parse_requirement(f"{wheel}{limit}")) is None:
             return
-        yield Statement(fact, str(requirement), file, line)
+        certainty = Certainty.STATED if is_known(wheel) else Certainty.GUESS  # it may be no Python package at all
+        yield Statement(fact, str(requirement), file, line, certainty)
 
 
 def is_development(group: str) -> bool:

@@ -9,20 +9,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from training_imgtool.context.python_source import is_main_guard
+from training_imgtool.core.python_parser import parse_python
 from training_imgtool.project.hint_files import read_cells
+from training_imgtool.project.python_facts import find_pythons
 from training_imgtool.project.tables import load_tables
+from training_imgtool.project.usage import list_usage
 
-_SAYS = frozenset({"print", "info", "debug", "warning", "write", "display"})
 TRAINS = frozenset(
-    """fit fit_generator train_and_evaluate train_on_batch minimize apply_gradients GradientTape
+    """fit fit_generator learn train_and_evaluate train_on_batch minimize apply_gradients GradientTape
     MonitoredTrainingSession""".split()  # noqa: SIM905
 )
 STRATEGIES = frozenset({"MultiWorkerMirroredStrategy", "ParameterServerStrategy"})
+_OPTIMIZERS = frozenset({"SGD", "Adam", "RMSprop", "Adagrad", "Adadelta", "Adamax", "Nadam"})
+_RUNS = frozenset({"run", "Popen", "call", "check_call", "check_output", "system", "popen"})
 _STARTS = re.compile(r"(?i)main|run|fire|cli|app|(?:.*_)?(?:train|training|fit)(?:_.*|er)?")
+_OLD_LAYER = re.compile(r"(?:Conv|Deconv|AtrousConv|SeparableConv|LocallyConnected|AveragePool|MaxPool).*")
 _OPTION = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_-]*")
 _ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_OF_TENSORFLOW = re.compile(r"tensorflow\.[\w.]+")
 _MARKS = frozenset({"mark_flag_as_required", "mark_flags_as_required"})
-_PATH = re.compile(r"\.{0,2}/?[\w-][\w./-]*")
+_PATH = re.compile(r"(?:\.\./)*\.{0,2}/?[\w-][\w./-]*")
 _NOTEBOOK_NAMES = frozenset({"get_ipython", "display"})
 
 
@@ -63,8 +69,11 @@ class Source:
         second: how much that TensorFlow 2 brought.
         limits: specifier sets of TensorFlow by what else it takes from it, with lines.
         old_keras: the first line that calls Keras as it was before TensorFlow 2.
-        taken: the names that it takes from modules, as in `module.name`.
+        used: what it takes from other packages, as `usage` names it, with lines.
+        programs: the other programs that it starts.
+        pythons: specifier sets of Python that it needs, with lines.
         paths: its texts that look like relative paths.
+        defines: the names that it gives a value anywhere; None where they may be any.
         notebook_line: the first line of a .py file with a command that only a notebook understands.
     """
 
@@ -79,9 +88,12 @@ class Source:
     second: int
     limits: tuple[tuple[str, int], ...]
     old_keras: int
-    taken: frozenset[str]
+    used: tuple[tuple[str, int], ...]
     options: tuple[Option, ...]
+    programs: frozenset[str]
+    pythons: tuple[tuple[str, int], ...]
     paths: frozenset[str]
+    defines: frozenset[str] | None = None
     notebook_line: int | None = None
 
 
@@ -98,7 +110,8 @@ def read_source(text: str, path: str) -> Source | None:
     nodes = list(ast.walk(tree))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     has_guard = any(map(is_main_guard, tree.body))
-    first, second, limits = _weigh_api(nodes)
+    used = list_usage(tree)
+    first, second, limits = _weigh_api(nodes, used)
     named = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return Source(
         path=path,
@@ -112,9 +125,12 @@ def read_source(text: str, path: str) -> Source | None:
         second=second,
         limits=limits,
         old_keras=next((call.lineno for call in calls if _is_old_keras(call)), 0),
-        taken=frozenset(named),
+        used=tuple(used.items()),
         options=read_options(calls),
+        programs=frozenset(program for call in calls if (program := _find_program(call))),
+        pythons=find_pythons(tree),
         paths=frozenset(_list_paths(nodes)),
+        defines=_list_defined(nodes),
         notebook_line=line or _find_notebook_call(tree),
     )
 
@@ -134,7 +150,9 @@ def write_cells(text: str) -> Iterator[str]:
             continue
         for line in source.splitlines():
             indent = line[: len(line) - len(line.lstrip())]
-            is_command = re.match(r"\s*(?:[!%?]|from __future__|\w+\s*=\s*[!%]|get_ipython\()|.*[^\s#'\"]\?\s*$", line)
+            is_command = re.match(
+                r"\s*(?:[!?]|%%?\w|from __future__|\w+\s*=\s*[!%]|get_ipython\()|.*[^\s#'\"]\?\s*$", line
+            )
             yield f"{indent}pass  # {line.strip()}\n" if is_command else f"{line}\n"
 
 
@@ -143,13 +161,13 @@ def _parse(text: str) -> tuple[ast.Module | None, int | None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(text), None
+            return parse_python(text), None
         except SyntaxError:
             command = re.search(r"(?m)^(?P<indent>[ \t]*)[!%][^\n]*", text)
         except (ValueError, RecursionError, MemoryError):
             return None, None
         try:
-            tree = ast.parse(re.sub(r"(?m)^([ \t]*)[!%][^\n]*", r"\g<1>pass", text))
+            tree = parse_python(re.sub(r"(?m)^([ \t]*)[!%][^\n]*", r"\g<1>pass", text))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None, None
         return tree, text.count("\n", 0, command.start()) + 1 if command else None
@@ -179,62 +197,77 @@ def _list_imports(tree: ast.Module) -> Iterator[Imported]:
             yield Imported(node.module or "", node.level, names, node.lineno, id(node) in always, id(node) in main)
 
 
-def _weigh_api(nodes: list[ast.AST]) -> tuple[tuple[int, int], int, tuple[tuple[str, int], ...]]:
+def _weigh_api(nodes: list[ast.AST], every: dict[str, int]) -> tuple[tuple[int, int], int, tuple[tuple[str, int], ...]]:
     """Counts what code takes from `tensorflow` that only one major version has."""
     table = load_tables()["tensorflow_api"]
     one, two = set(table["first"].split()), set(table["second"].split())
-    aliases = {
-        alias.asname or "tensorflow"
-        for node in nodes
-        if isinstance(node, ast.Import)
-        for alias in node.names
-        if alias.name == "tensorflow"
-    }
-    used: dict[str, int] = {}
-    insists = {id(inner) for node in nodes for asked in _list_insisting(node) for inner in ast.walk(asked)}
-    for node in nodes:
-        if isinstance(node, ast.Attribute):
-            root, name = _dotted(node)
-            if root in aliases and not (name == "__version__" and id(node) in insists):
-                used.setdefault(name, node.lineno)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tensorflow."):
-            # The inner Keras, tensorflow.python.keras, is another one than tensorflow.keras.
-            inner = re.sub(r"^tensorflow\.(?:python\.(?!keras))?", "", node.module or "")
-            used |= {f"{inner}.{alias.name}": node.lineno for alias in node.names} | {inner: node.lineno}
+    whole = {_cut_inner(name): line for name, line in every.items() if _OF_TENSORFLOW.fullmatch(name)}
+    used = {part: line for name, line in reversed(whole.items()) for part in _list_beginnings(name)}
     if "__version__" in used or any(isinstance(node, ast.Name) and node.id.startswith("IS_TF") for node in nodes):
         return (0, 0), 0, ()  # it asks which release it has
     firsts = {name: line for name, line in used.items() if name in one or name.partition(".")[0] == "contrib"}
     seconds = {name for name in used if name in two}
-    limits = tuple(
+    limits = [
         (limit, line) for name, line in used.items() for key, limit in table["since"].items() if _is_below(name, key)
+    ]
+    has_models = used or any(_is_below(name, "keras") for name in every)
+    old = _list_old(nodes, table["methods"]) if has_models else ()
+    return (len(firsts), min(firsts.values(), default=0)), len(seconds), (*limits, *old)
+
+
+def _list_beginnings(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def _cut_inner(module: str) -> str:
+    """Returns what follows the package's name; the inner Keras, tensorflow.python.keras, is another one."""
+    return re.sub(r"^(?:tensorflow\.python\.(?!keras)|\w+\.|\w+$)", "", module)
+
+
+def _list_old(nodes: list[ast.AST], methods: dict[str, str]) -> Iterator[tuple[str, int]]:
+    """Yields the limits of what is no name of the API: methods of models, options of optimizers, names of metrics."""
+    texts = {
+        node.value: node.lineno for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    metrics = {
+        text for node in nodes if isinstance(node, ast.keyword) and node.arg == "metrics" for text in _deep(node)
+    }
+    if "accuracy" in metrics and "acc" not in metrics and "val_acc" in texts:
+        yield "<2", texts["val_acc"]  # later ones call it val_accuracy
+    is_mixed = any(isinstance(node, ast.Import) and node.names[0].name.startswith("torch") for node in nodes)
+    for node in nodes:
+        if isinstance(node, ast.Call) and _name(node) in _OPTIMIZERS and not is_mixed:
+            is_legacy = "legacy" in ast.unparse(node.func)
+            yield from (
+                [("<2.11", node.lineno)] if not is_legacy and {"lr", "decay"} & {k.arg for k in node.keywords} else []
+            )
+        elif isinstance(node, ast.Attribute) and node.attr in methods:
+            yield methods[node.attr], node.lineno
+
+
+def _deep(node: ast.AST) -> Iterator[str]:
+    yield from (
+        inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
     )
-    return (len(firsts), min(firsts.values(), default=0)), len(seconds), limits
 
 
-def _list_insisting(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields where asking for a release changes nothing: it is only printed, or another one ends the program."""
-    if isinstance(node, ast.Assert):
-        yield node
-    elif isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Raise):
-        yield node.test
-    elif isinstance(node, ast.Expr) and (not isinstance(node.value, ast.Call) or _name(node.value) in _SAYS):
-        yield node
+def _find_program(call: ast.Call) -> str:
+    """Returns the program that a call starts, as in `subprocess.run(["git", "log"])` and `os.system("git log")`."""
+    if _name(call) not in _RUNS or not call.args:
+        return ""
+    words = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else call.args[:1]
+    first = words[0].value if words and isinstance(words[0], ast.Constant) else ""
+    return first.split()[0] if isinstance(first, str) and first.split() else ""
 
 
 def _is_old_keras(call: ast.Call) -> bool:
     words = {word.arg for word in call.keywords}
-    return bool(words & {"nb_epoch", "samples_per_epoch", "nb_val_samples", "border_mode"}) or (
-        _name(call) == "Model" and bool(words & {"input", "output"})
+    return (
+        bool(words & {"nb_epoch", "samples_per_epoch", "nb_val_samples"})
+        or (bool(_OLD_LAYER.fullmatch(_name(call))) and "border_mode" in words)
+        or (_name(call) == "Model" and bool(words & {"input", "output"}))
     )
-
-
-def _dotted(node: ast.expr) -> tuple[str, str]:
-    """Splits `tf.io.gfile` into `tf` and `io.gfile`; the first is empty for anything else than names."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return (node.id, ".".join(reversed(parts))) if isinstance(node, ast.Name) else ("", "")
 
 
 def _is_below(name: str, key: str) -> bool:
@@ -242,11 +275,21 @@ def _is_below(name: str, key: str) -> bool:
 
 
 def _list_paths(nodes: list[ast.AST]) -> Iterator[str]:
+    """Yields the texts that look like paths from the folder that the program starts in."""
+    joins = (node for node in nodes if isinstance(node, ast.Call | ast.BinOp) and _is_beside(node))
+    others = {id(inner) for node in joins for inner in ast.walk(node)}
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 100:
             text = node.value
-            if ("/" in text or re.search(r"\.\w{2,5}$", text)) and _PATH.fullmatch(text):
+            is_path = ("/" in text or re.search(r"\.\w{2,5}$", text)) and _PATH.fullmatch(text)
+            if is_path and id(node) not in others:
                 yield text
+
+
+def _is_beside(node: ast.Call | ast.BinOp) -> bool:
+    """Says whether an expression starts from the file's own place."""
+    parts = node.args if isinstance(node, ast.Call) else [node.left]
+    return any(isinstance(inner, ast.Name) and inner.id == "__file__" for part in parts for inner in ast.walk(part))
 
 
 def read_options(calls: list[ast.Call]) -> tuple[Option, ...]:
@@ -302,6 +345,16 @@ def _calls(body: list[ast.stmt], names: frozenset[str]) -> Iterator[int]:
             for inner in ast.walk(node.value):
                 if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in names:
                     yield inner.lineno
+
+
+def _list_defined(nodes: list[ast.AST]) -> frozenset[str] | None:
+    names = {name for node in nodes for name in _bound(node)}
+    is_open = any(isinstance(node, ast.alias) and node.name == "*" for node in nodes) or "__getattr__" in names
+    return (
+        None
+        if is_open or any(isinstance(node, ast.Call) and _name(node) == "globals" for node in nodes)
+        else (frozenset(names))
+    )
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

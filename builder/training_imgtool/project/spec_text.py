@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from training_imgtool.project.packages import Line
 from training_imgtool.project.programs import list_words
 from training_imgtool.project.proposal import Proposal
-from training_imgtool.project.statement import Certainty, Fact
+from training_imgtool.project.statement import Certainty, Fact, Statement
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")
 
@@ -52,14 +52,8 @@ def write_needs(proposal: Proposal) -> str:
         names = ", ".join(name for name, _ in needs.system)
         said = "; ".join(dict.fromkeys(place for _, place in needs.system))
         text += f"system_packages: [{names}]  # {said}\n"
-    hints = {
-        item.value: None
-        for file, rows in proposal.project.statements.items()
-        for item in rows
-        if item.fact is Fact.SYSTEM and item.certainty is Certainty.HINT and file == "Dockerfile"
-    }
-    if hints and not needs.system:
-        text += f"# system_packages: [{', '.join(sorted(hints))}]  # from Dockerfile; some need an engine\n"
+    if needs.builds_only:
+        text += f"# the project installs, too: {', '.join(needs.builds_only[:12])}\n"
     if needs.requirements:
         is_plain = _PLAIN_WORD.fullmatch(needs.requirements)
         name = needs.requirements if is_plain else json.dumps(needs.requirements, ensure_ascii=False)
@@ -111,7 +105,7 @@ def write_args(proposal: Proposal) -> str:
         return "# args: []\n"
     options = ", ".join(f"{item.name}{' (required)' if item.required else ''}" for item in program.source.options[:12])
     shown = f"  # its options: {options}" if options else ""
-    for command in program.commands:
+    for command in sorted(program.commands, key=_is_for_more):
         words = [*list_words(command)]
         words = words[2:] if words[:1] == ["-m"] else words[1:]
         if not words or "--help" in words or "-h" in words or not all(word.isprintable() for word in words):
@@ -123,3 +117,8 @@ def write_args(proposal: Proposal) -> str:
         if command.certainty is Certainty.STATED:
             return f"# args: {json.dumps(words, ensure_ascii=False)}  # {command.place}{shown.replace('  # ', '; ')}\n"
     return f"# args: []{shown}\n"
+
+
+def _is_for_more(command: Statement) -> bool:
+    """Says whether a command of a program may do something else than train."""
+    return "ockerfile" not in command.file and not re.search(r"(?i)\btrain", " ".join(list_words(command)[1:]))

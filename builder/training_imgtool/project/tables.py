@@ -10,6 +10,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from training_imgtool.core.resources import data_file
 
@@ -26,6 +27,8 @@ def load_tables() -> dict[str, Any]:
     document: dict[str, Any] = tomllib.loads(data_file("project_names.toml").read_text(encoding="utf-8"))
     alike = document.pop("alike")["names"].split()
     document["imports"] = {name: name.replace("_", "-") for name in alike} | document["imports"]
+    document["debian"]["runs"] = re.compile("|".join(document["debian"]["runs"].split()))
+    document["debian"]["builds"] = re.compile("|".join(document["debian"]["builds"].split()))
     document["not_python"] = re.compile("|".join(document["not_python"]["patterns"].split()), re.IGNORECASE)
     return document
 
@@ -49,13 +52,43 @@ def translate_conda(name: str) -> tuple[str, str]:
     return tables["conda"].get(lower, lower), debian
 
 
-def find_limit(module: str, names: tuple[str, ...]) -> str | None:
-    """Returns the requirement that still has what code takes from a module; None where every release has it."""
-    row = load_tables()["limits"].get(module)
-    if row is None:
-        return None
-    removed, requirement = row
-    return str(requirement) if removed == "*" or set(names) & set(removed.split()) else None
+def is_distribution(pin: str) -> bool:
+    """Says whether a pin in prose is a Python package's: each that `==` pins and is no other program, else known ones.
+
+    People also write `Bazel >= 0.26` and `Ubuntu >= 18.04`.
+    """
+    name = canonicalize_name(re.split(r"[\s=<>~]", pin, maxsplit=1)[0])
+    return is_known(name) or ("==" in pin and load_tables()["not_python"].fullmatch(name) is None)
+
+
+def is_known(name: str) -> bool:
+    """Says whether a name is that of a Python package that a table has."""
+    tables, plain = load_tables(), canonicalize_name(name)
+    return plain in _list_known() or plain.startswith("tensorflow") or plain in tables["companion_rows"]
+
+
+@cache
+def _list_known() -> frozenset[str]:
+    tables = load_tables()
+    names = {*tables["imports"].values(), *tables["conda"].values(), *tables["renamed"].values(), *WITH_TENSORFLOW}
+    names |= {*tables["companions"], "jupyter", "jupyterlab", "notebook", "ipykernel", "pylint", "sphinx", "flake8"}
+    return frozenset(canonicalize_name(name) for name in names if name)
+
+
+def find_named(name: str) -> str | None:
+    """Returns the distribution that prose means by the name of a library or an import; None for unknown ones."""
+    tables, lower = load_tables(), name.lower()
+    known = {canonicalize_name(value): value for value in tables["imports"].values() if "://" not in value}
+    found = tables["conda"].get(lower) or tables["renamed"].get(lower) or known.get(canonicalize_name(name))
+    return found or next((value for key, value in tables["imports"].items() if key.lower() == lower), None)
+
+
+def translate_debian(name: str) -> str:
+    """Returns the package that a running program needs where people install `name`; empty for one that only builds."""
+    table = load_tables()["debian"]
+    if name in table["named"]:
+        return str(table["named"][name])
+    return name if table["runs"].fullmatch(name) and not table["builds"].fullmatch(name) else ""
 
 
 def find_libraries(names: frozenset[str]) -> tuple[str, ...]:
@@ -67,10 +100,10 @@ def find_libraries(names: frozenset[str]) -> tuple[str, ...]:
 def limit_by_companion(requirement: Requirement) -> str | None:
     """Returns the TensorFlow that a requirement of one of its companions means, such as ==2.15.* for tf-keras 2.15."""
     name, tables = canonicalize_name(requirement.name), load_tables()
-    bounds = [part for part in requirement.specifier if part.operator in {"==", "~=", "===", "<=", ">=", ">"}]
-    if not bounds:
-        since: str | None = None if requirement.specifier else tables["companions_since"].get(name)
-        return since
+    bounds = [part for part in requirement.specifier if part.operator != "!="]
+    since: str | None = tables["companions_since"].get(name)
+    if not bounds or (since and name not in tables["companions"]):
+        return since if not requirement.specifier or bounds else None
     if tables["companions"].get(name) == "minor":
         best = next((part for part in bounds if part.operator in {"==", "~=", "==="}), None)
         if best is None:
@@ -79,10 +112,11 @@ def limit_by_companion(requirement: Requirement) -> str | None:
         parts = best.version.removesuffix(".*").split(".")[:2]
         return f"=={'.'.join(parts)}.*" if len(parts) == 2 else None
     rows = tables["companion_rows"].get(name, ())
-    fits = [str(limit) for version, limit in rows if _may_be(requirement.specifier, version)]
-    if not fits:
-        return None
-    return fits[0] if any(part.operator != ">=" for part in bounds) else _at_least(fits[-1])
+    fits = [SpecifierSet(limit) for version, limit in rows if _may_be(requirement.specifier, version)]
+    low, high = _span(fits)
+    if not any(part.operator != ">=" for part in bounds):
+        return low or None
+    return ",".join(filter(None, (low, high))) or None
 
 
 def _may_be(specifier: SpecifierSet, minor: str) -> bool:
@@ -90,6 +124,15 @@ def _may_be(specifier: SpecifierSet, minor: str) -> bool:
     return any(specifier.contains(f"{minor}.{patch}", prereleases=True) for patch in (*range(10), 99))
 
 
-def _at_least(limit: str) -> str | None:
-    match = re.search(r"(?:==|>=)(\d+\.\d+)", limit)
-    return f">={match[1]}" if match else None
+def _span(limits: list[SpecifierSet]) -> tuple[str, str]:
+    """Returns the lowest start and the highest end of several limits; empty where one has none."""
+    lows, highs = [], []
+    for limit in limits:
+        starts = [Version(part.version.removesuffix(".*")) for part in limit if part.operator in {">=", "=="}]
+        ends = [Version(part.version) for part in limit if part.operator == "<"]
+        ends += [Version(f"{start.major}.{start.minor + 1}") for start in starts if "==" in str(limit)]
+        lows.append(max(starts, default=None))
+        highs.append(min(ends, default=None))
+    low = min(lows, default=None, key=lambda version: version or Version("0"))
+    high = max(highs, default=None, key=lambda version: version or Version("99"))
+    return f">={low.major}.{low.minor}" if low else "", f"<{high.major}.{high.minor}" if high else ""

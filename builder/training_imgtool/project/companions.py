@@ -1,0 +1,123 @@
+"""Finds the releases of packages that have one for each TensorFlow, such as Keras and tensorflow-probability."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from training_imgtool.plan import Variant
+from training_imgtool.project.statement import TENSORFLOW
+from training_imgtool.project.tables import limit_by_companion, load_tables
+from training_imgtool.versions.rules_requirements import OTHER_TENSORFLOW
+
+_OF_TENSORFLOW = TENSORFLOW | {"tensorflow-metal", "tensorflow-tpu"}
+NEEDED_BY_TENSORFLOW = frozenset(  # and by its Keras
+    """absl-py astor gast google-pasta grpcio h5py keras keras-applications keras-preprocessing markdown numpy
+    opt-einsum protobuf six tensorboard tensorflow-estimator termcolor werkzeug wheel wrapt bleach html5lib""".split()  # noqa: SIM905
+)
+_KERAS_BEFORE = {"1": "keras>=2.2.4,<2.4", "2": "keras>=2.3,<2.5"}  # TensorFlow before 2.6 brings none of its own
+
+
+def is_tensorflow(name: str) -> bool:
+    """Says whether a package is TensorFlow under some name."""
+    return name in _OF_TENSORFLOW or OTHER_TENSORFLOW.fullmatch(name) is not None
+
+
+def brings_keras(variant: Variant) -> bool:
+    """Says whether TensorFlow depends on a Keras of its own minor."""
+    numbers = variant.tensorflow.split(".")
+    return (int(numbers[0]), int(numbers[1])) >= (2, 6)
+
+
+def is_for(requirement: Requirement, variant: Variant) -> bool:
+    """Says whether what may be a companion of TensorFlow is one of this release."""
+    limit = limit_by_companion(requirement)
+    return limit is None or SpecifierSet(limit).contains(variant.tensorflow, prereleases=True)
+
+
+def find_release(requirement: Requirement, variant: Variant) -> str | None:
+    """Returns the requirement of a companion that is named without versions and that TensorFlow does not bring."""
+    name = canonicalize_name(requirement.name)
+    needed = NEEDED_BY_TENSORFLOW if brings_keras(variant) else NEEDED_BY_TENSORFLOW - {"keras"}
+    is_brought = is_tensorflow(name) or name in needed
+    operators = {part.operator for part in requirement.specifier}
+    is_open = operators <= {">=", ">", "!="} or operators <= {"<", "<=", "!="}
+    if not is_open or requirement.url or is_brought:
+        return None
+    release = Requirement(add_release(name, variant))
+    if not release.specifier or (requirement.specifier and not _overlaps(requirement, release)):
+        return None
+    return f"{release.name}{requirement.specifier & release.specifier}"
+
+
+def _overlaps(requirement: Requirement, release: Requirement) -> bool:
+    """Says whether a release that belongs to TensorFlow satisfies what the project says of it."""
+    start = next(part.version.removesuffix(".*") for part in release.specifier if part.operator in {"==", ">="})
+    versions = [Version(f"{start}.{patch}") for patch in range(10)] + [Version("2.3.1"), Version("2.4.3")]
+    return any(version in release.specifier and version in requirement.specifier for version in versions)
+
+
+def add_release(name: str, variant: Variant) -> str:
+    """Adds the versions of a companion that belong to the TensorFlow release."""
+    tables = load_tables()
+    minor = ".".join(variant.tensorflow.split(".")[:2])
+    if name == "keras":
+        return name if brings_keras(variant) else _KERAS_BEFORE[minor[0]]
+    if tables["companions"].get(name) == "minor":
+        return f"{name}=={minor}.*"
+    for version, limit in tables["companion_rows"].get(name, ()):
+        if Requirement(f"tensorflow{limit}").specifier.contains(variant.tensorflow):
+            return f"{name}=={version}.*"
+    return name
+
+
+def list_also(wanted: Mapping[str, Requirement], variant: Variant) -> Iterator[tuple[str, str]]:
+    """Yields what the wanted packages need and do not ask for, or of which they take any release."""
+    for key, value in load_tables()["also"].items():
+        by, needed = Requirement(key), Requirement(value)
+        there, mine = wanted.get(by.name), wanted.get(needed.name)
+        is_meant = by.name in wanted and (not by.specifier or (there and _is_inside(there.specifier, by.specifier)))
+        if is_meant and not (mine and (not needed.specifier or _is_inside(mine.specifier, needed.specifier))):
+            extras = with_extras(mine) if mine else ""
+            text = f"{needed.name}{extras}{needed.specifier}" if needed.specifier else add_release(needed.name, variant)
+            yield text, f"{by.name} needs it"
+
+
+def _is_inside(specifier: SpecifierSet, limit: SpecifierSet) -> bool:
+    """Says whether the last release that a specifier allows is within a limit; False where it names none."""
+    last = [part for part in specifier if part.operator in {"==", "~=", "<", "<="}]
+    versions = [part.version.removesuffix(".*") for part in last]
+    before = [Version(version) for part, version in zip(last, versions, strict=True) if part.operator == "<"]
+    ends = [Version(part.version) for part in limit if part.operator == "<"]
+    return bool(last) and (any(map(limit.contains, versions)) or any(end >= one for end in ends for one in before))
+
+
+def find_nearest(requirement: Requirement) -> tuple[Requirement, str] | None:
+    """Returns the nearest release that installs beside TensorFlow in the place of a pinned one, and why."""
+    pins = [part.version.removesuffix(".*") for part in requirement.specifier if part.operator == "=="]
+    for key, (nearest, why) in load_tables()["nearest"].items():
+        old = Requirement(key)
+        if pins and old.name == canonicalize_name(requirement.name) and old.specifier.contains(pins[0]):
+            return Requirement(nearest), why
+    return None
+
+
+def is_needed(requirement: Requirement) -> bool:
+    """Says whether TensorFlow 1 takes the releases that a requirement of what it depends on allows."""
+    needed = SpecifierSet(load_tables()["needed_by_first"].get(canonicalize_name(requirement.name), "<0"))
+    return all(needed.contains(part.version.removesuffix(".*")) for part in requirement.specifier)
+
+
+def with_extras(requirement: Requirement) -> str:
+    """Writes the extras of a requirement behind its name."""
+    return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+
+
+def is_in_python(name: str, variant: Variant) -> bool:
+    """Says whether a package only gives older Pythons a module that this one brings."""
+    since = load_tables()["backports"].get(name)
+    return since is not None and Version(variant.python) >= Version(since)

@@ -1,0 +1,95 @@
+"""Finds the releases that still have what code takes from its packages: newer ones have removed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from training_imgtool.project.programs import Reached
+from training_imgtool.project.tables import load_tables
+
+_ENDS = frozenset({"<", "<=", "==", "===", "~="})
+
+
+def find_limits(used: Iterable[tuple[str, int]]) -> Iterator[tuple[Requirement, int]]:
+    """Yields the requirements that still have what a file takes from its packages, with its lines.
+
+    A method, such as `.ix`, is that of a package of which the file takes something.
+    """
+    table = load_tables()["limits"]
+    rows = [*used]
+    tops = {name.partition(".")[0] for name, _ in rows}
+    for name, line in rows:
+        parts = name.split(".")
+        owners = tops & table.keys() if name[0] in ".]" else [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+        for owner in owners:
+            rest = name if name[0] in ".]" else name[len(owner) + 1 :]
+            for requirement, words in table.get(owner, {}).items():
+                if _has(words.split(), rest, is_module=f"{owner}.{rest.partition('.')[0]}" in table):
+                    yield Requirement(requirement), line
+
+
+def _has(words: list[str], rest: str, *, is_module: bool) -> bool:
+    """Says whether the words of a row name what is taken; the first part of more than that may be a module's name."""
+    if "*" in words or rest in words:
+        return True
+    first, _, inner = rest.partition(".")
+    is_whole = not (inner and is_module) and first in words
+    return bool(first) and (is_whole or any(word.endswith("*") and first.startswith(word[:-1]) for word in words))
+
+
+def limit_by_code(reached: Reached | None) -> dict[str, tuple[Requirement, str]]:
+    """Returns the strictest requirement of each package that the program's files limit, with its place."""
+    sources = reached.sources if reached else ()
+    shapes = {
+        name: line for source in sources for name, line in source.used if "/" in name
+    }  # of another file's objects
+    chosen: dict[str, tuple[Requirement, str]] = {}
+    for source in sources:
+        for limit, line in find_limits((dict(source.used) | shapes).items()):
+            name = canonicalize_name(limit.name)
+            if name not in chosen or _end(limit) < _end(chosen[name][0]):
+                chosen[name] = limit, f"{source.path}:{line}"
+    return chosen
+
+
+def _end(limit: Requirement) -> Version:
+    return min(Version(part.version) for part in limit.specifier)
+
+
+def has_end(specifier: SpecifierSet) -> bool:
+    """Says whether a specifier names the last release that it allows."""
+    return any(part.operator in _ENDS for part in specifier)
+
+
+def can_be(specifier: SpecifierSet) -> bool:
+    """Says whether the lowest end of a specifier is above its highest start."""
+    starts = [Version(part.version) for part in specifier if part.operator in {">=", ">"}]
+    ends = [Version(part.version) for part in specifier if part.operator == "<"]
+    return not (starts and ends) or max(starts) < min(ends)
+
+
+def find_newest_python(requirement: Requirement) -> str | None:
+    """Returns the newest Python that has a wheel of a release that a requirement pins, or of one below its end.
+
+    None where no table says so, and the empty text where no Python has one.
+    """
+    table: dict[str, str] = load_tables()["newest_python"].get(canonicalize_name(requirement.name), {})
+    ends = [part for part in requirement.specifier if part.operator in {"==", "~=", "<", "<="}]
+    try:
+        limits = [(Version(part.version.removesuffix(".*")), part.operator) for part in ends]
+    except InvalidVersion:
+        return None
+    if not limits or not table:
+        return None
+    end, operator = min(limits, key=lambda row: row[0])
+    rows = [
+        python
+        for release, python in table.items()
+        if Version(release) < end or (Version(release) == end and operator != "<")
+    ]
+    return rows[-1] if rows else next(iter(table.values()))

@@ -1,0 +1,55 @@
+"""Chooses the Debian packages that a program needs as it runs, among all that a project tells people to install."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from training_imgtool.project.listings import Listing
+from training_imgtool.project.programs import Reached
+from training_imgtool.project.read import Project
+from training_imgtool.project.statement import Certainty, Fact, Statement
+from training_imgtool.project.tables import find_libraries, load_tables, translate_debian
+
+
+def choose_system(
+    project: Project, listings: tuple[Listing, ...], names: frozenset[str], folder: str, reached: Reached | None
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Returns the packages with the place that asks for each, and the names that only builders and people need.
+
+    Args:
+        project: what was read.
+        listings: the chosen one first.
+        names: of the wheels, which may open libraries.
+        folder: of the program, whose README and Dockerfile count beside those at the top.
+        reached: the program's files, which may start other programs.
+    """
+    stated = {item: None for item in (listings[0].statements if listings else ()) if item.fact is Fact.SYSTEM}
+    stated |= {item: None for rows in project.statements.values() for item in rows if _counts(item, {".", folder})}
+    chosen, left = _translate(stated)
+    table: dict[str, str] = load_tables()["programs"]
+    started = {
+        table[name]: f"{source.path} starts {name}"
+        for source in (reached.sources if reached else ())
+        for name in sorted(source.programs & table.keys())
+    }
+    return {**dict.fromkeys(find_libraries(names), "the wheels need it"), **started, **chosen}, left
+
+
+def _counts(item: Statement, folders: set[str]) -> bool:
+    """Says whether a command of a README or a Dockerfile is for the program's own image."""
+    folder, _, name = item.file.rpartition("/")
+    is_read = name == "Dockerfile" or name.lower().startswith(("readme", "install"))
+    is_near = (folder or ".") in folders or (name == "Dockerfile" and folder in {"docker", ".devcontainer"})
+    return item.fact is Fact.SYSTEM and item.certainty is Certainty.HINT and is_read and is_near
+
+
+def _translate(stated: Iterable[Statement]) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    chosen: dict[str, str] = {}
+    left: dict[str, None] = {}
+    for item in stated:
+        name = item.value if item.certainty is Certainty.STATED else translate_debian(item.value)
+        if name:
+            chosen.setdefault(name, item.place)
+        elif "ockerfile" in item.file:  # prose goes on behind a command
+            left[item.value] = None
+    return chosen, tuple(left)

@@ -1,0 +1,140 @@
+"""Lists what one file takes from other packages: dotted names, methods, and the shapes of calls.
+
+The names are those that `[limits]` of the data file uses, whatever the file calls a module:
+
+- `scipy.misc.imread`: a name of a package;
+- `.ix`: an attribute of what is no module, also `.wv.vocab`; `.ix[` if it is indexed, `].value` if it is of a part;
+- `librosa.load(2)`: a call with so many positional arguments or more, `yaml.load(alone)` with one argument at all;
+- `gensim.models.Word2Vec.size=`: an argument by its name, `nltk.download('punkt')`: a first argument;
+- `.append=`: a method whose value is used, `.step/4`: one that gives so many values, or that returns them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+_SAYS = frozenset({"print", "info", "debug", "warning", "write", "display"})
+_FAILS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError"})
+_WORD = re.compile(r"[\w-]+")
+
+
+def list_usage(tree: ast.Module) -> dict[str, int]:
+    """Returns what a file takes, with the line of the first use; not what may fail, in a `try` that goes on."""
+    nodes = [*_walk_sure(tree)]
+    aliases = _list_aliases(tree)
+    used: dict[str, int] = {}
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and _resolve(node, aliases)[0] != "."}
+    insists = {id(inner) for node in nodes for asked in _list_insisting(node) for inner in ast.walk(asked)}
+    for node in nodes:
+        for name in _list_names(node, aliases) if id(node) not in inner else ():
+            if ".__version__" not in name or id(node) not in insists:
+                used.setdefault(name, getattr(node, "lineno", 1))
+    return used
+
+
+def _walk_sure(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.Try) and _may_fail(node):
+        for sure in (*node.orelse, *node.finalbody):
+            yield from _walk_sure(sure)
+        return
+    yield node
+    for inner in ast.iter_child_nodes(node):
+        yield from _walk_sure(inner)
+
+
+def _may_fail(node: ast.Try) -> bool:
+    """Says whether a program goes on without what a release lacks."""
+    caught = {getattr(name, "id", "") for row in node.handlers if row.type for name in ast.walk(row.type)}
+    return isinstance(node.body[0], ast.Import | ast.ImportFrom) or bool(caught & _FAILS)
+
+
+def _list_aliases(tree: ast.Module) -> dict[str, str]:
+    """Returns the names that stand for modules and their parts; a file's own modules are relative or unknown."""
+    aliases: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                aliases[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            aliases |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return aliases
+
+
+def _list_names(node: ast.AST, aliases: dict[str, str]) -> Iterator[str]:
+    match node:
+        case ast.Import():
+            yield from (alias.name for alias in node.names)
+        case ast.ImportFrom(level=0, module=str(module)):
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+        case ast.Attribute():
+            yield from _list_attributes(node, _resolve(node, aliases))
+        case ast.Subscript(value=ast.Attribute() as value):
+            yield f"{_resolve(value, aliases)}["
+        case ast.Call():
+            name = _resolve(node.func, aliases)
+            yield from (f"{name}{shape}" for shape in _list_shapes(node)) if "." in name else ()
+        case (
+            ast.Assign(value=ast.Call(func=ast.Attribute() as called))
+            | ast.Return(value=ast.Call(func=ast.Attribute() as called))
+        ):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            names = targets[0].elts if targets and isinstance(targets[0], ast.Tuple) else []
+            is_whole = not any(isinstance(name, ast.Starred) for name in names)
+            yield f"{_resolve(called, aliases)}{f'/{len(names)}' if names and is_whole else '='}"
+        case ast.ClassDef():
+            yield from _list_returned(node)
+
+
+def _list_attributes(node: ast.Attribute, name: str) -> Iterator[str]:
+    yield name
+    if name[0] == "." and isinstance(node.value, ast.Attribute):
+        yield f".{node.value.attr}{name}"
+    if isinstance(node.value, ast.Subscript) and isinstance(node.value.slice, ast.Constant | ast.JoinedStr):
+        yield f"]{name}"
+
+
+def _list_shapes(call: ast.Call) -> Iterator[str]:
+    first = call.args[0] if call.args else None
+    yield from (f".{word.arg}=" for word in call.keywords if word.arg)
+    if not any(isinstance(argument, ast.Starred) for argument in call.args):
+        yield from (f"({count})" for count in range(1, len(call.args) + 1))
+        yield from ["(alone)"] if len(call.args) == 1 and not call.keywords else []
+    if isinstance(first, ast.Constant) and isinstance(first.value, str) and _WORD.fullmatch(first.value):
+        yield f"('{first.value}')"
+
+
+def _list_returned(node: ast.ClassDef) -> Iterator[str]:
+    """Yields `.step/4` for a method `step` that returns four values."""
+    for method in node.body:
+        for inner in ast.walk(method) if isinstance(method, ast.FunctionDef) else ():
+            if isinstance(inner, ast.Return) and isinstance(inner.value, ast.Tuple):
+                yield f".{getattr(method, 'name', '')}/{len(inner.value.elts)}"
+
+
+def _resolve(node: ast.expr, aliases: dict[str, str]) -> str:
+    """Returns the dotted name of what a module has; `.name` for a part of anything else; empty for other names."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    root = aliases.get(node.id, "") if isinstance(node, ast.Name) else ""
+    if root:
+        return ".".join([root, *reversed(parts)])
+    return f".{parts[0]}" if parts else ""
+
+
+def _list_insisting(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields where asking for a release changes nothing: it is only printed, or another one ends the program."""
+    if isinstance(node, ast.Assert):
+        yield node
+    elif isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Raise):
+        yield node.test
+    elif isinstance(node, ast.Expr) and (not isinstance(node.value, ast.Call) or _called(node.value) in _SAYS):
+        yield node
+
+
+def _called(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
