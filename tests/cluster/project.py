@@ -41,6 +41,22 @@ SPEC: dict[str, Any] = {
 SERVE = "trap 'exit 0' TERM; while :; do sleep 0.2; done\n"  # what workers do until they are stopped
 
 
+def write_lock(folder: Path, numpy: str = "1.26.4") -> None:
+    """Writes the lock of a folder's spec, without asking anybody."""
+    spec_file = load(folder / "image.yaml")
+    variants = tuple(
+        LockedVariant(
+            variant=one,
+            base_digest="sha256:" + "0" * 64,
+            installer=wheel("pip", "24.3.1"),
+            wheels=(wheel("numpy", numpy),),
+        )
+        for one in resolve(spec_file.spec, load_matrix()).variants
+    )
+    lock = Lock(inputs=lock_inputs(spec_file), platform=spec_file.spec.platform, variants=variants)
+    (folder / "image.lock").write_text(dump_lock(lock))
+
+
 class Project:
     """A spec, its lock, and a container script per role; `volume` is one that the images declare."""
 
@@ -64,18 +80,7 @@ class Project:
         self.images = self._images(scripts)
 
     def _lock(self) -> None:
-        spec_file = load(self.folder / "image.yaml")
-        variants = tuple(
-            LockedVariant(
-                variant=one,
-                base_digest="sha256:" + "0" * 64,
-                installer=wheel("pip", "24.3.1"),
-                wheels=(wheel("numpy", "1.26.4"),),
-            )
-            for one in resolve(spec_file.spec, load_matrix()).variants
-        )
-        lock = Lock(inputs=lock_inputs(spec_file), platform=spec_file.spec.platform, variants=variants)
-        (self.folder / "image.lock").write_text(dump_lock(lock))
+        write_lock(self.folder)
 
     def _images(self, scripts: Mapping[str, str]) -> dict[str, str]:
         inputs = prepare(load(self.folder / "image.yaml"), from_environment(self.env), silent, locked=True)

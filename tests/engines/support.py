@@ -223,7 +223,10 @@ mount -t tmpfs tmpfs {root}/run
 mkdir {root}/run/lock
 mount --bind {folder} {root}/state
 mount --bind {folder}/containers {root}/etc/containers
-exec chroot {root} podman --root /state/storage --runroot /run/podman --cgroup-manager=cgroupfs --events-backend=file \\
+cd {root}
+mkdir -p outside  # as the root of its own mounts: what joins a container's would else find the machine's files
+pivot_root . outside
+exec podman --root /state/storage --runroot /run/podman --cgroup-manager=cgroupfs --events-backend=file \\
   system service --time=0 unix:///state/d.sock
 """  # a cgroup2 of its own, since crun refuses the hybrid of both versions
 

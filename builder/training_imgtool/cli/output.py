@@ -116,7 +116,10 @@ def _emit_result(error: dict[str, Any], arguments: Sequence[str]) -> None:
     if "--json" not in options:
         return
     try:
-        emit_json({"ok": False, "error": error})
+        if "--watch" in options:  # whose output is one object per line
+            emit(json.dumps({"event": "stopped", "error": error}, ensure_ascii=False) + "\n")
+        else:
+            emit_json({"ok": False, "error": error})
     except (ReaderGone, LocalFileError):
         return
 

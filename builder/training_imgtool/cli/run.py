@@ -101,6 +101,9 @@ def run(
             "--restart", help="Restart programs that fail before their first checkpoint, as the service does."
         ),
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Start the cluster again whenever its files change; see docs/watch.md.")
+    ] = False,
     follow: Annotated[
         list[str] | None,
         typer.Option(
@@ -130,6 +133,8 @@ def run(
 
     if report is not None:
         _check_report(report)
+    if watch and report is not None:
+        raise UsageError("--report writes one run, and --watch makes many", hint="leave one of them out")
     reader = _make_reader() if report else None
     followed = tuple(parse_follow(text) for text in follow or ())
     request = cluster_run.Request(
@@ -142,6 +147,25 @@ def run(
         restart=restart,
     )
     values = opt.read_changes(changes)
+    if watch:
+        from functools import partial
+
+        from training_imgtool.cli.watch import Screen, open_keys, push_again
+        from training_imgtool.commands.images import watch_images
+
+        screen = Screen(as_json=as_json, quiet=progress == "quiet")
+        watch_images(
+            SpecChoice(path=spec, values=values),
+            request,
+            machine.settings(),
+            lambda: machine.progress("plain" if progress in {"auto", "tty"} else progress),
+            lambda ready: _output(progress, ready, followed, None),
+            registry=registry,
+            locked=locked,
+            show=screen,
+            listen=partial(open_keys, push=partial(push_again, spec, values, registry)),
+        )
+        return
     summary = run_images(
         SpecChoice(path=spec, values=values),
         request,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ _HOST = "dev.imgtool.host"
 _BOOT = "dev.imgtool.boot"
 _PID = "dev.imgtool.pid"
 _STARTED = "dev.imgtool.started"
+_TRIES, _PAUSE = 10, 0.2  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,16 @@ def remove_run(containers: Containers, run: str) -> bool:
     left, networks = containers.containers_with(label), containers.networks_with(label)
     _remove(containers, left, networks)
     return bool(left or networks)
+
+
+def remove_all(containers: Containers, run: str) -> None:
+    """Removes everything of one run until nothing is found twice: a request under way may still make something."""
+    empty = 0
+    for _ in range(_TRIES):
+        empty = 0 if remove_run(containers, run) else empty + 1
+        if empty == 2:
+            return
+        time.sleep(_PAUSE)
 
 
 def _remove(

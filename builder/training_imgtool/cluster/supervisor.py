@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from training_imgtool.cluster.checkpoints import latest
 from training_imgtool.cluster.losses import add_point
 from training_imgtool.cluster.monitor import LAST_LINES, Report, Watcher, join_ends, lines_near, lines_of
-from training_imgtool.cluster.owner import REPLICA, remove_run
+from training_imgtool.cluster.owner import REPLICA, remove_all
 from training_imgtool.cluster.rehearsal import Action, Death, Kill, judge
 from training_imgtool.cluster.replicas import JOB_DIR
 from training_imgtool.cluster.results import choose_lost, list_written, take_snapshot
@@ -32,7 +32,6 @@ DRAIN_SECONDS = 10.0  # for the rest of what all replicas printed
 _DRAIN_RESTART_SECONDS = 2.0  # for the rest of what a replica printed that is restarted
 _HOME = "/tmp"  # noqa: S108 - in the container, whose root folder is not the user's
 _LOOK = 0.2  # seconds between looks at the clock
-_REMOVE_TRIES = 10
 
 
 class ReplicaRefusedError(VerificationError):
@@ -207,7 +206,7 @@ class Supervisor:
         chief = self._live[self._ready.cluster.chief.name]
         while not self._fatal and not (chief.ended is not None and chief.restart_at is None):
             self._do_what_is_due()
-            report = self._watcher.next(_LOOK)
+            report = self._next_report()
             live = self._about(report)
             if report is None or live is None:
                 continue
@@ -220,6 +219,10 @@ class Supervisor:
             if report.ended.exit_code != 0:
                 self._judge(live, report.ended)
             live.killed = False
+
+    def _next_report(self) -> Report | None:
+        """Waits a little for the end of a replica."""
+        return self._watcher.next(_LOOK)
 
     def _about(self, report: Report | None) -> _Live | None:
         """Returns the replica that a report is about; None when it is about an earlier container of it."""
@@ -341,7 +344,7 @@ class Supervisor:
             run_all({live.name: partial(self._containers.signal, live.container_id, signal) for live in running})
             deadline = time.monotonic() + STOP_SECONDS
             while any(live.running for live in running) and time.monotonic() < deadline:
-                report = self._watcher.next(_LOOK)
+                report = self._next_report()
                 reported = self._about(report)
                 if report and reported:
                     how = None if isinstance(report.ended, ImgtoolError) else report.ended
@@ -355,17 +358,10 @@ class Supervisor:
                 live.stopped(time.monotonic(), ended, State.EXITED)
 
     def _remove_all(self) -> None:
-        """Removes until nothing is found twice: a request that was under way may still make something."""
-        empty = 0
-        for _ in range(_REMOVE_TRIES):
-            try:
-                empty = 0 if remove_run(self._containers, self._ready.run) else empty + 1
-            except ImgtoolError as error:
-                self._progress(Note(f"imgtool could not remove everything, and the next run tries again: {error}"))
-                return
-            if empty == 2:
-                return
-            time.sleep(_LOOK)
+        try:
+            remove_all(self._containers, self._ready.run)
+        except ImgtoolError as error:
+            self._progress(Note(f"imgtool could not remove everything, and the next run tries again: {error}"))
 
     def _summary(self, ended: float) -> Summary:
         ready = self._ready

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from training_imgtool.attest.cosign import Signatory
     from training_imgtool.cluster.run import Ready, Request
     from training_imgtool.cluster.summary import Summary
+    from training_imgtool.cluster.watch import Sign, Watch
     from training_imgtool.lock.carry_over import Renewal
+    from training_imgtool.spec.load import SpecFile
     from training_imgtool.verify.report import ImageReport
 
 
@@ -175,12 +177,9 @@ def run_images(
         locked: keep the lock.
     """
     from training_imgtool.cluster import run as cluster
-    from training_imgtool.core.interpreters import this_platform
     from training_imgtool.engines.docker.client import connect as connect_engine
 
-    spec_file = open_spec(choice.path, choice.values)
-    if (own := this_platform()) in spec_file.platforms:
-        spec_file = open_spec(choice.path, {**choice.values, "platform": own})
+    spec_file = _open_for_engine(choice)
     cluster.check(spec_file.spec, request)
     engine = connect_engine(settings)
     try:
@@ -191,3 +190,73 @@ def run_images(
             return cluster.run(ready, engine, progress)
     finally:
         engine.close()
+
+
+def watch_images(
+    choice: SpecChoice,
+    request: Request,
+    settings: Settings,
+    open_progress: Callable[[], AbstractContextManager[Progress]],
+    open_output: Callable[[Ready], AbstractContextManager[Progress]],
+    *,
+    registry: str | None,
+    locked: bool,
+    show: Callable[[Sign], None],
+    listen: Callable[[Watch], AbstractContextManager[None]],
+) -> None:
+    """Runs the images of one spec as `run_images` does, and again whenever their files have changed, until `quit`.
+
+    Args:
+        choice: the spec.
+        request: the options.
+        settings: the machine's.
+        open_progress: shows the events while images are made.
+        open_output: shows those of a cluster.
+        registry: in place of the spec's.
+        locked: keep the lock.
+        show: takes what happens.
+        listen: opens what takes the user's orders.
+    """
+    from training_imgtool.cluster import run as cluster
+    from training_imgtool.cluster.watch import Watch
+    from training_imgtool.engines.docker.client import connect as connect_engine
+
+    def read() -> Inputs:
+        spec_file = _open_for_engine(choice)
+        cluster.check(spec_file.spec, request)
+        with open_progress() as progress:
+            return prepare(spec_file, settings, progress, registry=registry, locked=locked)
+
+    def make_ready(inputs: Inputs) -> Ready:
+        with open_progress() as progress:
+            return cluster.prepare(inputs, request, settings, progress, engine)
+
+    spec_file = _open_for_engine(choice)
+    cluster.check(spec_file.spec, request)
+    engine = connect_engine(settings)
+    try:
+        inputs = read()
+        watch = Watch(
+            inputs,
+            make_ready(inputs),
+            engine,
+            read=read,
+            prepare=make_ready,
+            open_output=open_output,
+            show=show,
+            mtime=settings.source_date_epoch,
+        )
+        with listen(watch):
+            watch.run()
+    finally:
+        engine.close()
+
+
+def _open_for_engine(choice: SpecChoice) -> SpecFile:
+    """Opens a spec for this machine's platform if it lists that."""
+    from training_imgtool.core.interpreters import this_platform
+
+    spec_file = open_spec(choice.path, choice.values)
+    if (own := this_platform()) in spec_file.platforms:
+        return open_spec(choice.path, {**choice.values, "platform": own})
+    return spec_file

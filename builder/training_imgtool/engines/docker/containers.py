@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import EngineUnavailableError
@@ -19,8 +20,15 @@ if TYPE_CHECKING:
 GONE = 404
 _LONGEST_END = 1 << 20  # bytes
 CONFLICT = 409
-_DELETED = 2  # of GET /containers/ID/changes
 _TRIES = 5  # to get the subnet that it requests
+
+
+class Change(IntEnum):
+    """How a path differs from the image; the values are those of GET /containers/ID/changes."""
+
+    MODIFIED = 0
+    ADDED = 1
+    DELETED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,9 +255,24 @@ class Containers:
 
     def changed(self, container_id: str, name: str) -> tuple[str, ...]:
         """Lists the files and folders that a container's program has made or changed outside its mounts."""
+        rows = self.changes(container_id, name)
+        return tuple(sanitize_line(path) for path, kind in rows.items() if kind is not Change.DELETED)
+
+    def changes(self, container_id: str, name: str) -> dict[str, Change]:
+        """Maps the paths that differ from the image to how they do."""
         with self.api.ask(f"looking at {name}'s files", refused=make_refusal(name)) as client:
             rows = client.diff(container_id) or ()
-        return tuple(sanitize_line(str(row["Path"])) for row in rows if row["Kind"] != _DELETED)
+        return {str(row["Path"]): Change(row["Kind"]) for row in rows}
+
+    def put(self, container_id: str, name: str, archive: Iterator[bytes]) -> None:
+        """Puts the files of a tar archive into a container, which need not run."""
+        with self.api.ask(f"putting files into {name}", refused=make_refusal(name)) as client:
+            client.put_archive(container_id, "/", b"".join(archive))
+
+    def words(self, image: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the entry point and the arguments that an image starts with."""
+        config = (self.api.inspect(image) or {}).get("Config") or {}
+        return tuple(config.get("Entrypoint") or ()), tuple(config.get("Cmd") or ())
 
     def volumes(self, container_id: str, name: str) -> tuple[str, ...]:
         """Lists where the image declares volumes: `changed` has nothing of them, and they go with the container."""

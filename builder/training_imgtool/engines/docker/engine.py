@@ -21,7 +21,7 @@ from training_imgtool.core.errors import (
     LocalFileError,
     TemporaryError,
 )
-from training_imgtool.core.progress import LogLine, Progress, Step, Transfer
+from training_imgtool.core.progress import Done, LogLine, Outcome, Progress, Step, Transfer
 from training_imgtool.core.reference import Digest, Login, Tag, check_digest
 from training_imgtool.core.sanitize import sanitize_line
 from training_imgtool.engines import StageBuild
@@ -74,6 +74,7 @@ class DockerEngine:
         if present is not None and _is_for(present, platform):
             return
         subject, host = f"base {base.repository.path}", base.repository.registry
+        started = time.monotonic()
         progress(Step(subject, f"pulling {base}"))
 
         def pull() -> None:
@@ -93,6 +94,7 @@ class DockerEngine:
                 f"and the spec's platform is {platform}",
                 hint="set `platform:` to the base's, or name a base for this platform",
             )
+        progress(Done(subject, Outcome.FETCHED, base.digest, time.monotonic() - started))
 
     def build(self, stage: StageBuild, progress: Progress) -> str:
         """Builds one stage, tags it `imgtool/stage:<key>` and returns its image ID.

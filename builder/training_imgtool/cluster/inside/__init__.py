@@ -1,0 +1,1 @@
+"""Programs that `imgtool run --watch` sends into containers."""

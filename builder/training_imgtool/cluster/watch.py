@@ -1,0 +1,380 @@
+"""`imgtool run --watch`: the cluster starts again on each save, from what has changed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Self
+
+from training_imgtool.cluster.checkpoints import latest
+from training_imgtool.cluster.file_watch import FileWatch
+from training_imgtool.cluster.monitor import Report
+from training_imgtool.cluster.owner import remove_all
+from training_imgtool.cluster.run import Ready
+from training_imgtool.cluster.summary import Summary
+from training_imgtool.cluster.supervisor import Supervisor
+from training_imgtool.cluster.warm import Files, ImagesNeededError, WarmContainers
+from training_imgtool.core.errors import ImgtoolError, InputError
+from training_imgtool.core.progress import Event, LogLine, Note, Progress
+from training_imgtool.engines.docker.containers import Containers
+from training_imgtool.engines.docker.engine import DockerEngine
+from training_imgtool.pipeline.inputs import Inputs, RoleImage
+from training_imgtool.pipeline.role_files import list_role_files
+from training_imgtool.spec.model import Role
+
+_LOOK = 0.05  # seconds between looks at whether something has changed
+_MOST_HELD = 256 << 20  # bytes of code
+
+
+class How(StrEnum):
+    """What a change takes."""
+
+    NOTHING = "nothing"
+    CODE = "code"
+    IMAGES = "images"
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Files have changed: which, and what that takes."""
+
+    files: tuple[str, ...]
+    how: How
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """All replicas run, so many seconds after the change; `cold` are those that started without a warm process."""
+
+    seconds: float
+    how: How
+    cold: tuple[str, ...]
+    keys: Mapping[Role, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLine:
+    """A replica prints its first line, so many seconds after the change."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The cluster has ended by itself."""
+
+    summary: Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A change cannot be run; the last cluster goes on, or waits."""
+
+    error: ImgtoolError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The user asks for a push of what runs, or there is something newer."""
+
+    keys: Mapping[Role, str]
+    is_current: bool
+
+
+Sign = Changed | Started | FirstLine | Ended | Failed | Asked
+
+
+class _InterruptedError(Exception):
+    """Something newer is to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One state of all files.
+
+    Attributes:
+        inputs: what the images are made from.
+        files: what each role's own stage puts into its image; None where only an engine tells.
+        at: when the change to it began, by the monotonic clock.
+    """
+
+    inputs: Inputs
+    files: Mapping[Role, Files | None]
+    at: float
+
+    @classmethod
+    def of(cls, inputs: Inputs, at: float) -> Self:
+        """Reads the files of inputs; raises InputError for one that has changed since."""
+        files = {image.role: list_role_files(inputs, image) for image in inputs.images}
+        return cls(inputs, {role: _hold(found) for role, found in files.items()}, at)
+
+    @property
+    def keys(self) -> dict[Role, str]:
+        """The images' keys."""
+        return {image.role: image.key for image in self.inputs.images}
+
+    def is_like(self, other: Version) -> bool:
+        """Tells whether another version makes the same cluster of the same images."""
+        return self.inputs.spec_file.spec == other.inputs.spec_file.spec and self.keys == other.keys
+
+
+def _hold(files: Files | None) -> Files | None:
+    """Reads the files into memory, unless they are very large: they may change before they are put anywhere."""
+    if files is None or sum(file.item.entry.size for file in files.values()) > _MOST_HELD:
+        return files
+    return {path: file.held() for path, file in files.items()}
+
+
+class _Round(Supervisor):
+    """A supervisor whose containers stay warm, and that something newer interrupts."""
+
+    def __init__(
+        self,
+        ready: Ready,
+        containers: WarmContainers,
+        progress: Progress,
+        *,
+        interrupted: threading.Event,
+        started: Callable[[], None],
+    ) -> None:
+        super().__init__(ready, containers, progress)
+        self._warm, self._interrupted, self._started = containers, interrupted, started
+
+    def _start_all(self) -> None:
+        super()._start_all()
+        self._started()
+
+    def _next_report(self) -> Report | None:
+        if self._interrupted.is_set():
+            raise _InterruptedError
+        return self._watcher.next(_LOOK)
+
+    def _remove_all(self) -> None:
+        self._warm.end_round()
+
+
+class Watch:
+    """A cluster that starts again on each save. The thread that calls `run` starts and ends replicas.
+
+    Args:
+        inputs: what runs first.
+        ready: the cluster of them.
+        engine: with their images.
+        read: reads the inputs as they are now.
+        prepare: makes images of inputs, and a cluster that is ready.
+        open_output: opens what shows the replicas' output.
+        show: takes what happens, from any thread.
+        mtime: of the files in images, or None for imgtool's own.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        ready: Ready,
+        engine: DockerEngine,
+        *,
+        read: Callable[[], Inputs],
+        prepare: Callable[[Inputs], Ready],
+        open_output: Callable[[Ready], AbstractContextManager[Progress]],
+        show: Callable[[Sign], None],
+        mtime: int | None,
+    ) -> None:
+        self._engine, self._read, self._prepare = engine, read, prepare
+        self._open_output, self._show, self._mtime = open_output, show, mtime
+        first = Version.of(inputs, time.monotonic())
+        self._ready, self._built, self._applied, self._newest = ready, first, first, first
+        self._next: Version | None = first
+        self._warm = self._open_warm()
+        self._files = FileWatch(inputs, ready.job_dir, self._notice, self._fail)
+        self._quits = False
+        self._lock, self._interrupted = threading.Lock(), threading.Event()
+
+    def run(self) -> None:
+        """Runs until `quit`; removes all containers and the network, however it ends."""
+        self._files.start()
+        try:
+            while not self._quits:
+                version = self._take()
+                if version is not None:
+                    self._run_round(version)
+                self._interrupted.wait(_LOOK)
+        finally:
+            self._files.stop()
+            self._close()
+
+    def restart(self) -> None:
+        """Starts the cluster again, with what has changed meanwhile."""
+        self._post(replace(self._newest, at=time.monotonic()))
+        self._files.look_again()
+
+    def quit(self) -> None:
+        """Ends the run."""
+        self._quits = True
+        self._interrupted.set()
+
+    def push(self) -> bool:
+        """Shows the keys of what runs, and returns whether a push of the files as they are now has these."""
+        keys = self._applied.keys
+        try:
+            is_current = {image.role: image.key for image in self._read().images} == keys
+        except ImgtoolError as error:
+            self._show(Failed(error))
+            return False
+        self._show(Asked(keys, is_current=is_current))
+        return is_current
+
+    def _take(self) -> Version | None:
+        with self._lock:
+            version, self._next = self._next, None
+            if not self._quits:
+                self._interrupted.clear()
+            return version
+
+    def _post(self, version: Version) -> None:
+        with self._lock:
+            self._newest = self._next = version
+            self._interrupted.set()
+
+    def _notice(self, at: float) -> Inputs:
+        """Reads the inputs again, and has them run if they are new; raises what reading raises."""
+        version = Version.of(self._read(), at)
+        if not version.is_like(self._newest):
+            self._post(version)
+        return version.inputs
+
+    def _fail(self, error: ImgtoolError) -> None:
+        """Shows an error; what runs goes on."""
+        self._show(Failed(error))
+
+    def _run_round(self, version: Version) -> None:
+        may_remove = not (self._ready.user or version.inputs.spec_file.spec.user)
+        how = classify(self._built, self._applied, version, may_remove=may_remove)
+        if not version.is_like(self._applied):
+            self._show(Changed(list_changed(self._applied.inputs, version.inputs), how))
+        self._run_as(version, how)
+
+    def _run_as(self, version: Version, how: How) -> None:
+        try:
+            self._apply(version, how)
+        except ImgtoolError as error:
+            self._fail(error)
+            return
+        try:
+            self._run_once(version, how)
+        except InputError as error:  # a large file that changed before it was put into a container
+            self._fail(error)
+        except ImagesNeededError as error:
+            self._warm.progress(Note(str(error)))
+            self._run_as(version, How.IMAGES)
+
+    def _run_once(self, version: Version, how: How) -> None:
+        ready = replace(self._ready, checkpoint=latest(self._ready.job_dir))
+        with self._open_output(ready) as progress:
+            self._warm.progress = self._note_first(progress, version.at)
+            started = partial(self._show_start, version, how)
+            supervisor = _Round(ready, self._warm, self._warm.progress, interrupted=self._interrupted, started=started)
+            with suppress(_InterruptedError):
+                self._show(Ended(supervisor.run()))
+
+    def _apply(self, version: Version, how: How) -> None:
+        """Makes a version the one that runs: new images and containers, or other files for the containers there are.
+
+        Raises what making images raises; the containers that there are stay then.
+        """
+        if how is How.IMAGES:
+            ready = self._prepare(version.inputs)
+            self._close()
+            self._ready, self._built = ready, version
+            self._warm = self._open_warm()
+        elif how is How.CODE:
+            self._warm.wanted = self._files_of(version)
+            self._warm.forgive()
+        self._applied = version
+
+    def _open_warm(self) -> WarmContainers:
+        warm = WarmContainers(self._engine.api, self._mtime)
+        warm.built = warm.wanted = self._files_of(self._built)
+        return warm
+
+    def _files_of(self, version: Version) -> dict[str, Files]:
+        """Maps the images that run to the files that they would have of a version."""
+        own = {role: version.files.get(role, version.files.get(Role.WORKER)) for role in self._ready.images}
+        return {
+            image.reference: files for role, image in self._ready.images.items() if (files := own[role]) is not None
+        }
+
+    def _show_start(self, version: Version, how: How) -> None:
+        seconds = time.monotonic() - version.at
+        self._show(Started(seconds, how, self._warm.list_cold(), version.keys))
+
+    def _note_first(self, progress: Progress, at: float) -> Progress:
+        """Has the first line that a replica prints shown as such."""
+        seen = threading.Event()
+
+        def take(event: Event) -> None:
+            progress(event)
+            if isinstance(event, LogLine) and not seen.is_set():
+                seen.set()
+                self._show(FirstLine(event.subject, time.monotonic() - at))
+
+        return take
+
+    def _close(self) -> None:
+        """Removes the containers and the network."""
+        self._warm.close()
+        with suppress(ImgtoolError):  # the next run tries again
+            remove_all(Containers(self._engine.api), self._ready.run)
+
+
+def classify(built: Version, applied: Version, new: Version, *, may_remove: bool) -> How:
+    """Decides what a change takes.
+
+    Args:
+        built: what the images are made from that the containers have.
+        applied: what the containers have in addition.
+        new: the files of today.
+        may_remove: whether programs run as root, who alone can remove files of images.
+    """
+    if new.is_like(applied):
+        return How.NOTHING
+    before = {image.role: _describe(image) for image in built.inputs.images}
+    now = {image.role: _describe(image) for image in new.inputs.images}
+    if new.inputs.spec_file.spec != built.inputs.spec_file.spec or before != now:
+        return How.IMAGES
+    for role, wanted in new.files.items():
+        there = (built.files[role], applied.files.get(role))
+        if wanted is None or None in there:
+            return How.IMAGES
+        if not may_remove and any((files or {}).keys() - wanted.keys() for files in there):
+            return How.IMAGES
+    return How.CODE
+
+
+def _describe(image: RoleImage) -> object:
+    """Returns all that an image is made from but the files that its own stage copies, and labels."""
+    below = {label: key for label, key in image.keys.items() if label != image.label}
+    own = image.dockerfile.stages[-1]
+    steps = [
+        (step.name, step.flags, step.text if step.name not in {"ENV", "ARG"} else step.pairs)
+        for step in own.instructions
+        if step.name != "LABEL"
+    ]
+    return below, own.base, own.platform, steps
+
+
+def list_changed(before: Inputs, after: Inputs) -> tuple[str, ...]:
+    """Lists the files that differ, by their paths from the folder that images get; those of other inputs by name."""
+    old = {entry.path: entry.sha256 or entry.target for entry in before.context.on_disk()}
+    new = {entry.path: entry.sha256 or entry.target for entry in after.context.on_disk()}
+    paths = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
+    if before.spec_file.text_sha256 != after.spec_file.text_sha256:
+        paths.insert(0, after.spec_file.path.name)
+    if before.lock != after.lock:
+        paths.append("the lock")
+    return tuple(paths)

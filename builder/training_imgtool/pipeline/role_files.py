@@ -1,0 +1,69 @@
+"""Which files a role's own stage puts into its image, as the direct builder would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from training_imgtool.core.errors import NeedsEngineError
+from training_imgtool.direct.files import ASSUMED
+from training_imgtool.direct.layers import splice
+from training_imgtool.direct.layers.layers import MTIME
+from training_imgtool.direct.layers.tarhead import Kind
+from training_imgtool.direct.stage_plan import State, Step, plan_stage
+from training_imgtool.dockerfile.parse import DockerfileError
+from training_imgtool.pipeline.inputs import Inputs, RoleImage
+from training_imgtool.pipeline.role_stages import plan_role
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedFile:
+    """A file, folder or link of an image: its entry in a layer, and the hash of its content."""
+
+    item: splice.Item
+    sha256: str
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder."""
+        return self.item.entry.kind is Kind.FOLDER
+
+    def held(self) -> PlacedFile:
+        """Returns the same with its content in memory; raises InputError if that has changed."""
+        item = self.item
+        if item.blocks is None:
+            return self
+        return replace(self, item=replace(item, data=b"".join(item.blocks()), blocks=None))
+
+    def is_like(self, other: PlacedFile | None) -> bool:
+        """Tells whether it makes the same of its path as another one."""
+        return other is not None and (self.item.entry, self.sha256) == (other.item.entry, other.sha256)
+
+
+def list_role_files(inputs: Inputs, image: RoleImage) -> Mapping[str, PlacedFile] | None:
+    """Maps the absolute paths that the role's own stage fills to what they hold.
+
+    None where the base, or only an engine, tells.
+    """
+    role = plan_role(inputs, image)
+    if role.split.needs_engine:
+        return None
+    state = State({}, ASSUMED, assumed=True)
+    steps: tuple[Step, ...] = ()
+    try:
+        for stage in role.split.stages:
+            steps, state = plan_stage(image.dockerfile, stage, state, role.inputs)
+    except (NeedsEngineError, DockerfileError):
+        return None
+    if len(steps) != len(role.own.instructions):
+        return None
+    if any(step.wheels or step.debian for step in steps):
+        return None
+    contents = (part for step in steps if step.files is not None for part in step.files.contents())
+    return {f"/{item.entry.path}": PlacedFile(item, sha256) for item, sha256 in contents}
+
+
+def write_tar(files: Iterable[PlacedFile], mtime: int | None) -> Iterator[bytes]:
+    """Yields an archive of files as their layer has them; raises InputError for one that changed meanwhile."""
+    ordered = sorted(files, key=lambda file: file.item.entry.path)
+    return splice.tar((file.item for file in ordered), mtime or MTIME)

@@ -1,0 +1,430 @@
+"""`imgtool run --watch` with real containers: what a save starts is what a fresh run starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import forked_imgtool
+from tests.cluster.project import IMGTOOL, unique
+from tests.cluster.watch_edits import FILES, Edits, copy_changes
+from tests.cluster.watch_project import TASK, Watching, WatchProject, python_base
+from tests.engines.support import private_engine, private_podman, settings, shared_engine, wait_for
+from tests.integration.conftest import CHECKOUT, Mnist
+from tests.other_user import NOBODY
+from tests.sampling import campaign
+from tests.servers.fault_proxy import FaultProxy
+from tests.servers.registry_process import list_tags
+from training_imgtool.engines.docker.client import connect
+from training_imgtool.engines.docker.engine import DockerEngine
+
+pytestmark = [pytest.mark.engine, pytest.mark.registry]
+Make = Callable[..., WatchProject]
+ALONE = {"master": {"machine": "n1-standard-4"}}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerEngine]:
+    with shared_engine(tmp_path_factory.mktemp("home")) as found:
+        yield found
+
+
+@pytest.fixture
+def project(engine: DockerEngine, tmp_path: Path) -> Iterator[Make]:
+    made: list[WatchProject] = []
+
+    def make(files: dict[str, str], **changes: Any) -> WatchProject:
+        made.append(WatchProject(tmp_path, engine, files, **{"name": unique(tmp_path), "roles": ALONE, **changes}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        left = one.left()
+        one.remove()
+        assert not left
+
+
+@pytest.fixture
+def watch() -> Iterator[Callable[..., Watching]]:
+    begun: list[Watching] = []
+
+    def begin(project: WatchProject, *arguments: str) -> Watching:
+        begun.append(project.watch(*arguments))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        one.end()
+
+
+def test_a_save_starts_the_program_again_from_a_warm_process(project: Make, watch: Callable[..., Watching]) -> None:
+    made = project({"trainer/task.py": TASK})
+    running = watch(made)
+    ended = running.wait("ended")
+    assert ended["ok"], "".join(running.lines)
+    first = running.printed()
+    assert [line for line in first if line != "big loads"] == ["value 0"]
+    made.write("trainer/values.py", "VALUE = 1\n")
+    changed = running.wait("changed")
+    assert (changed["files"], changed["how"]) == (["trainer/values.py"], "code")
+    started = running.wait("started")
+    assert (started["how"], started["cold"]) == ("code", [])
+    assert running.wait("ended")["replicas"][0]["exit_code"] == 0
+    assert running.printed() == ["big loads", "value 0", "big loads", "value 1"]
+    assert running.end() == 130
+
+
+SEEDS = [str(seed) for seed in range(40)]
+EDITS = 5  # of each seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", campaign(SEEDS, {"1"}, {"0"}))
+def test_random_edits_end_as_fresh_runs(
+    project: Make, watch: Callable[..., Watching], tmp_path: Path, seed: str
+) -> None:
+    """Two hundred edits in all, of which `make test` makes five."""
+    roles = ALONE if int(seed) % 2 == 0 else {**ALONE, "worker": {"machine": "n1-standard-4"}}
+    made = project(FILES, roles=roles, requirements="requirements.txt")
+    fresh = tmp_path / "fresh"
+    shutil.copytree(made.folder, fresh)
+    edits = Edits(fresh, seed)
+    running = watch(made, "--as", "local")
+    running.wait("ended")
+    for number in range(EDITS):
+        kind = edits.make()
+        keys = made.build(fresh)
+        ends, lines = run_fresh(made, fresh)
+        before = {name: len(running.printed(name)) for name in lines}
+        copy_changes(fresh, made.folder)
+        ended = running.wait_for_keys(keys)
+        assert (list_ends(ended), kind) == (ends, kind), number
+        for name, expected in lines.items():
+            wait_for(lambda: len(running.printed(name)) >= before[name] + len(expected), 5)  # noqa: B023
+            found = Counter(running.printed(name)[before[name] :])
+            assert (found - Counter(expected), Counter(expected) - found) == (Counter(), Counter()), (
+                number,
+                name,
+                kind,
+            )
+        assert any(lines.values()), kind
+
+
+def run_fresh(made: WatchProject, folder: Path) -> tuple[list[tuple[str, ...]], dict[str, list[str]]]:
+    """Runs the files of a folder without watching; returns how the replicas ended, and each one's lines."""
+    arguments = ["run", str(folder), "--as", "local", "--json", "--progress", "plain", "--job-dir", str(made.job)]
+    _, out, err = forked_imgtool.run(arguments, made.env, folder, 120)
+    rows = [line.partition("| ") for line in err.decode().splitlines()]
+    ends = list_ends(json.loads(out))
+    return ends, {end[0]: [text for name, _, text in rows if name.startswith(f"{end[0]} ")] for end in ends}
+
+
+def list_ends(summary: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Lists name, state and exit code of each replica; whether a worker that is done is stopped, the moment decides."""
+    rows = [(one["name"], one["state"], str(one["exit_code"])) for one in summary["replicas"]]
+    return [(name, "done") if state == "stopped" or code == "0" else (name, state, code) for name, state, code in rows]
+
+
+SERVER = "import sys, time\nfrom trainer import values\nprint('serves', values.VALUE, flush=True)\ntime.sleep(600)\n"
+PAIR = {"master": {"machine": "n1-standard-4"}, "worker": {"machine": "n1-standard-4", "count": 2}}
+BOTH = f"import os, socket\nimport big\nif 'worker' in socket.gethostname():\n    import trainer.server\n{TASK}"
+
+
+def test_every_replica_starts_again_and_the_last_save_wins(project: Make, watch: Callable[..., Watching]) -> None:
+    made = project({"trainer/task.py": BOTH, "trainer/server.py": SERVER}, roles=PAIR)
+    running = watch(made, "--as", "local")
+    for name in ("worker-0 | serves 0", "worker-1 | serves 0", "master   | value 0"):
+        running.wait_for_line(name)
+    for number in range(1, 13):
+        made.write("trainer/values.py", f"VALUE = {number}\n")
+        time.sleep(0.1 * (number % 4))
+    for name in ("worker-0 | serves 12", "worker-1 | serves 12", "master   | value 12"):
+        running.wait_for_line(name)
+    assert not running.lines[-1].startswith("note: ")
+
+
+def test_an_error_in_the_spec_is_told_and_the_cluster_goes_on(project: Make, watch: Callable[..., Watching]) -> None:
+    made = project({"trainer/task.py": "import trainer.server\n", "trainer/server.py": SERVER})
+    running = watch(made)
+    running.wait_for_line("serves 0")
+    text = (made.folder / "image.yaml").read_text()
+    made.write("image.yaml", text.replace('"name"', '"nmae"'))
+    assert "nmae" in running.wait("failed")["error"]["message"]
+    made.write("image.yaml", text)
+    time.sleep(0.5)
+    made.write("trainer/values.py", "VALUE = 5\n")
+    running.wait_for_line("serves 5")
+    assert sum("serves" in line for line in running.lines) == 2, "it was not started for the spec"
+
+
+def test_what_cannot_be_forked_starts_cold_with_the_new_files(project: Make, watch: Callable[..., Watching]) -> None:
+    made = project({})
+    running = watch(made)
+    assert running.wait("ended")["ok"]
+    made.write("trainer/values.py", "VALUE = 1\n")
+    made.write("random.py", "")  # not in the image
+    running.wait("ended")
+    task = f"import sys\nsys.path.insert(0, '/app/trainer')\n{TASK}"
+    made.write("trainer/task.py", task)
+    running.wait("ended")
+    made.write("trainer/values.py", "import os\nVALUE = 2\nopen('/etc/hostid', 'w').close()\nos.remove('/etc/issue')\n")
+    running.wait("ended")
+    made.write("trainer/values.py", "import os\nVALUE = os.listdir('/etc').count('issue') + 2\n")
+    running.wait("ended")
+    assert [line for line in running.printed() if "value" in line] == [f"value {n}" for n in (0, 1, 1, 2, 3)]
+
+
+def test_a_variable_that_is_computed_is_learned(project: Make, watch: Callable[..., Watching]) -> None:
+    task = "import os\nos.environ.update(MODE=str(3))\n" + TASK
+    made = project({"trainer/task.py": task})
+    running = watch(made)
+    running.wait("ended")
+    assert any("cold: it sets MODE before it imports big" in line for line in running.lines)
+    colds = []
+    for number in (1, 2):
+        made.write("trainer/values.py", f"VALUE = {number}\n")
+        colds.append(running.wait("started")["cold"])
+        assert running.wait("ended")["ok"]
+    assert colds == [[], []]
+    assert [line for line in running.printed() if "value" in line] == ["value 0", "value 1", "value 2"]
+
+
+def test_a_program_that_fails_and_its_restart_by_the_service(project: Make, watch: Callable[..., Watching]) -> None:
+    task = f"{TASK}import os, sys, pathlib\npath = pathlib.Path('/job/count')\n"
+    task += "n = int(path.read_text()) if path.exists() else 0\npath.write_text(str(n + 1))\n"
+    task += "sys.exit(200 if n < 2 else 0)\n"
+    made = project({"trainer/task.py": task})
+    running = watch(made, "--restart")
+    ended = running.wait("ended")
+    assert ended["ok"]
+    assert (ended["replicas"][0]["restarts"], len(ended["deaths"])) == (2, 2)
+    made.write("trainer/values.py", "raise ValueError('bad value')\n")
+    failed = running.wait("ended")
+    assert failed["error"]["code"] == 10
+    assert any(line.endswith("ValueError: bad value") for line in failed["error"]["details"])
+
+
+def test_a_rehearsed_kill(project: Make, watch: Callable[..., Watching]) -> None:
+    made = project({"trainer/task.py": TASK + "import time\ntime.sleep(3)\n"})
+    running = watch(made, "--as", "vertex", "--kill", "master@1s")
+    for _ in range(2):
+        ended = running.wait("ended")
+        assert (ended["ok"], ended["deaths"][0]["exit_code"]) == (True, 137)
+        made.write("trainer/values.py", "VALUE = 1\n")
+
+
+def test_keys_on_a_terminal(project: Make, tmp_path: Path) -> None:
+    made = project({})
+    master, slave = pty.openpty()
+    command = [str(IMGTOOL), "run", str(made.folder), "--watch", "--job-dir", str(made.job)]
+    with (tmp_path / "out").open("w") as out:
+        popen = subprocess.Popen(command, env=made.env, stdin=slave, stdout=out, stderr=out, start_new_session=True)
+    try:
+        for count in (1, 2):
+            assert wait_for(lambda: (tmp_path / "out").read_text().count("[watch] waiting") == count, 60)  # noqa: B023
+            os.write(master, b"r" if count == 1 else b"q")
+        assert popen.wait(20) == 0
+    finally:
+        popen.kill()
+        popen.wait()
+        os.close(master)
+        os.close(slave)
+    assert (tmp_path / "out").read_text().count("value 0") == 2
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(project: Make, watch: Callable[..., Watching]) -> None:
+    made = project({"trainer/task.py": "import trainer.server\n", "trainer/server.py": SERVER})
+    running = watch(made)
+    running.wait_for_line("serves 0")
+    assert running.end(signal.SIGKILL) == -9
+    assert made.left()
+    again = watch(made)
+    again.wait_for_line("serves 0")
+    assert again.end() == 130
+    assert not made.left()
+
+
+@pytest.mark.parametrize(
+    "python", [pytest.param(one, marks=pytest.mark.long) for one in ("3.7", "3.8", "3.9", "3.10", "3.12")] + ["3.13"]
+)
+def test_pythons_of_images(project: Make, watch: Callable[..., Watching], python: str) -> None:
+    """The interpreter in the image counts, whatever the spec says."""
+    made = project({**FILES}, base_python=python)
+    running = watch(made)
+    colds = []
+    for number in (1, 2, 3):
+        colds.append(running.wait("started")["cold"])
+        assert running.wait("ended")["ok"], "".join(running.lines)
+        made.write("trainer/values.py", f"VALUE = {number}\n")
+    assert colds == [[], [], []]
+    values = [line for line in running.printed() if line.startswith("value")]
+    assert values[:3] == ["value 0 one", "value 1 one", "value 2 one"]
+
+
+def test_a_user_who_is_not_root(project: Make, watch: Callable[..., Watching]) -> None:
+    if os.geteuid():
+        pytest.skip("only root gives a folder away")
+    task = FILES["trainer/task.py"].replace('"/root/left"', '"/tmp/x"').replace('"/app/trainer/made.txt", ', "")
+    say = FILES["trainer/say.py"].replace('os.listdir("/root")', '"none"')
+    made = project({**FILES, "trainer/task.py": task, "trainer/say.py": say})
+    made.job.mkdir()
+    os.chown(made.job, NOBODY, NOBODY)
+    running = watch(made)
+    assert running.wait("ended")["ok"], "".join(running.lines)
+    made.write("trainer/new.py", "X = 1\n")
+    made.write("trainer/values.py", "from trainer.new import X as VALUE\n")
+    assert running.wait("changed")["how"] == "code"
+    assert running.wait("ended")["ok"]
+    left = [line for line in running.printed() if line.startswith(("left", "value"))]
+    assert left == ["left [] [] none", "value 0 one", "left [] [] none", "value 1 one"]
+
+
+@contextmanager
+def other_engine(version: str, engine: DockerEngine, folder: Path) -> Iterator[tuple[DockerEngine, str]]:
+    """Another engine, with the base that this machine's has, and its DOCKER_HOST."""
+    start = private_podman("127.0.0.1:1") if version == "podman5" else private_engine(version, options="")
+    name = python_base(engine, "3.12")
+    with start as private, closing(connect(settings(folder, DOCKER_HOST=private.host), timeout=20)) as other:
+        with engine.api.ask("saving a base") as saving, other.api.ask("loading it") as loading:
+            for _ in loading.load_image(b"".join(saving.get_image(name))):
+                pass
+        yield other, private.host
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["engine28", "podman5"])
+def test_other_engines(version: str, engine: DockerEngine, tmp_path: Path) -> None:
+    task = FILES["trainer/task.py"].replace(', "/root/left"', "")
+    with other_engine(version, engine, tmp_path) as (other, host):
+        files = {**FILES, "trainer/task.py": task, "trainer/old.py": "X = 2\n"}
+        made = WatchProject(tmp_path, other, files, base_python="3.12", builds=True, name="demo", roles=ALONE)
+        made.env["DOCKER_HOST"] = host
+        running = made.watch()
+        try:
+            started = [running.wait("started")]
+            assert running.wait("ended")["ok"], "".join(running.lines)
+            made.write("trainer/values.py", "from trainer.old import X as VALUE\n")
+            started.append(running.wait("started"))
+            running.wait("ended")
+            (made.folder / "trainer/old.py").unlink()
+            started.append(running.wait("started"))
+            failed = running.wait("ended")
+            made.write("trainer/values.py", "import sys\nVALUE = 3\nsys.stdout.write('no end')\nsys.exit(7)\n")
+            started.append(running.wait("started"))
+            ended = running.wait("ended")
+        finally:
+            code = running.end()
+        assert [one["cold"] for one in started] == [[], [], [], []], "".join(running.lines)
+        missing = "ModuleNotFoundError: No module named 'trainer.old'"
+        assert any(line.endswith(missing) for line in failed["error"]["details"])
+        assert ended["replicas"][0]["exit_code"] == 7
+        assert [line for line in running.printed() if line.startswith("value")] == ["value 0 one", "value 2 one"]
+        assert running.printed()[-1] == "no end"
+        assert (code, made.left()) == (130, [])
+
+
+ENDS = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+
+
+@pytest.mark.long
+def test_nothing_is_left_whenever_it_ends(project: Make, tmp_path: Path) -> None:
+    """Fifty ends at random moments; after a SIGKILL the next run tidies up."""
+    made = project({"trainer/task.py": BOTH, "trainer/server.py": SERVER}, roles=PAIR)
+    chosen = random.Random(5)
+    files = sorted(path.name for path in Path("/dev/shm").iterdir())
+    for number in range(50):
+        made.write("trainer/values.py", "VALUE = 0\n")  # of which there are images
+        before = made.left()  # of a run that SIGKILL ended, until one comes so far
+        running = made.watch("--as", "local")
+        deadline = time.monotonic() + chosen.uniform(0, 8)
+        while time.monotonic() < deadline:
+            if any(line.startswith("[run]") for line in running.lines):
+                made.write("trainer/values.py", f"VALUE = {number}\n# {time.monotonic()}\n")
+            time.sleep(chosen.uniform(0, 2))
+        how = chosen.choice(ENDS)
+        code = running.end(how)
+        assert code in {128 + how, -how}, (number, how, code, running.lines)
+        if how != signal.SIGKILL:
+            assert {*made.left()} <= {*before}, (number, how, running.lines)
+    made.write("trainer/values.py", "VALUE = 0\n")
+    last = made.watch("--as", "local")
+    last.wait("started")
+    assert last.end() == 130
+    assert not made.left()
+    assert sorted(path.name for path in Path("/dev/shm").iterdir()) == files
+
+
+@pytest.mark.long
+@pytest.mark.network
+def test_tensorflow_is_imported_once_per_replica(mnist: Mnist, tmp_path: Path) -> None:
+    """images/mnist: a master with a worker and a parameter server, each forked from a process that has TensorFlow."""
+    folder = tmp_path / "mnist"
+    shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=shutil.ignore_patterns("job"))
+    env = {**os.environ, **mnist.env}
+    running = Watching(folder, tmp_path / "job", env, "--workers", "1", "--", "--epochs=1")
+    try:
+        running.wait("ended", 600)
+        code = folder / "trainer/task.py"
+        for number in range(2):
+            code.write_text(
+                code.read_text().replace("def main(", f'print("edit {number}", flush=True)\n\n\ndef main(', 1)
+            )
+            started = running.wait("started", 120)
+            ended = running.wait("ended", 300)
+            assert (started["how"], started["cold"], ended["ok"]) == ("code", [], True), "".join(running.lines[-40:])
+    finally:
+        running.end()
+    printed = [" ".join(line.split()[:2]) for line in running.printed() if line.startswith(("edit", "accuracy"))]
+    assert [line.partition(" ")[0] for line in printed] == ["accuracy", "edit", "accuracy", "edit", "edit", "accuracy"]
+    assert min(float(line.split()[1]) for line in printed if line.startswith("accuracy")) > 0.5
+
+
+@pytest.mark.long
+@pytest.mark.network
+def test_a_push_afterwards_sends_the_changed_file_alone(mnist: Mnist, tmp_path: Path) -> None:
+    """The key `p` pushes what runs, under the keys that were shown."""
+    host, _, repository = mnist.env["IMGTOOL_REGISTRY"].partition("/")
+    folder, log = tmp_path / "mnist", tmp_path / "log"
+    shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=shutil.ignore_patterns("job"))
+    command = [str(IMGTOOL), "run", str(folder), "--watch", "--job-dir", str(tmp_path / "job"), "--", "--epochs=1"]
+    master, slave = pty.openpty()
+    with FaultProxy(host) as proxy, log.open("w") as out:
+        env = {**os.environ, **mnist.env, "IMGTOOL_REGISTRY": f"{proxy.host}/{repository}"}
+        popen = subprocess.Popen(command, env=env, stdin=slave, stdout=out, stderr=out, start_new_session=True)
+        try:
+            assert wait_for(lambda: log.read_text().count("[watch] waiting") == 1, 600), log.read_text()
+            code = folder / "trainer/digits.py"
+            code.write_text(code.read_text() + f"# {tmp_path}\n")
+            assert wait_for(lambda: log.read_text().count("[watch] waiting") == 2, 300), log.read_text()
+            shown = re.findall(r"(master|worker|ps)-([0-9a-f]{12})", log.read_text().rpartition("started after")[2])
+            proxy.clear()
+            os.write(master, b"p")
+            pushed = re.compile(r"(?m)^(master|worker|ps) (\S+@sha256:[0-9a-f]{64})$")
+            assert wait_for(lambda: len(pushed.findall(log.read_text())) == 3, 120), log.read_text()
+            sent, tags = proxy.bytes_up(), list_tags(host, f"{repository}/mnist")
+            os.write(master, b"q")
+            assert popen.wait(60) == 0
+        finally:
+            popen.kill()
+            popen.wait()
+            os.close(master)
+            os.close(slave)
+    assert len(dict(shown)) == 3, log.read_text()
+    assert all(any(tag.startswith(f"{role}-{key}") for tag in tags) for role, key in shown)
+    assert (
+        0 < sent < 100_000
+    )  # of images of hundreds of megabytes: three files of code, their configurations, manifests
