@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 _OPERATORS = {
@@ -42,6 +44,23 @@ def find_changes(source: bytes) -> list[Change]:
     """Returns every change of a module's source, in the order of its lines; a few do not compile."""
     found = _Finder(source).changes(ast.parse(source), None)
     return sorted(set(found), key=lambda change: (change.start, change.end, change.kind, change.text))
+
+
+def draw_changes(sources: Mapping[str, bytes], seed: int) -> list[tuple[str, Change]]:
+    """Returns every change of all modules in an order that the seed decides.
+
+    The place of a change depends on its module and on what it changes, not on where: when the source changes
+    elsewhere, a seed still draws the same decisions.
+    """
+    ranked = []
+    for module, source in sources.items():
+        seen: Counter[tuple[str, ...]] = Counter()
+        for change in find_changes(source):
+            what = (module, change.kind, source[change.start : change.end].decode(), change.text)
+            rank = hashlib.sha256("\0".join((str(seed), *what, str(seen[what]))).encode()).hexdigest()
+            seen[what] += 1
+            ranked.append((rank, module, change))
+    return [(module, change) for _, module, change in sorted(ranked, key=lambda row: row[0])]
 
 
 def compiles(source: bytes) -> bool:

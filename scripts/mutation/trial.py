@@ -13,6 +13,7 @@ from mutation.trees import Tree
 QUIET = ("-q", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=line", "-rfE")
 _LIMITS = (1.5, 15.0, 60.0)  # seconds of tests, as recorded: for each change, and more for one that survives them
 _FEW = 10
+_NO_CONFTEST = "ImportError while loading conftest"
 _QUICK = 1.0
 _seen_to_pass: set[str] = set()
 
@@ -129,7 +130,7 @@ def _batches(tests: list[Test]) -> Iterator[list[Test]]:
 
 
 def _first_failure(tree: Tree, tests: list[Test]) -> _Failure | None:
-    """Runs tests in their order until one fails; a module that cannot be imported fails the first."""
+    """Runs tests in their order until one fails; a module or a conftest that cannot be imported fails the first."""
     names = tree.folder / ".tests"
     names.write_text("".join(f"{test.name}\n" for test in tests))
     ended = tree.pytest((*QUIET, "-x", f"@{names.name}"), 100 + 5 * sum(test.seconds for test in tests))
@@ -143,6 +144,8 @@ def _first_failure(tree: Tree, tests: list[Test]) -> _Failure | None:
         line.removeprefix(begin) for line in ended.output.splitlines() for begin in begins if line.startswith(begin)
     ]
     failed = [test for test in tests for line in lines if _is_of(line, test)]
+    if _NO_CONFTEST in ended.output:
+        failed = tests
     if not failed:
         raise RuntimeError(f"pytest ended with {ended.status} and names no test:\n{ended.output}")
     return _Failure("killed", failed[0])
