@@ -81,6 +81,21 @@ def test_an_identity_signs_with_the_token_of_the_environment(recorder: Recorder)
 
 
 @pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("Error: first\nError: second\nlater\n", "second"),
+        ("Generating keys...\nsignal: killed\n\n", "signal: killed"),
+        ("", "exit code 3"),
+    ],
+)
+def test_the_reason_is_the_last_error_else_the_last_line(recorder: Recorder, said: str, reason: str) -> None:
+    cosign = open_cosign(recorder)
+    recorder.answer("sign", 3, err=said)
+    with pytest.raises(CredentialsError, match=f"does not sign .*: {reason}$"):
+        cosign.sign(IMAGE, "image.key")
+
+
+@pytest.mark.parametrize(
     ("signatory", "options"),
     [
         (KEY, ["--key=gcpkms://project/key", "--insecure-ignore-tlog=true"]),

@@ -37,6 +37,9 @@ ELSEWHERE = {
     "jobs.conversion.kubernetes": "/dev/shm",
     "jobs.kubernetes": "/dev/shm",
     "dockerfile.jinja": "RLIMIT_AS",  # a program of its own
+    "cluster.inside.reveal": "/dev/shm",  # a program that runs in containers, as the next two
+    "cluster.inside.trees": "/proc/self/mountinfo",
+    "cluster.inside.warm_program": "/proc/self/task",
 }
 
 

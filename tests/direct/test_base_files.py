@@ -29,6 +29,11 @@ from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha2
 DEBIAN = "docker.io/library/python:3.11-slim-bookworm"
 
 
+def listed_alone(layer: bytes) -> Node:
+    """The tree of one layer, with what it removes from those below it."""
+    return read_layer_tree(iter((layer,)))
+
+
 def listed(*layers: bytes) -> Node:
     """The tree of layers, lowest first."""
     whole = tree.make_folder()
@@ -56,6 +61,26 @@ def test_an_archive_of_either_form(form: int) -> None:
     assert (shown(root, "/l"), shown(root, "/abs"), shown(root, "/ü")) == (f"-> {long}", "file", "file")
     assert shown(root, "/b") is None
     assert tree.dump(tree.parse(tree.dump(root))) == tree.dump(root)
+
+
+@pytest.mark.parametrize("text", ['"f"', '["l", "a"]', '["d", null]', '["x", null, {}]', '["l", 1]', "[", "7", "{}"])
+def test_a_listing_that_is_no_folder_is_refused(text: str) -> None:
+    with pytest.raises(VerificationError, match="a listing of a base's files"):
+        tree.parse(text)
+
+
+def test_a_listing_keeps_what_a_layer_does_to_those_below_it() -> None:
+    """Layers are listed one by one and merged later: a record without its whiteouts would bring files back."""
+    lower, upper = (
+        listed_alone(archive(*names)) for names in (("o/x", "d/x", "e"), ("o/.wh..wh..opq", "o/y", ".wh.e"))
+    )
+    kept = tree.merge(*(tree.parse(tree.dump(layer)) for layer in (lower, upper)))
+    assert {path: shown(kept, path) for path in ("/o/x", "/o/y", "/d/x", "/e")} == {
+        "/o/x": None,
+        "/o/y": "file",
+        "/d/x": "file",
+        "/e": None,
+    }
 
 
 def test_layers_on_top_of_each_other() -> None:
@@ -273,6 +298,12 @@ def test_a_layer_must_be_what_the_config_says(tmp_path: Path) -> None:
     ):
         reader(tmp_path / "wrong").files(None, base.layers, base.read, lambda: (wrong,)).node("/app")
     assert reader(tmp_path / "right").files(None, base.layers, base.read, lambda: (right,)).node("/app")
+
+
+def test_an_empty_block_does_not_end_a_layer(tmp_path: Path) -> None:
+    data = archive("app/", "app/x", "srv/")
+    files = reader(tmp_path).files(None, Base(data).layers, lambda _: iter((data[:512], b"", data[512:])))
+    assert files.node("/srv")
 
 
 def test_the_first_bytes_say_how_a_layer_is_compressed(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from training_imgtool.direct.build import build_image, plan_stages
 from training_imgtool.direct.debian_layer import OpenedLibraries
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import LayerSource
+from training_imgtool.direct.links import DependsOnBaseError
 from training_imgtool.direct.stage_plan import StageInputs, split_stages
 from training_imgtool.direct.tree import FILE, Attributes, Kind, Node, make_folder
 from training_imgtool.direct.wheels.layer_tools import LayerTools
@@ -232,8 +233,9 @@ def test_a_base_without_room_for_the_environment(context: Context, tree: Node, w
     assert split_stages(dockerfile, "role", inputs).base
     with pytest.raises(NeedsEngineError, match=why):
         plan_stages(dockerfile, (dockerfile.stage("role"),), inputs, make_parent(tree=tree))
-    with pytest.raises(NeedsEngineError, match="is a volume"):
-        plan_stages(dockerfile, (dockerfile.stage("role"),), inputs, make_parent({"Volumes": {"/opt": {}}}))
+    for volume in ("/", "/opt", "/opt/venv/", "/opt/venv/lib", "/wheels/cpu"):
+        with pytest.raises(NeedsEngineError, match=f"{volume} is a volume"):
+            plan_stages(dockerfile, (dockerfile.stage("role"),), inputs, make_parent({"Volumes": {volume: {}}}))
 
 
 def test_a_stage_with_run_is_the_engines_and_the_rest_is_not(context: Context) -> None:
@@ -378,6 +380,17 @@ def test_folders_below_a_copied_one_get_its_owner(make: Maker) -> None:
     }
 
 
+def test_sources_that_differ_at_a_path_are_the_engines(tmp_path: Path) -> None:
+    for path in ("one/x", "two/x/y"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    make = Maker(scan(tmp_path), tmp_path)
+    with pytest.raises(DependsOnBaseError, match="/app/x is a file or a link"):
+        make("COPY one two /app/\n")
+    with pytest.raises(DependsOnBaseError, match="/app/x is a folder"):
+        make("COPY two one /app/\n")
+
+
 def test_links_in_the_context_are_followed_and_wheels_stay_out(tmp_path: Path) -> None:
     folder = tmp_path / "links"
     (folder / "code" / "sub").mkdir(parents=True)
@@ -396,3 +409,5 @@ def test_links_in_the_context_are_followed_and_wheels_stay_out(tmp_path: Path) -
     assert kinds == dict.fromkeys(names, "file") | {"/all/inner": "link", "/three/inner": "link"}
     with pytest.raises(NeedsEngineError, match="wheels as files"):
         make("COPY wheels /w\n")
+    with pytest.raises(DependsOnBaseError, match="/app/code/inner is a link, and not to a folder"):
+        make("COPY . /app\nCOPY to-file /app/code/inner\n")

@@ -15,7 +15,7 @@ from training_imgtool.context.context import Context
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
 from training_imgtool.direct.build import build_image, plan_stages
 from training_imgtool.direct.image.docker_archive import load_archive
-from training_imgtool.direct.image.image import DirectImage, read_config
+from training_imgtool.direct.image.image import DirectImage, assemble, read_config
 from training_imgtool.direct.image.oci_layout import write_layout
 from training_imgtool.direct.layers.codecs import Compression, choose_codec
 from training_imgtool.direct.layers.layer_cache import LayerCache
@@ -30,6 +30,7 @@ from training_imgtool.registry.manifests import (
     OCI_LAYER_ZSTD,
     OCI_MANIFEST,
     Descriptor,
+    parse_manifest,
     sha256_digest,
 )
 
@@ -58,6 +59,12 @@ def test_config_and_manifest(make: Maker) -> None:
 def test_the_same_inputs_give_the_same_digest(make: Maker, context: Context, tmp_path: Path) -> None:
     text = "COPY code/ /app/code/\n"
     assert make(text).digest == make(text).digest == Maker(context, tmp_path / "other")(text).digest
+
+
+def test_the_order_of_a_base_s_keys_is_no_part_of_the_image() -> None:
+    base, config = make_base()
+    turned = parse_manifest(json.dumps(dict(reversed([*base.document.items()]))).encode(), base.media_type, "base")
+    assert assemble(turned, config, {}, ()).digest == assemble(base, config, {}, ()).digest
 
 
 def test_layers_are_never_there_twice(make: Maker) -> None:
@@ -90,8 +97,6 @@ def _assembled(context: Context, tmp_path: Path, layer: str, *, oci: bool) -> Di
 
 
 def test_a_base_that_contradicts_itself(context: Context) -> None:
-    from training_imgtool.direct.image.image import assemble
-
     manifest, config = make_base()
     broken = config.replace(b'["sha256:' + b"d" * 64 + b'"]', b"[]")
     with pytest.raises(VerificationError, match="different numbers of layers"):

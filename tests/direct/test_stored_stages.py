@@ -47,6 +47,12 @@ def test_a_stage_is_named_by_its_key() -> None:
     assert str(tag) == "example.com/team/one:packages-0123456789abcdef0123456789abcdef"
 
 
+def test_a_stage_has_the_same_digest_in_each_release() -> None:
+    """Else a new release puts every stage again, and two that run beside each other put theirs in turns."""
+    stage = as_stage(image_of(b"layer", config=b'{"os": "linux"}'), {"note": "é"})
+    assert stage.digest == "sha256:67a2094f4b441b47331856b84f136c446fc9fd0806301cf4df466254b9b4ec1a"
+
+
 @pytest.mark.parametrize(("inline", "requests"), [(True, 1), (False, 2)])
 def test_a_stage_is_one_request_and_then_none(pushing: Bench, inline: bool, requests: int) -> None:
     tag = _push(pushing, inline=inline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,14 @@ def test_a_kept_wheel_is_read_by_the_next_machine(pushing: Bench) -> None:
     blocks = StoredWheels(pushing.again().registries, pushing.repository).read(WHEEL)
     assert blocks is not None
     assert b"".join(blocks) == BODY
+
+
+def test_a_wheel_of_the_same_tag_is_another_one(pushing: Bench) -> None:
+    path = pushing.folder / WHEEL.file
+    path.write_bytes(BODY)
+    stored = StoredWheels(pushing.registries, pushing.repository)
+    stored.keep(WHEEL, path)
+    assert stored.read(replace(WHEEL, sha256=f"{WHEEL.sha256[:32]}{'0' * 32}")) is None
 
 
 def test_a_wheel_is_kept_once(pushing: Bench) -> None:

@@ -272,8 +272,9 @@ def test_a_wheel_that_changed_meanwhile_is_found_while_sending(bench: Bench) -> 
     middle = data.index(b"blob.bin") + 1000
     path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
     layer = next(layer for layer in made if layer.descriptor.size > 300_000)
-    with pytest.raises(VerificationError, match="made again, it is not the same"):
+    with pytest.raises(VerificationError, match="made again, it is not the same") as caught:
         list(layer.open())
+    assert (caught.value.hint or "").startswith("imgtool dropped the record; run the command again")
     with pytest.raises(VerificationError, match="the lock says"):  # the record is gone, so the wheel is looked at
         make_packages_layers(lock, (), tools)
 
@@ -304,6 +305,24 @@ def test_clashes(bench: Bench) -> None:
     bench.wheels.append(make_wheel(bench.folder, "clash", {"other.py": b"2\n"}))
     with pytest.raises(NeedsEngineError, match=r"other\.py is in two wheels"):
         make_packages_layers(bench.locked, (), bench.tools())
+
+
+def test_a_script_wins_over_a_file_of_its_wheel_at_the_same_place(bench: Bench) -> None:
+    """As pip writes them: scripts last, wherever they stand in the archive."""
+    places = ("twice-1.0.data/scripts/run", "twice-1.0.data/data/bin/run")
+    for order in (places, places[::-1]):
+        files = {place: b"#!python\nscript" if "scripts" in place else b"data" for place in order}
+        bench.wheels = [make_wheel(bench.folder, "twice", files)]
+        run = _tree(make_packages_layers(bench.locked, (), bench.tools()))["/opt/venv/bin/run"]
+        assert run.content == hashlib.sha256(b"#!/opt/venv/bin/python\nscript").hexdigest()
+
+
+def test_a_scheme_s_file_wins_over_one_of_the_root_at_the_same_place(bench: Bench) -> None:
+    places = ("twice-1.0.data/purelib/tool.py", "tool.py")
+    for order in (places, places[::-1]):
+        bench.wheels = [make_wheel(bench.folder, "twice", {place: place.encode() for place in order})]
+        tool = _tree(make_packages_layers(bench.locked, (), bench.tools()))[f"{SITE}/tool.py"]
+        assert tool.content == hashlib.sha256(places[0].encode()).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from training_imgtool.core.errors import (
     RegistryRefusedError,
     TemporaryError,
 )
-from training_imgtool.core.progress import LogLine, Step, Transfer
+from training_imgtool.core.progress import Done, LogLine, Outcome, Step, Transfer
 from training_imgtool.core.reference import Digest, Login, parse_reference, parse_repository
 from training_imgtool.engines.docker.engine import DOCKERFILE, STAGES, DockerEngine, list_stages, remove_image
 
@@ -276,6 +276,8 @@ def test_pulls_a_base_by_digest_once(engine: DockerEngine, base: str, registry: 
     events = Events()
     engine.pull_base(found, PLATFORM, None, events)
     assert events[0] == Step("base library/base", f"pulling {found}")
+    assert isinstance(end := events[-1], Done)  # or it would seem to go on until the command ends
+    assert (end.subject, end.outcome, end.text) == ("base library/base", Outcome.FETCHED, found.digest)
     transfers = events.of(Transfer)
     assert transfers
     assert transfers[-1].done == transfers[-1].total

@@ -121,7 +121,8 @@ def pushed(first: Machine, spec: Path, proxy: FaultProxy, engine: str) -> Built:
 
 def push(machine: Machine, spec: Path, *options: str) -> dict[str, str]:
     """`imgtool build --push`: a reference by role."""
-    out, _ = machine.run("build", "--push", *options, cwd=spec, timeout=500)
+    # A classic builder takes minutes for TensorFlow, and twice as many beside other tests: this ends what hangs.
+    out, _ = machine.run("build", "--push", *options, cwd=spec, timeout=1500)
     return dict(line.split(" ", 1) for line in out.splitlines())
 
 

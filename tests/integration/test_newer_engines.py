@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
@@ -136,13 +137,25 @@ def test_two_pushes_at_once_end_with_one_digest(world: Private) -> None:
 def test_two_machines_that_push_at_once_end_with_one_digest(world: Private, tmp_path: Path) -> None:
     """Their caches, and so their locks, are others: the slower one finds the stage when it has run the step too.
 
-    If it is slower than the step, the engine has the step's result.
+    It stands still from its step on until the other one has pushed.
     """
     write_step(world, "system_extra", "head -c 100000 /dev/urandom > /noise; sleep 6")
     shutil.copytree(world.project.cache, tmp_path / "cache")
-    (first, _), (second, log) = push_at_once(world, [world.project.cache, tmp_path / "cache"])
-    assert first == second
-    assert "another run has pushed it" in log or "sent 0 B" in log
+    pushes = []
+    for cache in (world.project.cache, tmp_path / "cache"):
+        env = {"IMGTOOL_CACHE": str(cache)}
+        pushes.append(world.project.start("push", "--role", "worker", "--json", env=env, before=world.before))
+        assert any(line.startswith(b"[system") for line in pushes[-1].stderr or ())
+    first, second = pushes
+    second.send_signal(signal.SIGSTOP)
+    try:
+        out, _ = first.communicate(timeout=120)
+    finally:
+        second.send_signal(signal.SIGCONT)
+    other, log = second.communicate(timeout=120)
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert json.loads(out)["images"][0]["digest"] == json.loads(other)["images"][0]["digest"]
+    assert b"another run has pushed it" in log or b"sent 0 B" in log
 
 
 def test_prune_frees_what_pushes_left_in_the_engine(world: Private, tmp_path: Path) -> None:

@@ -288,6 +288,18 @@ def test_what_the_key_does_not_cover_may_differ_and_is_named(world: World) -> No
     assert world.check(SOURCE_DATE_EPOCH="1700000000").status is Status.MISMATCH
 
 
+def test_a_base_may_have_been_pulled_by_another_name(world: World) -> None:
+    def rename(_: Document, bill: Document, __: Document) -> None:
+        (base,) = (one for one in bill["components"] if one["bom-ref"].startswith("base:"))
+        base["name"] = f"mirror.example/{base['name']}"
+
+    world.swap(rename)
+    finding = world.check()
+    assert finding.status is Status.WARNING
+    assert finding.found.startswith("bill/components/base:")
+    assert "/name is " in finding.found
+
+
 @pytest.mark.parametrize("statement", [[], 5, {}, {"subject": []}, {"subject": [5]}, {"subject": [{"name": "x"}]}])
 def test_a_statement_about_no_image(world: World, statement: Any) -> None:
     old = world.find(provenance.MEDIA_TYPE)
@@ -352,6 +364,7 @@ def test_what_others_attached_is_theirs(world: World) -> None:
         pytest.skip("one place is enough")
     manifest = json.loads(world.manifests[world.find()][1])
     manifest["annotations"] = {"by": "a scanner"}
+    world.fill(manifest, b'{"bomFormat":"CycloneDX"}')
     body = json.dumps(manifest).encode()
     world.manifests[sha256_digest(body)] = (OCI_MANIFEST, body)
     assert world.check().status is Status.OK

@@ -162,3 +162,5 @@ def test_verify_says_so_of_images_that_this_machine_made(machine: Machine, proje
         found = {row["check"]: row["status"] for row in image["checks"]}
         assert {found[name] for name in ("base", "wheels", "bytecode", "pip check", "layers")} == {"ok"}
         assert {name for name, status in found.items() if status == "MISMATCH"} == {"python"}
+        (bytecode,) = (row["found"] for row in image["checks"] if row["check"] == "bytecode")
+        assert int(bytecode.removesuffix(" files")) > 0

@@ -194,6 +194,7 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
         "job.eci.retention_days",
         "70000: expected 1 to 65536",
     ),
+    ("eci no day", EC, spec(BARE, eci=Eci(retention_days=0)), "job.eci.retention_days", "0: expected 1 to 65536"),
     ("eci node", EC, spec(BARE, eci=Eci(virtual_node="taint")), "job.eci.virtual_node", "'taint': expected label"),
     ("compose memory", CO, spec({M: RoleSpec(memory="16GiB")}), "roles.master.memory", "'16GiB' is not a size"),
     ("compose cpus", CO, spec({M: RoleSpec(cpus="many")}), "roles.master.cpus", "'many' is not a number of CPUs"),

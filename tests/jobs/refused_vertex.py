@@ -112,6 +112,16 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
         "roles.master.tpu.topology",
         "4x4 does not fit ct5lp-hightpu-8t: expected 2x4",
     ),
+    *(
+        (
+            f"three dimensions, {topology}",
+            VX,
+            spec({M: cpu(1, "tpu7x-standard-4t", tpu=Tpu(type="tpu7x", topology=topology))}, tensorflow="2.19.1"),
+            "roles.master.tpu.topology",
+            f"{topology} does not fit tpu7x-standard-4t: expected three dimensions and a multiple of 4 chips",
+        )
+        for topology in ("2x2", "1x2x3")
+    ),
     (
         "slice",
         VX,
@@ -125,6 +135,13 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
         spec(ONE, **tuned(param("INTEGER", min="1", max="1_0"))),
         "job.hyperparameters.params[0].max",
         "'1_0' is not a number",
+    ),
+    (
+        "vertex machine of trials",
+        VX,
+        spec({M: cpu(1, "n1-standard-7")}, **tuned(param("INTEGER", min="1", max="10"))),
+        "roles.master.machine",
+        "is not a machine type of Vertex AI",
     ),
     (
         "resume",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.jobs.specs import cpu, images, spec
 from training_imgtool.jobs import Format, JobOptions, job_data
 from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.jobs.text import command_line, dump
+from training_imgtool.spec.job import Volume
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import RoleSpec
 from training_imgtool.spec.targets import Target
@@ -37,6 +39,21 @@ def test_the_file_carries_every_argument(target: Target) -> None:
 def test_kubernetes_expands(text: str, value: str) -> None:
     """The cases of upstream's own test (expand_test.go) that differ from a plain replacement."""
     assert expanded(text, {"A": "x"}) == value
+
+
+@pytest.mark.parametrize(
+    ("job", "passed"),
+    [
+        ({"volume": Volume(mount="/results", claim="c")}, ["--job-dir=/results"]),
+        ({"volume": Volume(mount="/results", claim="c"), "job_dir": "gs://bkt/x"}, ["--job-dir=gs://bkt/x"]),
+        ({"volume": Volume(mount="/results", claim="c"), "job_dir": "out"}, ["--job-dir=/job"]),
+        ({}, None),
+    ],
+)
+def test_compose_passes_the_place_that_outlives_its_containers(job: dict[str, Any], passed: list[str] | None) -> None:
+    of = spec({M: RoleSpec()}, region=None, pass_job_dir=True, **job)
+    (document,) = job_data(of, images(of), Target.COMPOSE).documents
+    assert document["services"]["master"].get("command") == passed
 
 
 @pytest.mark.parametrize("target", Target)

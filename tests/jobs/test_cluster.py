@@ -116,6 +116,8 @@ def test_local_has_no_job_and_no_evaluator_in_the_cluster() -> None:
     assert (cluster_spec(Flavour.LOCAL_MASTER, FOUR, P, 0) or {})["cluster"] == {
         "master": ["m-0:2222"], **CLUSTER, "evaluator": ["e-0:2222"],
     }  # fmt: skip
+    for flavour in (Flavour.LOCAL, Flavour.LOCAL_MASTER):
+        assert "job" not in (cluster_spec(flavour, FOUR, P, 0, job=JOB) or {"job": "no cluster"})
 
 
 @pytest.mark.parametrize(("role", "index"), [(W, 2), (W, -1), (M, 1)])

@@ -215,6 +215,11 @@ def test_the_output_of_jobs_describe() -> None:
     [
         (("CUSTOM", "BASIC"), {"machineType": "n1-standard-4"}, "BASIC becomes 1 master on n1-standard-4"),
         (
+            ("CUSTOM", "BASIC_GPU"),
+            {"machineType": "n1-standard-8", "acceleratorType": "NVIDIA_TESLA_T4", "acceleratorCount": 1},
+            "BASIC_GPU becomes 1 master on n1-standard-8",
+        ),
+        (
             ("n1-standard-8", "complex_model_m"),
             {"machineType": "n1-highcpu-16"},
             "complex_model_m becomes n1-highcpu-16",

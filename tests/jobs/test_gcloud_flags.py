@@ -88,6 +88,14 @@ def test_the_tier_is_a_flag() -> None:
     assert flags[flags.index("--master-machine-type") + 1] == "n1-standard-8"
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_access_is_a_flag_of_both_services(*, asked: bool) -> None:
+    for target in (Target.AI_PLATFORM, Target.VERTEX):
+        job = job_data(of := spec(ONE, web_access=asked or None), images(of), target)
+        assert job.flags is not None
+        assert ("--enable-web-access" in job.flags()) is asked
+
+
 def test_a_bucket_that_gcloud_refuses_in_a_flag() -> None:
     """gcloud 528 ends with a usage error for `--job-dir gs://b/x`, and sends the same from a file."""
     job = job_data(of := spec(ONE, job_dir="gs://b/x"), images(of), Target.AI_PLATFORM)

@@ -230,6 +230,28 @@ def test_a_role_without_arguments_says_so_beside_one_that_has_some() -> None:
     }
 
 
+@pytest.mark.parametrize(("limit", "memory"), [("16g", "16Gi"), ("512m", "512Mi"), ("64k", "64Ki"), ("1024", "1024")])
+def test_the_memory_of_a_service_is_in_the_spec_s_words(limit: str, memory: str) -> None:
+    limits = f"deploy: {{resources: {{limits: {{memory: {limit}}}}}}}"
+    imported = import_job(f"services:\n  master: {{image: a, command: [x], {limits}}}\n", "f")
+    assert imported is not None
+    assert imported.document["roles"]["master"]["memory"] == memory
+
+
+def test_labels_of_pods_alone_are_named() -> None:
+    imported = import_job(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train, labels: {team: a}}\n"
+        "spec:\n  template:\n    metadata: {labels: {team: a, tier: gold, app.kubernetes.io/name: train}}\n"
+        "    spec: {containers: [{name: main, image: a}]}\n",
+        "f",
+    )
+    assert imported is not None
+    assert (imported.document["job"]["labels"], imported.lost) == (
+        {"team": "a"},
+        ("spec.template.metadata.labels.tier",),
+    )
+
+
 def test_the_volume_of_a_project() -> None:
     volumes = "{results: {driver_opts: {type: nfs, o: 'addr=10.0.0.2,rw', device: ':/data'}}}"
     imported = import_job(f"services:\n  master: {{image: a, volumes: ['results:/out']}}\nvolumes: {volumes}\n", "f")

@@ -96,6 +96,14 @@ def test_a_queue_reaches_every_object_that_kueue_admits() -> None:
         _one_group([document for document in job.documents if document["kind"] == "Pod"])
 
 
+def test_a_pod_alone_is_no_group_of_its_queue() -> None:
+    of = spec({M: RoleSpec()}, region=None, queue="team-a")
+    (pod,) = job_data(of, images(of), Target.PODS).documents
+    kueue = {key: value for key, value in pod["metadata"]["labels"].items() if key.startswith("kueue.")}
+    assert kueue == {"kueue.x-k8s.io/queue-name": "team-a"}
+    assert "kueue.x-k8s.io/pod-group-total-count" not in pod["metadata"].get("annotations", {})
+
+
 def _one_group(pods: list[Any]) -> None:
     groups = {pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] for pod in pods}
     totals = {pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] for pod in pods}

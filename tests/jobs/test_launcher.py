@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.jobs.specs import STRANGE, images, spec
 from training_imgtool.jobs import Format, job_data, launcher
 from training_imgtool.jobs.text import dump
@@ -48,6 +50,16 @@ def test_three_nodes_of_skypilot() -> None:
         assert config["cluster"] == {"worker": [f"{address}:2222" for address in addresses]}
         assert config["task"] == {"type": "worker", "index": rank}
         assert arguments == list(STRANGE)
+
+
+_SIZES = {"16Gi": "16", "512Mi": "0.5", "1Ti": "1024", "2G": "2", "1536M": "1.5", "3T": "3072", "1073741824": "1"}
+
+
+@pytest.mark.parametrize(("memory", "gib"), _SIZES.items())
+def test_memory_as_skypilot_counts_it(memory: str, gib: str) -> None:
+    of = spec({M: RoleSpec(memory=memory)}, region=None)
+    (task,) = job_data(of, images(of), Target.SKYPILOT).documents
+    assert task["resources"]["memory"] == gib
 
 
 def test_one_node_of_skypilot_has_no_cluster() -> None:

@@ -108,6 +108,11 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
             "jobSpec.workerPoolSpecs",
             "is empty: expected at least one",
         ),
+        (
+            "displayName: x\nstudySpec: {parameters: [{parameterId: a, integerValueSpec: 5}]}\ntrialJobSpec: {}\n",
+            "studySpec.parameters[0].integerValueSpec",
+            "5: expected a mapping",
+        ),
         ("services: {a: {build: .}}\nversion: '3'\n", "version", "is obsolete"),
         ('{"cluster": {"boss": ["a:1"]}, "task": {"type": "boss", "index": 0}}', "cluster.boss", "is no task of"),
         ('{"cluster": {"chief": ["a:1"]}, "task": {"type": "worker", "index": 0}}', "task.type", "not in the cluster"),
@@ -183,6 +188,11 @@ def test_what_a_registry_has_of_an_image_is_a_warning(types: tuple[str, ...] | N
     assert all(says in m.message for m in found if says)
 
 
+def test_a_registry_is_not_asked_for_what_is_no_image() -> None:
+    found = lint(JOB.replace("gcr.io/p/m", "gcr.io/P m"), "f", layer_types=lambda _: pytest.fail("asked"))
+    assert ["'P m'" in item.message for item in found if item.field == "trainingInput.masterConfig.imageUri"] == [True]
+
+
 @pytest.mark.parametrize(("trials", "parallel", "fits"), [("10", "2", True), ("2", "2", True), ("2", "3", False)])
 def test_trials_at_once(trials: str, parallel: str, *, fits: bool) -> None:
     vertex = f"displayName: x\nmaxTrialCount: {trials}\nparallelTrialCount: {parallel}\ntrialJobSpec: {{}}\n"
@@ -194,6 +204,11 @@ def test_trials_at_once(trials: str, parallel: str, *, fits: bool) -> None:
 @pytest.mark.parametrize(("job_id", "is_one"), [("a" * 128, True), ("a" * 129, False), ("a-b", False), ("1a", False)])
 def test_names_of_jobs(job_id: str, *, is_one: bool) -> None:
     assert is_one == (not any(m.field == "jobId" for m in lint(JOB.replace("my_job", job_id), "f")))
+
+
+def test_an_empty_pool_at_the_end_of_a_file_is_an_error() -> None:
+    found = [m for m in lint(f"workerPoolSpecs: [{POOL}, {{}}]\n", "f") if "leave out the last pools" in m.message]
+    assert [m.severity for m in found] == [Severity.ERROR]
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -225,11 +240,22 @@ def test_names_of_buckets(bucket: str, *, can_be: bool) -> None:
     assert can_be == (not any(m.field == "trainingInput.jobDir" for m in lint(job, "f")))
 
 
+def test_machines_that_take_the_gpus_are_named() -> None:
+    config = "{acceleratorConfig: {type: NVIDIA_TESLA_V100, count: 2}}"
+    job = f"jobId: a\ntrainingInput: {{masterType: n1-standard-96, masterConfig: {config}}}\n"
+    (finding,) = (m for m in lint(job, "f") if m.field.endswith("count"))
+    assert (finding.hint or "").startswith("machines that take 2: n1-standard-4, n1-standard-8, ")
+    for count in (1, 4):
+        found = {m.field for m in lint(job.replace("count: 2", f"count: {count}"), "f") if "does not fit" in m.message}
+        assert found == {"trainingInput.masterConfig.acceleratorConfig.count"}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("a: [1, 2\n", "config.yaml:2:1: not YAML"),
         ("a: b: c\n", "config.yaml:1:5: not YAML"),
+        ("a: b\nc: \x07\n", r"config.yaml:2:4: not YAML: the character U\+0007 has no place"),
         ("a: " + "[" * 5000 + "\n", "nested too deeply|not YAML"),
         ("a: &x [1]\nb: [" + ",".join(["*x"] * 40000) + "]\n", "more than 50000 values"),
         ("x" * 1_000_001, "1000001 characters"),

@@ -159,6 +159,13 @@ def test_strict_makes_errors_of_warnings(strict: bool) -> None:
             "resources.requests.nvidia.com/gpu",
             "1: a GPU is a limit; a request must equal it",
         ),
+        (
+            POD,
+            "name: main",
+            "name: main, livenessProbe: {exec: {command: [a]}, tcpSocket: {port: 80}}",
+            "livenessProbe.tcpSocket",
+            "does not go with exec: expected one of them",
+        ),
         (POD, "name: http", "name: '80'", "ports[0].name", "is not a port's name"),
         (POD, "spec:\n", "spec:\n  hostname: a.b\n", "spec.hostname", "is not a Kubernetes name"),
         (POD, "spec:\n", "spec:\n  nodeSelector: {'a b': c}\n", "spec.nodeSelector.a b", "is not a label's name"),
@@ -170,6 +177,18 @@ def test_rules_of_the_webhooks(base: str, old: str, new: str, field: str, text: 
     errors = [m for m in lint(base.replace(old, new, 1), "f") if m.severity is Severity.ERROR]
     assert [(m.field.endswith(field), text in m.message) for m in errors] == [(True, True)], [str(m) for m in errors]
     assert errors[0].source
+
+
+def test_a_replica_s_type_that_is_nearly_one_is_named() -> None:
+    (found,) = [m for m in lint(TFJOB.replace("worker:", "Wroker:"), "f") if m.field.endswith(".Wroker")]
+    assert (found.severity, found.hint) == (Severity.ERROR, "did you mean Worker?")
+
+
+@pytest.mark.parametrize("coordinator", ["{podIndex: 2}", "{replicatedJob: [driver]}", "driver"])
+def test_a_coordinator_without_a_job_s_name_is_one_error(coordinator: str) -> None:
+    text = JOBSET.replace("spec:\n  failure", f"spec:\n  coordinator: {coordinator}\n  failure", 1)
+    errors = [m for m in lint(text, "f") if m.severity is Severity.ERROR]
+    assert [m.field.startswith("spec.coordinator") for m in errors] == [True], [str(m) for m in errors]
 
 
 @pytest.mark.parametrize(

@@ -26,3 +26,15 @@ def test_each_fault_is_an_error_on_its_line(text: str, old: str, new: str) -> No
 def test_what_the_server_takes_has_no_error(text: str, old: str, new: str) -> None:
     assert old in text
     assert errors(text.replace(old, new, 1)) == []
+
+
+@pytest.mark.parametrize(("item", "twice"), [("{name: A, value: x}", True), ("{value: x}", False)])
+def test_only_names_can_appear_twice(item: str, twice: bool) -> None:
+    said = [text for _, text in errors(JOB.replace('{name: A, value: "1"}', f"{item}, {item}"))]
+    assert said
+    assert any("appears twice" in text for text in said) is twice
+
+
+def test_a_mount_without_a_name_lacks_the_name_and_nothing_else() -> None:
+    said = [text for _, text in errors(JOB.replace("{name: data, mountPath: /data}", "{mountPath: /data}"))]
+    assert ["is missing" in text for text in said] == [True]

@@ -250,3 +250,10 @@ def test_a_slurm_job_without_an_end_is_told_of() -> None:
     assert ["max_running" in note for note in notes(spec({M: RoleSpec()}, region=None), Target.SLURM)] == [True]
     timed = spec({M: RoleSpec()}, region=None, scheduling=Scheduling(max_running="3600s"))
     assert notes(timed, Target.SLURM) == []
+
+
+def test_a_gpu_without_a_machine_type_of_eci_is_said() -> None:
+    text = "warning: roles.master: the annotation eci-gpu-type: T4 is not in today's documentation; "
+    assert not any(note.startswith(text) for note in notes(spec(ECI_GPU), Target.ECI))
+    of_role = replace(ECI_GPU[M], machine=None)
+    assert any(note.startswith(text) for note in notes(spec({M: of_role}), Target.ECI))

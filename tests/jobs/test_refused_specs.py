@@ -14,6 +14,7 @@ from training_imgtool.core.errors import FieldListError, InputError
 from training_imgtool.core.reference import parse_reference
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.targets.tf_config import parse_hosts
+from training_imgtool.spec.job import Eci
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 
@@ -30,6 +31,13 @@ def test_refused(target: Target, of: ImageSpec, field: str, text: str) -> None:
     assert [(error.field, text in error.message) for error in caught.value.errors if error.field == field] == [
         (field, True)
     ], str(caught.value)
+
+
+@pytest.mark.parametrize("days", [1, 65536])
+def test_eci_keeps_a_cache_from_one_day_on(days: int) -> None:
+    of = spec(BARE, region=None, eci=Eci(retention_days=days))
+    (cache,) = [item for item in job_data(of, images(of), Target.ECI).documents if item["kind"] == "ImageCache"]
+    assert cache["spec"]["retentionDays"] == days
 
 
 def test_there_are_enough() -> None:

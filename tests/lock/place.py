@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
-from training_imgtool.core.progress import Event
+from training_imgtool.core.progress import Done, Event, Step
 from training_imgtool.core.settings import Settings
 from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import Lock
@@ -54,10 +54,12 @@ class Place:
         return load(self.folder / "image.yaml")
 
     def lock(self, spec_file: SpecFile, progress: Events | None = None) -> Lock:
-        """The spec's lock, the bases' digests being `DIGEST`."""
-        return make_lock(
-            spec_file, self.matrix, lambda _: DIGEST, self.settings, Events() if progress is None else progress
-        )
+        """The spec's lock, the bases' digests being `DIGEST`; what begins on the way also ends."""
+        events = Events() if progress is None else progress
+        lock = make_lock(spec_file, self.matrix, lambda _: DIGEST, self.settings, events)
+        begun, ended = ({one.subject for one in events if isinstance(one, kind)} for kind in (Step, Done))
+        assert begun <= ended
+        return lock
 
 
 def add(index: SimpleIndex, name: str, version: str, requires: tuple[str, ...] = (), *, python: str = "") -> None:

@@ -150,6 +150,10 @@ def test_what_cannot_be_locked_is_named_with_its_cure(
         )
         with pytest.raises(FieldError, match=message) as caught:
             code.lock(spec_file)
+        if hint.startswith("write "):
+            cured = line.replace("other", hint.removeprefix("write ")).format(url=url)
+            (code.folder / "requirements.txt").write_text(f"numpy\n{cured}\n")
+            assert code.lock(spec_file)
     assert "requirements.txt:2: " in caught.value.message
     assert hint in (caught.value.hint or "")
 

@@ -283,7 +283,7 @@ def test_inputs_hash_depends_on_what_matters_only() -> None:
 def test_differences() -> None:
     newer = replace(
         CPU,
-        variant=replace(CPU.variant, tensorflow="2.15.2", cuda="12.2"),
+        variant=replace(CPU.variant, tensorflow="2.15.2", cuda="12.2", apt=("git", "tini")),
         base_digest="sha256:" + "e" * 64,
         installer=wheel("pip", "26.1"),
         wheels=(wheel("numpy", "1.26.4", "f"), wheel("scipy", "1.11")),
@@ -296,6 +296,7 @@ def test_differences() -> None:
         "- variant gpu",
         "cpu: tensorflow 2.15.1 -> 2.15.2",
         "cpu: cuda none -> 12.2",
+        "cpu: apt none -> git, tini",
         "cpu: base digest sha256:bbbbbbbbbbbb -> sha256:eeeeeeeeeeee",
         "cpu: installer pip 26.0 -> 26.1",
         "cpu: needed library + libGL.so.1",

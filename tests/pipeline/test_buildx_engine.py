@@ -61,6 +61,13 @@ def test_a_step_of_the_template_starts_from_imgtools_own_wheels(tmp_path: Path) 
     assert "venv" not in plain.keys
 
 
+def test_what_a_template_copies_beside_the_code_is_in_the_context(tmp_path: Path) -> None:
+    inputs, _ = prepared(tmp_path / "a", "before_code", "COPY own.j2 /notes")
+    assert "own.j2" in inputs.context.paths()
+    plain, _ = prepared(tmp_path / "b", "before_code", "")
+    assert "own.j2" not in plain.context.paths()
+
+
 def test_the_arguments_of_the_stages_below_follow_from(tmp_path: Path) -> None:
     _, image = prepared(tmp_path / "a", "system_extra", "ARG A=1 \\\n  B=2\nRUN echo $A")
     text, lines = repeat_arguments(image, image.dockerfile.stage("packages"))
@@ -107,6 +114,19 @@ class _Builder:
 
     def stop(self) -> None:
         pass
+
+
+@pytest.mark.parametrize(("option", "machine"), [(None, "remote"), ("remote", "another"), ("remote", None)])
+def test_the_builder_is_the_command_line_s_else_the_machine_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str | None, machine: str | None
+) -> None:
+    monkeypatch.setattr(buildx_engine, "Buildx", _Builder)
+    inputs, image = prepared(tmp_path / "a", "system_extra", "RUN echo a")
+    options = BuildOptions(push=True, builder=option)
+    named = replace(settings(tmp_path), builder=machine)
+    run = BuildRun(inputs=inputs, options=options, settings=named, progress=silent)
+    with connect(run.settings, silent) as registries, Engines(run, registries) as stages:
+        assert stages.uses_buildx(image, "system")
 
 
 OTHER_HOST = "other.example"

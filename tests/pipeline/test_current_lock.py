@@ -46,6 +46,18 @@ def test_a_renewed_lock_is_written_if_it_is_another(tmp_path: Path, monkeypatch:
     assert read_lock(path) == other
 
 
+def test_only_who_asks_to_renew_hears_that_a_lock_is_current(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    spec, machine = load(project.folder / "image.yaml"), from_environment(project.env)
+    for renewal, notes in (
+        (None, []),
+        (Renewal(), [f"{project.folder / 'image.lock'} is current; --upgrade takes newer versions and bases"]),
+    ):
+        events = Events()
+        assert ensure_lock(spec, machine, events, renewal=renewal) == read_lock(project.folder / "image.lock")
+        assert events.notes == notes
+
+
 def test_what_only_looks_writes_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = Project(tmp_path)
     path = project.folder / "image.lock"

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.pipeline.test_buildx_engine import prepared
+from tests.servers.git_server import run_git
 from training_imgtool.attest.provenance import PREDICATE
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.core.settings import from_environment
 from training_imgtool.dockerfile.install_step import compile_command
-from training_imgtool.pipeline.attach import Trace, describe, list_makers, read_trace
-from training_imgtool.pipeline.inputs import Inputs, RoleImage
-from training_imgtool.plan import REVISION
+from training_imgtool.dockerfile.parse import parse
+from training_imgtool.pipeline.attach import (
+    INPUTS,
+    Trace,
+    _list_laid_out,
+    describe,
+    list_makers,
+    list_untracked,
+    make_attestation,
+    read_trace,
+)
+from training_imgtool.pipeline.inputs import Inputs, RoleImage, debian_runs
+from training_imgtool.plan import REVISION, DebianPackage, LockedDebian
+from training_imgtool.registry.manifests import OCI_MANIFEST, Descriptor
 
 BASE = {"created_by": "CMD [python3]", "comment": "buildkit.dockerfile.v0"}
 OWN = {"created_by": "COPY trainer", "comment": "imgtool"}
+MADE = parse_repository("registry.example.com/team/image").digest(f"sha256:{'a' * 64}")
 CLASSIC = {"created_by": "/bin/sh -c true"}
 BUILDKIT = {"created_by": "RUN /bin/sh -c true # buildkit", "comment": "buildkit.dockerfile.v0"}
 
@@ -105,3 +123,42 @@ def test_what_a_history_tells(projects: Projects) -> None:
     assert read(CLASSIC, OWN, compiled, OWN) == Trace(direct=True, builder=False, compiled=True)
     assert read(OWN, CLASSIC, compiled) == Trace(direct=False, builder=True)  # no line of imgtool's is below it
     assert read_trace(image, {}) == Trace(direct=False, builder=False)
+
+
+@pytest.mark.parametrize(
+    ("makers", "engine", "named"),
+    [({"system": False}, "", ["libx"]), ({"system": True}, "", []), ({"system": False}, "a script", []), ({}, "", [])],
+)
+def test_the_bill_names_debian_packages_that_imgtool_laid_out(
+    projects: Projects, makers: dict[str, bool], engine: str, named: list[str]
+) -> None:
+    _, image = projects(None)
+    package = DebianPackage(name="libx", version="1", architecture="amd64", file="pool/x.deb", sha256="ab" * 32, size=1)
+    debian = LockedDebian(requested=("libx",), packages=(package,), engine=engine)
+    plan = replace(image.plan, locked=replace(image.plan.locked, debian=debian))
+    (run,) = debian_runs(replace(plan, locked=replace(plan.locked, debian=replace(debian, engine=""))))
+    laid_out = replace(image, plan=plan, dockerfile=parse(f"FROM scratch AS system\nRUN {run}\n"))
+    assert [one.name for one in _list_laid_out(laid_out, makers)] == named
+
+
+def test_the_attestations_name_spec_and_code(projects: Projects) -> None:
+    """By hashes, which tell whoever lists them whether they are about the files at hand."""
+    inputs, image = projects(None)
+    predicates = describe(inputs, image, Trace(direct=True, builder=False), epoch=0)
+    rows = predicates[PREDICATE]["buildDefinition"]["resolvedDependencies"]
+    (spec,) = (row["digest"]["sha256"] for row in rows if row["name"] == "spec")
+    made = make_attestation(MADE, Descriptor(OCI_MANIFEST, MADE.digest, 1), predicates)
+    for manifest in (made.bill, made.provenance):
+        named = json.loads(json.loads(manifest)["annotations"][INPUTS])
+        assert named == {"spec": spec, "source": image.plan.labels[REVISION]}
+
+
+def test_files_that_git_does_not_track_are_named_without_their_folders(tmp_path: Path) -> None:
+    inputs, _ = prepared(tmp_path / "a", "before_code", "")
+    folder, settings = inputs.spec_file.folder, from_environment({"HOME": str(tmp_path)})
+    assert list_untracked(inputs, settings) == ()
+    run_git(folder, "init", "-q")
+    run_git(folder, "add", ".")
+    assert list_untracked(inputs, settings) == ()
+    run_git(folder, "rm", "-q", "--cached", "trainer/task.py")
+    assert list_untracked(inputs, settings) == ("trainer/task.py",)

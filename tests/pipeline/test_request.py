@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from training_imgtool.core.errors import UsageError
-from training_imgtool.pipeline.request import BuildOptions, expand_choices, name_for_role
+from training_imgtool.core.progress import Outcome
+from training_imgtool.core.reference import parse_repository
+from training_imgtool.pipeline.request import BuildOptions, BuildResult, expand_choices, name_for_role
 from training_imgtool.spec.model import Role
 
+DIGEST = parse_repository("registry.example.com/team/image").digest(f"sha256:{'a' * 64}")
 LONGEST = "x" * (128 - len("evaluator-"))
 
 
@@ -69,3 +72,15 @@ def test_every_spec_has_every_combination() -> None:
 
 def test_a_tag_names_the_role_where_there_are_several() -> None:
     assert (name_for_role("v1", Role.PS, of=1), name_for_role("v1", Role.PS, of=2)) == ("v1", "ps-v1")
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        ({"image_id": "sha256:1"}, "sha256:1"),
+        ({"image_id": "sha256:1", "place": "oci:layout"}, "oci:layout"),
+        ({"place": "oci:layout", "digest": DIGEST}, str(DIGEST)),
+    ],
+)
+def test_a_result_is_named_by_where_others_find_it(where: dict[str, Any], name: str) -> None:
+    assert BuildResult(role=Role.MASTER, outcome=Outcome.BUILT, key="k", tag=None, **where).reference == name

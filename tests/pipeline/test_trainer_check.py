@@ -130,13 +130,23 @@ def test_a_module_that_the_program_may_make_gives_a_note(project: Project) -> No
     assert note.startswith("trainer/task.py:3:1: no locked wheel provides made, unless")
 
 
+def test_a_licence_makes_no_module(project: Project) -> None:
+    licence = '"""You may copy it,\nand pip install it. exec("x")"""\n# or copytree it: sys.path\n'
+    project.write("trainer/task.py", f"{licence}print('started')  # copy\nimport made\n")
+    assert [error.partition("made")[0] for error in _errors(project)] == [
+        "trainer/task.py:5:1: no locked wheel provides "
+    ]
+
+
 @pytest.mark.parametrize(
     ("code", "is_refused"),
     [
         ("import trainer.model\n", True),
         ("from .model import build\n", True),
         ("if __name__ == '__main__':\n    from trainer.deep import via\n", True),
-        ("from . import model\n", False),  # trainer may have a name `model`
+        ("from . import model\n", True),
+        ("from .names import model\n", False),  # which may be another one
+        ("from .plain import inner\n", True),
         ("try:\n    import trainer.model\nexcept ImportError:\n    pass\n", False),
         ("def late():\n    import trainer.model\n", False),
         ("import sys\nsys.path.insert(0, '/data')\nimport trainer.model\n", False),
@@ -147,6 +157,9 @@ def test_what_the_program_imports_has_to_load_too(project: Project, *, code: str
     project.write("trainer/deep/via.py", "")
     project.write("trainer/deep/__init__.py", "from trainer import util\nfrom ..model import build\n")
     project.write("trainer/util.py", "")
+    project.write("trainer/names/__init__.py", "from os import path as model\n")
+    project.write("trainer/names/model.py", "import seaborn\n")
+    project.write("trainer/plain/inner.py", "from ..model import build\n")
     project.write("trainer/task.py", code)
     if is_refused:
         (error,) = _errors(project)

@@ -250,6 +250,8 @@ def test_a6_a_refresh_token_from_a_helper(tmp_path: Path) -> None:
         ("""echo '{"Username":1,"Secret":2}'""", "without a user name and secret"),
         ("head -c 10000000 /dev/zero", "more than 65536 bytes"),
         ("head -c 10000000 /dev/zero >&2", "more than 65536 bytes"),
+        ("head -c 65537 /dev/zero", "more than 65536 bytes"),
+        ("head -c 65536 /dev/zero", "is not its JSON"),
         ("printf '\\033[31mred' >&2; exit 1", "it says: red"),
         ("kill -9 $$", "exit code -9"),
     ],

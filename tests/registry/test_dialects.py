@@ -15,9 +15,10 @@ from tests.registry.support import Events, config, image, layer, machine, quick_
 from tests.servers.memory_registry import SERVER_DIALECTS, MemoryRegistry
 from training_imgtool.commands.prune_registry import Stored, Sweep, sweep
 from training_imgtool.core.reference import Repository, parse_repository
+from training_imgtool.http.client import Answer
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.dialects import DIALECTS, STANDARD, Dialect, find_dialect
-from training_imgtool.registry.failures import RepositoryMissingError
+from training_imgtool.registry.failures import RepositoryMissingError, make_error
 from training_imgtool.registry.manifests import OCI_MANIFEST
 from training_imgtool.registry.session import find_origin
 
@@ -155,3 +156,17 @@ def test_each_hint_names_a_host_at_most(dialect: object) -> None:
         text = getattr(dialect, hint).format(host="team.example")
         assert "{" not in text
         assert text.count("`") % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "command"),
+    [
+        ("eu.gcr.io", "gcloud auth configure-docker eu.gcr.io"),
+        ("1.dkr.ecr.eu-west-1.amazonaws.com", "aws ecr get-login-password"),
+        ("team.azurecr.io", "az acr login --name team.azurecr.io"),
+        ("registry.example.com", "docker login registry.example.com"),
+    ],
+)
+def test_who_is_not_logged_in_is_told_the_cloud_s_own_command(host: str, command: str) -> None:
+    refused = Answer("GET", f"https://{host}/v2/", 401, {}, (), b"")
+    assert f"`{command}" in str(make_error(refused, host=host, dialect=find_dialect(host), doing="reading").hint)

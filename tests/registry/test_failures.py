@@ -197,3 +197,8 @@ def test_o7_what_could_be_a_secret_is_masked() -> None:
     digest = f"sha256:{'0a' * 32}"
     text = f"token eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.abc.def of {digest} at https://ann:pw@host/x"
     assert mask_secrets(text) == f"token … of {digest} at https://…@host/x"
+
+
+def test_an_error_names_three_codes_of_many() -> None:
+    error = _error(_answer(400, [{"code": code} for code in "DBCAA"]), "h", "asking")
+    assert error.message.startswith("asking: refused (HTTP 400 A B C from h)")

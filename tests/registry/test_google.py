@@ -17,7 +17,7 @@ from tests.servers.fake_artifact_registry import FakeArtifactRegistry
 from tests.servers.registry_process import free_port
 from tests.servers.scripted import Asked, Reply, ScriptedServer
 from training_imgtool.core.errors import CredentialsError, InputError, RegistryRefusedError, TemporaryError
-from training_imgtool.core.progress import Step
+from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import Login, Repository, parse_repository
 from training_imgtool.registry.auth import google
 from training_imgtool.registry.auth.logins import find_login
@@ -55,7 +55,10 @@ def test_a_repository_is_made_and_waited_for(api: FakeArtifactRegistry, tmp_path
     assert api.asked[0].target.startswith(
         "/v1/projects/my-project/locations/us-central1/repositories?repositoryId=training"
     )
-    assert events.all == [Step(str(REPOSITORY), f"creating the repository {NAME}")]
+    assert events.all == [
+        Step(str(REPOSITORY), f"creating the repository {NAME}"),
+        Done(str(REPOSITORY), Outcome.CREATED, f"the repository {NAME}"),
+    ]
 
 
 def test_a_repository_that_is_there_is_fine(api: FakeArtifactRegistry, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tests.registry.support import layer, quick_retry
-from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError
+from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.http.addresses import origin_of
@@ -131,6 +131,18 @@ def test_which_refusals_of_the_content_are_tried_once_more(status: int, code: st
         assert _upload(recorder, "ghcr.io/p/role", "docker.io/p/base") is How.UPLOADED
     more = ["HEAD", "DELETE", "POST", "PUT"] if again else ["DELETE"]
     assert [method for method, _, _ in recorder.asked] == ["POST", "PUT", *more]
+
+
+def test_a_blob_that_the_registry_stores_under_another_digest_is_no_success() -> None:
+    """It is sent once more, in a new upload."""
+    opened, other = (202, {"location": "/v2/p/role/blobs/uploads/1"}), f"sha256:{'0' * 64}"
+    wrong = (201, {"docker-content-digest": other})
+    recorder = _Recorder("ghcr.io", opened, wrong, (404, {}), (204, {}), opened, wrong, (204, {}))
+    with pytest.raises(VerificationError, match=f"the registry stored '{other}'"):
+        _upload(recorder, "ghcr.io/p/role", "docker.io/p/base")
+    right = (201, {"docker-content-digest": layer(b"content").digest})
+    again = _Recorder("ghcr.io", opened, wrong, (404, {}), (204, {}), opened, right)
+    assert _upload(again, "ghcr.io/p/role", "docker.io/p/base") is How.UPLOADED
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,8 @@ def test_a_good_gpu_image_has_no_mismatch_and_says_that_no_gpu_was_used(gpu: tup
         ({"opened": [OPEN[1], {**OPEN[2], "version": 90300}]}, {"cudnn"}, "9.3.0"),
         ({"items": [*_metadata(*WHEELS), *SYSTEM, *VENV, *PYTHON]}, {"xla"}, "no ptxas and no libdevice"),
         (
-            {"items": [*GOOD_ITEMS, *_files("library", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.8", size=700_000_000)]},
+            {"items": [*GOOD_ITEMS, *_files("library", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.8", size=700_000_000),
+                       *_files("library", f"{SITE}/nvidia/nvtx/lib/libnvToolsExt.so.1", size=50_000_000)]},
             {"cuda once"},
             "libcudnn in the system and in wheels (700.0 MB more)",
         ),

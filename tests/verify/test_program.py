@@ -129,6 +129,14 @@ def test_the_trainer(folder: Path, source: str, told: dict[str, str]) -> None:
     assert ("error" in found) == ("error" in told)
 
 
+def test_a_script_finds_the_modules_beside_it(folder: Path) -> None:
+    (folder / "trainer/beside.py").write_text("")
+    (folder / "trainer/task.py").write_text("import beside\n")
+    found = _parts(_run("trainer/task.py", folder))["trainer"]
+    assert found == {"part": "trainer", "file": "trainer/task.py"}
+    assert _parts(_run("trainer.task", folder))["trainer"]["message"] == "No module named 'beside'"
+
+
 def test_a_package_is_run_by_its_main(folder: Path) -> None:
     found = _parts(_run("trainer", folder))["trainer"]
     assert found["message"] == "No module named 'trainer.__main__'"
@@ -212,3 +220,16 @@ def test_which_files_without_a_telling_name_are_looked_into(path: str, size: int
 def test_folders_are_summed_and_small_ones_left_out() -> None:
     assert interesting_paths.sum_folders({"a/b": 900, "a": 99_100, "c": 1}) == {"": 100_001, "a": 100_000, "a/b": 900}
     assert interesting_paths.sum_folders({}) == {}
+
+
+@pytest.mark.parametrize(("path", "most"), [("app/task.py", 1 << 20), ("opt/venv/pyvenv.cfg", 16 << 20)])
+def test_how_much_of_a_file_is_read(path: str, most: int) -> None:
+    asked: list[int] = []
+
+    def read(size: int) -> bytes:
+        asked.append(size)
+        return b"x"
+
+    kind = interesting_paths.classify(path)
+    assert (interesting_paths.describe(path, kind, 1, read) or {})["text"] == "x"
+    assert asked == [most]

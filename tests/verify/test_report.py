@@ -94,6 +94,8 @@ def test_debian_packages_are_those_that_are_installed() -> None:
     status = (
         "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9+deb12u9\n\n"
         "Package: gone\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 1\n\n"
+        "Status: install ok installed\nArchitecture: all\nVersion: 1\n\n"
+        "Package: unversioned\nStatus: install ok installed\nArchitecture: all\n\n"
         "Package: epoch\nStatus: install ok installed\nArchitecture: all\nVersion: 1:2.0~rc1\n"
     )
     release = 'ID=debian\nVERSION_ID="12"\n'

@@ -258,6 +258,16 @@ def test_a_folder_that_only_leads_to_files_is_as_in_the_base(mode: int, *, wrong
     assert bool(compared.complaints["base"]) is wrong
 
 
+@pytest.mark.parametrize(("path", "wrong"), [("srv/a", False), ("srv", False), ("srvs", True), ("s/srv", True)])
+def test_what_another_stage_gives_may_lie_below_its_destination(path: str, *, wrong: bool) -> None:
+    image = overlay({0: read_layer(iter((images.tar({path: b"1"}),)), hashed=True, most=1 << 20)}, 1)
+    copied = CopiedFiles(files={}, folders=(), unclear=("srv",), runs=False, any_run=False)
+    said = Comparison(tree=image, made=None, copied=copied).complaints["base"]
+    assert [text for text in said if text.startswith(f"/{path} ")] == (
+        [f"/{path} of layer 1 is put there by no instruction"] if wrong else []
+    )
+
+
 def test_what_the_images_own_layers_remove_of_the_base() -> None:
     """As a stage does that empties apt's lists: the removal is part of what the image must be."""
     layers = [images.tar(BASE), images.tar({"usr/share/doc/.wh.note": b"", "app/a.py": b"1\n"})]
@@ -272,3 +282,11 @@ def test_what_the_images_own_layers_remove_of_the_base() -> None:
     assert not complaints(image, image)
     assert complaints(image, whole) == ("/usr/share/doc/note is removed by layer 2",)
     assert complaints(whole, image)[-1] == "/usr/share/doc/note of the base is still there"
+
+
+def test_the_bytecode_of_the_environment_is_counted() -> None:
+    files = ("opt/venv/lib/a.pyc", "opt/venv/lib/__pycache__/b.cpython-311.pyc", "opt/venv/c.py", "usr/d.pyc")
+    data = images.tar(dict.fromkeys(files, b"1"))
+    tree = overlay({0: read_layer(iter((data,)), hashed=True, most=1 << 20)}, 1)
+    copied = CopiedFiles(files={}, folders=(), unclear=(), runs=False, any_run=False)
+    assert Comparison(tree=tree, made=None, copied=copied).bytecode == 2

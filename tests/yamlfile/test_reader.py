@@ -119,7 +119,8 @@ REFUSED = (
     (b"a: !e!x y\n", "f.yaml:1:4: tags are not allowed"),
     (b"!!map {a: b}\n", "f.yaml:1:1: tags are not allowed, found '!!map'"),
     (b"a: " + b"[" * 60 + b"]" * 60, "f.yaml:1:53: nested deeper than 50 levels"),
-    (b"a: " + b"[" * 100_000, "f.yaml:1:53: nested deeper than 50 levels"),
+    (b"a: " + b"[" * 900, "f.yaml:1:53: nested deeper than 50 levels"),
+    (b"a: " + b"[" * 100_000, "nested deeper than 50 levels"),  # libyaml 0.2.6 stops at a depth of its own
     (b"a: [" + b"b," * 10_000 + b"]\n", "more than 10000 values (each alias counts as a copy)"),
 )  # fmt: skip
 

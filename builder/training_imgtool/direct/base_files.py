@@ -133,8 +133,7 @@ def _check_blocks(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[byte
     digest = hashlib.sha256()
     for block in blocks:
         digest.update(block)
-        if block:  # an empty one would end the reading
-            yield block
+        yield block
     content = f"sha256:{digest.hexdigest()}"
     if diff_id not in {None, content}:
         raise VerificationError(f"its content is {content[:19]}, and the base's config says {str(diff_id)[:19]}")

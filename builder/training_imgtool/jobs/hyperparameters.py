@@ -254,10 +254,9 @@ def _parameter_findings(item: Mapping[str, Any], path: Path, *, grid: bool) -> I
     if grid and kinds[0] == "doubleValueSpec":
         yield Finding(path=path, message="GRID_SEARCH takes no DOUBLE parameter")
     values = item[kinds[0]]
-    if isinstance(values, dict):
-        low, high = (_as_number(values.get(key)) for key in ("minValue", "maxValue"))
-        yield from range_findings(low, high, item.get("scaleType"), (*path, kinds[0]))
-        yield from value_findings(values.get("values"), (*path, kinds[0], "values"))
+    low, high = (_as_number(values.get(key)) for key in ("minValue", "maxValue"))
+    yield from range_findings(low, high, item.get("scaleType"), (*path, kinds[0]))
+    yield from value_findings(values.get("values"), (*path, kinds[0], "values"))
 
 
 def _as_number(value: Any) -> Any:

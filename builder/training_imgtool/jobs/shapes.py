@@ -183,14 +183,13 @@ def _accepted(head: str) -> tuple[type, ...]:
 
 def _choices(value: Mapping[str, Any], shape: Mapping[str, str], path: Path) -> Iterator[Finding]:
     """Finds keys of a shape that do not go together (`^one`), or of which one is missing (`^some`)."""
-    for rule in ("^one", "^some"):
-        group = shape.get(rule, "").split()
-        given = [key for key in group if value.get(key) is not None]
-        if rule == "^one" and len(given) > 1:
-            message = f"does not go with {given[0]}: expected one of them"
-            yield Finding(path=(*path, given[1]), message=message)
-        if rule == "^some" and group and not given:
-            yield Finding(path=path, message=f"expected one of {', '.join(group)}")
+    one, some = (shape.get(rule, "").split() for rule in ("^one", "^some"))
+    given = [key for key in one if value.get(key) is not None]
+    if len(given) > 1:
+        message = f"does not go with {given[0]}: expected one of them"
+        yield Finding(path=(*path, given[1]), message=message)
+    if some and all(value.get(key) is None for key in some):
+        yield Finding(path=path, message=f"expected one of {', '.join(some)}")
 
 
 def _typed(value: Any, kind: str, path: Path) -> Iterator[Finding]:

@@ -93,11 +93,20 @@ def read(text: str, file: str) -> list[Parsed]:
         nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
         return [_Reader(yaml, file).document(node) for node in nodes if node is not None]
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
-        raise InputError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
+        line, column, problem = _explain(error, text)
+        raise InputError(f"{file}:{line}:{column}: not YAML: {problem}") from error
     except RecursionError as error:
         raise InputError(f"{file}: nested too deeply") from error
+
+
+def _explain(error: Any, text: str) -> tuple[int, int, str]:
+    """Returns the line, the column and the problem of PyYAML's error; one about a character has a position instead."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:
+        return mark.line + 1, mark.column + 1, error.problem
+    before = text[: error.position]
+    problem = f"the character U+{ord(text[error.position]):04X} has no place in YAML"
+    return before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1, problem
 
 
 class _Reader:

@@ -127,8 +127,7 @@ class ArchiveBuilder:
             built = self._results.get(key)
             if not isinstance(built, Wheel):
                 self._progress(Step(f"wheel {code.label}", "building"))
-                wheel = self._build_wheel(code.path, python, version)
-                self._progress(Done(f"wheel {code.label}", Outcome.BUILT, wheel.file))
+                wheel = self._build_wheel(f"wheel {code.label}", code.path, python, version)
                 file = f"{wheel.name}-{wheel.version}{code.suffix}"
                 size = code.path.stat().st_size
                 archive = Wheel(name=wheel.name, version=wheel.version, file=file, sha256=code.sha256, size=size)
@@ -140,21 +139,26 @@ class ArchiveBuilder:
         archive = self._archive(name, version)
         self._progress(Step(f"wheel {name}", f"building {archive.file}"))
         self._store.fetch((archive,), self._progress)
-        wheel = self._build_wheel(self._store.require(archive), python)
-        self._progress(Done(f"wheel {name}", Outcome.BUILT, wheel.file))
+        wheel = self._build_wheel(f"wheel {name}", self._store.require(archive), python)
         same_version = Version(wheel.version.replace("_", "-")) == Version(version)
         if normalise_name(wheel.name) != normalise_name(name) or not same_version:
             raise SourceBuildError(f"its build makes {wheel.file}")
         return replace(wheel, source=Source(archive=archive, python=python))
 
-    def _build_wheel(self, archive: Path, python: str, tagged: str = "") -> Wheel:
+    def _build_wheel(self, subject: str, archive: Path, python: str, tagged: str = "") -> Wheel:
         with tempfile.TemporaryDirectory(prefix="imgtool-wheel-") as temporary:
             indexes = self._store.index.places()
-            built = build_wheel(
-                archive, python, Path(temporary), indexes=indexes, environ=self._environ, version=tagged
-            )
+            try:
+                built = build_wheel(
+                    archive, python, Path(temporary), indexes=indexes, environ=self._environ, version=tagged
+                )
+            except SourceBuildError as error:  # the lock may do without it, and goes on
+                self._progress(Done(subject, Outcome.FAILED, error.message))
+                raise
             with built.open("rb") as stream:
-                return self._store.put(built.name, stream)
+                wheel = self._store.put(built.name, stream)
+        self._progress(Done(subject, Outcome.BUILT, wheel.file))
+        return wheel
 
     def _archive(self, name: str, version: str) -> Wheel:
         rows = [row for row in self._store.index.files(name) if _is_archive(row, version)]

@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.json_cache import read_cached, write_cached
-from training_imgtool.core.progress import Progress, Step
+from training_imgtool.core.progress import Done, Outcome, Progress, Step
 from training_imgtool.core.resources import data_file
 from training_imgtool.core.threads import run_all
 from training_imgtool.plan import UnusedPath, Wheel
@@ -289,6 +289,7 @@ class WheelReader:
             contents |= read
             new = {sha256: row.as_data() for sha256, row in read.items()}
             write_cached(self._path, {**self._read_remembered(), **new})
+            self._progress(Done("trim", Outcome.LOCKED, f"{len(missing)} wheels"))
         return list_unused(filter(None, contents.values()))
 
     def _read(self, wheel: Wheel) -> WheelContents:

@@ -203,11 +203,11 @@ class _Maker:
             found = self._store.index.locate(archive.name, archive.file, archive.sha256)
             if found is None:
                 continue  # then uv says what is missing
-            self._progress(Step(f"wheel {requirement}", f"made from {archive.file}"))
+            self._progress(Step(f"wheel {requirement}", f"building {archive.file}"))
             data = b"".join(self._store.index.read(found.url, limit=LARGEST_ARCHIVE))
-            self._matrix_wheels[requirement] = self._store.put(
-                name_wheel(archive), io.BytesIO(build_wheel(archive, data))
-            )
+            wheel = self._store.put(name_wheel(archive), io.BytesIO(build_wheel(archive, data)))
+            self._matrix_wheels[requirement] = wheel
+            self._progress(Done(f"wheel {requirement}", Outcome.BUILT, wheel.file))
 
     def lock(self, variant: Variant, base_digest: Callable[[str], str], lock_debian: LockDebian) -> LockedVariant:
         """Locks one variant: its base's digest, its wheels and its Debian packages."""

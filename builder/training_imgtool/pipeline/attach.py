@@ -21,7 +21,6 @@ from typing import Any
 
 from training_imgtool.attest import cyclonedx, provenance
 from training_imgtool.attest.provenance import ENVELOPE, encode, make_statement, unwrap, wrap
-from training_imgtool.context.entries import Kind
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.reference import Digest, Repository
@@ -137,7 +136,7 @@ def list_untracked(inputs: Inputs, settings: Settings) -> tuple[str, ...]:
     """Lists the files of the code that Git does not track; none where it tracks none of them, or there is no Git."""
     from training_imgtool.wheels.sources.git import Git
 
-    paths = [entry.path for entry in inputs.context.on_disk() if entry.kind is not Kind.DIRECTORY]
+    paths = [entry.path for entry in inputs.context.on_disk()]
     tracked = Git(settings.environ).list_tracked(inputs.spec_file.entry.top)
     untracked = tuple(path for path in paths if path not in tracked)
     return untracked if len(untracked) < len(paths) else ()

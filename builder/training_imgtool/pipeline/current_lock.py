@@ -203,22 +203,21 @@ def find_moved_bases(locks: Iterable[Lock], settings: Settings) -> dict[str, str
     rows = {(row.variant.base, row.base_digest, lock.platform) for lock in locks for row in lock.variants}
     with connect(settings) as registries:
         for base, digest, platform in sorted(rows):
-            if isinstance(parse_reference(base), Tag):
-                answer = _ask_again(base, platform, registries)
+            if isinstance(tag := parse_reference(base), Tag):
+                answer = _ask_again(tag, platform, registries)
                 if answer not in {None, digest}:
                     moved[base] = f"the lock has {digest}, the registry answers {answer}"
     return moved
 
 
-def _ask_again(base: str, platform: str, registries: Registries) -> str | None:
+def _ask_again(tag: Tag, platform: str, registries: Registries) -> str | None:
     from training_imgtool.registry.manifests import NoPlatformError
 
-    name = parse_reference(base)
-    source = registries.source(name.repository)
+    source = registries.source(tag.repository)
     try:
-        if isinstance(name, Tag) and registries.at(source).head(source.tag(name.name)) is None:
+        if registries.at(source).head(source.tag(tag.name)) is None:
             return "no such tag any more"
-        return digest_of(base, platform, registries)
+        return digest_of(str(tag), platform, registries)
     except (InputError, NoPlatformError) as error:  # it has lost the platform
         return error.message
     except ImgtoolError:

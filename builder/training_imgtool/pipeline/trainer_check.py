@@ -135,7 +135,7 @@ class _Check:
             return (item for item, is_changed in list_imports(path) if not is_changed)
 
         taken: dict[tuple[str, Import], bool] = {}  # from wheels, and whether for sure
-        for path in self._modules.reach(entry, list_sure):
+        for path in self._modules.reach(entry, list_sure, self._is_only_module):
             for item, is_changed in list_imports(path):
                 is_sure = not (is_changed or may_have_more)
                 self._check_import(path, item, is_sure=is_sure)
@@ -189,7 +189,7 @@ class _Check:
             sources[path] = source
             return source.all_imports
 
-        for path in self._modules.reach(entry, list_imports, with_names=True):
+        for path in self._modules.reach(entry, list_imports, lambda _package, _name: True):
             if path in sources:
                 yield path, sources[path]
 
@@ -211,6 +211,19 @@ class _Check:
         except (ValueError, RecursionError, MemoryError) as error:
             self.errors.append(_error_at(path, 1, f"Python cannot parse it: {error}"))
         return None
+
+    def _is_only_module(self, package: str, name: str) -> bool:
+        """Says whether `from package import name` has to import the module: the package's text gives no such name."""
+        from training_imgtool.context.python_source import read_module
+
+        path = self._modules.files.get(package)
+        if not path or path not in self._files:
+            return path == ""  # a plain folder has nothing else
+        try:
+            names = read_module(b"".join(blocks(self._files[path]))).names
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+        return names is not None and name not in names
 
     def _check_import(self, path: str, item: Import, *, is_sure: bool) -> None:
         """Reports an import that fails, or one that fails unless something adds the module."""
@@ -329,11 +342,14 @@ class _Modules:
         return ".".join([*parts[: len(parts) - item.level + 1], *filter(None, [item.module])])
 
     def reach(
-        self, entry: str, list_imports: Callable[[str], Iterable[Import]], *, with_names: bool = False
+        self,
+        entry: str,
+        list_imports: Callable[[str], Iterable[Import]],
+        is_module: Callable[[str, str], bool],
     ) -> Iterator[str]:
         """Yields the program's file and the files that it imports, directly or through others.
 
-        With `with_names`, what follows `import` in `from x import` may be a file too.
+        `is_module(x, name)` says whether `from x import name` takes the module of that name, where there is one.
         """
         packages = _list_prefixes(self._names.get(entry, "").rpartition(".")[0])  # `-m` runs their __init__.py first
         waiting = [entry, *filter(None, map(self.files.get, packages))]
@@ -342,8 +358,13 @@ class _Modules:
             path = waiting.pop()
             modules = [(self.find_absolute(path, item), item.names) for item in list_imports(path)]
             inner = [module for module, _ in modules if module is not None]
-            if with_names:
-                inner += [f"{module}.{name}" for module, names in modules if module is not None for name in names]
+            inner += [
+                f"{module}.{name}"
+                for module, names in modules
+                if module is not None
+                for name in names
+                if f"{module}.{name}" in self.files and is_module(module, name)
+            ]
             files = {file for name in inner for above in _list_prefixes(name) if (file := self.files.get(above))}
             waiting += sorted(files - found)
             found |= files

@@ -94,7 +94,7 @@ class BlobUpload:
     _hash: bool = field(default=False, init=False)  # hash what is sent: the registry received something else
     _slot: int = field(default=0, init=False)  # the latest one that this upload claimed
     _location: str | None = field(default=None, init=False)  # of the open upload session
-    _is_doubtful: bool = field(default=False, init=False)  # the registry said another length than the blob has
+    _is_doubtful: bool = field(default=False, init=False)  # the registry has a blob of another length
 
     @property
     def doing(self) -> str:
@@ -205,7 +205,7 @@ class BlobUpload:
 
     def _has_blob(self) -> bool:
         length = blob_length(self.session, self.repository, self.descriptor.digest, writing=True)
-        self._is_doubtful = bool(length) and length != str(self.descriptor.size)
+        self._is_doubtful = length is not None  # one that it has is not sent
         return length in {"", str(self.descriptor.size)}
 
     def _read_back(self) -> None:

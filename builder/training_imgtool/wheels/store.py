@@ -243,6 +243,7 @@ class WheelStore:
                     hint=f"push once from the machine that locked it: the registry keeps its wheel; "
                     f"or imgtool lock --upgrade-package {wheel.name}",
                 )
+            progress(Done(f"wheel {wheel.name}", Outcome.BUILT, wheel.file))
             yield path
 
     def _fetch_source(self, source: Source, work: Path, progress: Progress) -> tuple[Path, str]:

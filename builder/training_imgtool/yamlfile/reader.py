@@ -18,7 +18,7 @@ import yaml
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.secret_text import detect_line_secret
-from training_imgtool.yamlfile.tree import Items, Position, Scalar, Table, TreeBuilder
+from training_imgtool.yamlfile.tree import MAX_DEPTH, Items, Position, Scalar, Table, TreeBuilder
 
 MAX_BYTES = 1 << 20
 # Characters that YAML forbids, and line ends of YAML 1.1 that editors and YAML 1.2 do not have.
@@ -63,6 +63,7 @@ _MESSAGES: tuple[tuple[str, str, str, str | None, bool], ...] = (
     ("", "unexpected ':'", "a ':' that YAML does not expect", _QUOTE, False),
     ("", "mapping keys are not allowed", "a value cannot begin with '? '", _QUOTE, False),
     ("", "document start", "a second document begins here", "one file holds one document", False),
+    ("", "exceeded maximum nesting", f"nested deeper than {MAX_DEPTH} levels", None, False),  # libyaml 0.2.6: 1,000
 )
 
 

@@ -161,7 +161,8 @@ def _pool(pool: Source, job: Document) -> Document:
     job["env"] = env
     kind, count = machine.take("acceleratorType"), machine.take("acceleratorCount")
     topology = machine.take("tpuTopology")
-    chip = without_none({"type": kind, "count": count, "topology": topology})
+    # Of a TPU, the machine and its topology may say which; the type is not written then.
+    chip = without_none({"type": kind or "TPU_V5_LITEPOD", "count": count, "topology": topology})
     is_tpu = topology is not None or str(kind).startswith("TPU_")
     affinity = machine.take("reservationAffinity") or {}
     kinds = {"ANY_RESERVATION": "any", "NO_RESERVATION": "none"}
@@ -173,8 +174,6 @@ def _pool(pool: Source, job: Document) -> Document:
     disk = without_none(
         {"type": pool.take("diskSpec", "bootDiskType"), "size_gb": pool.take("diskSpec", "bootDiskSizeGb")}
     )
-    if is_tpu and kind is None:
-        chip["type"] = "TPU_V5_LITEPOD"  # the machine and its topology say which; the type is not written
     return {
         "machine": machine.take("machineType"),
         "tpu": chip if is_tpu else None,

@@ -123,7 +123,7 @@ def _resources(resources: Mapping[str, Any], path: Path, _root: Any) -> Iterator
         if whole and str(request) != str(limit):
             message = f"{request}: a GPU is a limit; a request must equal it"
             yield Finding(path=(*path, "requests", key), message=message)
-        elif limit is not None and (low := _size(limit)) is not None and (_size(request) or 0) > low:
+        elif (low := _size(limit)) is not None and (_size(request) or 0) > low:
             yield Finding(path=(*path, "requests", key), message=f"{request} is above the limit {limit}")
     limit = limits.get("nvidia.com/gpu")
     if limit is not None and not re.fullmatch(r"[0-9]+(?:\.0+)?k?", str(limit)):

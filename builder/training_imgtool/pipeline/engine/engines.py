@@ -377,7 +377,8 @@ def pull_image(
         return str(digest)
     if engine.image_id(key) == manifest.config.digest:
         return manifest.config.digest
-    progress(Step(f"base {digest.repository.path}", f"loading {digest}, whose zstd layers this engine does not read"))
+    subject, started = f"base {digest.repository.path}", time.monotonic()
+    progress(Step(subject, f"loading {digest}, whose zstd layers this engine does not read"))
     archive = load_archive(
         f"imgtool/stage:{key}",
         _make_image(manifest, digest, registry),
@@ -386,6 +387,7 @@ def pull_image(
     image_id = engine.load(archive, key)
     if image_id != manifest.config.digest:
         raise EngineUnavailableError(f"loading {digest}: the engine made {image_id} of {manifest.config.digest}")
+    progress(Done(subject, Outcome.FETCHED, digest.digest, time.monotonic() - started))
     return image_id
 
 

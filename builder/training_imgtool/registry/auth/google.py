@@ -22,7 +22,7 @@ from training_imgtool.core.errors import (
     RegistryRefusedError,
     TemporaryError,
 )
-from training_imgtool.core.progress import Progress, Step, silent
+from training_imgtool.core.progress import Done, Outcome, Progress, Step, silent
 from training_imgtool.core.reference import Login, Repository
 from training_imgtool.core.sanitize import mask_secrets
 from training_imgtool.core.settings import Settings
@@ -260,15 +260,17 @@ def create_repository(
             parent=place.parent, repository=wanted, repository_id=place.repository, retry=None, timeout=60.0
         )
         operation.result(timeout=seconds)
+        is_new = True
     except api.AlreadyExists:
-        return False
+        is_new = False
     except (api.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
-        if getattr(error, "code", None) == HTTPStatus.CONFLICT:
-            return False
-        raise refused_by_google(error, doing) from None
+        if getattr(error, "code", None) != HTTPStatus.CONFLICT:
+            raise refused_by_google(error, doing) from None
+        is_new = False
     finally:
         client.transport.close()
-    return True
+    progress(Done(str(repository), Outcome.CREATED if is_new else Outcome.FOUND, f"the repository {place.name}"))
+    return is_new
 
 
 def _client(ar: Any, credentials: Any, settings: Settings, endpoint: str | None) -> Any:
