@@ -57,6 +57,16 @@ def test_counts_and_arguments_of_the_command_line() -> None:
     assert adapt(spec()) == spec()
 
 
+@pytest.mark.parametrize(
+    ("ps", "names"),
+    [(2, ["worker-0", "worker-1", "ps-0", "ps-1"]), (0, ["master"])],
+)
+def test_servers_are_what_the_others_connect_to(ps: int, names: list[str]) -> None:
+    made = adapt(spec(), ps=ps)
+    servers = make_cluster(made, images(made), Service.LOCAL).servers
+    assert [replica.name for replica in servers] == names
+
+
 def test_arguments_replace_every_roles_own() -> None:
     own = spec(roles={M: RoleSpec(args=("--own",)), W: RoleSpec()})
     assert {replica.args for replica in make_cluster(own, images(own), Service.LOCAL).replicas} == {

@@ -17,6 +17,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from training_imgtool.engines.docker.engine import STAGES, DockerEngine, remove_
 from training_imgtool.pipeline.inputs import RoleImage, prepare
 from training_imgtool.spec.load import load
 
-BASE = "127.0.0.1:5000/library/python:{}-slim-bookworm"
+BASE = "127.0.0.1:5000/library/python:{}"
 SITE = "/opt/wheels/site-packages"  # where an interpreter looks for its own differs between bases
 BIG = "import time\ntime.sleep(0.5)\nprint('big loads', flush=True)\nX = 1\n"
 TASK = "import big\nfrom trainer import values\nprint('value', values.VALUE, flush=True)\n"
@@ -51,15 +52,15 @@ def _layer_of(files: Mapping[str, bytes | None]) -> bytes:
 
 
 def python_base(engine: DockerEngine, python: str) -> str:
-    """The stand-in base with that Python; skips where no registry has it."""
-    name = BASE.format(python)
-    try:
-        if engine.api.inspect(name) is None:
-            with engine.api.ask("pulling a base") as client:
-                client.pull(name)
-    except ImgtoolError as error:
-        pytest.skip(f"no {name}: {error} (scripts/services up)")
-    return name
+    """A stand-in base with that Python; skips where neither the engine nor a registry has one."""
+    names = [BASE.format(f"{python}{kind}") for kind in ("-slim-bookworm", "-bookworm")]
+    for name in names:
+        with suppress(ImgtoolError):
+            if engine.api.inspect(name) is None:
+                with engine.api.ask("pulling a base") as client:
+                    client.pull(name)
+            return name
+    pytest.skip(f"neither {' nor '.join(names)} (scripts/services up pythons)")
 
 
 class WatchProject(Project):

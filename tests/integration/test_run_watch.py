@@ -157,6 +157,22 @@ def test_every_replica_starts_again_and_the_last_save_wins(project: Make, watch:
     assert not running.lines[-1].startswith("note: ")
 
 
+@pytest.mark.parametrize("ps", [0, 1])
+def test_what_others_connect_to_starts_first(project: Make, watch: Callable[..., Watching], ps: int) -> None:
+    task = f"{TASK}import time\nprint('at', time.time(), flush=True)\ntime.sleep(600)\n"
+    roles = {**PAIR, **({"ps": {"machine": "n1-highmem-2"}} if ps else {})}
+    made = project({"trainer/task.py": task}, roles=roles)
+    running = watch(made, "--as", "local")
+    names = ["master", "worker-0", "worker-1", *(["ps-0"] if ps else [])]
+    for number in range(3):
+        wait_for(lambda: all(len(running.printed(name)) > 2 for name in names), 60)
+        at = {name: float(running.printed(name)[-1].split()[1]) for name in names}
+        chief = at.pop("master")
+        assert (chief > max(at.values())) if ps else (chief < min(at.values())), number
+        running.lines.clear()
+        made.write("trainer/values.py", f"VALUE = {number + 1}\n")
+
+
 def test_an_error_in_the_spec_is_told_and_the_cluster_goes_on(project: Make, watch: Callable[..., Watching]) -> None:
     made = project({"trainer/task.py": "import trainer.server\n", "trainer/server.py": SERVER})
     running = watch(made)

@@ -13,7 +13,7 @@ from training_imgtool.context.own_files import is_litter
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.pipeline.inputs import Inputs
 
-_LEAST_PAUSE = 0.1  # seconds between looks,
+_LEAST_PAUSE = 0.05  # seconds between looks,
 _SHARE = 20  # and this many times as long as a look takes
 _QUIET = 0.05  # seconds without a further change: editors write a file in several steps
 

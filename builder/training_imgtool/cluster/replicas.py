@@ -114,6 +114,16 @@ class Cluster:
         """The replica whose end is the run's."""
         return self.replicas[0]
 
+    @property
+    def servers(self) -> tuple[Replica, ...]:
+        """The replicas that others connect to as they start.
+
+        With parameter servers, the chief connects to all others (`tf.distribute.ParameterServerStrategy`). Without, all
+        connect to the chief, which has TensorFlow's coordination service (`tf.distribute.MultiWorkerMirroredStrategy`).
+        """
+        has_ps = any(replica.role is Role.PS for replica in self.replicas)
+        return self.replicas[1:] if has_ps else self.replicas[:1]
+
 
 def adapt(
     spec: ImageSpec, *, workers: int | None = None, ps: int | None = None, args: tuple[str, ...] | None = None

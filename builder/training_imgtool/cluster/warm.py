@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from training_imgtool.cluster.answers import MARK, Answer, AnswerReader, Process, cut_last
+from training_imgtool.cluster.owner import REPLICA
 from training_imgtool.cluster.warm_source import Program, read_command
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Note, Progress, silent
@@ -103,6 +104,8 @@ class WarmContainers(Containers):
     Attributes:
         built: the files that each image has from its role's own stage, by the image's name; none where that is unknown.
         wanted: those that it would have now.
+        servers: the replicas whose programs start before the others', which connect to them: gRPC tries again only a
+            second after it was refused.
         progress: takes notes.
     """
 
@@ -111,6 +114,7 @@ class WarmContainers(Containers):
         self.progress: Progress = silent
         self.built: dict[str, Files] = {}
         self.wanted: dict[str, Files] = {}
+        self.servers: frozenset[str] = frozenset()
         self.closed = False
         self._mtime = mtime
         self._network: Network | None = None
@@ -121,6 +125,7 @@ class WarmContainers(Containers):
         self._learned: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._making, self._under_way = threading.Condition(), 0
+        self._turn, self._awaited = threading.Condition(), set[str]()
 
     def create_network(self, name: str, labels: Mapping[str, str]) -> Network:
         """Creates the network; a later round gets the same."""
@@ -143,6 +148,8 @@ class WarmContainers(Containers):
             process = Process(len(self._processes) + 1)
             name = f"{container.name}#{process.number}"
             self._processes[name], self._containers[name] = process, container
+        with self._turn:
+            self._awaited |= self.servers & {container.labels.get(REPLICA, "")}
         if container.name not in self._warm and self._refusals.get(container.name, 0) < _MOST_REFUSALS:
             self._make_warm(container)
         return name
@@ -186,6 +193,18 @@ class WarmContainers(Containers):
         """Starts the program; in a container that starts cold where a warm one cannot."""
         process, container = self._processes[container_id], self._containers[container_id]
         try:
+            self._start_somehow(process, container, name)
+        finally:
+            self._let_follow(frozenset({name}))
+
+    def _let_follow(self, servers: frozenset[str]) -> None:
+        """Lets the other replicas start once the servers have."""
+        with self._turn:
+            self._awaited -= servers
+            self._turn.notify_all()
+
+    def _start_somehow(self, process: Process, container: Container, name: str) -> None:
+        try:
             self._start_warm(process, container, name)
         except _ReplaceError as error:
             self._check_open()
@@ -216,7 +235,11 @@ class WarmContainers(Containers):
         ready = warm.ready or {}
         if ready.get("reason"):
             raise _ReplaceError(str(ready["reason"]), again=False)
+        self._await_last(warm)
         self._send_order(warm, container, name)
+        if name not in self.servers:
+            with self._turn:
+                self._turn.wait_for(lambda: not self._awaited)
         number = len(warm.programs) + 1
         warm.process = warm.programs[number] = process
         process.container_id, process.is_warm = warm.container_id, True
@@ -233,6 +256,13 @@ class WarmContainers(Containers):
         _thread(f"imgtool-warm-{name}", partial(self._read, warm.container_id, name, reader.feed))
         _thread(f"imgtool-end-{name}", partial(self._await_end, warm.container_id, name, warm.die))
         warm.wait_for(lambda: warm.ready is not None, _IMPORT_SECONDS)
+
+    @staticmethod
+    def _await_last(warm: _Warm) -> None:
+        """Waits until the last program, which `end_round` ends, no longer runs: it may write over its files."""
+        with suppress(ImgtoolError):
+            if warm.process is not None and warm.process.wait(_END_SECONDS) is None:
+                raise _ReplaceError("its last program does not end", again=True)
 
     def _send_order(self, warm: _Warm, container: Container, name: str) -> None:
         """Puts the files of the new image into the container, and says what else the next program needs undone."""
@@ -377,13 +407,11 @@ class WarmContainers(Containers):
             return
         if not process.is_over:
             self.signal(container_id, "SIGKILL")
-            with suppress(ImgtoolError):
-                if process.wait(_END_SECONDS) is None:
-                    self._drop(self._containers[container_id].name)
 
     def end_round(self) -> None:
-        """Ends every program that still runs, and forgets those of the round."""
+        """Ends every program that still runs, and forgets those of the round. The next ones wait until it has ended."""
         run_all({name: partial(self.remove, name) for name in self._processes})
+        self._let_follow(self.servers)
         self._processes.clear()
         self._containers.clear()
 
@@ -400,6 +428,7 @@ class WarmContainers(Containers):
         """Kills the warm containers, and lets nobody wait any more for them; they are left for `remove_run`."""
         with self._making:
             self.closed = True
+            self._let_follow(self.servers)
             self._making.wait_for(lambda: not self._under_way, _END_SECONDS)
         warm = tuple(self._warm.values())
         for one in warm:

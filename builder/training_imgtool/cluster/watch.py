@@ -27,7 +27,7 @@ from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.role_files import list_role_files
 from training_imgtool.spec.model import Role
 
-_LOOK = 0.05  # seconds between looks at whether something has changed
+_LOOK = 0.02  # seconds between looks at whether something has changed
 _MOST_HELD = 256 << 20  # bytes of code
 
 
@@ -300,6 +300,7 @@ class Watch:
     def _open_warm(self) -> WarmContainers:
         warm = WarmContainers(self._engine.api, self._mtime)
         warm.built = warm.wanted = self._files_of(self._built)
+        warm.servers = frozenset(one.name for one in self._ready.cluster.servers)
         return warm
 
     def _files_of(self, version: Version) -> dict[str, Files]:
