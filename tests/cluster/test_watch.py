@@ -14,14 +14,13 @@ import pytest
 from tests.cluster.project import SPEC
 from tests.plans import wheel
 from training_imgtool.cluster.file_watch import FileWatch, list_folders, look
-from training_imgtool.cluster.warm import choose_files
 from training_imgtool.cluster.watch import How, Version, classify, list_changed
 from training_imgtool.core.errors import ImgtoolError, InputError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import from_environment
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.pipeline.inputs import Inputs, prepare
-from training_imgtool.pipeline.role_files import list_role_files, write_tar
+from training_imgtool.pipeline.role_files import choose_files, list_role_files, write_tar
 from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import Role

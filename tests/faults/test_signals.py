@@ -64,9 +64,7 @@ def test_p01_twice_is_at_once(stalled: Project, proxy: FaultProxy) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
     assert (process.returncode, stalled.running(), b"Traceback" in err) == (130, [], False)
-    stalled.run("prune", "--all")  # it checks that no temporary file is left
-    proxy.clear()
-    assert list(stalled.images(stalled.run("push"))) == ["master", "worker"]
+    assert stalled.run("prune", "--all").code == 0  # `run` checks that no temporary file is left
 
 
 @pytest.mark.registry

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import LogLine, Note, Progress
 from training_imgtool.core.sanitize import sanitize_line
+from training_imgtool.core.threads import start_thread
 
 if TYPE_CHECKING:
     from training_imgtool.engines.docker.containers import Containers, Ended
@@ -56,9 +57,9 @@ class Watcher:
     def follow(self, name: str, attempt: int, container_id: str, used: Callable[[int], None]) -> None:
         """Passes on what a container prints, tells `used` its bytes of memory, and reports when it has ended."""
         self._readers[name] = reader = _Reader(last=time.monotonic())
-        reader.thread = _thread(f"imgtool-log-{name}", lambda: self._read(name, container_id, reader))
-        _thread(f"imgtool-{name}", lambda: self._wait(name, attempt, container_id))
-        _thread(f"imgtool-memory-{name}", lambda: self._measure(name, container_id, used))
+        reader.thread = start_thread(f"imgtool-log-{name}", lambda: self._read(name, container_id, reader))
+        start_thread(f"imgtool-{name}", lambda: self._wait(name, attempt, container_id))
+        start_thread(f"imgtool-memory-{name}", lambda: self._measure(name, container_id, used))
 
     def next(self, seconds: float) -> Report | None:
         """Returns the next report, or None when there was none for `seconds`."""
@@ -149,9 +150,3 @@ def join_ends(lines: tuple[str, ...], errors: tuple[str, ...]) -> tuple[str, ...
 
 def _text(line: bytes) -> str:
     return sanitize_line(line.decode(errors="replace"))
-
-
-def _thread(name: str, run: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    return thread

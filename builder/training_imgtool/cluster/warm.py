@@ -23,7 +23,7 @@ from training_imgtool.cluster.owner import REPLICA
 from training_imgtool.cluster.warm_source import Program, read_command
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Note, Progress, silent
-from training_imgtool.core.threads import run_all
+from training_imgtool.core.threads import run_all, start_thread
 from training_imgtool.engines.docker.client import DockerApi
 from training_imgtool.engines.docker.containers import (
     Change,
@@ -34,16 +34,13 @@ from training_imgtool.engines.docker.containers import (
     Network,
     RefusedError,
 )
-from training_imgtool.pipeline.role_files import PlacedFile, write_tar
-
-Files = Mapping[str, PlacedFile]
+from training_imgtool.pipeline.role_files import Files, choose_files, write_tar
 
 _START, _END = "SIGUSR1", "SIGUSR2"
 _MOST_REFUSALS = 2  # of one replica, after which it starts cold for good
 _END_SECONDS = 2.0
 _START_SECONDS, _IMPORT_SECONDS = 60.0, 600.0
 _KILLED = 137
-_MUCH = 8 << 20  # bytes of code
 
 
 class ImagesNeededError(ImgtoolError):
@@ -253,8 +250,8 @@ class WarmContainers(Containers):
         warm.is_started = True
         super().start(warm.container_id, name)
         reader = AnswerReader(warm.token, partial(_print, warm), partial(self._take, warm, name))
-        _thread(f"imgtool-warm-{name}", partial(self._read, warm.container_id, name, reader.feed))
-        _thread(f"imgtool-end-{name}", partial(self._await_end, warm.container_id, name, warm.die))
+        start_thread(f"imgtool-warm-{name}", partial(self._read, warm.container_id, name, reader.feed))
+        start_thread(f"imgtool-end-{name}", partial(self._await_end, warm.container_id, name, warm.die))
         warm.wait_for(lambda: warm.ready is not None, _IMPORT_SECONDS)
 
     @staticmethod
@@ -285,11 +282,11 @@ class WarmContainers(Containers):
         if put := choose_files(built, wanted) if built is not wanted else {}:
             super().put(made, name, write_tar(put.values(), self._mtime))
         super().start(made, name)
-        _thread(f"imgtool-cold-{name}", partial(self._follow_cold, process, made, name))
+        start_thread(f"imgtool-cold-{name}", partial(self._follow_cold, process, made, name))
 
     def _follow_cold(self, process: Process, container_id: str, name: str) -> None:
         end: list[Ended | ImgtoolError] = []
-        waiter = _thread(f"imgtool-end-{name}", partial(self._await_end, container_id, name, end.append))
+        waiter = start_thread(f"imgtool-end-{name}", partial(self._await_end, container_id, name, end.append))
         self._read(container_id, name, process.print)
         waiter.join()
         process.end(end[0])
@@ -319,7 +316,7 @@ class WarmContainers(Containers):
         if answer["state"] == "left" and process:
             process.leave(tuple(map(str, answer["paths"])))
         if answer["state"] == "differs" and process and process is warm.process:
-            _thread(f"imgtool-again-{name}", partial(self._start_again, warm, process, name, answer))
+            start_thread(f"imgtool-again-{name}", partial(self._start_again, warm, process, name, answer))
         warm.take(answer)
 
     def _start_again(self, warm: _Warm, process: Process, name: str, answer: Answer) -> None:
@@ -421,8 +418,7 @@ class WarmContainers(Containers):
 
     def list_cold(self) -> tuple[str, ...]:
         """Lists the containers whose programs started without a warm process."""
-        names = {process: self._containers[process].name for process in self._containers}
-        return tuple(names[one] for one, process in self._processes.items() if not process.is_warm)
+        return tuple(self._containers[one].name for one, process in self._processes.items() if not process.is_warm)
 
     def close(self) -> None:
         """Kills the warm containers, and lets nobody wait any more for them; they are left for `remove_run`."""
@@ -437,20 +433,6 @@ class WarmContainers(Containers):
             run_all({one.container_id: partial(self.signal_container, one.container_id, "SIGKILL") for one in warm})
 
 
-def choose_files(built: Files, wanted: Files) -> Files:
-    """Chooses the files to put: all, since a program may have changed any; of much data what the image has not."""
-    if sum(file.item.entry.size for file in wanted.values()) < _MUCH:
-        return wanted
-    chosen = {path for path, file in wanted.items() if not file.is_like(built.get(path))}
-    above = {folder for path in chosen for folder in _list_above(path)}
-    return {path: file for path, file in wanted.items() if path in chosen or path in above}
-
-
-def _list_above(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:end]) for end in range(2, len(parts))]
-
-
 def _make_member(path: str, text: bytes, uid: int, gid: int) -> bytes:
     """Makes a member of an archive: a file of that user."""
     member = tarfile.TarInfo(path.lstrip("/"))
@@ -461,9 +443,3 @@ def _make_member(path: str, text: bytes, uid: int, gid: int) -> bytes:
 def _print(warm: _Warm, block: bytes) -> None:
     if warm.process:
         warm.process.print(block)
-
-
-def _thread(name: str, run: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    return thread

@@ -18,13 +18,13 @@ from training_imgtool.cluster.owner import remove_all
 from training_imgtool.cluster.run import Ready
 from training_imgtool.cluster.summary import Summary
 from training_imgtool.cluster.supervisor import Supervisor
-from training_imgtool.cluster.warm import Files, ImagesNeededError, WarmContainers
+from training_imgtool.cluster.warm import ImagesNeededError, WarmContainers
 from training_imgtool.core.errors import ImgtoolError, InputError
 from training_imgtool.core.progress import Event, LogLine, Note, Progress
 from training_imgtool.engines.docker.containers import Containers
 from training_imgtool.engines.docker.engine import DockerEngine
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
-from training_imgtool.pipeline.role_files import list_role_files
+from training_imgtool.pipeline.role_files import Files, list_role_files
 from training_imgtool.spec.model import Role
 
 _LOOK = 0.02  # seconds between looks at whether something has changed

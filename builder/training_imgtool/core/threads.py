@@ -34,6 +34,13 @@ def run_all(tasks: Mapping[K, Callable[[], T]], *, most: int = 8) -> dict[K, T]:
     return {key: task.result() for key, task in begun.items()}
 
 
+def start_thread(name: str, run: Callable[[], None]) -> threading.Thread:
+    """Starts a thread that does not keep the process alive."""
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
 def worst_failure(failures: Mapping[K, BaseException]) -> BaseException:
     """Returns the failure that decides the exit code; its details name the others."""
     distinct: dict[int, tuple[K, BaseException]] = {}

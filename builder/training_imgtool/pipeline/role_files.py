@@ -15,6 +15,8 @@ from training_imgtool.dockerfile.parse import DockerfileError
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.role_stages import plan_role
 
+_MUCH = 8 << 20  # bytes of code
+
 
 @dataclass(frozen=True, slots=True)
 class PlacedFile:
@@ -40,7 +42,10 @@ class PlacedFile:
         return other is not None and (self.item.entry, self.sha256) == (other.item.entry, other.sha256)
 
 
-def list_role_files(inputs: Inputs, image: RoleImage) -> Mapping[str, PlacedFile] | None:
+Files = Mapping[str, PlacedFile]
+
+
+def list_role_files(inputs: Inputs, image: RoleImage) -> Files | None:
     """Maps the absolute paths that the role's own stage fills to what they hold.
 
     None where the base, or only an engine, tells.
@@ -61,6 +66,20 @@ def list_role_files(inputs: Inputs, image: RoleImage) -> Mapping[str, PlacedFile
         return None
     contents = (part for step in steps if step.files is not None for part in step.files.contents())
     return {f"/{item.entry.path}": PlacedFile(item, sha256) for item, sha256 in contents}
+
+
+def choose_files(built: Files, wanted: Files) -> Files:
+    """Chooses the files to put: all, since a program may have changed any; of much data what the image has not."""
+    if sum(file.item.entry.size for file in wanted.values()) < _MUCH:
+        return wanted
+    chosen = {path for path, file in wanted.items() if not file.is_like(built.get(path))}
+    above = {folder for path in chosen for folder in _list_above(path)}
+    return {path: file for path, file in wanted.items() if path in chosen or path in above}
+
+
+def _list_above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(2, len(parts))]
 
 
 def write_tar(files: Iterable[PlacedFile], mtime: int | None) -> Iterator[bytes]:
