@@ -23,7 +23,7 @@ services:  ## Start a Docker Engine if none answers, a registry, stand-in base i
 demo: $(READY)  ## Build the images of images/mnist, push them to a local registry, write their job file
 	@$(PYTHON) scripts/demo
 
-test: $(READY)  ## Everything that must pass: ruff, mypy, all tests (about eight minutes on two cores)
+test: $(READY)  ## Everything that must pass: ruff, mypy, all tests (about ten minutes on two cores)
 	@$(PYTHON) scripts/check
 
 long: $(READY)  ## The tests that take minutes each, of which `make test` runs a sample

@@ -101,6 +101,11 @@ CONDA_LIST = "".join(f"{name}=1.0=py37_0\n" for name in ("mkl", "libgcc", "zlib"
         ({"requirements.txt": "tensorflow==2.15.1\ntf-agents\n"}, "requirements.txt", ("tf-agents==0.19.*",)),
         ({"requirements.txt": "tensorflow==1.15.5\nlibrosa==0.6.2\nnumba\n"}, "requirements.txt", ("numba<0.50",)),
         ({"train.py": f"from keras.layers.merge import add\n{FIRST}"}, None, ("keras<2.4,<2.9,>=2.2.4",)),
+        ({"train.py": f"from keras import backend as K\nK.tf.shape(0)\n{FIRST}"}, None, ("keras<2.2.5,<2.4,>=2.2.4",)),
+        ({"train.py": f"from keras.applications.imagenet_utils import _obtain_input_shape\n{FIRST}"}, None,
+         ("keras<2.2",)),
+        ({"train.py": f"from gym.wrappers import Monitor\n{TRAIN}"}, None, ("gym<0.23",)),
+        ({"train.py": f"from gym.envs.classic_control import rendering\n{TRAIN}"}, None, ("gym<0.22",)),
         # an open limit of what has releases for each TensorFlow
         ({"requirements.txt": "tensorflow==1.15.0\nkeras>=2.3.1\n"}, "requirements.txt",
          ("keras<2.4,>=2.2.4,>=2.3.1",)),
