@@ -106,6 +106,13 @@ CONDA_LIST = "".join(f"{name}=1.0=py37_0\n" for name in ("mkl", "libgcc", "zlib"
          ("keras<2.2",)),
         ({"train.py": f"from gym.wrappers import Monitor\n{TRAIN}"}, None, ("gym<0.23",)),
         ({"train.py": f"from gym.envs.classic_control import rendering\n{TRAIN}"}, None, ("gym<0.22",)),
+        # what a function imports only as it runs
+        ({"train.py": f"from tensorflow.keras.utils import plot_model\n{TRAIN}plot_model(m, show_shapes=True)\n"}, None,
+         ("pydot",)),
+        ({"train.py": f"from tensorflow.keras.utils import plot_model\n{TRAIN}"}, None, ()),
+        ({"train.py": f"{TRAIN}tf.keras.preprocessing.image.ImageDataGenerator().flow_from_directory('x')\n",
+          "requirements.txt": "scipy\n"}, "requirements.txt", ("pillow",)),
+        ({"train.py": f"import pandas as pd\npd.read_excel('x')\n{TRAIN}"}, None, ("pandas", "openpyxl")),
         # an open limit of what has releases for each TensorFlow
         ({"requirements.txt": "tensorflow==1.15.0\nkeras>=2.3.1\n"}, "requirements.txt",
          ("keras<2.4,>=2.2.4,>=2.3.1",)),

@@ -1,4 +1,4 @@
-"""Finds the releases that still have what code takes from its packages: newer ones have removed it."""
+"""Finds the releases that still have what code takes from its packages, and what those import only then."""
 
 from __future__ import annotations
 
@@ -55,6 +55,17 @@ def limit_by_code(reached: Reached | None) -> dict[str, tuple[Requirement, str]]
             if name not in chosen or _end(limit) < _end(chosen[name][0]):
                 chosen[name] = limit, f"{source.path}:{line}"
     return chosen
+
+
+def list_called(reached: Reached | None) -> dict[str, str]:
+    """Maps the packages that functions of others import only as they run, and that no METADATA names, to the calls."""
+    table = load_tables()["called"]
+    found: dict[str, str] = {}
+    for source in reached.sources if reached else ():
+        for name, line in source.used:
+            for package in table.get(name.removeprefix("tensorflow."), "").split():
+                found.setdefault(package, f"called in {source.path}:{line}")
+    return found
 
 
 def _end(limit: Requirement) -> Version:

@@ -25,7 +25,7 @@ from training_imgtool.project.companions import (
     list_also,
     with_extras,
 )
-from training_imgtool.project.limits import can_be, find_newest_python, has_end, limit_by_code
+from training_imgtool.project.limits import can_be, find_newest_python, has_end, limit_by_code, list_called
 from training_imgtool.project.listings import Listing, is_for_development
 from training_imgtool.project.programs import Reached
 from training_imgtool.project.read import Project, list_locked, list_pinned, list_placed
@@ -148,8 +148,6 @@ def choose_packages(
     exact = list_locked(project) | (list_pinned(project) if listing and listing.file in _OF_PROJECT else {})
     limits = _choose_limits(reached, stated, exact, variant, matrix)
     missing, unknown = _find_missing(project, listings, reached, variant, has=has, limits=limits)
-    missed = {canonicalize_name(_name_of(line.text)) for line in missing}
-    named = [line for line in named if canonicalize_name(line.text) not in missed]
     missing = [line for line in missing if canonicalize_name(_name_of(line.text)) not in concessions.left_out]
     missing += [*_list_companions(stated, variant)] if not why else []
     missing += [Line(text, said) for text, said in concessions.added.items()]
@@ -347,7 +345,8 @@ def _find_missing(
             where = f"imported in {source.path}:{item.line}"
             text = (find_release(limit, variant) or str(limit)) if limit else add_release(name, variant)
             lines[plain] = Line(text, where, guess=True)
-    return list(lines.values()), tuple(unknown)
+    called = {name: by for name, by in list_called(reached).items() if name not in {*has, *lines}}
+    return [*lines.values(), *(Line(name, by, guess=True) for name, by in called.items())], tuple(unknown)
 
 
 def _list_elsewhere(
