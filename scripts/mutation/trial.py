@@ -14,6 +14,7 @@ QUIET = ("-q", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=line", "-rfE")
 _LIMITS = (1.5, 15.0, 60.0)  # seconds of tests, as recorded: for each change, and more for one that survives them
 _FEW = 10
 _NO_CONFTEST = "ImportError while loading conftest"
+_LEFT_OPEN = "pytest.PytestUnraisableExceptionWarning: "  # a file, say, that is closed after the last test
 _QUICK = 1.0
 _seen_to_pass: set[str] = set()
 
@@ -144,7 +145,7 @@ def _first_failure(tree: Tree, tests: list[Test]) -> _Failure | None:
         line.removeprefix(begin) for line in ended.output.splitlines() for begin in begins if line.startswith(begin)
     ]
     failed = [test for test in tests for line in lines if _is_of(line, test)]
-    if _NO_CONFTEST in ended.output:
+    if _NO_CONFTEST in ended.output or (not failed and _LEFT_OPEN in ended.output):
         failed = tests
     if not failed:
         raise RuntimeError(f"pytest ended with {ended.status} and names no test:\n{ended.output}")

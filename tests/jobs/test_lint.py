@@ -117,6 +117,13 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
         ('{"cluster": {"boss": ["a:1"]}, "task": {"type": "boss", "index": 0}}', "cluster.boss", "is no task of"),
         ('{"cluster": {"chief": ["a:1"]}, "task": {"type": "worker", "index": 0}}', "task.type", "not in the cluster"),
         ('{"cluster": {"chief": ["a:1"]}}', "task", "is missing"),
+        ('{"cluster": {"chief": ["a:1", "a"]}, "task": {"type": "chief"}}', "cluster.chief[1]", "is not HOST:PORT"),
+        (
+            f"workerPoolSpecs: [{POOL.replace('imageUri: a', 'imageUri: a, env: [{name: A, value: x}, {name: A, value: y}]')}]\n",
+            "workerPoolSpecs[0].containerSpec.env[1].name",
+            "'A' appears twice",
+        ),
+        ("#!/bin/bash\nsrun a\n", "", "nothing was checked: a script without #SBATCH lines"),
         ("trainingInput: {args: !!python/name:os.system x}\n", "trainingInput.args", "is not part of a job file"),
         ("trainingInput: {? [a] : b}\n", "trainingInput", "a key that is not text"),
         (
@@ -143,6 +150,9 @@ def test_targets_and_shapes(text: str, field: str, message: str) -> None:
         (f"{TFJOB}  tfReplicaSpecs: {{Chief: {{replicas: 1}}}}\n", "replicas"),
         (f"{TFJOB}  tfReplicaSpecs: {{Master: {{replicas: 1}}}}\n", "replicas"),
         ("services: {a: {image: b}}\n", "version"),
+        ("displayName: x\njobSpec: {pscInterfaceConfig: {networkAttachment: a}}\n", "pscInterfaceConfig"),
+        ("#!/bin/bash\n#SBATCH --time=10\nsrun a\n", ""),
+        ("workerPoolSpecs: [{machineSpec: {machineType: ct5lp-hightpu-4t, tpuTopology: 2x2}}]\n", "machineType"),
     ],
 )
 def test_what_can_be_is_not_named(text: str, key: str) -> None:
