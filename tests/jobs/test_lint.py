@@ -119,7 +119,7 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
         ('{"cluster": {"chief": ["a:1"]}}', "task", "is missing"),
         ('{"cluster": {"chief": ["a:1", "a"]}, "task": {"type": "chief"}}', "cluster.chief[1]", "is not HOST:PORT"),
         (
-            f"workerPoolSpecs: [{POOL.replace('imageUri: a', 'imageUri: a, env: [{name: A, value: x}, {name: A, value: y}]')}]\n",
+            f"workerPoolSpecs: [{POOL.replace(': a', ': a, env: [{name: A, value: x}, {name: A, value: y}]')}]\n",
             "workerPoolSpecs[0].containerSpec.env[1].name",
             "'A' appears twice",
         ),
