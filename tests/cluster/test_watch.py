@@ -11,21 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.project import SPEC
-from tests.plans import wheel
+from tests.cluster.project import SPEC, write_lock
 from training_imgtool.cluster.file_watch import FileWatch, list_folders, look
 from training_imgtool.cluster.watch import How, Version, classify, list_changed
 from training_imgtool.core.errors import ImgtoolError, InputError
 from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import from_environment
-from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.pipeline.inputs import Inputs, prepare
 from training_imgtool.pipeline.role_files import choose_files, list_role_files, write_tar
-from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import Role
-from training_imgtool.versions.matrix import load_matrix
-from training_imgtool.versions.resolve import resolve
 
 
 class Folder:
@@ -44,18 +39,7 @@ class Folder:
         path.write_text(text)
 
     def lock(self, version: str = "1.26.4") -> None:
-        file = load(self.root / "image.yaml")
-        variants = tuple(
-            LockedVariant(
-                variant=one,
-                base_digest="sha256:" + "0" * 64,
-                installer=wheel("pip", "24.3.1"),
-                wheels=(wheel("numpy", version),),
-            )
-            for one in resolve(file.spec, load_matrix()).variants
-        )
-        lock = Lock(inputs=lock_inputs(file), platform=file.spec.platform, variants=variants)
-        self.write("image.lock", dump_lock(lock))
+        write_lock(self.root, version)
 
     def read(self) -> Inputs:
         settings = from_environment({"HOME": str(self.root), "IMGTOOL_CACHE": str(self.root.parent / "cache")})

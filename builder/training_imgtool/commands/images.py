@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.progress import Planned, Progress
@@ -179,17 +179,13 @@ def run_images(
     from training_imgtool.cluster import run as cluster
     from training_imgtool.engines.docker.client import connect as connect_engine
 
-    spec_file = _open_for_engine(choice)
-    cluster.check(spec_file.spec, request)
-    engine = connect_engine(settings)
-    try:
+    spec_file = _open_for_engine(choice, request)
+    with closing(connect_engine(settings)) as engine:
         with open_progress() as progress:
             inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked)
             ready = cluster.prepare(inputs, request, settings, progress, engine)
         with open_output(ready) as progress:
             return cluster.run(ready, engine, progress)
-    finally:
-        engine.close()
 
 
 def watch_images(
@@ -222,8 +218,7 @@ def watch_images(
     from training_imgtool.engines.docker.client import connect as connect_engine
 
     def read() -> Inputs:
-        spec_file = _open_for_engine(choice)
-        cluster.check(spec_file.spec, request)
+        spec_file = _open_for_engine(choice, request)
         with open_progress() as progress:
             return prepare(spec_file, settings, progress, registry=registry, locked=locked)
 
@@ -231,10 +226,8 @@ def watch_images(
         with open_progress() as progress:
             return cluster.prepare(inputs, request, settings, progress, engine)
 
-    spec_file = _open_for_engine(choice)
-    cluster.check(spec_file.spec, request)
-    engine = connect_engine(settings)
-    try:
+    _open_for_engine(choice, request)  # what is wrong with the spec is said before what is wrong with the engine
+    with closing(connect_engine(settings)) as engine:
         inputs = read()
         watch = Watch(
             inputs,
@@ -248,15 +241,15 @@ def watch_images(
         )
         with listen(watch):
             watch.run()
-    finally:
-        engine.close()
 
 
-def _open_for_engine(choice: SpecChoice) -> SpecFile:
-    """Opens a spec for this machine's platform if it lists that."""
+def _open_for_engine(choice: SpecChoice, request: Request) -> SpecFile:
+    """Opens a spec for this machine's platform if it lists that, and checks that its cluster can run."""
+    from training_imgtool.cluster import run as cluster
     from training_imgtool.core.interpreters import this_platform
 
     spec_file = open_spec(choice.path, choice.values)
     if (own := this_platform()) in spec_file.platforms:
-        return open_spec(choice.path, {**choice.values, "platform": own})
+        spec_file = open_spec(choice.path, {**choice.values, "platform": own})
+    cluster.check(spec_file.spec, request)
     return spec_file

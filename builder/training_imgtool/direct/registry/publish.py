@@ -56,7 +56,7 @@ class Publisher:
         """Begins no further upload; with `wait` those that began have ended when this returns."""
         with self._lock:
             dropped, self._waiting = self._waiting, []
-        for proof, _ in dropped:  # this tells whoever waits for one
+        for proof, _ in dropped:  # those who wait for one learn of it
             proof.cancel()
         self._pool.shutdown(wait=wait, cancel_futures=True)
 

@@ -121,7 +121,7 @@ def check_signed(
 ) -> Finding:
     """Asks cosign who signed an image and the statements about it; raises what finding and running cosign raise.
 
-    Warns about statements without a signature, since anybody who may push can remove them.
+    Warns about unsigned statements: everyone with the right to push can remove them.
     """
     cosign, wanted = find_cosign(settings), f"signed by {signatory.name}"
     if where is None:
