@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -125,6 +126,25 @@ def test_a_seed_draws_the_same_decisions_when_others_come_and_go() -> None:
     assert len(after) > len(before)
     assert drawn(DECISIONS, 2) != before
     assert sorted(drawn(DECISIONS, 2)) == sorted(before)
+
+
+@pytest.mark.parametrize(
+    ("output", "failed"),
+    [
+        ("FAILED tests/b.py::test_b - assert False\n", ("tests/b.py::test_b", False)),
+        ("ERROR: not found: /f/tests/b.py::test_b\n", ("tests/b.py::test_b", False)),
+        ("ImportError while loading conftest '/f/tests/conftest.py'.\n", ("tests/a.py::test_a", False)),
+        ("2 passed\npytest.PytestUnraisableExceptionWarning: Exception ignored in: x\n", ("tests/a.py::test_a", True)),
+        ("INTERNALERROR> x\n", None),
+    ],
+)
+def test_what_failed_is_read_from_what_pytest_says(
+    monkeypatch: pytest.MonkeyPatch, output: str, failed: tuple[str, bool] | None
+) -> None:
+    monkeypatch.syspath_prepend(CHECKOUT / "scripts")
+    trial = importlib.import_module("mutation.trial")
+    found = trial.read_failure(output, [trial.Test(f"tests/{one}.py::test_{one}", 0.1, 1) for one in "ab"], Path("/f"))
+    assert (found and (found.test.name, found.of_all)) == failed
 
 
 def test_planted_changes_survive_only_where_no_test_watches(tmp_path: Path) -> None:

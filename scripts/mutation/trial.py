@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from mutation.changes import Change
 from mutation.reach import Reach, Test
@@ -67,8 +68,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
+    """What failed: a test, or with `of_all` the run of them all, of which `test` is the first."""
+
     outcome: str
     test: Test
+    of_all: bool = False
 
 
 def try_one(tree: Tree, mutant: Mutant, known: Reach) -> Result:
@@ -88,11 +92,10 @@ def try_one(tree: Tree, mutant: Mutant, known: Reach) -> Result:
             if failure is None:
                 break
             ran += 1 + left.index(failure.test)
-            slow = failure.outcome == "timeout"
-            if _first_failure(tree, left) is None if slow else _passes(tree, failure.test):
+            if _first_failure(tree, left) is None if failure.of_all else _passes(tree, failure.test):
                 return Result(mutant.name, failure.outcome, failure.test.name, ran, len(tests), diff)
             # It fails, or they take too long, without the change too: that decides nothing.
-            left = [] if slow else left[1 + left.index(failure.test) :]
+            left = [] if failure.of_all else left[1 + left.index(failure.test) :]
         ran += len(left)
     return Result(mutant.name, "survived" if ran else "unreached", "", ran, len(tests), diff)
 
@@ -138,18 +141,22 @@ def _first_failure(tree: Tree, tests: list[Test]) -> _Failure | None:
     if ended.status == 0:
         return None
     if ended.status is None:
-        return _Failure("timeout", tests[0])
-    # Of a test, of a file, or of a test whose parameters come from the module and are others now.
-    begins = ("FAILED ", "ERROR ", f"ERROR: not found: {tree.folder}/")
-    lines = [
-        line.removeprefix(begin) for line in ended.output.splitlines() for begin in begins if line.startswith(begin)
-    ]
-    failed = [test for test in tests for line in lines if _is_of(line, test)]
-    if _NO_CONFTEST in ended.output or (not failed and _LEFT_OPEN in ended.output):
-        failed = tests
-    if not failed:
+        return _Failure("timeout", tests[0], of_all=True)
+    failure = read_failure(ended.output, tests, tree.folder)
+    if failure is None:
         raise RuntimeError(f"pytest ended with {ended.status} and names no test:\n{ended.output}")
-    return _Failure("killed", failed[0])
+    return failure
+
+
+def read_failure(output: str, tests: list[Test], folder: Path) -> _Failure | None:
+    """Finds what failed in the output of pytest; None where it names nothing."""
+    # Of a test, of a file, or of a test whose parameters come from the module and are others now.
+    begins = ("FAILED ", "ERROR ", f"ERROR: not found: {folder}/")
+    lines = [line.removeprefix(begin) for line in output.splitlines() for begin in begins if line.startswith(begin)]
+    failed = [test for test in tests for line in lines if _is_of(line, test)]
+    if failed or _NO_CONFTEST in output:
+        return _Failure("killed", (failed or tests)[0])
+    return _Failure("killed", tests[0], of_all=True) if _LEFT_OPEN in output else None
 
 
 def _is_of(line: str, test: Test) -> bool:
