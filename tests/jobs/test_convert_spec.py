@@ -59,7 +59,7 @@ def test_the_spec_loads_and_its_vertex_file_has_no_error(text: str, tmp_path: Pa
     job = read_job(text, "config.yaml", region="us-central1", flags="--job-dir gs://my-bucket/x -- --epochs=3")
     spec = loaded(spec_text(job, "mnist", RELEASES)[0], tmp_path)
     assert (spec.tensorflow, spec.args) == (RELEASES[job["trainingInput"]["runtimeVersion"]], ("--epochs=3",))
-    assert (spec.job.job_dir, spec.job.pass_job_dir) == ("gs://my-bucket/x", True)
+    assert (spec.job.target, spec.job.job_dir, spec.job.pass_job_dir) == (Target.VERTEX, "gs://my-bucket/x", True)
     made = job_data(spec, images(spec), Target.VERTEX)
     assert [m for m in lint(dump(made), "f", region="us-central1") if m.severity is Severity.ERROR] == []
 
