@@ -140,6 +140,8 @@ def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow
         (f"{ONE}OLD = tf.__version__ < '2'\n", "2.15.1"),
         ("from keras.layers.convolutional import Conv2D\nfrom keras.models import Model\nModel().fit(1)\n", "2.12.1"),
         ("from keras import backend as K\nK.set_session(1)\nK.fit()\n", "1.15.5"),
+        ("from keras import initializations\nfrom keras.models import Model\nModel().fit(1)\n", "1.15.5"),
+        ("from keras.layers import Merge\nfrom keras.models import Model\nModel().fit(1)\n", "1.15.5"),
         ("from tensorflow.keras import backend as K\nK.set_session(1)\nK.fit()\n", "1.15.5"),
         ("import keras\nm = keras.Model()\nm.compile(metrics=['accuracy'])\nm.fit(callbacks=['val_acc'])\n", "1.15.5"),
         ("import keras\nm = keras.Model()\nm.compile(metrics=['acc'])\nm.fit(callbacks=['val_acc'])\n", "2.15.1"),

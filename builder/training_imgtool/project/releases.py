@@ -182,7 +182,7 @@ def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[St
 
 def _limits_of_keras(source: Source, stated: SpecifierSet) -> Iterator[tuple[str, int]]:
     """Yields the limits of TensorFlow by what a file takes from Keras, as far as the stated releases of it go."""
-    versions = [f"2.{minor}.{patch}" for minor in range(16) for patch in range(10)]
+    versions = ["1.2.2", *(f"2.{minor}.{patch}" for minor in range(16) for patch in range(10))]
     for limit, line in find_limits(source.used):
         fits = limit.name == "keras" and any(map(stated.contains, limit.specifier.filter(versions)))
         if fits and (of_tensorflow := limit_by_companion(limit)):
