@@ -190,6 +190,11 @@ def test_a_python_that_the_release_has_no_wheels_for_is_a_comment(tmp_path: Path
     assert spec.tensorflow == "2.15.1"
 
 
+def test_a_python_that_nothing_asks_for_is_a_comment_that_the_release_has(tmp_path: Path) -> None:
+    _, text = proposed(tmp_path, {"train.py": program(), "requirements.txt": "tensorflow==1.15.5\n"})
+    assert '\n# python: "3.7"\n' in text
+
+
 def test_a_program_that_no_spec_can_start_is_named(tmp_path: Path) -> None:
     project(tmp_path, {"my code/train.py": program()})
     written = write_starter(tmp_path)

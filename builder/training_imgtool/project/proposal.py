@@ -19,6 +19,7 @@ from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.resolve import resolve
 
+_USUAL_PYTHON = "3.11"
 _LOWEST_SCORE = -20  # below it, a file is some program, and none that trains
 
 
@@ -39,6 +40,7 @@ class Proposal:
     Attributes:
         project: what was read.
         choice: TensorFlow and Python.
+        python: the minor of the images: that of the choice, else imgtool's own for the release.
         accelerator: what the roles compute on, and why.
         needs: what the image installs.
         programs: those that may train, the chosen one first.
@@ -51,6 +53,7 @@ class Proposal:
 
     project: Project
     choice: Choice
+    python: str
     accelerator: Accelerator
     accelerator_from: str | None
     cuda_from: str | None
@@ -144,6 +147,7 @@ def propose(
     return Proposal(
         project=project,
         choice=choice,
+        python=variant.python if variant else choice.python or _USUAL_PYTHON,
         accelerator=kind,
         accelerator_from=kind_from,
         cuda_from=cuda,

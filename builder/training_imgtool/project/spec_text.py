@@ -39,7 +39,7 @@ def write_python(proposal: Proposal) -> str:
         firm = [row.statement for row in rows if not row.followed and row.statement.certainty is Certainty.STATED]
         has_none = f"TensorFlow {choice.tensorflow} has no wheel for what"
         said = f"  # {has_none} {firm[0].place} says: {firm[0].value}" if firm else ""
-        return f'# python: "3.11"{said}\n'
+        return f'# python: "{proposal.python}"{said}\n'
     said = ", ".join(dict.fromkeys(f"{row.statement.place} ({row.statement.value})" for row in rows if row.followed))
     return f'python: "{choice.python}"  # from {said[:200]}\n'
 
