@@ -203,6 +203,12 @@ def _list_notes(proposal: Proposal, *, is_empty: bool) -> list[str]:
         return [f"{program.path} cannot start as it lies: {names}; complete `trainer` in image.yaml"]
     notes = [f"{program.path} became {file}; run init --force once the notebook changes" for file in proposal.new_files]
     notes += [f"{item.place} starts {path}, which Python 3 cannot read: no image can" for path, item in proposal.unread]
+    old = [item for item in (proposal.reached.sources if proposal.reached else ()) if item.python2_line]
+    if old:
+        rest = f" and {len(old) - 1} more files" if len(old) > 1 else ""
+        notes.append(
+            f"{old[0].path}:{old[0].python2_line}{rest}: Python 2, which no image has; 2to3 converts most of it"
+        )
     if proposal.needs.unknown:
         notes.append(
             f"no file names the packages of {', '.join(proposal.needs.unknown[:5])}: add them to python_packages"

@@ -28,6 +28,7 @@ from training_imgtool.project.companions import (
 from training_imgtool.project.limits import can_be, find_newest_python, has_end, limit_by_code, list_called
 from training_imgtool.project.listings import Listing, is_for_development
 from training_imgtool.project.programs import Reached
+from training_imgtool.project.python2 import is_module_of_2
 from training_imgtool.project.read import Project, list_locked, list_pinned, list_placed
 from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement, parse_requirement
 from training_imgtool.project.system_packages import choose_system
@@ -327,7 +328,7 @@ def _find_missing(
         limit = limits.get(canonicalize_name(top if name is None or "://" in name else name))
         name = name or (limit.name if limit else None)
         is_brought = top == "keras" and brings_keras(variant)
-        if top in code or is_brought or (limit is None and _is_there(item.module, name, has)):
+        if is_module_of_2(top) or top in code or is_brought or (limit is None and _is_there(item.module, name, has)):
             continue
         name = name or (top if canonicalize_name(top) in elsewhere else None)
         if name is None:

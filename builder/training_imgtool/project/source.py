@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from training_imgtool.context.python_source import is_main_guard
 from training_imgtool.core.python_parser import parse_python
 from training_imgtool.project.hint_files import read_cells
+from training_imgtool.project.python2 import find_module_of_2, parse_python_2
 from training_imgtool.project.python_facts import find_pythons
 from training_imgtool.project.tables import load_tables
 from training_imgtool.project.usage import list_usage
@@ -75,6 +76,7 @@ class Source:
         paths: its texts that look like relative paths.
         defines: the names that it gives a value anywhere; None where they may be any.
         notebook_line: the first line of a .py file with a command that only a notebook understands.
+        python2_line: where Python 3 gives up on a file of Python 2, or the first import that it lacks; 0 for none.
     """
 
     path: str
@@ -95,16 +97,17 @@ class Source:
     paths: frozenset[str]
     defines: frozenset[str] | None = None
     notebook_line: int | None = None
+    python2_line: int = 0
 
 
 def read_source(text: str, path: str) -> Source | None:
-    """Reads a file; None for one that Python 3 cannot parse."""
+    """Reads a file; None for one that no Python can parse."""
     if path.endswith(".ipynb"):
         try:
             text = "".join(script for script in write_cells(text))
         except (ValueError, AttributeError, TypeError, KeyError):
             return None
-    tree, line = _parse(text)
+    tree, line, python2_line = _parse(text)
     if tree is None:
         return None
     nodes = list(ast.walk(tree))
@@ -132,6 +135,7 @@ def read_source(text: str, path: str) -> Source | None:
         paths=frozenset(_list_paths(nodes)),
         defines=_list_defined(nodes),
         notebook_line=line or _find_notebook_call(tree),
+        python2_line=python2_line or find_module_of_2(tree),
     )
 
 
@@ -156,21 +160,22 @@ def write_cells(text: str) -> Iterator[str]:
             yield f"{indent}pass  # {line.strip()}\n" if is_command else f"{line}\n"
 
 
-def _parse(text: str) -> tuple[ast.Module | None, int | None]:
-    """Returns a file's syntax tree, or None and the line of a notebook's command if Python cannot read it."""
+def _parse(text: str) -> tuple[ast.Module | None, int | None, int]:
+    """Returns a file's syntax tree, or None; the line of a notebook's command; the line that only Python 2 can read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return parse_python(text), None
-        except SyntaxError:
-            command = re.search(r"(?m)^(?P<indent>[ \t]*)[!%][^\n]*", text)
+            return parse_python(text), None, 0
+        except SyntaxError as error:
+            first = error.lineno or 1
         except (ValueError, RecursionError, MemoryError):
-            return None, None
+            return None, None, 0
+        command = re.search(r"(?m)^[ \t]*[!%][^\n]*", text)
         try:
             tree = parse_python(re.sub(r"(?m)^([ \t]*)[!%][^\n]*", r"\g<1>pass", text))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None, None
-        return tree, text.count("\n", 0, command.start()) + 1 if command else None
+            return parse_python_2(text), None, first
+        return tree, text.count("\n", 0, command.start()) + 1 if command else None, 0
 
 
 def _starts(tree: ast.Module) -> bool:
