@@ -254,6 +254,11 @@ CMD ["--steps", "5"]
     assert not (tmp_path / "requirements.txt").exists()
 
 
+def test_a_dockerfile_spelt_as_people_do(tmp_path: Path) -> None:
+    _, text = proposed(tmp_path, {"DockerFile": "FROM tensorflow/tensorflow:2.3.0\n", "train.py": program()})
+    assert 'tensorflow: "2.3.0"  # from DockerFile' in text
+
+
 def test_the_requirements_file_that_a_dockerfile_installs(tmp_path: Path) -> None:
     files = {
         "Dockerfile": "FROM tensorflow/tensorflow:2.15.0\nCOPY . .\nRUN pip3 install -r docker/needs.txt\n",

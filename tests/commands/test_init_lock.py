@@ -130,6 +130,28 @@ def test_the_proposal_is_written_with_what_it_gave_up(tmp_path: Path) -> None:
     assert len(notes) == 3
 
 
+def test_of_all_that_a_machine_had_what_the_program_does_not_import_goes_at_once(tmp_path: Path) -> None:
+    frozen = "".join(f"package{number}==1.0\n" for number in range(30))
+    project(
+        tmp_path,
+        {"train.py": f"import tqdm\n{CODE}", "environment.yml": "", "requirements.txt": f"{frozen}tqdm==4.0\n"},
+    )
+    refusals = ["no wheel of package3 fits", "no wheel of tqdm fits"]
+
+    def lock(*_: object) -> None:
+        if refusals:
+            raise InputError(refusals.pop(0))
+
+    propose = partial(write_starter, tmp_path, force=True)
+    settings = from_environment({"HOME": str(tmp_path)})
+    known = Concessions(loosened={"package0": "so that the spec has lines"})
+    found = lock_proposal(
+        tmp_path, lambda given: propose(concessions=given), settings, lambda _: None, lock=lock, concessions=known
+    )
+    assert found.left_out == {"package3": "no wheel of package3 fits; the program imports none"}
+    assert found.loosened == {**known.loosened, "tqdm": "no wheel of tqdm fits"}
+
+
 def test_an_index_that_does_not_answer_ends_it(tmp_path: Path) -> None:
     project(tmp_path, {"train.py": CODE})
 

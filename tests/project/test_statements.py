@@ -216,6 +216,9 @@ NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install 
                 "|TensorFlow >=2.9,<2.12|TensorFlow ==2.*"
             ),
         ),
+        (read_prose, "Install tensorflow2.0-beta1 with pip", "TensorFlow ==2.0.*"),
+        (read_prose, "For training it, use the build_net.py script, not others.", "command python build_net.py"),
+        (read_prose, "The model was trained with net.py", ""),
         (read_shell, "# python no.py\ncd exp\npython train.py $X\n", "command cd exp && python train.py $X"),
         (read_python_version, "3.10.4\n", "Python ==3.10.*"),
         (read_python_version, "python-3.7.9\n", "Python ==3.7.*"),

@@ -61,6 +61,7 @@ job:
 _DOCKERIGNORE = """\
 # What the program does not read, such as data and notebooks. imgtool leaves out caches, environments and its own logs.
 **/__pycache__
+**/.env
 .git
 .venv
 *.log

@@ -23,6 +23,7 @@ from training_imgtool.project.tables import find_distribution
 from training_imgtool.spec.load import SPEC_NAME, SpecFile, load
 
 _MOST_ROUNDS = 20
+_FROZEN = 30  # pins: who lists as many wrote down all that a machine had
 _NO_WHEEL = re.compile(r"no wheel of (?P<names>[\w.-]+(?:, [\w.-]+)*) fits")
 _REQUIRED = re.compile(
     r"(?:you require|and) (?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?(?=[=<>!~])"
@@ -65,7 +66,9 @@ def lock_proposal(
         try:
             lock(load(folder / SPEC_NAME), settings, progress)
         except InputError as error:
-            conceded = concede(error, concessions, wanted=_list_wanted(written))
+            wanted = _list_wanted(written)
+            spared = _list_wanted(written, also=True) if _is_frozen(written) else None
+            conceded = concede(error, concessions, wanted=wanted, spared=spared)
             if conceded is None:
                 raise
             for before, after, what in (
@@ -105,11 +108,18 @@ def add_libraries(trouble: ImgtoolError | None, concessions: Concessions) -> Con
     return replace(concessions, system={**concessions.system, **system})
 
 
-def concede(error: InputError, concessions: Concessions, *, wanted: frozenset[str] = frozenset()) -> Concessions | None:
+def concede(
+    error: InputError,
+    concessions: Concessions,
+    *,
+    wanted: frozenset[str] = frozenset(),
+    spared: frozenset[str] | None = None,
+) -> Concessions | None:
     """Returns the next concession that may mend a resolution, by what the resolver says; None where there is none.
 
     A limit goes before a package: first that of a package which another one contradicts. A package goes before those
-    that the program imports, which are `wanted`.
+    that the program imports, which are `wanted`. Of a list of all that a machine had, packages go at once that are not
+    `spared`: what needs one brings it.
     """
     text = " ".join(" ".join((error.message, *error.details)).split())
     named = _NO_WHEEL.search(text) or _BUILT.search(text)
@@ -129,20 +139,26 @@ def concede(error: InputError, concessions: Concessions, *, wanted: frozenset[st
     needed = {canonicalize_name(match["name"]) for match in _NEEDED.finditer(text)}
     culprits = [*dict.fromkeys(name for name in (*names, *reversed(required)) if name not in TENSORFLOW)]
     reason = _reason(error, named[1] if named else "")
-    for name in sorted(culprits, key=lambda name: (name not in names, bool(required.get(name)), name not in needed)):
-        if name not in concessions.loosened:
-            return replace(concessions, loosened={**concessions.loosened, name: reason})
-    for name in sorted(culprits, key=lambda name: (name not in names, name in wanted)):
-        if name not in concessions.left_out:
-            return replace(concessions, left_out={**concessions.left_out, name: reason})
-    return None
+    if spared is not None and (idle := [name for name in culprits if name not in {*spared, *concessions.left_out}]):
+        return replace(concessions, left_out={**concessions.left_out, idle[0]: f"{reason}; the program imports none"})
+    loose = sorted(culprits, key=lambda name: (name not in names, bool(required.get(name)), name not in needed))
+    if limited := [name for name in loose if name not in concessions.loosened]:
+        return replace(concessions, loosened={**concessions.loosened, limited[0]: reason})
+    rest = sorted(culprits, key=lambda name: (name not in names, name in wanted))
+    kept = [name for name in rest if name not in concessions.left_out]
+    return replace(concessions, left_out={**concessions.left_out, kept[0]: reason}) if kept else None
 
 
-def _list_wanted(written: Written) -> frozenset[str]:
-    """Returns the packages that the program imports, whatever happens."""
+def _list_wanted(written: Written, *, also: bool = False) -> frozenset[str]:
+    """Returns the packages that the program imports, whatever happens; `also` those that it may import."""
     reached = written.proposal.reached
-    found = (find_distribution(item.module) for item, _, always in reached.foreign if always) if reached else ()
-    return frozenset(canonicalize_name(name) for name in found if name)
+    found = {item.module for item, _, always in reached.foreign if always or also} if reached else set()
+    tops = {module.partition(".")[0] for module in found}
+    return frozenset(canonicalize_name(name) for name in {*map(find_distribution, found), *tops} if name)
+
+
+def _is_frozen(written: Written) -> bool:
+    return sum("==" in line.text for line in written.proposal.needs.lines) >= _FROZEN
 
 
 def _reason(error: InputError, name: str) -> str:

@@ -39,6 +39,7 @@ _CONDA_FILE = re.compile(
 _TOOLS = {"poetry install": "pyproject.toml", "uv sync": "pyproject.toml", "pdm install": "pyproject.toml"}
 _TOOLS |= {"pipenv install": "Pipfile", "pipenv sync": "Pipfile", "setup.py install": "setup.py"}
 _NAMED = re.compile(r"(?i)\b(?:run|execute|launch|start)\w*\b[^.`]{0,40}[`*\s](?P<file>[\w./-]+\.py)\b")
+_TRAINS_WITH = re.compile(r"(?i)\b(?:to|for)\s+(?:re)?train(?:ing)?\b.*?[`*\s(](?P<file>[\w./-]+\.py)\b(?!.*\.py\b)")
 _NO_SCRIPT = re.compile(
     r"python[\d.]*|pip\d?|uv|conda|mamba|poetry|pipenv|cd|git|docker\S*|export|source|apt|sudo|bash|sh"
 )
@@ -52,6 +53,7 @@ _VERSION = re.compile(  # such as: TensorFlow >= 1.3, `tensorflow`: 2.0.0-beta1,
     r"(?P<version>[0-2]\.\d{1,2}(?:\.\d{1,2}|\.x)?)(?P<plus>\s?\+|[`_*)\]]*\s+(?:or|and)\s+(?:later|above|higher|newer|up))?"
     r"(?P<others>(?:\s*(?:,|or|and|to|\u2013|-|/)+\s*v?\d\.\d{1,2}(?!\.?\d))+)?(?![\d%]|\.\d)"
 )
+_PREVIEW = re.compile(r"(?i)(?:\.0)?[- ]?(?:alpha|beta|rc)\d*\b|(?:\.0)?-?[ab]\d\b")  # who names one means that release
 _NUMBER = re.compile(r"[\s*-]*v?\d+\.\d+[\d.+x]*\s*")  # alone below the heading that says of what
 _LINK = re.compile(r"\s*(?:\.\. _|\[[^\]]+\]:)")  # where another line's link leads
 _PIN = re.compile(r"\s*(?:[-*+]\s+)?`?(?P<pin>[A-Za-z][\w.-]*\s?(?:[=~]=|>=?|<=?)\s?\d[\w.]*)`?\s*")
@@ -138,7 +140,7 @@ def read_prose(text: str, file: str) -> Iterator[Statement]:
         yield from _read_apt(line.partition("`#")[0], file, number)
         yield from _read_installs(line, file, number, Certainty.HINT)
         commands = [*_read_commands(line, file, number, folder)]
-        if not (commands or in_block) and (named := _NAMED.search(line)):  # such as: run `train.py` for that
+        if not (commands or in_block) and (named := _TRAINS_WITH.search(line) or _NAMED.search(line)):
             commands = [Statement(Fact.COMMAND, f"python {named['file']}", file, number)]
         for command in commands:
             yield replace(command, certainty=sure)
@@ -191,7 +193,7 @@ def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> I
             yield Statement(Fact.TENSORFLOW, f"{match['operator']}{version}", file, number, certainty)
         elif version in {"2.0", "1.0"}:  # people call the majors so
             weak = "2.*" if version == "2.0" else "1.*"
-            exact = match["operator"] == "=="
+            exact = match["operator"] == "==" or _PREVIEW.match(plain, match.end("version"))
             yield Statement(Fact.TENSORFLOW, f"=={version}.*" if exact else f"=={weak}", file, number, certainty)
         else:
             yield Statement(

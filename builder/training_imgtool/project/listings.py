@@ -28,7 +28,7 @@ _KINDS = (  # a pattern of the file's name, and how much people mean it
     (re.compile(r"Pipfile"), 1.8),
     (re.compile(r"setup\.(?:py|cfg)"), 1.5),
     (re.compile(r".*\.ya?ml"), 1.4),
-    (re.compile(r".*Dockerfile.*|Containerfile"), 0.6),
+    (re.compile(r"(?i).*dockerfile.*|containerfile"), 0.6),
     (re.compile(r".*\.ipynb"), 0.2),
     (re.compile(r".*"), 0.4),
 )

@@ -14,7 +14,7 @@ from training_imgtool.project.programs import Code, Program, Reached
 from training_imgtool.project.read import Project, read_project, write_head
 from training_imgtool.project.releases import Choice, choose
 from training_imgtool.project.source import write_cells
-from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement
+from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement, is_dockerfile
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.resolve import resolve
@@ -180,7 +180,7 @@ def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder:
     docker = {
         file: [item for item in rows if item.fact is Fact.GPU]
         for file, rows in project.statements.items()
-        if "ockerfile" in file and (file.rpartition("/")[0] or ".") in {".", folder}
+        if is_dockerfile(file) and (file.rpartition("/")[0] or ".") in {".", folder}
     }
     for files in (exported, docker):
         if files and all(files.values()):

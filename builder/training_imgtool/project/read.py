@@ -51,7 +51,7 @@ READERS: tuple[tuple[re.Pattern[str], Reader], ...] = (
     (re.compile(r"setup\.py"), read_setup_py),
     (re.compile(r"(?i)(?:.*[._-])?(?:environment|conda|env|requirements?)[\w.-]*\.ya?ml"), read_conda),
     (re.compile(r"pixi\.toml"), read_pixi),
-    (re.compile(r"(?:.*\.)?Dockerfile(?:[._-].*)?|Containerfile"), read_docker),
+    (re.compile(r"(?i)(?:.*\.)?dockerfile(?:[._-].*)?|containerfile"), read_docker),
     (re.compile(r"\.python-version|runtime\.txt"), read_python_version),
     (re.compile(r"(?i)readme(?:\.\w+)?|install(?:ation)?\.(?:md|rst|txt)"), read_prose),
     (re.compile(r".*\.sh|[Mm]akefile"), read_shell),

@@ -14,7 +14,7 @@ from training_imgtool.project.listings import Listing
 from training_imgtool.project.programs import Reached
 from training_imgtool.project.read import Project
 from training_imgtool.project.source import Source
-from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement, parse_specifier
+from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement, is_dockerfile, parse_specifier
 from training_imgtool.project.tables import limit_by_companion
 from training_imgtool.versions.matrix import Matrix, version_key
 from training_imgtool.versions.rules import usable_pythons
@@ -99,7 +99,7 @@ def _tensorflow_statements(
             yield replace(item, fact=Fact.TENSORFLOW, value=str(item.requirement.specifier))
     near = {".", folder}
     everything = [item for rows in project.statements.values() for item in rows if item.fact is Fact.TENSORFLOW]
-    images = [item for item in everything if "ockerfile" in item.file]
+    images = [item for item in everything if is_dockerfile(item.file)]
     yield from (item for item in images if _folder(item) in near)
     yield from _of_code(reached)
     for listing in others:
@@ -263,7 +263,7 @@ def _python_statements(
     main = {item.file for listing in listings[:1] for item in listing.statements} | {item.file for item in listings[:1]}
     near = [item for item in everything if item.file in main or _folder(item) in {".", folder}]
     firm = [item for item in near if item.certainty is Certainty.STATED]
-    yield from sorted(firm, key=lambda item: (item.file not in main, "ockerfile" in item.file))
+    yield from sorted(firm, key=lambda item: (item.file not in main, is_dockerfile(item.file)))
     for source in reached.sources if reached else ():
         yield from (Statement(Fact.PYTHON, value, source.path, line, Certainty.HINT) for value, line in source.pythons)
     for listing in listings[:1]:

@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from training_imgtool.project.packages import Line
 from training_imgtool.project.programs import list_words
 from training_imgtool.project.proposal import Proposal
-from training_imgtool.project.statement import Certainty, Fact, Statement
+from training_imgtool.project.statement import Certainty, Fact, Statement, is_dockerfile
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")
 
@@ -110,7 +110,7 @@ def write_args(proposal: Proposal) -> str:
         words = words[2:] if words[:1] == ["-m"] else words[1:]
         if not words or "--help" in words or "-h" in words or not all(word.isprintable() for word in words):
             continue
-        if "ockerfile" in command.file and not any("$" in word for word in words):
+        if is_dockerfile(command.file) and not any("$" in word for word in words):
             return (
                 f"args: {json.dumps(words, ensure_ascii=False)}  # from {command.place}{shown.replace('  # ', '; ')}\n"
             )
@@ -121,4 +121,4 @@ def write_args(proposal: Proposal) -> str:
 
 def _is_for_more(command: Statement) -> bool:
     """Says whether a command of a program may do something else than train."""
-    return "ockerfile" not in command.file and not re.search(r"(?i)\btrain", " ".join(list_words(command)[1:]))
+    return not is_dockerfile(command.file) and not re.search(r"(?i)\btrain", " ".join(list_words(command)[1:]))

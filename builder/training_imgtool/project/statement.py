@@ -72,6 +72,11 @@ class Statement:
         return canonicalize_name(self.requirement.name)
 
 
+def is_dockerfile(file: str) -> bool:
+    """Says whether a path is that of a Dockerfile, as people spell it."""
+    return "dockerfile" in file.lower() or file.endswith("Containerfile")
+
+
 def parse_requirement(text: str) -> Requirement | None:
     """Parses a requirement as `pip freeze`, conda and people write it; None if the text is none.
 

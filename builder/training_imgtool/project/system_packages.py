@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from training_imgtool.project.listings import Listing
 from training_imgtool.project.programs import Reached
 from training_imgtool.project.read import Project
-from training_imgtool.project.statement import Certainty, Fact, Statement
+from training_imgtool.project.statement import Certainty, Fact, Statement, is_dockerfile
 from training_imgtool.project.tables import find_libraries, load_tables, translate_debian
 
 
@@ -38,8 +38,8 @@ def choose_system(
 def _counts(item: Statement, folders: set[str]) -> bool:
     """Says whether a command of a README or a Dockerfile is for the program's own image."""
     folder, _, name = item.file.rpartition("/")
-    is_read = name == "Dockerfile" or name.lower().startswith(("readme", "install"))
-    is_near = (folder or ".") in folders or (name == "Dockerfile" and folder in {"docker", ".devcontainer"})
+    is_read = name.lower() == "dockerfile" or name.lower().startswith(("readme", "install"))
+    is_near = (folder or ".") in folders or (name.lower() == "dockerfile" and folder in {"docker", ".devcontainer"})
     return item.fact is Fact.SYSTEM and item.certainty is Certainty.HINT and is_read and is_near
 
 
@@ -50,6 +50,6 @@ def _translate(stated: Iterable[Statement]) -> tuple[Mapping[str, str], tuple[st
         name = item.value if item.certainty is Certainty.STATED else translate_debian(item.value)
         if name:
             chosen.setdefault(name, item.place)
-        elif "ockerfile" in item.file:  # prose goes on behind a command
+        elif is_dockerfile(item.file):  # prose goes on behind a command
             left[item.value] = None
     return chosen, tuple(left)
