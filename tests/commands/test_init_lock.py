@@ -32,6 +32,11 @@ OF_TENSORFLOW = (
     "keras-preprocessing>=1.0.5, keras==2.2.0 and tensorflow==1.15.5 are incompatible.",
     "And because you require tensorflow==1.15.5 and keras==2.2.0, your requirements are unsatisfiable.",
 )
+BARE = (
+    "Because all versions of viewer depend on numpy<1 and all versions of tensorflow-cpu depend on numpy>=1.23.5,<2,",
+    "we can conclude that all versions of viewer and all versions of tensorflow-cpu are incompatible.",
+    "And because you require tensorflow-cpu==2.15.1 and viewer, your requirements are unsatisfiable.",
+)
 CODE = "import tensorflow as tf\nmodel = tf.keras.Model()\nmodel.fit([1])\n"
 
 
@@ -42,6 +47,7 @@ CODE = "import tensorflow as tf\nmodel = tf.keras.Model()\nmodel.fit([1])\n"
         (InputError("no wheel of Bcolz fits"), "bcolz", "no wheel of Bcolz fits"),
         (InputError("the requirements", details=UNLIMITED), "tool", "it does not fit what other packages require"),
         (InputError("the requirements", details=FIGHT), "pyglet", "it does not fit what other packages require"),
+        (InputError("the requirements", details=BARE), "viewer", "it does not fit what other packages require"),
         (InputError("the requirements", details=PINNED), "numpy", "it does not fit what other packages require"),
         (InputError("the requirements", details=OF_TENSORFLOW), "keras", "it does not fit what other packages require"),
     ],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.integration.push_world import Machine, make_base
-from tests.lock.place import make_place
+from tests.lock.place import add, make_place
 from tests.servers.registry_process import run_registry
+from tests.wheels.archives import source_archive
 from training_imgtool.core.errors import TemporaryError
+from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.spec.load import load
 
 pytestmark = pytest.mark.registry
@@ -50,3 +53,18 @@ def test_without_an_index_the_spec_is_there_and_the_exit_says_so(tmp_path: Path)
         empty = write(tmp_path / "empty", {})
         machine.run("init", cwd=empty)
         assert not (empty / "image.lock").exists()
+
+
+def test_an_archive_is_built_once_whatever_the_proposal_gives_up(tmp_path: Path) -> None:
+    if find_interpreter("3.11", dict(os.environ)) is None:
+        pytest.skip("Python 3.11 is not on this machine")
+    folder = write(tmp_path / "project", {**FILES, "requirements.txt": "tensorflow==2.15.1\ndep\nother\n"})
+    with make_place(tmp_path) as place, run_registry(tmp_path / "registry") as registry:
+        place.index.add("dep", "dep-2.0.tar.gz", source_archive("dep", "2.0"))
+        add(place.index, "other", "1.0", ("numpy<1",))
+        make_base().put(registry.host)
+        machine = Machine(tmp_path / "machine", f"{registry.host}/team", registry.host, UV_INDEX_URL=place.index.url)
+        _, err = machine.run("init", cwd=folder)
+        assert "other: " in err
+        assert err.count("building dep-2.0.tar.gz") == 1
+        assert "dep-2.0.tar.gz" in (folder / "image.lock").read_text()

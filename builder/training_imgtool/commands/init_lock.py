@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -25,10 +26,8 @@ from training_imgtool.spec.load import SPEC_NAME, SpecFile, load
 _MOST_ROUNDS = 20
 _FROZEN = 30  # pins: who lists as many wrote down all that a machine had
 _NO_WHEEL = re.compile(r"no wheel of (?P<names>[\w.-]+(?:, [\w.-]+)*) fits")
-_REQUIRED = re.compile(
-    r"(?:you require|and) (?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?(?=[=<>!~])"
-    r"|you require (?P<bare>[A-Za-z0-9][\w.-]*)"
-)
+_REQUIRED = re.compile(r"you require (?P<lines>\S+(?: and (?!you )\S+(?=[,.;]| and |$))*)")
+_LINE = re.compile(r"(?P<name>[A-Za-z0-9](?:[\w.-]*\w)?)(?:\[[^\]]*\])?(?P<limit>[=<>!~])?")
 _NEEDED = re.compile(r"depends? on (?P<name>[A-Za-z0-9][\w.-]*)")
 _UNKNOWN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*) was not found in the (?:package registry|provided)")
 _UNFIT = re.compile(r"\b(?P<name>[A-Za-z0-9][\w.-]*) (?P<version>\d[\w.]*) requires Python")
@@ -44,7 +43,7 @@ def lock_proposal(
     settings: Settings,
     progress: Progress,
     *,
-    lock: Callable[[SpecFile, Settings, Progress], object] = ensure_lock,
+    lock: Callable[[SpecFile, Settings, Progress], object] | None = None,
     concessions: Concessions | None = None,
 ) -> Concessions:
     """Writes a proposal and its lock, and returns what it conceded: a package's limits, then the package.
@@ -54,12 +53,13 @@ def lock_proposal(
         propose: writes the spec with these concessions.
         settings: the machine's.
         progress: gets a note per concession.
-        lock: makes a spec's lock.
+        lock: makes a spec's lock; by default `ensure_lock`, which builds each source archive once in all rounds.
         concessions: those that are known already.
 
     Raises:
         ImgtoolError: what no concession mends, such as an index that does not answer. The spec is written then.
     """
+    lock = lock or partial(ensure_lock, built={})
     concessions = concessions or Concessions()
     for _ in range(_MOST_ROUNDS):
         written = propose(concessions)
@@ -124,7 +124,8 @@ def concede(
     text = " ".join(" ".join((error.message, *error.details)).split())
     named = _NO_WHEEL.search(text) or _BUILT.search(text)
     names = [canonicalize_name(name) for name in named[1].split(", ")] if named else []
-    required = {canonicalize_name(match["name"] or match["bare"]): match["bare"] for match in _REQUIRED.finditer(text)}
+    lines = [_LINE.match(line) for match in _REQUIRED.finditer(text) for line in match["lines"].split(" and ")]
+    required = {canonicalize_name(line["name"]): line["limit"] for line in lines if line}
     unknown = {canonicalize_name(match["name"]) for match in _UNKNOWN.finditer(text)} & {*required}
     if unknown - concessions.left_out.keys():
         missing: dict[str, str] = dict.fromkeys(sorted(unknown), "no package of this name is on the index")
@@ -141,7 +142,7 @@ def concede(
     reason = _reason(error, named[1] if named else "")
     if spared is not None and (idle := [name for name in culprits if name not in {*spared, *concessions.left_out}]):
         return replace(concessions, left_out={**concessions.left_out, idle[0]: f"{reason}; the program imports none"})
-    loose = sorted(culprits, key=lambda name: (name not in names, bool(required.get(name)), name not in needed))
+    loose = sorted(culprits, key=lambda name: (name not in names, not required.get(name), name not in needed))
     if limited := [name for name in loose if name not in concessions.loosened]:
         return replace(concessions, loosened={**concessions.loosened, limited[0]: reason})
     rest = sorted(culprits, key=lambda name: (name not in names, name in wanted))

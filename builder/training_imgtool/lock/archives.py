@@ -31,6 +31,9 @@ _LARGEST = 1 << 30  # bytes
 _REFUSED_BY_SPEC = SourceBuildError("the spec says `sdists: refuse`")
 
 
+Built = dict[tuple[str, str, str], Wheel | SourceBuildError]  # by name, version (or hash of code) and Python
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """An archive that does not become a wheel, and why."""
@@ -47,12 +50,15 @@ class ArchiveBuilder:
         store: keeps archives and wheels.
         environ: the machine's environment for uv.
         progress: receives each build.
+        built: what was built before, where another lock just was made of nearly the same; what is built joins it.
     """
 
-    def __init__(self, store: WheelStore, *, environ: Mapping[str, str], progress: Progress) -> None:
+    def __init__(
+        self, store: WheelStore, *, environ: Mapping[str, str], progress: Progress, built: Built | None = None
+    ) -> None:
         self._store, self._environ, self._progress = store, environ, progress
         self._lock = threading.Lock()
-        self._results: dict[tuple[str, str, str], Wheel | SourceBuildError] = {}
+        self._results: Built = {} if built is None else built
 
     def folders(self) -> tuple[Path, ...]:
         """Lists the folders of the wheels built so far, for uv's --find-links."""

@@ -16,7 +16,7 @@ from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.progress import Done, Note, Outcome, Progress, Step
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
-from training_imgtool.lock.archives import ArchiveBuilder
+from training_imgtool.lock.archives import ArchiveBuilder, Built
 from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
 from training_imgtool.lock.code import CodeBuilder, hash_code
 from training_imgtool.lock.lockfile import inputs_hash
@@ -70,6 +70,7 @@ def make_lock(
     *,
     carried_over: CarriedOver = NOTHING_CARRIED_OVER,
     lock_debian: LockDebian = _no_packages,
+    built: Built | None = None,
 ) -> Lock:
     """Resolves versions, bases and wheels.
 
@@ -81,6 +82,7 @@ def make_lock(
         progress: receives each step and the warnings.
         carried_over: what the new lock takes over from the previous one.
         lock_debian: resolves the Debian packages of a variant on the base of a digest.
+        built: wheels of source archives that a lock before this one built, which gains those of this one.
 
     Raises:
         FieldError, FieldListError: something in the spec or its requirements does not fit, with its place.
@@ -91,7 +93,7 @@ def make_lock(
     try:
         texts = read_texts(spec_file)
         hashes = hash_code(spec_file, list_code(texts))
-        maker = _Maker(spec_file, matrix, settings, progress, texts, carried_over=carried_over)
+        maker = _Maker(spec_file, matrix, settings, progress, texts, carried_over=carried_over, built=built)
         resolution = resolve(spec, maker.know_release(spec.tensorflow), texts)
         findings = check_lines(texts)
         findings += [finding for variant in resolution.variants for finding in maker.check(variant)]
@@ -128,6 +130,7 @@ class _Maker:
         texts: tuple[tuple[str, str], ...],
         *,
         carried_over: CarriedOver,
+        built: Built | None,
     ) -> None:
         self._spec, self._folder = spec_file.spec, spec_file.folder
         self._matrix, self._progress = matrix, progress
@@ -137,7 +140,7 @@ class _Maker:
         self._environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
         self._store = WheelStore(settings, spec_file.folder, options=lambda: index_options(spec_file.folder, texts))
         self._sizes = Sizes(self._store, settings.cache / "wheel-sizes.json")
-        self._archives = ArchiveBuilder(self._store, environ=self._environ, progress=progress)
+        self._archives = ArchiveBuilder(self._store, environ=self._environ, progress=progress, built=built)
         self._code = CodeBuilder(
             spec_file,
             list_code(texts),

@@ -17,6 +17,7 @@ from training_imgtool.plan import Lock
 from training_imgtool.spec.load import SpecFile
 
 if TYPE_CHECKING:
+    from training_imgtool.lock.archives import Built
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.registry.connect import Registries
     from training_imgtool.versions.matrix import Matrix
@@ -32,6 +33,7 @@ def ensure_lock(
     renewal: Renewal | None = None,
     write: bool = True,
     identity: LockIdentity | None = None,
+    built: Built | None = None,
 ) -> Lock:
     """Returns the spec's lock when it is current, else makes one and writes it beside the spec.
 
@@ -46,6 +48,7 @@ def ensure_lock(
         renewal: what to resolve again even if the present lock is current; it also replaces a damaged lock.
         write: write a new one beside the spec.
         identity: which lock, where the caller knows it.
+        built: wheels of source archives that an earlier call built, which gains those of this one.
     """
     identity = identity or identify_lock(spec_file)
     path = identity.path
@@ -58,7 +61,7 @@ def ensure_lock(
         what = "is missing" if present is None else "is out of date"
         hint = f"run `imgtool lock`{_with_this_set(spec_file)}"
         raise InputError(f"{path} {what}, and --locked forbids writing it", hint=f"{hint}, then commit it")
-    lock = _make_lock(spec_file, settings, progress, registries, present=present, renewal=renewal)
+    lock = _make_lock(spec_file, settings, progress, registries, present=present, renewal=renewal, built=built)
     if not write:
         state = "is not current" if present else "is missing"
         progress(Note(f"{path} {state}; `imgtool lock`{_with_this_set(spec_file)} writes it"))
@@ -128,6 +131,7 @@ def _make_lock(
     *,
     present: Lock | None,
     renewal: Renewal | None,
+    built: Built | None,
 ) -> Lock:
     from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
     from training_imgtool.lock.update import make_lock
@@ -163,6 +167,7 @@ def _make_lock(
         progress,
         carried_over=carried_over,
         lock_debian=lock_packages,
+        built=built,
     )
 
 
