@@ -447,7 +447,7 @@ def test_the_arguments_of_an_image_that_sets_variables(tmp_path: Path) -> None:
 
 
 def test_a_package_whose_last_word_is_the_import(tmp_path: Path) -> None:
-    code = f"import retro\n{TRAIN}"
+    code = f"import quux\n{TRAIN}"
     unknown = proposal_of(tmp_path, {"train.py": code, "requirements.txt": "gymnasium\n"}).needs.unknown
-    assert unknown == ("retro (train.py:1)",)
-    assert not proposal_of(tmp_path, {"train.py": code, "requirements.txt": "gym-retro\n"}).needs.unknown
+    assert unknown == ("quux (train.py:1)",)
+    assert not proposal_of(tmp_path, {"train.py": code, "requirements.txt": "gym-quux\n"}).needs.unknown
