@@ -45,7 +45,7 @@ def find_release(requirement: Requirement, variant: Variant) -> str | None:
     needed = NEEDED_BY_TENSORFLOW if brings_keras(variant) else NEEDED_BY_TENSORFLOW - {"keras"}
     is_brought = is_tensorflow(name) or name in needed
     operators = {part.operator for part in requirement.specifier}
-    is_open = operators <= {">=", ">", "!="} or operators <= {"<", "<=", "!="}
+    is_open = operators <= {">=", ">", "!=", "<", "<="}
     if not is_open or requirement.url or is_brought:
         return None
     release = Requirement(add_release(name, variant))

@@ -54,6 +54,10 @@ _VERSION = re.compile(  # such as: TensorFlow >= 1.3, `tensorflow`: 2.0.0-beta1,
     r"(?P<others>(?:\s*(?:,|or|and|to|\u2013|-|/)+\s*v?\d\.\d{1,2}(?!\.?\d))+)?(?![\d%]|\.\d)"
 )
 _PREVIEW = re.compile(r"(?i)(?:\.0)?[- ]?(?:alpha|beta|rc)\d*\b|(?:\.0)?-?[ab]\d\b")  # who names one means that release
+_REFUSAL = re.compile(  # what precedes a version that a project is not for
+    r"(?i)\b(?:incompatible|not (?:\w+ )?(?:compatible|support\w*|work\w*|run)"
+    r"|(?:doesn't|don't|won't|can't|cannot) (?:work|run|support))\b[^.;,]*$"
+)
 _NUMBER = re.compile(r"[\s*-]*v?\d+\.\d+[\d.+x]*\s*")  # alone below the heading that says of what
 _LINK = re.compile(r"\s*(?:\.\. _|\[[^\]]+\]:)")  # where another line's link leads
 _PIN = re.compile(r"\s*(?:[-*+]\s+)?`?(?P<pin>[A-Za-z][\w.-]*\s?(?:[=~]=|>=?|<=?)\s?\d[\w.]*)`?\s*")
@@ -183,22 +187,8 @@ def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> I
         .replace("%3D", "=")
     )
     for match in _VERSION.finditer(plain):
-        version = match["version"].removesuffix(".x")
-        is_open = match["plus"] or match["operator"] in {">=", ">", "≥"}
-        if match["others"]:
-            yield Statement(Fact.TENSORFLOW, _span(version, match["others"]), file, number, certainty)
-        elif is_open:
-            yield Statement(Fact.TENSORFLOW, f">={version}", file, number, certainty)
-        elif match["operator"] in {"<", "<="}:
-            yield Statement(Fact.TENSORFLOW, f"{match['operator']}{version}", file, number, certainty)
-        elif version in {"2.0", "1.0"}:  # people call the majors so
-            weak = "2.*" if version == "2.0" else "1.*"
-            exact = match["operator"] == "==" or _PREVIEW.match(plain, match.end("version"))
-            yield Statement(Fact.TENSORFLOW, f"=={version}.*" if exact else f"=={weak}", file, number, certainty)
-        else:
-            yield Statement(
-                Fact.TENSORFLOW, f"=={version}" + (".*" if version.count(".") < 2 else ""), file, number, certainty
-            )
+        if limit := _limit_tensorflow(match, plain):
+            yield Statement(Fact.TENSORFLOW, limit, file, number, certainty)
     for match in _KERAS_VERSION.finditer(plain):
         limit = limit_by_companion(Requirement(f"keras{match['operator'] or '=='}{match['version']}"))
         if limit:
@@ -209,6 +199,23 @@ def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> I
         limit = _span(match["version"], match["others"]) if match["others"] else limit
         if match["operator"] not in {"<", "<="}:
             yield Statement(Fact.PYTHON, limit, file, number, Certainty.GUESS)
+
+
+def _limit_tensorflow(match: re.Match[str], line: str) -> str | None:
+    """Returns what the mention of a release means; None where a line says that the project is not for it."""
+    version = match["version"].removesuffix(".x")
+    if _REFUSAL.search(line, 0, match.start()):
+        return "<2" if version in {"2", "2.0"} else None
+    if match["others"]:
+        return _span(version, match["others"])
+    if match["plus"] or match["operator"] in {">=", ">", "≥"}:
+        return f">={version}"
+    if match["operator"] in {"<", "<="}:
+        return f"{match['operator']}{version}"
+    if version in {"2.0", "1.0"}:  # people call the majors so
+        is_exact = match["operator"] == "==" or _PREVIEW.match(line, match.end("version"))
+        return f"=={version}.*" if is_exact else f"=={version[0]}.*"
+    return f"=={version}" + (".*" if version.count(".") < 2 else "")
 
 
 def _span(version: str, others: str) -> str:

@@ -150,7 +150,7 @@ def choose_packages(
     limits = _choose_limits(reached, stated, exact, variant, matrix)
     missing, unknown = _find_missing(project, listings, reached, variant, has=has, limits=limits)
     missing = [line for line in missing if canonicalize_name(_name_of(line.text)) not in concessions.left_out]
-    missing += [*_list_companions(stated, variant)] if not why else []
+    missing += [*_list_companions((item for item in stated if item.package not in limits), variant)] if not why else []
     missing += [Line(text, said) for text, said in concessions.added.items()]
     wanted = {item.package: item.requirement for item in (listing.packages if listing else ())}
     parsed = (parse_requirement(line.text) for line in (*named, *missing))

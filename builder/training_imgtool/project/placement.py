@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
-from training_imgtool.project.programs import Program, Reached, can_stand, find_names, list_words
+from training_imgtool.project.programs import Program, Reached, can_stand, list_words
 from training_imgtool.project.read import Project
 from training_imgtool.project.statement import Statement
 
@@ -68,7 +68,7 @@ def _find_root(program: Program, reached: Reached) -> str | None:
     parts = folder.split("/") if folder != "." else []
     above = [root for root in reached.roots if root == "." or f"{folder}/".startswith(f"{root}/")]
     beyond = [root for root in above if root != folder]
-    if not find_names(tuple(parts[len(beyond[0].split("/")) if beyond and beyond[0] != "." else 0 :])):
+    if not all(map(str.isidentifier, parts[len(beyond[0].split("/")) if beyond and beyond[0] != "." else 0 :])):
         return None
     if reached.is_relative:
         return beyond[0] if beyond else (posixpath.dirname(folder) or ".")

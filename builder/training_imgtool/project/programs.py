@@ -6,7 +6,6 @@ import posixpath
 import re
 import shlex
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -42,7 +41,6 @@ _README = 20  # of a command that the README at the top gives
 _LIST = re.compile(r"(?i)(?:requirements?|environment)[\w.-]*|pyproject\.toml|setup\.(?:py|cfg)|Pipfile")
 _NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")  # a folder that `trainer.source` takes
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +139,7 @@ class Code:
         is_known = top in WITH_TENSORFLOW or top == "keras" or find_distribution(imported.module) is not None
         near = [start, *map(str, PurePosixPath(start).parents), *([] if is_known else ["src"])]
         folders = [*dict.fromkeys(folder for folder in near if folder in self._tops.get(top, ()))]
-        if not is_known and top not in sys.stdlib_module_names:
+        if (not is_known or self._is_own(imported)) and top not in sys.stdlib_module_names:
             others, above = set(self._tops.get(top, ())) - set(folders), {*map(str, PurePosixPath(here).parents)}
             folders += sorted(others, key=lambda name: (name not in above, name.count("/"), name))
         found = [(folder, self._load(folder, imported)) for folder in folders]
@@ -150,6 +148,12 @@ class Code:
             best is not None and f"{posixpath.normpath(posixpath.join(best[0], top))}/__init__.py" in self._files
         )
         return best if best is None or best[1] or is_package or not is_known else None
+
+    def _is_own(self, imported: Imported) -> bool:
+        """Says whether a folder, such as lib, has the very module that is taken from a package of a known name."""
+        top, _, inner = imported.module.partition(".")
+        folders = () if top in WITH_TENSORFLOW or top == "keras" or not inner else self._tops.get(top, ())
+        return any(self._has_module(folder, imported) for folder in folders)
 
     def _has_module(self, folder: str, imported: Imported) -> bool:
         """Says whether a folder has the module, or a plain folder with the modules that are taken from it."""
@@ -433,11 +437,6 @@ def list_words(command: Statement) -> tuple[str, ...]:
     while words and re.fullmatch(r"(?:\S*/)?python[\d.]*|-[uBOW]\S*|[A-Za-z_]\w*=\S*", words[0]):
         words.pop(0)
     return tuple(words)
-
-
-def find_names(parts: Iterator[str] | tuple[str, ...]) -> bool:
-    """Says whether all parts of a path can be parts of a module's name."""
-    return all(map(_IDENTIFIER.fullmatch, parts))
 
 
 def can_stand(path: str) -> bool:

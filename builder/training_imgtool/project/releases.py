@@ -20,6 +20,7 @@ from training_imgtool.versions.matrix import Matrix, version_key
 from training_imgtool.versions.rules import usable_pythons
 
 DEFAULT = "2.15.1"  # the last with Keras 2, which most code is written for
+_OLD_ENOUGH = (2, 3)  # what no later release runs was written for TensorFlow 1, where nothing says otherwise
 _PLATFORM = "linux/amd64"
 _LINUX = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64", "os_name": "posix"}
 
@@ -78,6 +79,8 @@ def choose(
     below = next((row.statement.place for row in rows if row.followed and _starts_below_2(row.statement.value)), None)
     if older and not is_decided and below:
         allowed, decided_by = older, below  # a lower limit is what its author had
+    elif older and all(version_key(version) < _OLD_ENOUGH for version in allowed):
+        allowed = older  # nothing asks for TensorFlow 2
     preferred = _order(allowed, matrix, is_decided=is_decided)
     python_rows = [*_python_statements(project, listings, reached, folder)]
     best = min(preferred, key=lambda version: _skipped(python_rows, version, matrix, with_guesses=not is_decided))

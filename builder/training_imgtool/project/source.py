@@ -185,9 +185,23 @@ def _starts(tree: ast.Module) -> bool:
     calls = (
         call for node in body if not isinstance(node, quiet) for call in ast.walk(node) if isinstance(call, ast.Call)
     )
+    training = _list_training(tree)
     return any(isinstance(node, ast.For | ast.While | ast.With) for node in body) or any(
-        _name(call) in TRAINS or _STARTS.fullmatch(_name(call)) for call in calls
+        _name(call) in TRAINS | training or _STARTS.fullmatch(_name(call)) for call in calls
     )
+
+
+def _list_training(tree: ast.Module) -> frozenset[str]:
+    """Returns the file's own functions that train, themselves or through each other."""
+    calls = {
+        node.name: {_name(inner) for inner in ast.walk(node) if isinstance(inner, ast.Call)}
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+    }
+    training = frozenset[str]()
+    while more := {name for name, called in calls.items() if called & (TRAINS | training)} - training:
+        training |= more
+    return training
 
 
 def _list_imports(tree: ast.Module) -> Iterator[Imported]:
