@@ -162,6 +162,8 @@ CONDA_LIST = "".join(f"{name}=1.0=py37_0\n" for name in ("mkl", "libgcc", "zlib"
         ({"pyproject.toml": '[tool.hatch.envs.default]\ndependencies = ["tqdm"]\n'}, None, ("tqdm",)),
         ({"pyproject.toml": '[tool.pdm.dev-dependencies]\nml = ["tensorflow", "tqdm"]\n'}, None, ("tqdm",)),
         ({"pyproject.toml": '[tool.poetry.dev-dependencies]\ntqdm = "*"\n'}, None, ()),
+        # of what development needs, TensorFlow alone
+        ({"pyproject.toml": f'{POETRY}[tool.poetry.dev-dependencies]\ntensorflow = "*"\nblack = "*"\n'}, None, ()),
         ({"pyproject.toml": '[tool.poetry.group.ml.dependencies]\ntensorflow = "*"\ntqdm = "*"\n[build-system]\n'},
          None, ("tqdm",)),
         # a limit on Python that the release has no wheel for

@@ -37,6 +37,7 @@ ROUNDS = (
         ({"a.py": f"from net import Net\nNet().single_gpu_train()\n{TRAIN[:23]}", "net.py": ""}, "a.py"),
         ({"tests/train.py": MAIN, "run.py": MAIN}, "run.py"),
         ({"test_train.py": MAIN, "solve.py": MAIN}, "solve.py"),
+        ({"run_tests.py": MAIN, "benchmarks.py": MAIN}, "benchmarks.py"),
         ({"main.py": "import os\nif __name__ == '__main__':\n    os.getcwd()\n", "cnn.py": MAIN}, "cnn.py"),
         # the README's own command, whatever its heading is and however the program loads TensorFlow
         (

@@ -78,7 +78,7 @@ def rank_listings(project: Project, folder: str) -> tuple[Listing, ...]:
         packages = tuple(
             item
             for item in rows
-            if item.fact is Fact.PACKAGE and (not item.group or item.group in extras) and item.package not in own
+            if item.fact is Fact.PACKAGE and _is_chosen(item, extras) and item.package not in own
         )
         if packages:
             score, named_by = _score(file, folder, installs, packages)
@@ -87,6 +87,13 @@ def rank_listings(project: Project, folder: str) -> tuple[Listing, ...]:
                 Listing(file=file, packages=packages, extras=names, statements=rows, score=score, named_by=named_by)
             )
     return tuple(sorted(listings, key=lambda listing: (-listing.score, listing.file.count("/"), listing.file)))
+
+
+def _is_chosen(item: Statement, extras: tuple[str, ...]) -> bool:
+    """Says whether a package is in all installations or in chosen extras: of what development needs, TensorFlow."""
+    if item.group and is_development(item.group) and item.package not in TENSORFLOW:
+        return False
+    return not item.group or item.group in extras
 
 
 def _include(project: Project, file: str, seen: set[str]) -> Iterator[Statement]:

@@ -39,7 +39,7 @@ _WITHIN = frozenset(  # imports of TensorFlow, and of what trains with it
 )
 _README = 20  # of a command that the README at the top gives
 _LIST = re.compile(r"(?i)(?:requirements?|environment)[\w.-]*|pyproject\.toml|setup\.(?:py|cfg)|Pipfile")
-_NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py")
+_NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py|run_tests?\.py")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")  # a folder that `trainer.source` takes
 
 
