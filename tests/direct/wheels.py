@@ -79,9 +79,11 @@ def as_wheel(path: Path) -> Wheel:
     )
 
 
-def locked(wheels: Iterable[Path], pip: Path, *, executable: str = "/usr/local/bin/python3.11") -> LockedVariant:
+def locked(
+    wheels: Iterable[Path], pip: Path, *, executable: str = "/usr/local/bin/python3.11", python: str = "3.11"
+) -> LockedVariant:
     """A variant of these wheels."""
-    variant = plans.variant(python_executable=executable, python="3.11")
+    variant = plans.variant(python_executable=executable, python=python)
     return LockedVariant(
         variant=variant,
         base_digest="sha256:" + "0" * 64,

@@ -19,6 +19,7 @@ from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.direct.wheels.wheel_layers import make_packages_layers
 from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant
+from training_imgtool.versions.matrix import load_matrix
 
 pytestmark = pytest.mark.network
 
@@ -76,6 +77,22 @@ def _every_kind(folder: Path) -> list[Path]:
 def test_made_up_wheels_of_every_kind(pip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (installer,) = wheels.download(tmp_path / "pip", pip)
     _compare(_every_kind(tmp_path), installer, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(("python", "pip"), sorted(load_matrix().last_pip.items()))
+def test_the_last_pip_of_an_old_python(python: str, pip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interpreter = find_interpreter(python, os.environ)
+    if interpreter is None:
+        pytest.skip(f"Python {python} is not on this machine")
+    (installer,) = wheels.download(tmp_path / "pip", f"pip=={pip}")
+    files = [
+        make_wheel(tmp_path, "one", {"one.py": b"def main(): pass\n"}, entry_points="[console_scripts]\no = one:main\n")
+    ]
+    monkeypatch.setattr(install_step, "VENV", str(tmp_path / "venv"))
+    monkeypatch.setattr(install_step, "WHEELS", str(tmp_path / "context"))
+    lock = wheels.locked(files, installer, executable=str(interpreter.path), python=python)
+    _run_script(lock, [*files, installer], tmp_path / "context")
+    assert subprocess.run([tmp_path / "venv/bin/o"], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("more", [(), pytest.param(("numpy==1.26.4",), marks=pytest.mark.long)], ids=["small", "all"])

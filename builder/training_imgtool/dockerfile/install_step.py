@@ -14,6 +14,8 @@ import re
 import shlex
 from pathlib import PurePosixPath
 
+from packaging.version import Version
+
 from training_imgtool.dockerfile.apt_step import CUDA_LIBRARY_PATH, DRIVER_PATH
 from training_imgtool.plan import LockedVariant
 
@@ -24,6 +26,7 @@ UNCOMPILED = "tests"
 """Folders of this name get no bytecode: in a TensorFlow stack with scikit-learn they would be a third of it."""
 _CUDA_WHEEL = re.compile(r"nvidia-(?!cuda-nvcc)(.+)-cu\d+")  # cuda-nvcc holds programs, no libraries
 _UNCHECKED_HASH_SINCE = (3, 7)  # compileall --invalidation-mode, Python 3.7's What's New
+_ROOT_ACTION_SINCE = Version("22.1")  # pip's changelog; the last pip for Python 3.6 is 21.3.1
 
 
 def context_folder(locked: LockedVariant) -> str:
@@ -76,6 +79,7 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...]) -> tuple[s
     python = locked.variant.python
     site = site_packages(locked)
     config = pyvenv_cfg(locked).replace("\n", "\\n")
+    as_root = " --root-user-action=ignore" if Version(locked.installer.version) >= _ROOT_ACTION_SINCE else ""
     commands = [
         "set -eu",
         f"mkdir -p {VENV}/bin {site}",
@@ -86,7 +90,7 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...]) -> tuple[s
         (
             f"{VENV}/bin/python {WHEELS}/installer/{locked.installer.file}/pip --isolated --no-cache-dir"
             " --disable-pip-version-check install --quiet --no-index --no-deps --no-compile --no-warn-script-location"
-            f" --root-user-action=ignore --require-hashes --find-links {WHEELS} -r {WHEELS}/{REQUIREMENTS}"
+            f"{as_root} --require-hashes --find-links {WHEELS} -r {WHEELS}/{REQUIREMENTS}"
         ),
     ]
     commands += [f"rm -rf {site}/{shlex.quote(prefix.strip('/'))}" for prefix in exclude]

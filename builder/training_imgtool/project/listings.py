@@ -76,9 +76,7 @@ def rank_listings(project: Project, folder: str) -> tuple[Listing, ...]:
         rows = tuple(_include(project, file, set()))
         extras = _choose_extras(rows, file, installs, folder)
         packages = tuple(
-            item
-            for item in rows
-            if item.fact is Fact.PACKAGE and _is_chosen(item, extras) and item.package not in own
+            item for item in rows if item.fact is Fact.PACKAGE and _is_chosen(item, extras) and item.package not in own
         )
         if packages:
             score, named_by = _score(file, folder, installs, packages)
