@@ -14,8 +14,6 @@ import re
 import shlex
 from pathlib import PurePosixPath
 
-from packaging.version import Version
-
 from training_imgtool.dockerfile.apt_step import CUDA_LIBRARY_PATH, DRIVER_PATH
 from training_imgtool.plan import LockedVariant
 
@@ -26,7 +24,7 @@ UNCOMPILED = "tests"
 """Folders of this name get no bytecode: in a TensorFlow stack with scikit-learn they would be a third of it."""
 _CUDA_WHEEL = re.compile(r"nvidia-(?!cuda-nvcc)(.+)-cu\d+")  # cuda-nvcc holds programs, no libraries
 _UNCHECKED_HASH_SINCE = (3, 7)  # compileall --invalidation-mode, Python 3.7's What's New
-_ROOT_ACTION_SINCE = Version("22.1")  # pip's changelog; the last pip for Python 3.6 is 21.3.1
+_ROOT_ACTION_SINCE = (22, 1)  # pip's changelog; the last pip for Python 3.6 is 21.3.1
 
 
 def context_folder(locked: LockedVariant) -> str:
@@ -79,7 +77,7 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...]) -> tuple[s
     python = locked.variant.python
     site = site_packages(locked)
     config = pyvenv_cfg(locked).replace("\n", "\\n")
-    as_root = " --root-user-action=ignore" if Version(locked.installer.version) >= _ROOT_ACTION_SINCE else ""
+    as_root = " --root-user-action=ignore" if _number(locked.installer.version) >= _ROOT_ACTION_SINCE else ""
     commands = [
         "set -eu",
         f"mkdir -p {VENV}/bin {site}",
@@ -94,9 +92,14 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...]) -> tuple[s
         ),
     ]
     commands += [f"rm -rf {site}/{shlex.quote(prefix.strip('/'))}" for prefix in exclude]
-    if tuple(int(part) for part in python.split(".")) >= _UNCHECKED_HASH_SINCE:
+    if _number(python) >= _UNCHECKED_HASH_SINCE:
         commands.append(compile_command(locked))
     return tuple(commands)
+
+
+def _number(version: str) -> tuple[int, ...]:
+    """Reads the first two numbers of a version."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def compile_command(locked: LockedVariant) -> str:
