@@ -187,6 +187,9 @@ CONDA_LIST = "".join(f"{name}=1.0=py37_0\n" for name in ("mkl", "libgcc", "zlib"
         ({"train.py": f"from scipy.misc import imread\n{FIRST}"}, None, ("scipy<1.3",)),
         ({"train.py": f"import keras\nimport tensorflow_addons\n{TRAIN}", "README.md": "tensorflow==2.3.1\n"}, None,
          ("keras>=2.3,<2.5", "tensorflow-addons==0.13.*")),
+        # a list that a sentence introduces, of the releases that it was tried with
+        ({"train.py": f"import keras\n{FIRST}", "README.md": "## Issues\n1. The test environment is\n   - Keras 2.1.5\n"
+          "   - tensorflow 1.6.0\n\n2. Others\n   - tqdm 4.0.0\n"}, None, ("keras==2.1.5",)),
         ({"train.py": f"import helpers, nothing_known\n{TRAIN}", "helpers.py": ""}, None, ()),
     ],
 )  # fmt: skip

@@ -37,6 +37,16 @@ ROUNDS = (
         ({"a.py": f"from net import Net\nNet().single_gpu_train()\n{TRAIN[:23]}", "net.py": ""}, "a.py"),
         ({"tests/train.py": MAIN, "run.py": MAIN}, "run.py"),
         ({"test_train.py": MAIN, "solve.py": MAIN}, "solve.py"),
+        ({"run_projector.py": MAIN, "run_net.py": MAIN}, "run_net.py"),
+        # one that calls what trains counts as one that trains
+        (
+            {
+                "gen/train_net.py": MAIN,
+                "train_softmax.py": "import facenet, tensorflow\nif __name__ == '__main__':\n    facenet.train()\n",
+                "facenet.py": f"def train():\n    pass\n{TRAIN}",
+            },
+            "train_softmax.py",
+        ),
         ({"run_tests.py": MAIN, "benchmarks.py": MAIN}, "benchmarks.py"),
         ({"main.py": "import os\nif __name__ == '__main__':\n    os.getcwd()\n", "cnn.py": MAIN}, "cnn.py"),
         # the README's own command, whatever its heading is and however the program loads TensorFlow
@@ -199,6 +209,11 @@ def test_how_the_image_starts_it(
     assert loaded.entry.arguments == arguments
     assert loaded.entry.working_folder == folder
     assert loaded.spec.env.get("PYTHONPATH", loaded.entry.python_path) == python_path
+
+
+def test_what_only_loads_weights_is_no_trainer(tmp_path: Path) -> None:
+    code = "import tensorflow\nfor x in range(3):\n    print(x)\n"
+    assert proposal_of(tmp_path, {"load_weights.py": code}).program is None
 
 
 def test_a_package_of_the_project_in_a_folder_that_the_program_adds(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def spec_of(folder: Path, files: dict[str, str]) -> ImageSpec:
         ({"README.md": "Keras 2.3.1 and Python 3\n"}, "1.15.5", None),  # nothing asks for TensorFlow 2
         ({"README.md": "# It is incompatible with the new Tensorflow 2.0\n"}, "1.15.5", None),
         ({"README.md": "Does not work with TensorFlow 2.3; tested with TensorFlow 2.2\n"}, "2.2.3", None),
+        ({"README.md": "* Tensorflow ( recommended  version : 2.4.1 )\n"}, "2.4.1", None),
         ({"README.md": "![TF](https://img.shields.io/badge/TensorFlow-2.1-orange)\n"}, "2.1.4", None),
         ({"README.rst": ".. _`TensorFlow 1.14`: https://example.com/r1.14\n"}, "2.15.1", None),
         ({"REQUIREMENTS.txt": "tensorflow==2.3.1\n"}, "2.3.1", None),
@@ -145,6 +146,7 @@ def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow
         ("import keras\nm = keras.Model()\nm.compile(metrics=['acc'])\nm.fit(callbacks=['val_acc'])\n", "2.15.1"),
         (f"{TRAIN}model.compile(tf.keras.optimizers.SGD(lr=1, decay=2))\nmodel.predict_classes(1)\n", "2.5.3"),
         (f"{TRAIN}model.compile(tf.keras.optimizers.SGD(lr=1))\n", "2.10.1"),
+        (f"{TRAIN}try:\n    tf.image.resize(1)\nexcept AttributeError:\n    tf.image.resize_images(1)\n", "2.15.1"),
         (f"{TRAIN}model.compile(tf.keras.optimizers.legacy.SGD(lr=1))\n", "2.15.1"),
         (f"import time\n{TRAIN}time.clock()\n", "2.11.0"),  # Python 3.7 is the last that has it
     ],

@@ -49,7 +49,8 @@ _VALUES = frozenset(  # options of pip that a value follows
 )
 _INSTALLERS = frozenset({"pip", "setuptools", "wheel", "poetry", "pipenv", "uv", "virtualenv", "conda"})
 _VERSION = re.compile(  # such as: TensorFlow >= 1.3, `tensorflow`: 2.0.0-beta1, tensorflow-v2.3, TF 2.4
-    r"(?i)\b(?:tensorflow|TF)(?:[- ]?gpu)?(?:\s+version)?[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|<=|~=|>|<|≥)?\s?v?r?"
+    r"(?i)\b(?:tensorflow|TF)(?:[- ]?gpu)?(?:\s*\(\s*(?:[a-z]+\s+){1,4}:?\s*|\s+version)?"
+    r"[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|<=|~=|>|<|≥)?\s?v?r?"
     r"(?P<version>[0-2]\.\d{1,2}(?:\.\d{1,2}|\.x)?)(?P<plus>\s?\+|[`_*)\]]*\s+(?:or|and)\s+(?:later|above|higher|newer|up))?"
     r"(?P<others>(?:\s*(?:,|or|and|to|\u2013|-|/)+\s*v?\d\.\d{1,2}(?!\.?\d))+)?(?![\d%]|\.\d)"
 )
@@ -129,14 +130,14 @@ def _read_apt(text: str, file: str, line: int) -> Iterator[Statement]:
 
 def read_prose(text: str, file: str) -> Iterator[Statement]:
     """Reads a README: commands that install and train, and versions that it names."""
-    heading, folder = "", ""
+    heading, intro, folder = "", "", ""
     in_block = False
     for number, line in _join(text):
         if line.lstrip().startswith(("```", "~~~")):
             in_block, folder = not in_block, ""
             continue
         if not in_block and (match := re.match(r"\s*#+\s*(.+)", line)):
-            heading = match[1]
+            heading, intro = match[1], ""
         if match := _CD.search(line):
             folder = match["folder"]
         is_training = bool(re.search(r"(?i)train", f"{heading} {line}"))
@@ -148,8 +149,10 @@ def read_prose(text: str, file: str) -> Iterator[Statement]:
             commands = [Statement(Fact.COMMAND, f"python {named['file']}", file, number)]
         for command in commands:
             yield replace(command, certainty=sure)
-        for pin in _read_pins(line, is_list=bool(_NEEDS.search(heading)) and not in_block):
+        for pin in _read_pins(line, is_list=bool(_NEEDS.search(f"{heading} {intro}")) and not in_block):
             yield Statement(Fact.PACKAGE, pin, file, number, Certainty.HINT)
+        if line.strip() and not _ROW.fullmatch(line):
+            intro = line  # of a list, such as: The environment is
         if (not in_block and not _LINK.match(line)) or "img.shields.io" in line:
             is_strong = bool(_STRONG.search(f"{heading} {line}"))
             said = f"{heading} {line}" if _NUMBER.fullmatch(line) else line

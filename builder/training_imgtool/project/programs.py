@@ -24,7 +24,7 @@ _OTHER_PURPOSE = re.compile(
     r"|process\w*|data|dataset\w*|plot\w*|visuali[sz]\w*|vocab\w*|tflite|serv\w*|sampl\w*|generat\w*|synthesi\w*|annotation\w*"
     r"|extract\w*|bench\w*|check\w*|inspect|deploy\w*|setup|conf|config\w*|utils?|merge\w*|rename|interp\w*|load\w*|stats?"
     r"|label\w*|video|camera|web|app|api|client|tokeniz\w*|pars\w*|create|build|collect\w*|docs?|conftest|noxfile|score\w*"
-    r"|detect\w*|encode\w*|decode\w*|analy\w*|split\w*|read\w*|write\w*|fetch\w*|import\w*|quanti\w*|weights?|tool\w*|interactive"
+    r"|project(?:or|ion)|detect\w*|encode\w*|decode\w*|analy\w*|split\w*|read\w*|write\w*|fetch\w*|import\w*|quanti\w*|weights?|tool\w*|interactive"
     r"|alpha|beta|old|copy|backup|draft|wip|unconditional|conditional|hparams|callbacks?|layers?|loss\w*|metrics?|ablation|debug\w*"
 )
 _ASIDE = re.compile(  # folders whose programs are not the project's own training
@@ -375,11 +375,12 @@ def _judge(
     words = [*re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", stem.lower()), *re.split(r"\W+", script or "")]
     words = [word.rstrip("0123456789") for word in words if word] + ["__main__"] * (path.stem == "__main__")
     rows: list[tuple[int, str]] = []
+    by_others = any(inner.trains for inner in reached.sources)
     if source.trains:
         rows.append((30, min(source.trains)))
     elif source.calls_train:
-        rows.append((20, "train"))
-    elif any(inner.trains for inner in reached.sources):
+        rows.append((30 if by_others else 20, "train"))
+    elif by_others:
         rows.append((18, "trains through its imports"))
     uses = {item.module.partition(".")[0] for item, _, _ in reached.foreign} & _WITHIN
     by_place = {(_weigh(command, told), command.place) for command in commands}

@@ -20,7 +20,7 @@ from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.resolve import resolve
 
 _USUAL_PYTHON = "3.11"
-_LOWEST_SCORE = -20  # below it, a file is some program, and none that trains
+_LOWEST_SCORE = -12  # below it, a file is some program, and none that trains
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def _list_known() -> frozenset[str]:
 def find_named(name: str) -> str | None:
     """Returns the distribution that prose means by the name of a library or an import; None for unknown ones."""
     tables, lower = load_tables(), name.lower()
-    known = {canonicalize_name(value): value for value in tables["imports"].values() if "://" not in value}
+    known = {canonicalize_name(value): value for value in (*tables["imports"].values(), "keras") if "://" not in value}
     found = tables["conda"].get(lower) or tables["renamed"].get(lower) or known.get(canonicalize_name(name))
     return found or next((value for key, value in tables["imports"].items() if key.lower() == lower), None)
 
