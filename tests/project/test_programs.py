@@ -187,6 +187,11 @@ def test_the_program_that_trains(tmp_path: Path, files: dict[str, str], program:
             ("-m", "p"), "/app", "/app/lib:/app/src",
         ),
         ({"lib/pkg/__main__.py": f"from pkg import x\n{MAIN}", "lib/pkg/x.py": ""}, ("-m", "pkg"), "/app", "/app/lib"),
+        # a file whose name no module can have
+        (
+            {"dots/main-dots.py": f"import dots.net\n{MAIN}", "dots/net.py": ""},
+            ("/app/dots/main-dots.py",), "/app", "/app",
+        ),
         # a module that has the name of its plain folder
         (
             {"src/trainer/train.py": f"from tools import tools\n{MAIN}", "src/tools/tools.py": ""},

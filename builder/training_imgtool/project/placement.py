@@ -7,6 +7,7 @@ import re
 import sys
 from dataclasses import dataclass
 from functools import partial
+from pathlib import PurePosixPath
 
 from training_imgtool.project.programs import Program, Reached, can_stand, list_words
 from training_imgtool.project.read import Project
@@ -68,7 +69,11 @@ def _find_root(program: Program, reached: Reached) -> str | None:
     parts = folder.split("/") if folder != "." else []
     above = [root for root in reached.roots if root == "." or f"{folder}/".startswith(f"{root}/")]
     beyond = [root for root in above if root != folder]
-    if not all(map(str.isidentifier, parts[len(beyond[0].split("/")) if beyond and beyond[0] != "." else 0 :])):
+    words = [
+        *parts[len(beyond[0].split("/")) if beyond and beyond[0] != "." else 0 :],
+        PurePosixPath(program.path).stem,
+    ]
+    if not all(map(str.isidentifier, words)):
         return None
     if reached.is_relative:
         return beyond[0] if beyond else (posixpath.dirname(folder) or ".")
