@@ -67,6 +67,14 @@ def test_help_is_no_failure(lines: tuple[str, ...], expected: bool) -> None:
     assert is_help(lines) is expected
 
 
+def test_what_was_given_up_is_not_added_again() -> None:
+    trial = fails("ModuleNotFoundError: No module named 'tqdm'")
+    assert mend(trial, Concessions(left_out={"tqdm": "it needs a compiler"})) is None
+    assert trial.lacks == "tqdm"
+    assert fails("ValueError: no data").lacks is None
+    assert RUNS.lacks is None
+
+
 def test_it_starts_again_until_the_program_is_heard(tmp_path: Path) -> None:
     project(tmp_path, {"train.py": CODE})
     said = [

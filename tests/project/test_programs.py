@@ -47,6 +47,7 @@ ROUNDS = (
             },
             "train_softmax.py",
         ),
+        ({"demo.py": MAIN, "train.py": f"@ex.automain\ndef run():\n    model.fit(1)\n{TRAIN[:23]}"}, "train.py"),
         ({"run_tests.py": MAIN, "benchmarks.py": MAIN}, "benchmarks.py"),
         ({"main.py": "import os\nif __name__ == '__main__':\n    os.getcwd()\n", "cnn.py": MAIN}, "cnn.py"),
         # the README's own command, whatever its heading is and however the program loads TensorFlow

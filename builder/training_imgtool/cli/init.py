@@ -79,7 +79,8 @@ def init(
         emit_note(f"the program cannot start yet: {adopted.trouble}")
     if trial:
         emit_error("".join(f"  {line}\n" for line in trial.lines))
-        emit_note(f"the program started in its image: {trial.ended}" + (", by its own error" if trial.failed else ""))
+        why = f", for lack of the module {trial.lacks}" if trial.lacks else ", by its own error" if trial.failed else ""
+        emit_note(f"the program started in its image: {trial.ended}{why}")
         if trial.failed:
             raise typer.Exit(VerificationError.exit_code)
     emit_note(f"next: imgtool push{where}    # to a registry; imgtool run{where} trains here, with a Docker Engine")

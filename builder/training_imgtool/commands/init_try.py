@@ -52,6 +52,12 @@ class Trial:
     failed: bool
     has_ended: bool = True
 
+    @property
+    def lacks(self) -> str | None:
+        """The module that the program ended for lack of."""
+        found = [match["name"] for line in self.lines if (match := _MODULE.search(line))]
+        return found[-1] if found and self.failed else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
@@ -163,7 +169,7 @@ def mend(trial: Trial, concessions: Concessions) -> Concessions | None:
         needed = find_distribution(module["name"]) if module else None
         said = (requirement for text, requirement in tables["cures"].items() if text in line)
         for requirement in (*said, *([needed] if needed else [])):
-            if requirement not in concessions.added:
+            if requirement not in {*concessions.added, *concessions.left_out}:
                 return replace(concessions, added={**concessions.added, requirement: why})
     return None
 

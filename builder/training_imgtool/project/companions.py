@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 
 from packaging.requirements import Requirement
@@ -120,4 +121,6 @@ def with_extras(requirement: Requirement) -> str:
 def is_in_python(name: str, variant: Variant) -> bool:
     """Says whether a package only gives older Pythons a module that this one brings."""
     since = load_tables()["backports"].get(name)
-    return since is not None and Version(variant.python) >= Version(since)
+    if since is None:
+        return name in sys.stdlib_module_names  # such as logging, which people list as if an index had it
+    return Version(variant.python) >= Version(since)

@@ -14,7 +14,7 @@ from training_imgtool.core.errors import InputError
 from training_imgtool.dockerfile.parse import Instruction, parse
 from training_imgtool.project.requirement_files import harmless, read_conda_row, read_link
 from training_imgtool.project.statement import Certainty, Fact, Statement, parse_requirement
-from training_imgtool.project.tables import find_named, is_distribution, limit_by_companion
+from training_imgtool.project.tables import find_named, is_distribution, is_known, limit_by_companion
 
 _PATH, _DIGEST = r"(?:[\w.:/-]+/)?", r"(?:@[\w:]+)?"
 _TENSORFLOW_IMAGE = re.compile(
@@ -32,6 +32,9 @@ _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _CD = re.compile(r"(?:^|&&|;)\s*\$?\s*cd\s+(?P<folder>[\w./-]+)")
 _PYTHON = re.compile(r"(?:^|[\s`$(/])(?:\S*/)?python[\d.]*\s+(?P<words>[^`;&|>)\n]+)")
 _INSTALL = re.compile(r"(?:pip[\d.]*|uv pip)\s+install\s+(?P<words>(?:[^`;&|>)\n]|>=|>(?=\d))+)")
+_COMMAND = re.compile(
+    r"(?: {4}|\t)|\s*(?:[-*+>]|\d+[.)])?\s*[$>!%]?\s*(?:sudo\s+)?(?:[\w./]*python[\d.]*\s+-m\s+)?(?:pip|uv)"
+)
 _CONDA_INSTALL = re.compile(r"(?:conda|mamba)\s+(?:install|create)\s+(?P<words>(?:[^`;&|>)\n]|>=)+)")
 _CONDA_FILE = re.compile(
     r"(?:conda|mamba)\s+(?:env\s+)?(?:create|update)\s[^\n`]*?(?:-f|--file)[\s=]*(?P<file>[\w./-]+\.ya?ml)"
@@ -143,7 +146,8 @@ def read_prose(text: str, file: str) -> Iterator[Statement]:
         is_training = bool(re.search(r"(?i)train", f"{heading} {line}"))
         sure = Certainty.STATED if is_training else Certainty.HINT
         yield from _read_apt(line.partition("`#")[0], file, number)
-        yield from _read_installs(line, file, number, Certainty.HINT)
+        is_sentence = not in_block and not _COMMAND.match(line) and "`" not in line
+        yield from _read_installs(line, file, number, Certainty.HINT, is_sentence=is_sentence)
         commands = [*_read_commands(line, file, number, folder)]
         if not (commands or in_block) and (named := _TRAINS_WITH.search(line) or _NAMED.search(line)):
             commands = [Statement(Fact.COMMAND, f"python {named['file']}", file, number)]
@@ -252,8 +256,10 @@ def read_shell(text: str, file: str) -> Iterator[Statement]:
                     yield replace(command, certainty=Certainty.HINT)
 
 
-def _read_installs(text: str, file: str, line: int, certainty: Certainty) -> Iterator[Statement]:
-    """Reads the commands that install packages."""
+def _read_installs(
+    text: str, file: str, line: int, certainty: Certainty, *, is_sentence: bool = False
+) -> Iterator[Statement]:
+    """Reads the commands that install packages; a sentence goes on behind the packages that it names."""
     for tool, name in _TOOLS.items():
         if tool in text:
             yield Statement(Fact.INSTALL, name, file, line, certainty)
@@ -265,7 +271,7 @@ def _read_installs(text: str, file: str, line: int, certainty: Certainty) -> Ite
     for match in _INSTALL.finditer(text):
         yield from (
             Statement(fact, value, file, line, certainty)
-            for fact, value in (*_find_files(match["words"]), *_find_packages(match["words"]))
+            for fact, value in (*_find_files(match["words"]), *_find_packages(match["words"], is_sentence=is_sentence))
         )
 
 
@@ -279,7 +285,7 @@ def _find_files(text: str) -> Iterator[tuple[Fact, str]]:
             yield Fact.INSTALL, value
 
 
-def _find_packages(text: str) -> Iterator[tuple[Fact, str]]:
+def _find_packages(text: str, *, is_sentence: bool) -> Iterator[tuple[Fact, str]]:
     for word in _words(text):
         link = word.partition("git+")
         if link[0] in {"", "-e=", "--editable="} and (item := read_link("git+" + link[2]) if link[1] else None):
@@ -287,6 +293,8 @@ def _find_packages(text: str) -> Iterator[tuple[Fact, str]]:
     for word in _arguments(text):
         if word.startswith("."):
             yield Fact.INSTALL, word
+        elif is_sentence and not is_known(re.split(r"[\[=<>~]", word)[0]):
+            return
         elif (item := parse_requirement(word)) and item.name not in _INSTALLERS and item.url is None:
             yield Fact.PACKAGE, str(item)
 

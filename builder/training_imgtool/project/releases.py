@@ -14,7 +14,15 @@ from training_imgtool.project.listings import Listing
 from training_imgtool.project.programs import Reached
 from training_imgtool.project.read import Project
 from training_imgtool.project.source import Source
-from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement, is_dockerfile, parse_specifier
+from training_imgtool.project.statement import (
+    TENSORFLOW,
+    Certainty,
+    Fact,
+    Statement,
+    is_dockerfile,
+    parse_requirement,
+    parse_specifier,
+)
 from training_imgtool.project.tables import limit_by_companion
 from training_imgtool.versions.matrix import Matrix, version_key
 from training_imgtool.versions.rules import usable_pythons
@@ -177,7 +185,8 @@ def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[St
         for limit, line in (*source.limits, *_limits_of_keras(source, keras))
     ]
     for item, source, _ in reached.foreign if reached else ():
-        since = limit_by_companion(Requirement(item.module.partition(".")[0]))
+        named = parse_requirement(item.module.partition(".")[0])  # none for a name such as _ext
+        since = limit_by_companion(named) if named else None
         rows += [(since, source.path, item.line)] if since == "<2" else []
     for limit, path, line in sorted(rows, key=lambda row: (row[0] == "<2", row[0].startswith("<"))):
         yield Statement(Fact.TENSORFLOW, limit, path, line, Certainty.GUESS)

@@ -186,6 +186,9 @@ def _starts(tree: ast.Module) -> bool:
         call for node in body if not isinstance(node, quiet) for call in ast.walk(node) if isinstance(call, ast.Call)
     )
     training = _list_training(tree)
+    marks = (mark for node in tree.body if isinstance(node, ast.FunctionDef) for mark in node.decorator_list)
+    if any(isinstance(mark, ast.Attribute) and mark.attr == "automain" for mark in marks):
+        return True  # Sacred calls the function as the file runs
     return any(isinstance(node, ast.For | ast.While | ast.With) for node in body) or any(
         _name(call) in TRAINS | training or _STARTS.fullmatch(_name(call)) for call in calls
     )
