@@ -23,7 +23,7 @@ from training_imgtool.project.statement import (
     parse_requirement,
     parse_specifier,
 )
-from training_imgtool.project.tables import limit_by_companion
+from training_imgtool.project.tables import limit_by_companion, load_tables
 from training_imgtool.versions.matrix import Matrix, version_key
 from training_imgtool.versions.rules import usable_pythons
 
@@ -188,6 +188,16 @@ def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[St
         named = parse_requirement(item.module.partition(".")[0])  # none for a name such as _ext
         since = limit_by_companion(named) if named else None
         rows += [(since, source.path, item.line)] if since == "<2" else []
+    ends = {limit for limit, _, _ in rows}
+    gap = load_tables()["keras_gap"]
+    if ends & {*gap["ends"].split()}:
+        missing = {*gap["names"].split()}
+        rows += [
+            ("<2.6", one.path, line)
+            for one in (reached.sources if reached else ())
+            for name, line in one.used
+            if name in missing
+        ]
     for limit, path, line in sorted(rows, key=lambda row: (row[0] == "<2", row[0].startswith("<"))):
         yield Statement(Fact.TENSORFLOW, limit, path, line, Certainty.GUESS)
 
