@@ -142,7 +142,7 @@ def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow
         # Keras 2.9 to 2.12 have it elsewhere
         ("from keras.preprocessing.sequence import pad_sequences\nimport keras\nkeras.Model().fit(1)\n", "2.8.4"),
         (
-            "from keras.preprocessing.sequence import pad_sequences as p\nimport keras\nkeras.utils.Sequence.fit()\n",
+            "from keras.preprocessing.sequence import pad_sequences\nfrom keras.utils import Sequence as S\nS.fit()\n",
             "2.5.3",
         ),
         ("from keras.preprocessing import image\nimport keras\nimage.load_img(1)\nkeras.Model().fit(1)\n", "2.8.4"),
