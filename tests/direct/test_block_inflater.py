@@ -31,7 +31,7 @@ def _compress(data: bytes, level: int, strategy: int) -> bytes:
     return engine.compress(data) + engine.flush()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(n, marks=pytest.mark.long) for n in range(20, 60))])
 def test_an_opened_stream_can_be_followed(seed: int) -> None:
     made = random.Random(seed)
     size = made.randrange(1, 60_000)

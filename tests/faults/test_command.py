@@ -133,6 +133,7 @@ def test_o02_json_with_progress(project: Project) -> None:
     assert project.run("compat", "--json").document["ok"] is True
 
 
+@pytest.mark.long
 def test_o03_the_reader_goes(project: Project) -> None:
     """What was done stays done; the exit code is that of SIGPIPE, as in every pipe."""
     line = '"$0" "$@" | true; echo "${PIPESTATUS[0]}"'
@@ -276,6 +277,7 @@ def test_init_replaces_nothing(project: Project) -> None:
     assert (project.folder / "image.yaml").read_bytes() == before
 
 
+@pytest.mark.long
 def test_p12_the_same_tag_everywhere(project: Project, tmp_path: Path) -> None:
     """T12, C9: other folder, time zone, language, umask, hash seed, file times and modes."""
     before = keys(project)

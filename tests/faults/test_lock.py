@@ -118,7 +118,9 @@ def test_the_index_does_not_answer(locking: Project) -> None:
     locking.refused("lock", "--json", code=8, says=["the package index does not answer"], hint="try again later")
 
 
-@pytest.mark.parametrize("place", ["beside", "above", "pyproject"])
+@pytest.mark.parametrize(
+    "place", ["beside", *(pytest.param(place, marks=pytest.mark.long) for place in ("above", "pyproject"))]
+)
 def test_two_checkouts_lock_the_same(locking: Project, place: str) -> None:
     """One of them has settings of uv that the spec does not name: another index, and the lowest versions."""
     locking.write("requirements.txt", "beta\n")

@@ -216,6 +216,7 @@ def github(tmp_path: Path, workspace: Path) -> dict[str, str]:
     return {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(workspace), "RUNNER_TEMP": str(tmp_path / "temp")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_github_without_a_key_to_artifact_registry(world: World, layout: str, tmp_path: Path) -> None:
     """GitHub's identity becomes Google's: no step has a password."""
@@ -243,6 +244,7 @@ def test_github_without_a_key_to_artifact_registry(world: World, layout: str, tm
     assert all(name in (workspace / "config.yaml").read_text() for name in named)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_github_to_ghcr(world: World, layout: str, tmp_path: Path) -> None:
     (job,) = recipe("GitHub Actions, to ghcr.io")["jobs"].values()
@@ -281,6 +283,7 @@ def gitlab(workspace: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_gitlab(world: World, layout: str, tmp_path: Path) -> None:
     job = recipe("GitLab CI, to its own registry")["images"]
@@ -292,6 +295,7 @@ def test_gitlab(world: World, layout: str, tmp_path: Path) -> None:
     check_job(workspace / job["artifacts"]["paths"][0], "registry.example.com/team/project")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_github_action(world: World, layout: str, tmp_path: Path) -> None:
     """Its own steps but the one that installs imgtool, twice: the second run finds what the first one pushed."""

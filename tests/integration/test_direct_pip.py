@@ -24,7 +24,7 @@ from training_imgtool.versions.matrix import load_matrix
 pytestmark = pytest.mark.network
 
 PIPS = [
-    "pip==22.3.1",
+    pytest.param("pip==22.3.1", marks=pytest.mark.long),
     *(pytest.param(pip, marks=pytest.mark.long) for pip in ("pip==23.3.2", "pip==24.3.1", "pip==25.3")),
     "pip",
 ]
@@ -79,7 +79,13 @@ def test_made_up_wheels_of_every_kind(pip: str, tmp_path: Path, monkeypatch: pyt
     _compare(_every_kind(tmp_path), installer, tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize(("python", "pip"), sorted(load_matrix().last_pip.items()))
+@pytest.mark.parametrize(
+    ("python", "pip"),
+    [
+        pytest.param(*pair, marks=pytest.mark.long if at else ())
+        for at, pair in enumerate(sorted(load_matrix().last_pip.items()))
+    ],
+)
 def test_the_last_pip_of_an_old_python(python: str, pip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interpreter = find_interpreter(python, os.environ)
     if interpreter is None:
@@ -95,6 +101,7 @@ def test_the_last_pip_of_an_old_python(python: str, pip: str, tmp_path: Path, mo
     assert subprocess.run([tmp_path / "venv/bin/o"], check=False).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [(), pytest.param(("numpy==1.26.4",), marks=pytest.mark.long)], ids=["small", "all"])
 def test_real_wheels(more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (installer,) = wheels.download(tmp_path / "pip", "pip==24.3.1")

@@ -115,6 +115,7 @@ def test_the_manifest_is_of_the_bases_family(pushed: Pushed) -> None:
     assert len({layer["digest"] for layer in manifest["layers"]}) == len(manifest["layers"])
 
 
+@pytest.mark.long
 def test_docker_runs_it(pushed: Pushed, tmp_path: Path) -> None:
     """Docker before 23 reads no zstd layers, and gets the same image loaded."""
     image = parse_reference(pushed.images["worker"])
@@ -137,6 +138,7 @@ def test_docker_runs_it(pushed: Pushed, tmp_path: Path) -> None:
         _run("docker", "rmi", "--force", names[0])
 
 
+@pytest.mark.long
 def test_docker_loads_it(pushed: Pushed) -> None:
     """`--load --engine direct`: an archive that never was in a registry, of the same image under any compression."""
     env = {"DOCKER_HOST": os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")}
@@ -179,6 +181,7 @@ def test_buildah_pulls_it(pushed: Pushed, tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "root", ignore_errors=True)
 
 
+@pytest.mark.long
 def test_umoci_unpacks_it(pushed: Pushed, tmp_path: Path) -> None:
     umoci = _tool("umoci")
     if pushed.compression == "zstd":

@@ -102,6 +102,7 @@ def test_copies_from_another_stage(engine: DockerEngine, base: str) -> None:
     assert events.of(LogLine) == [LogLine("worker", "made")]
 
 
+@pytest.mark.long
 def test_the_context_streams_with_flat_memory(engine: DockerEngine, base: str) -> None:
     """300 MB pass through a pipe in blocks of at most 1 MiB."""
     size = 300 << 20
@@ -183,6 +184,7 @@ def test_a_context_that_cannot_be_written_ends_the_build(engine: DockerEngine, b
         engine.build(stage(f"FROM {base}\nWORKDIR /x\n", context=wrong), Events())
 
 
+@pytest.mark.long
 def test_builds_run_side_by_side(engine: DockerEngine, base: str) -> None:
     """The containers of both steps are seen at once."""
     step = f"sleep 5.{time.time_ns() % 10_000_000}"
@@ -326,6 +328,7 @@ def test_a_refused_push_is_an_error(
     assert seen.count("GET /v2/ HTTP/1.1") <= 2  # no is no: the push was not tried again
 
 
+@pytest.mark.long
 def test_a_registry_that_is_not_there_is_tried_five_times(engine: DockerEngine, base: str) -> None:
     events = Events()
     tag = parse_repository(f"127.0.0.1:{free_port()}/team/image").tag("x")

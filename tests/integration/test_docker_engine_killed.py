@@ -79,6 +79,7 @@ def test_stopped_while_building_is_not_the_steps_fault(private: PrivateEngine, t
     assert "sleep 300" in error.message
 
 
+@pytest.mark.long
 def test_killed_while_pushing(private: PrivateEngine, tmp_path: Path) -> None:
     """The registry answers 503, which is tried again; the engine dies in between."""
     with (
@@ -98,6 +99,7 @@ def test_killed_while_pushing(private: PrivateEngine, tmp_path: Path) -> None:
             engine.push(tag, None, Events())
 
 
+@pytest.mark.long
 def test_hanging_is_noticed(private: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training_imgtool.engines.docker.client._PING_SECONDS", 0.5)
     monkeypatch.setattr("training_imgtool.engines.docker.client.SILENCE_SECONDS", 1.0)

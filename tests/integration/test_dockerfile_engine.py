@@ -196,6 +196,7 @@ IGNORES = [
 ]
 
 
+@pytest.mark.long
 def test_dockerignore_is_dockers(client: Any, removed: list[Any], tmp_path: Path) -> None:
     docker = shutil.which("docker")
     if docker is None:

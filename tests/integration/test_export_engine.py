@@ -109,6 +109,7 @@ def image(exported: Path) -> Iterator[Any]:
     client.close()
 
 
+@pytest.mark.long
 def test_the_image_runs(image: Any) -> None:
     output = image.client.containers.run(image.id, remove=True, network_mode="none")
     assert output.decode() == f"1.16.0 {VALUE} 1000 /app\n"

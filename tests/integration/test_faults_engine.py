@@ -93,6 +93,7 @@ def test_e05_a_step_that_fails(project: Project) -> None:
     assert "line 5" not in details
 
 
+@pytest.mark.long
 def test_e05_the_other_roles_are_told(project: Project, proxy: FaultProxy) -> None:
     """What does not fail is built; nothing is pushed as long as a role is missing."""
     with_step(project, "RUN exit 3", SPEC + f"env: {{MARK: {project.mark}}}\n")
@@ -124,6 +125,7 @@ def test_o06_a_log_with_escapes(project: Project) -> None:
         assert character not in ended.document["error"]["message"]
 
 
+@pytest.mark.long
 def test_o10_a_long_log(project: Project) -> None:
     """200 000 lines: flat memory, and the end is shown."""
     with_step(project, "RUN seq 200000; exit 1")
@@ -210,6 +212,7 @@ def private(tmp_path: Path) -> Iterator[Private]:
         yield made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["killed", "stopped"])
 def test_e03_the_engine_goes_while_it_builds(private: Private, end: str) -> None:
     """SIGKILL breaks connections off; SIGTERM kills the steps first, which is not their fault."""

@@ -119,6 +119,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield World(folder, proxy, project, index.url)
 
 
+@pytest.mark.long
 @pytest.mark.registry
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_push_and_verify(world: World, columns: int) -> None:
@@ -154,6 +155,7 @@ def test_push_and_verify(world: World, columns: int) -> None:
     assert "MISMATCH" in "\n".join(table)
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_run(columns: int, tmp_path: Path) -> None:

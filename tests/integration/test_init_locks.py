@@ -55,6 +55,7 @@ def test_without_an_index_the_spec_is_there_and_the_exit_says_so(tmp_path: Path)
         assert not (empty / "image.lock").exists()
 
 
+@pytest.mark.long
 def test_an_archive_is_built_once_whatever_the_proposal_gives_up(tmp_path: Path) -> None:
     if find_interpreter("3.11", dict(os.environ)) is None:
         pytest.skip("Python 3.11 is not on this machine")

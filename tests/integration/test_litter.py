@@ -106,7 +106,10 @@ WAYS = [  # a command line, the file that it leaves, what imgtool says of it lat
 ]
 
 
-@pytest.mark.parametrize(("command", "name", "word"), WAYS, ids=[command for command, _, _ in WAYS])
+@pytest.mark.parametrize(
+    ("command", "name", "word"),
+    [pytest.param(*way, id=way[0], marks=pytest.mark.long if at % 6 else ()) for at, way in enumerate(WAYS)],
+)
 def test_what_a_command_leaves(world: World, folder: Path, command: str, name: str, word: str) -> None:
     """While the command runs, and for the next one."""
     world.shell(command, folder)

@@ -133,6 +133,7 @@ MADE = {
 }
 
 
+@pytest.mark.long
 def test_made_wheels_have_the_hashes_that_locks_name(folder: Path) -> None:
     locked = lock(load_matrix(), folder, "2.6.5", Accelerator.CPU)
     old = lock(load_matrix(), folder, "1.15.5", Accelerator.CPU)

@@ -211,6 +211,7 @@ def test_the_master_image_trains_alone_to_nine_tenths(built: dict[str, str], tmp
     assert (tmp_path / "checkpoints/checkpoint").is_file()
 
 
+@pytest.mark.long
 @directly
 def test_the_cluster_trains_and_saves_its_model(
     imgtool: Imgtool, spec: Path, place: dict[str, str], built: dict[str, str], tmp_path: Path
@@ -227,6 +228,7 @@ def test_the_cluster_trains_and_saves_its_model(
     assert "next: imgtool config mnist -o config.yaml" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.long
 @directly
 @pytest.mark.usefixtures("built")
 def test_the_images_pass_verify_without_an_engine(

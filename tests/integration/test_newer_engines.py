@@ -89,6 +89,7 @@ def test_a_step_that_fails(world: Private) -> None:
     assert error["details"] == ["oh no"]
 
 
+@pytest.mark.long
 def test_an_image_on_a_stage_that_the_engine_pushes(world: Private) -> None:
     write_step(world, "system_extra")
     ended = run(world, "push")
@@ -100,6 +101,7 @@ def test_an_image_on_a_stage_that_the_engine_pushes(world: Private) -> None:
     assert {replica["state"] for replica in ran.document["replicas"]} <= {"exited", "stopped"}
 
 
+@pytest.mark.long
 def test_an_image_that_is_loaded(world: Private) -> None:
     """`build` and `run` find it in the engine by its key."""
     world.project.write("trainer/task.py", "print('loaded')\n")
@@ -124,6 +126,7 @@ def push_at_once(world: Private, caches: list[Path]) -> list[tuple[str, str]]:
     return [(json.loads(out)["images"][0]["digest"], err.decode()) for out, err in ended]
 
 
+@pytest.mark.long
 def test_two_pushes_at_once_end_with_one_digest(world: Private) -> None:
     """What the step makes differs from run to run."""
     write_step(world, "system_extra", "head -c 100000 /dev/urandom > /noise; sleep 5")
@@ -158,6 +161,7 @@ def test_two_machines_that_push_at_once_end_with_one_digest(world: Private, tmp_
     assert b"another run has pushed it" in log or b"sent 0 B" in log
 
 
+@pytest.mark.long
 def test_prune_frees_what_pushes_left_in_the_engine(world: Private, tmp_path: Path) -> None:
     size = 20_000_000
     write_step(world, "system_extra", f"head -c {size} /dev/urandom > /noise")
@@ -171,6 +175,7 @@ def test_prune_frees_what_pushes_left_in_the_engine(world: Private, tmp_path: Pa
     assert stages["freedBytes"] >= size
 
 
+@pytest.mark.long
 def test_the_engine_runs_one_stage_on_the_packages_that_imgtool_pushed(world: Private) -> None:
     """Also where the engine has made the stage `packages` before."""
     write_step(world, "before_code", "echo one stage > /stage")

@@ -93,6 +93,7 @@ def _engine(name: str, registry: str) -> AbstractContextManager[PrivateEngine]:
     return private_engine("engine28", options="", daemon={"features": {"containerd-snapshotter": name == CONTAINERD}})
 
 
+@pytest.mark.long
 def test_a_good_image_passes(world: World) -> None:
     done = world.verify(world.toy.env)
     assert done.returncode == 0, done.stderr
@@ -100,6 +101,7 @@ def test_a_good_image_passes(world: World) -> None:
     assert "on /CPU:0" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [name if name == "code" else pytest.param(name, marks=pytest.mark.long) for name in TAMPERED]
 )

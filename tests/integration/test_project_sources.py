@@ -99,6 +99,7 @@ def test_000_the_command_of_the_book(env: dict[str, str], server: JobServer) -> 
     assert sent(ours, env, server) == sent(theirs, env, server)
 
 
+@pytest.mark.long
 def test_001_the_first_example(env: dict[str, str], server: JobServer) -> None:
     variables = {"JOB_NAME": "j", "PACKAGE_PATH": "trainer", "MODULE_NAME": "trainer.task", "REGION": "us-central1"}
     first, _ = commands(source("001"), JOB_DIR="gs://my-bucket/x", **variables)
@@ -114,6 +115,7 @@ def test_001_the_first_example(env: dict[str, str], server: JobServer) -> None:
     assert ours == theirs
 
 
+@pytest.mark.long
 def test_001_the_second_example_with_its_file(env: dict[str, str], server: JobServer, tmp_path: Path) -> None:
     text = source("001")
     block = text[text.index("  scaleTier: CUSTOM") : text.index("The preceding example specifies")]
@@ -150,6 +152,7 @@ def test_001_the_dictionary() -> None:
     assert ours == normal(theirs)
 
 
+@pytest.mark.long
 def test_002_three_images(env: dict[str, str], server: JobServer) -> None:
     of = spec(LEGACY, tensorflow="2.11.1", args=("--model-dir=gs://b1b/m", "--epochs=10"), id="j")
     uris = {f"{name}_IMAGE_URI": str(images(of)[role]) for name, role in (("MASTER", M), ("WORKER", W), ("PS", P))}

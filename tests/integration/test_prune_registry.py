@@ -91,9 +91,8 @@ def _world(tmp_path: Path, host: str) -> World:
 
 @pytest.fixture(
     params=[
-        "list in a tag",
         "docker-registry",
-        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("referrers API", "crane")),
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("list in a tag", "referrers API", "crane")),
     ]
 )
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
@@ -141,6 +140,7 @@ def test_what_nothing_needs_goes_and_the_rest_stays_whole(world: World, tmp_path
     assert world.machine.push(world.project) == last[-1]  # found
 
 
+@pytest.mark.long
 @pytest.mark.registry
 def test_garbage_collection_takes_nothing_of_a_live_image(tmp_path: Path) -> None:
     with run_registry(tmp_path / "registry") as running:

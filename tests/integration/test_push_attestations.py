@@ -120,6 +120,7 @@ def test_the_provenance_names_the_commit_the_wheels_and_what_was_found(
     assert "ok" in line
 
 
+@pytest.mark.long
 def test_images_are_the_same_with_and_without(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:
     plain = _machine(tmp_path / "off", proxy.host, project, "off", IMGTOOL_ATTESTATIONS="off").push(project)
     assert "sha256-" not in "".join(lines(proxy))
@@ -132,6 +133,7 @@ def test_images_are_the_same_with_and_without(tmp_path: Path, proxy: FaultProxy,
     assert not any(map(_referrers, switched.values()))
 
 
+@pytest.mark.long
 def test_two_machines_attach_the_same(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:
     (tmp_path / "elsewhere").mkdir()
     moved = Project(tmp_path / "elsewhere/other", project.wheels, project.base)

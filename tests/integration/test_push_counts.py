@@ -63,6 +63,7 @@ def test_nothing_changed_is_two_small_requests_per_role(machine: Machine, projec
     assert proxy.bytes_up() == 0
 
 
+@pytest.mark.long
 def test_nothing_changed_loads_no_engine_no_templates_and_no_builder(machine: Machine, project: Project) -> None:
     machine.push(project)
     _, said = machine.run("push", "--locked", cwd=project.folder, env={"PYTHONPROFILEIMPORTTIME": "1"})

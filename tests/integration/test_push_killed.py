@@ -195,6 +195,7 @@ def test_a_connection_cut_at_a_request(benches: list[Bench], requests: int, acti
     assert _count(benches, numbers, case) >= len(numbers) - (7 if step == 1 else 1)
 
 
+@pytest.mark.long
 @SAMPLE
 @pytest.mark.parametrize("after", [False, True], ids=["before the registry acts", "after the registry acted"])
 def test_the_process_killed_at_a_request(benches: list[Bench], requests: int, after: bool, step: int) -> None:

@@ -71,6 +71,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield World(tmp_path, proxy)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["a layer of wheels", "the base's layer", "all layers"])
 def test_a_registry_that_lost_layers_of_the_stage(world: World, which: str) -> None:
     base, *wheels, _ = world.layers(world.push()["master"])
@@ -156,6 +157,7 @@ def _forge_records(host: str, change: Callable[[dict[str, Any]], object]) -> Non
         client.put_manifest(tag, manifest["mediaType"], json.dumps(manifest).encode())
 
 
+@pytest.mark.long
 def test_killed_while_a_large_blob_is_half_sent(world: World) -> None:
     world.wheels.add("large", size=24 << 20)
     world.project.lock()
@@ -179,6 +181,7 @@ def test_killed_while_a_large_blob_is_half_sent(world: World) -> None:
     assert not {*first} & {*again}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("signed", [True, False])
 def test_a_tag_that_somebody_else_took_meanwhile(world: World, signed: bool) -> None:
     """A registry with immutable tags has an image of the same key, made elsewhere: that one is it, if it is signed."""

@@ -35,6 +35,7 @@ def machine(tmp_path: Path, proxy: FaultProxy, project: Project) -> Machine:
     return machine
 
 
+@pytest.mark.long
 def test_variants_share_their_stages(machine: Machine, project: Project, proxy: FaultProxy) -> None:
     arguments = ("push", "--locked", "--set", f"user={','.join(USERS)}")
     out, err = machine.run(*arguments, cwd=project.folder)
@@ -74,6 +75,7 @@ def test_each_spec_and_variant_says_what_changed(machine: Machine, project: Proj
         assert f"note: . user={user}: ps: trainer/task.py 1 line added, 0 removed, image of " in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "variants", [5, pytest.param(100, marks=pytest.mark.long), pytest.param(1000, marks=pytest.mark.campaign)]
 )

@@ -146,6 +146,7 @@ def test_one_changed_line(machine: Machine, project: Project, proxy: FaultProxy)
     assert len(reads) == len(after) * len(PLATFORMS)  # the configs, for the platforms in the index
 
 
+@pytest.mark.long
 def test_a_push_says_what_changed_on_all_platforms(machine: Machine, project: Project) -> None:
     first = _notes(machine, project)[-2:]
     assert first[0].startswith("master, worker, ps: the first image that this machine pushes here, image of ")
@@ -169,6 +170,7 @@ def _notes(machine: Machine, project: Project) -> list[str]:
     return [line.removeprefix("note: ") for line in said.splitlines() if line.startswith("note: ")]
 
 
+@pytest.mark.long
 def test_what_is_said_of_an_image_names_its_platform(machine: Machine, project: Project, proxy: FaultProxy) -> None:
     proxy.add(Fault(action=Action.ANSWER, method="PUT", path="/manifests/sha256:", status=400, times=-1))
     out, said = machine.run("push", "--json", "--locked", cwd=project.folder)
@@ -179,6 +181,7 @@ def test_what_is_said_of_an_image_names_its_platform(machine: Machine, project: 
         assert row["tag"].endswith(f":{row['role']}-{row['key'][:32]}")
 
 
+@pytest.mark.long
 def test_verify_looks_at_each_platform_and_at_the_index(machine: Machine, project: Project, proxy: FaultProxy) -> None:
     images = machine.push(project)
 

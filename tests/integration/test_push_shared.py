@@ -78,6 +78,7 @@ def test_a_new_tensorflow_that_another_machine_pushed_before(world: World) -> No
     assert layers[0] == layers[1]
 
 
+@pytest.mark.long
 def test_another_spec_takes_nothing_of_this_one(world: World) -> None:
     """Its repository is its own: who may write to one decides nothing in the other."""
     world.machine("a", wheels=True).push(world.project("one"))
@@ -153,6 +154,7 @@ def test_a_base_in_the_same_registry_is_mounted(world: World) -> None:
     assert not [e for e in world.proxy.log if e.method == "GET" and e.path.endswith(layer)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.long)])
 def test_several_machines_push_one_spec_at_once(world: World, rounds: int) -> None:
     """As jobs of a CI matrix do. docker-registry refuses manifests now and then meanwhile, for blobs that it has."""

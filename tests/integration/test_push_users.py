@@ -137,6 +137,7 @@ def _bytecode(machine: Machine, project: Project) -> str:
     return str(next(row["status"] for row in image["checks"] if row["check"] == "bytecode"))
 
 
+@pytest.mark.long
 @two_releases
 @pytest.mark.parametrize("release", [pytest.param(HERE_RELEASE, marks=pytest.mark.long), OTHER_RELEASE])
 def test_the_release_that_the_base_names_compiles(world: World, release: str) -> None:
@@ -153,6 +154,7 @@ def test_the_release_that_the_base_names_compiles(world: World, release: str) ->
     assert _bytecode(other, project) == "ok"
 
 
+@pytest.mark.long
 @two_releases
 def test_without_that_only_bytecode_differs(world: World) -> None:
     base = make_base()

@@ -134,6 +134,7 @@ def _full_disk(*_: object) -> None:
     raise OSError(28, "No space left on device", "/x")
 
 
+@pytest.mark.long
 @pytest.mark.registry
 @pytest.mark.network
 def test_verify_tells_the_good_image_from_another(
@@ -154,6 +155,7 @@ def test_verify_tells_the_good_image_from_another(
     assert wrong.value.exit_code == 10
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_run_returns_or_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with shared_engine(tmp_path / "home") as engine:

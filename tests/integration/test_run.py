@@ -117,6 +117,7 @@ def test_ai_platform_sets_what_is_documented(project: Make, chief: bool | None) 
     assert (made.job / f"args-{hosts['worker-0']}").read_text() == "--epochs=3 --job-dir=/job\n"
 
 
+@pytest.mark.long
 def test_vertex_sets_what_is_documented(project: Make) -> None:
     seen, summary, made = probe(project, "vertex", env={"SEED": "7"})
     hosts = {one["name"]: one["host"] for one in summary["replicas"]}
@@ -154,6 +155,7 @@ def test_vertex_sets_what_is_documented(project: Make) -> None:
     assert (made.job / f"args-{hosts['ps-0']}").read_text() == "--epochs=3 --job-dir=/job\n"
 
 
+@pytest.mark.long
 def test_tfjob_sets_what_is_documented(project: Make) -> None:
     seen, summary, _ = probe(project, "tfjob", id="digits", namespace="research")
     hosts = {one["name"]: one["host"] for one in summary["replicas"]}
@@ -213,6 +215,7 @@ def test_a_failing_worker_fails_the_run_with_its_last_lines(project: Make) -> No
     assert set(document["error"]) == {"code", "message", "retryable", "hint", "details", "fields"}
 
 
+@pytest.mark.long
 def test_the_first_to_fail_is_blamed_and_its_last_lines_are_shown(project: Make) -> None:
     """A parameter server ends after 5 MB of output, and the master's own error follows at once."""
     loud = "yes $(printf %099d 0) | head -c 5000000; echo; echo REAL CAUSE >&2; touch /job/gone; exit 42\n"
@@ -227,6 +230,7 @@ def test_the_first_to_fail_is_blamed_and_its_last_lines_are_shown(project: Make)
     assert states["ps-0"] == ("exited", 42)
 
 
+@pytest.mark.long
 def test_an_error_before_the_first_checkpoint_ends_the_run_at_once(project: Make) -> None:
     master = "echo 'ModuleNotFoundError: No module named pkg'; exit 1\n"
     done = project({"master": master, "worker": SERVE}).run("--as", "tfjob", code=10, timeout=30)
@@ -234,6 +238,7 @@ def test_an_error_before_the_first_checkpoint_ends_the_run_at_once(project: Make
     assert "--restart restarts it, as tfjob does" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("code", [1, pytest.param(137, marks=pytest.mark.long)])
 def test_the_masters_exit_code_is_the_runs(project: Make, code: int) -> None:
     made = project({"master": f"echo said >&2; exit {code}\n", "worker": SERVE})
@@ -259,6 +264,7 @@ def test_success_stops_the_others_and_is_summarised(project: Make) -> None:
     assert replicas["master"]["image"] == made.images["master"]
 
 
+@pytest.mark.long
 def test_a_cluster_of_workers_ends_with_worker_0(project: Make) -> None:
     worker = 'case "$(hostname)" in *-worker-0) sleep 1;; *) ' + SERVE.replace("\n", " ") + ";; esac\n"
     made = project({"worker": worker}, roles={"worker": {"machine": "n1-standard-4", "count": 2}})
@@ -269,6 +275,7 @@ def test_a_cluster_of_workers_ends_with_worker_0(project: Make) -> None:
     ]
 
 
+@pytest.mark.long
 def test_arguments_replace_the_specs(project: Make) -> None:
     made = project({"master": PROBE, "worker": SERVE}, roles={**SPEC["roles"], "worker": {"args": ["--own"]}})
     made.run("--", "--epochs=1", "two words")
@@ -276,6 +283,7 @@ def test_arguments_replace_the_specs(project: Make) -> None:
     assert args.read_text() == "--epochs=1 two words --job-dir=/job\n"
 
 
+@pytest.mark.long
 def test_follow_shows_only_those_replicas(project: Make) -> None:
     made = project({"master": "echo from master; sleep 1\n", "worker": "echo from worker\n" + SERVE})
     done = made.run("--follow", "worker:1", "--workers", "2")
@@ -285,6 +293,7 @@ def test_follow_shows_only_those_replicas(project: Make) -> None:
     assert "from" not in done.stdout
 
 
+@pytest.mark.long
 def test_a_program_that_cannot_be_started_is_named(project: Make) -> None:
     made = project({"master": SERVE, "worker": SERVE}, roles={**SPEC["roles"], "worker": {"command": ["/no/such"]}})
     done = made.run(code=10)
@@ -292,6 +301,7 @@ def test_a_program_that_cannot_be_started_is_named(project: Make) -> None:
     assert "/no/such" in done.stderr
 
 
+@pytest.mark.long
 def test_a_replica_that_needs_more_memory_than_its_limit_is_said_to(project: Make) -> None:
     made = project({"master": SERVE, "worker": "tail /dev/zero\n"}, roles={"master": {}, "worker": {"memory": "64Mi"}})
     done = made.run(code=10)
@@ -301,6 +311,7 @@ def test_a_replica_that_needs_more_memory_than_its_limit_is_said_to(project: Mak
 STARTS = 'echo started >> "/job/starts-$(hostname)"; hostname -i >> "/job/addresses-$(hostname)"\n'
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("service", "job", "exit_code", "documented"),
     [
@@ -333,6 +344,7 @@ def test_a_replica_that_died_comes_back_as_the_service_would_have_it(
     assert len(set(addresses.read_text().splitlines())) == 1  # its address stays, as its host name does
 
 
+@pytest.mark.long
 def test_vertex_restarts_the_whole_job_when_the_spec_says_so(project: Make) -> None:
     master = STARTS + '[ "$(cat /job/starts-*pool0* | wc -l)" -ge 2 ] && { sleep 1; exit 0; }\n' + SERVE
     times = {"restart_on_worker_restart": True}
@@ -342,6 +354,7 @@ def test_vertex_restarts_the_whole_job_when_the_spec_says_so(project: Make) -> N
     assert [one["restarts"] for one in document["replicas"]] == [1, 1, 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("service", "exit_code"), [pytest.param("ai-platform", 2, marks=pytest.mark.long), ("vertex", 2), ("local", 137)]
 )
@@ -401,6 +414,7 @@ def running(made: Project, count: int) -> bool:
     return wait_for(lambda: len(list(made.job.glob("starts-*"))) == count, 30)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_nothing_is_left_after_a_signal(project: Make, number: signal.Signals) -> None:
     stubborn = STARTS + "trap '' TERM INT; while :; do sleep 0.2; done\n"
@@ -414,6 +428,7 @@ def test_nothing_is_left_after_a_signal(project: Make, number: signal.Signals) -
     assert made.left() == []
 
 
+@pytest.mark.long
 def test_nothing_is_left_after_a_signal_while_it_starts(project: Make) -> None:
     made = project({"master": SERVE, "worker": SERVE})
     for wait in (0.6, 0.8, 1.0, 1.2):
@@ -425,6 +440,7 @@ def test_nothing_is_left_after_a_signal_while_it_starts(project: Make) -> None:
         assert made.left() == [], wait
 
 
+@pytest.mark.long
 def test_what_a_killed_run_left_is_swept_by_the_next(project: Make) -> None:
     made = project({"master": STARTS + SERVE, "worker": STARTS + SERVE})
     other = made.start("--workers", "1")
@@ -447,6 +463,7 @@ def test_what_a_killed_run_left_is_swept_by_the_next(project: Make) -> None:
     assert made.left() == []
 
 
+@pytest.mark.long
 def test_a_container_that_somebody_removes_ends_the_run(project: Make) -> None:
     made = project({"master": STARTS + SERVE, "worker": STARTS + SERVE})
     process = made.start()
@@ -474,6 +491,7 @@ def test_without_an_engine_it_says_so(project: Make) -> None:
     assert "Docker Engine not reachable" in done.stderr
 
 
+@pytest.mark.long
 def test_a_registry_that_cannot_be_asked_is_said_and_no_hindrance(project: Make) -> None:
     made = project({"master": "echo trained\n", "worker": SERVE})
     made.env["IMGTOOL_REGISTRY"] = "127.0.0.1:9/nobody"
@@ -499,6 +517,7 @@ def test_programs_have_no_rights_of_roots(project: Make) -> None:
     assert not (made.job / "device").exists()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_files_are_the_folders_owners(project: Make) -> None:
     made = project({"master": RIGHTS}, roles={"master": {"machine": "n1-standard-4"}})

@@ -92,6 +92,7 @@ SEEDS = [str(seed) for seed in range(40)]
 EDITS = 5  # of each seed
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", campaign(SEEDS, {"1"}, {"0"}))
 def test_random_edits_end_as_fresh_runs(
@@ -144,6 +145,7 @@ PAIR = {"master": {"machine": "n1-standard-4"}, "worker": {"machine": "n1-standa
 BOTH = f"import os, socket\nimport big\nif 'worker' in socket.gethostname():\n    import trainer.server\n{TASK}"
 
 
+@pytest.mark.long
 def test_every_replica_starts_again_and_the_last_save_wins(project: Make, watch: Callable[..., Watching]) -> None:
     made = project({"trainer/task.py": BOTH, "trainer/server.py": SERVER}, roles=PAIR)
     running = watch(made, "--as", "local")
@@ -157,6 +159,7 @@ def test_every_replica_starts_again_and_the_last_save_wins(project: Make, watch:
     assert not running.lines[-1].startswith("note: ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ps", [0, 1])
 def test_what_others_connect_to_starts_first(project: Make, watch: Callable[..., Watching], ps: int) -> None:
     began = "open('/proc/self/stat').read().rpartition(')')[2].split()[19]"  # proc(5): in ticks; a print may be late
@@ -188,6 +191,7 @@ def test_an_error_in_the_spec_is_told_and_the_cluster_goes_on(project: Make, wat
     assert sum("serves" in line for line in running.lines) == 2, "it was not started for the spec"
 
 
+@pytest.mark.long
 def test_what_cannot_be_forked_starts_cold_with_the_new_files(project: Make, watch: Callable[..., Watching]) -> None:
     made = project({})
     running = watch(made)
@@ -205,6 +209,7 @@ def test_what_cannot_be_forked_starts_cold_with_the_new_files(project: Make, wat
     assert [line for line in running.printed() if "value" in line] == [f"value {n}" for n in (0, 1, 1, 2, 3)]
 
 
+@pytest.mark.long
 def test_a_variable_that_is_computed_is_learned(project: Make, watch: Callable[..., Watching]) -> None:
     task = "import os\nos.environ.update(MODE=str(3))\n" + TASK
     made = project({"trainer/task.py": task})
@@ -220,6 +225,7 @@ def test_a_variable_that_is_computed_is_learned(project: Make, watch: Callable[.
     assert [line for line in running.printed() if "value" in line] == ["value 0", "value 1", "value 2"]
 
 
+@pytest.mark.long
 def test_a_program_that_fails_and_its_restart_by_the_service(project: Make, watch: Callable[..., Watching]) -> None:
     task = f"{TASK}import os, sys, pathlib\npath = pathlib.Path('/job/count')\n"
     task += "n = int(path.read_text()) if path.exists() else 0\npath.write_text(str(n + 1))\n"
@@ -235,6 +241,7 @@ def test_a_program_that_fails_and_its_restart_by_the_service(project: Make, watc
     assert any(line.endswith("ValueError: bad value") for line in failed["error"]["details"])
 
 
+@pytest.mark.long
 def test_a_rehearsed_kill(project: Make, watch: Callable[..., Watching]) -> None:
     made = project({"trainer/task.py": TASK + "import time\ntime.sleep(3)\n"})
     running = watch(made, "--as", "vertex", "--kill", "master@1s")
@@ -263,6 +270,7 @@ def test_keys_on_a_terminal(project: Make, tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text().count("value 0") == 2
 
 
+@pytest.mark.long
 def test_what_a_killed_run_left_is_removed_by_the_next(project: Make, watch: Callable[..., Watching]) -> None:
     made = project({"trainer/task.py": "import trainer.server\n", "trainer/server.py": SERVER})
     running = watch(made)
@@ -275,6 +283,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(project: Make, watch: Cal
     assert not made.left()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "python", [pytest.param(one, marks=pytest.mark.long) for one in ("3.7", "3.8", "3.9", "3.10", "3.12")] + ["3.13"]
 )
@@ -292,6 +301,7 @@ def test_pythons_of_images(project: Make, watch: Callable[..., Watching], python
     assert values[:3] == ["value 0 one", "value 1 one", "value 2 one"]
 
 
+@pytest.mark.long
 def test_a_user_who_is_not_root(project: Make, watch: Callable[..., Watching]) -> None:
     if os.geteuid():
         pytest.skip("only root gives a folder away")

@@ -298,6 +298,7 @@ def test_what_was_pushed_last_counts_where_no_image_is_named(world: World) -> No
     assert said.count("  trainer/task.py 2 lines added, 1 removed\n") == 3
 
 
+@pytest.mark.long
 def test_tags_and_job_files_name_an_image_of_each_role(world: World, tmp_path: Path) -> None:
     folder = world.project.folder
     world.machine.push(world.project, "--tag", "v1")
@@ -330,6 +331,7 @@ def test_an_image_without_attestations_tells_of_files_and_settings_only(world: W
     assert "packages and parameters are not compared" in world.notes[0]
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_an_image_that_an_engine_made(registry_address: str, services_env: dict[str, str], tmp_path: Path) -> None:
     """Its history has other words: the config tells its settings, with variables expanded."""

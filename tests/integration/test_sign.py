@@ -125,6 +125,7 @@ def test_signed_images_pass_and_others_do_not(world: World, tmp_path: Path) -> N
         assert json.loads(said)["payloadType"] == "application/vnd.in-toto+json"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "world",
     ["cosign2", pytest.param("cosign2 with referrers", marks=pytest.mark.long), WITH_REFERRERS_TOO],
@@ -151,6 +152,7 @@ def test_cosign_reads_what_nobody_signed_and_keeps_it(world: World) -> None:
     assert set(world.findings(world.public).values()) == {"ok"}
 
 
+@pytest.mark.long
 def test_a_signed_statement_alone_signs_no_image(world: World) -> None:
     """cosign 3 answers `verify` with signed statements too."""
     unlogged = ["--tlog-upload=false"]
@@ -169,6 +171,7 @@ def test_a_signed_statement_alone_signs_no_image(world: World) -> None:
     assert world.findings(world.public) == dict.fromkeys(world.images, "warning")  # nobody signed imgtool's statements
 
 
+@pytest.mark.long
 def test_what_is_not_proven_is_not_signed(world: World) -> None:
     """An image under the worker's tag that somebody else put there."""
     out, _ = world.machine.run("push", "--json", "--locked", cwd=world.project.folder)
@@ -191,6 +194,7 @@ def test_what_is_not_proven_is_not_signed(world: World) -> None:
     assert statement["predicate"]["buildDefinition"]["internalParameters"]["unproven"] is True
 
 
+@pytest.mark.long
 @pytest.mark.network
 @pytest.mark.parametrize("world", ["cosign3", COSIGN_2], indirect=True)
 def test_scanners_read_the_signed_bill(world: World, tmp_path: Path) -> None:
@@ -246,6 +250,7 @@ def _ask_for_signature(world: World) -> None:
     spec.write_text(f"signature: cosign.pub\n{spec.read_text()}")
 
 
+@pytest.mark.long
 def test_what_the_spec_wants_signed_is_found_only_signed(world: World) -> None:
     _ask_for_signature(world)
     folder = world.project.folder
@@ -262,6 +267,7 @@ def test_what_the_spec_wants_signed_is_found_only_signed(world: World) -> None:
     world.machine.run("config", cwd=folder)
 
 
+@pytest.mark.long
 def test_a_foreign_image_under_the_tag_is_replaced(world: World) -> None:
     """Also where somebody put a foreign stage under its tag: what an unsigned image is made from is not looked for."""
     world.sign()

@@ -82,6 +82,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         assert not left
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=[] if k in QUICK else pytest.mark.long) for k in FILES])
 def test_what_becomes_of_the_files(project: Project, kind: str) -> None:
     _, end, gone = FILES[kind]

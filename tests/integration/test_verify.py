@@ -154,6 +154,7 @@ def test_a_fault_is_one_line_and_exit_10(
     assert len(lines) <= 3, lines  # a secret in /app is no file of the context either
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_a_false_bill_of_materials_is_one_line_and_exit_10(toy: Toy, imgtool: Run) -> None:
     """The image is good, and in a repository where somebody attached another bill to it."""
@@ -199,6 +200,7 @@ def test_changed_files_are_seen_from_inside(toy: Toy, imgtool: Run) -> None:
         assert phrase in trainer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_secret_in_the_environment_is_named_and_not_shown(toy: Toy, imgtool: Run, way: str) -> None:
     env = toy.faulty("env", [], _more_env("DB_PASSWORD=hunter2hunter2"))
@@ -210,6 +212,7 @@ def test_a_secret_in_the_environment_is_named_and_not_shown(toy: Toy, imgtool: R
     assert "hunter2" not in done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_caches_are_a_warning(toy: Toy, imgtool: Run, way: str) -> None:
     left: Layer = {"root/.cache/pip/http/a": bytes(1000), "var/lib/apt/lists/x_Packages": bytes(2_000_000)}
@@ -331,6 +334,7 @@ def test_run_pulls_the_stage_that_a_changed_role_starts_from(toy: Toy, tmp_path:
         remove_image(engine.api, f"imgtool/stage:{key}")
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_an_interrupted_run_leaves_no_container(toy: Toy, services_env: dict[str, str]) -> None:
     import docker
@@ -365,6 +369,7 @@ def test_an_interrupted_run_leaves_no_container(toy: Toy, services_env: dict[str
         client.close()
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_an_image_that_the_machine_cannot_run_is_read_instead(toy: Toy, imgtool: Run) -> None:
     """As an image for another processor: the program in its place is none for this one, and none of the base."""
@@ -383,6 +388,7 @@ def test_an_image_that_the_machine_cannot_run_is_read_instead(toy: Toy, imgtool:
     assert "compute" not in rows
 
 
+@pytest.mark.long
 def test_an_image_that_cannot_be_made_again_is_not_proven(
     toy: Toy,
     services_env: dict[str, str],

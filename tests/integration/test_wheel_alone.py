@@ -32,6 +32,7 @@ def run(program: Path, *arguments: str, cwd: Path, env: dict[str, str]) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_it_renders_with_a_lock_and_nothing_else(installed: Path, services_env: dict[str, str], tmp_path: Path) -> None:
     shutil.copytree(
         CHECKOUT / "images/mnist", tmp_path / "mnist", ignore=shutil.ignore_patterns("*.lock", "config.yaml")
