@@ -187,6 +187,7 @@ def test_p09_the_lock_is_a_folder(locking: Project) -> None:
     locking.refused("lock", "--json", code=3, says=["image.lock: expected a file, found a folder"])
 
 
+@pytest.mark.long
 def test_a_spec_that_changes_keeps_the_versions_that_fit(locking: Project, index: SimpleIndex) -> None:
     """By whichever verb; newer ones come when they are asked for."""
     locking.env["UV_NO_CACHE"] = "1"

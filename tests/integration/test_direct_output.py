@@ -28,6 +28,7 @@ from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Descriptor
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_load_and_layout(registry_address: str, tmp_path: Path) -> None:
     source = parse_repository(f"{registry_address}/library/python")

@@ -79,12 +79,10 @@ def test_made_up_wheels_of_every_kind(pip: str, tmp_path: Path, monkeypatch: pyt
     _compare(_every_kind(tmp_path), installer, tmp_path, monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("python", "pip"),
-    [
-        pytest.param(*pair, marks=pytest.mark.long if at else ())
-        for at, pair in enumerate(sorted(load_matrix().last_pip.items()))
-    ],
+    sorted(load_matrix().last_pip.items()),
 )
 def test_the_last_pip_of_an_old_python(python: str, pip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interpreter = find_interpreter(python, os.environ)

@@ -66,6 +66,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.long
 def test_builds_a_stage_under_its_key(engine: DockerEngine, base: str) -> None:
     events = Events()
     build = stage(

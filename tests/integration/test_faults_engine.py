@@ -117,6 +117,7 @@ def test_e10_secrets_need_buildkit(project: Project) -> None:
     assert ended.code in {3, 4}
 
 
+@pytest.mark.long
 def test_o06_a_log_with_escapes(project: Project) -> None:
     with_step(project, r"RUN printf '\033]0;owned\007\033[2J\rhidden\n\342\200\256gpj.exe\n'; exit 1")
     ended = project.refused(*build(project), code=4, says=["exit code 1"])

@@ -90,6 +90,7 @@ RELEASES = tuple(
 FRAGILE = ("1.15.0", "2.7.2")  # of 1.15.0, 2.1.0, 2.2.0, 2.6.0, 2.7.2, 2.8.0 and 2.9.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "releases", [pytest.param(FRAGILE, id="fragile"), pytest.param(RELEASES, id="all", marks=pytest.mark.long)]
 )

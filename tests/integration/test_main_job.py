@@ -193,6 +193,7 @@ def docker(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_worker_image_has_the_tensorflow_of_the_spec(built: dict[str, str]) -> None:
     program = (
         "import importlib.metadata, sys; print(importlib.metadata.version('tensorflow-cpu'), sys.version_info[:2])"

@@ -288,6 +288,7 @@ def test_many_pushes_to_a_registry_that_forbids_deletion(pushes: int, tmp_path: 
         many.check(attached=2)
 
 
+@pytest.mark.long
 def test_another_specs_images_stay_even_with_the_same_file_name(tmp_path: Path) -> None:
     with MemoryRegistry() as server:
         world = _world(tmp_path, server.host)
@@ -302,6 +303,7 @@ def test_another_specs_images_stay_even_with_the_same_file_name(tmp_path: Path) 
         assert {one["digest"] for one in own["gone"]} == set(digests(world.pushes[0]).values())
 
 
+@pytest.mark.long
 def test_a_stage_goes_with_the_last_image_that_begins_with_its_layers(tmp_path: Path) -> None:
     with MemoryRegistry() as server:
         world = _world(tmp_path, server.host)
@@ -343,6 +345,7 @@ def test_a_registry_that_does_not_delete(tmp_path: Path) -> None:
         assert world.present() == [True, True]
 
 
+@pytest.mark.long
 def test_a_registry_that_says_that_it_deleted(tmp_path: Path) -> None:
     with MemoryRegistry() as server:
         world = _world(tmp_path, server.host)

@@ -168,6 +168,7 @@ def test_a_registry_with_the_referrers_api_gets_no_list(tmp_path: Path, project:
         assert dict(server.counted()) == {"HEAD manifests": 3, "GET manifests": 3}
 
 
+@pytest.mark.long
 def test_what_others_attached_stays(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:
     """An image that was signed, lost its tag and is made again keeps what refers to it."""
     from training_imgtool.registry.manifests import Descriptor

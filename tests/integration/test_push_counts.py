@@ -152,6 +152,7 @@ def test_one_role_and_then_the_others(machine: Machine, project: Project, proxy:
     assert not {*sent} & {*blobs_sent(proxy.log)}
 
 
+@pytest.mark.long
 def test_a_base_of_the_users_own_is_read_once(
     machine: Machine, project: Project, proxy: FaultProxy, tmp_path: Path
 ) -> None:

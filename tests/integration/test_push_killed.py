@@ -177,7 +177,7 @@ def _count(benches: list[Bench], numbers: range, case: Callable[[Bench, int], bo
 
 
 @SAMPLE
-@pytest.mark.parametrize("action", [Action.CUT_BEFORE, Action.CUT_AFTER])
+@pytest.mark.parametrize("action", [Action.CUT_BEFORE, pytest.param(Action.CUT_AFTER, marks=pytest.mark.long)])
 def test_a_connection_cut_at_a_request(benches: list[Bench], requests: int, action: Action, step: int) -> None:
     def case(bench: Bench, number: int) -> bool:
         machine = bench.machine()

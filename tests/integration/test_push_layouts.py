@@ -105,6 +105,7 @@ def test_shared_code_above_the_spec(host: str, tmp_path: Path) -> None:
     assert names == files | folders
 
 
+@pytest.mark.long
 def test_two_specs_share_the_layer_of_their_common_code(host: str, tmp_path: Path) -> None:
     layers = []
     for team in ("a", "b"):

@@ -97,6 +97,7 @@ def test_a_registry_that_lost_everything_of_the_repository(world: World) -> None
     assert world.push().keys() == before.keys()
 
 
+@pytest.mark.long
 def test_a_stage_that_lost_its_manifest_only(world: World) -> None:
     before = world.push()
     tags = world.data / "docker/registry/v2/repositories/lost/demo/_manifests/tags"
@@ -111,6 +112,7 @@ def test_a_stage_that_lost_its_manifest_only(world: World) -> None:
     assert not list((world.folder / "two").rglob("*.whl"))
 
 
+@pytest.mark.long
 def test_a_code_layer_that_is_lost_under_the_same_content(world: World) -> None:
     images = world.push()
     world.change()

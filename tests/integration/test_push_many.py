@@ -113,6 +113,7 @@ def test_a_spec_that_fails_stops_no_other(machine: Machine, project: Project, tm
     assert "1 of 2 specs are done" in err
 
 
+@pytest.mark.long
 def test_a_secret_is_for_the_specs_that_mount_it(machine: Machine, project: Project, tmp_path: Path) -> None:
     mounting = tmp_path / "mounting"
     shutil.copytree(project.folder, mounting)

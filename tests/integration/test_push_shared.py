@@ -59,6 +59,7 @@ def _wheels_of(machine: Machine) -> list[Path]:
     return list(machine.root.rglob("*.whl"))
 
 
+@pytest.mark.long
 def test_a_new_tensorflow_that_another_machine_pushed_before(world: World) -> None:
     """The same spec: the stage is there."""
     project, first = world.project("one"), world.machine("a", wheels=True)
@@ -98,6 +99,7 @@ def test_tags_that_may_not_move_cost_the_wheels_of_the_next_change_only(world: W
     assert any(latest in line for line in lines(world.proxy))
 
 
+@pytest.mark.long
 def test_one_package_more_on_a_machine_without_wheels(world: World) -> None:
     """Only the wheels that share the new one's layer are needed: the first push waits until that can be known."""
     project = world.project("one")

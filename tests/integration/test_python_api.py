@@ -257,6 +257,7 @@ def test_the_pipelines_components(world: Project, monkeypatch: pytest.MonkeyPatc
     assert jobs.bodies == [imgtool.job(world.folder, target="vertex", images=pushed)]
 
 
+@pytest.mark.long
 @pytest.mark.registry
 def test_the_pytest_fixture(world: Project) -> None:
     (Path.cwd() / "test_page.py").write_text(example("A pytest fixture"))

@@ -181,6 +181,7 @@ def test_tfjob_sets_what_is_documented(project: Make) -> None:
         }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "service", ["ai-platform", *(pytest.param(name, marks=pytest.mark.long) for name in ("vertex", "tfjob", "local"))]
 )
@@ -194,6 +195,7 @@ until nc "$worker" 2222 < /dev/null > /said && [ -s /said ]; do sleep 0.1; done;
     assert "master   | hello from " in done.stderr
 
 
+@pytest.mark.long
 def test_a_failing_worker_fails_the_run_with_its_last_lines(project: Make) -> None:
     worker = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo line $i; done; printf 'red \\033[31malert\\n'; exit 3\n"
     made = project({"master": SERVE, "worker": worker}, roles={**SPEC["roles"], "worker": {"count": 2}})

@@ -287,6 +287,7 @@ def test_a_foreign_image_under_the_tag_is_replaced(world: World) -> None:
     assert outcomes(world.machine, world.project) == dict.fromkeys(world.images, "found")
 
 
+@pytest.mark.long
 def test_keys_that_do_not_open(world: World) -> None:
     folder = world.project.folder
     del world.machine.env["COSIGN_PASSWORD"]
@@ -337,6 +338,7 @@ def test_an_identity_signs_and_is_required(keyless: tuple[World, Recorder]) -> N
     ]
 
 
+@pytest.mark.long
 def test_an_identity_in_the_spec_is_asked_for_everywhere(keyless: tuple[World, Recorder]) -> None:
     world, recorder = keyless
     spec = world.project.folder / "image.yaml"

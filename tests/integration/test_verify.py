@@ -97,8 +97,6 @@ QUICK = {
     "record-direct",
     "diff-id-direct",
     "answers-docker",
-    "raises-docker",
-    "secret-removed-docker",
     "hard-link-docker",
 }
 CASES = [
@@ -177,6 +175,7 @@ def test_a_false_bill_of_materials_is_one_line_and_exit_10(toy: Toy, imgtool: Ru
     assert 'version is "9.9", not ' in line
 
 
+@pytest.mark.long
 def test_changed_files_are_seen_from_inside(toy: Toy, imgtool: Run) -> None:
     changed: Layer = {
         "app/trainer/task.py": b"import numpy\n",
@@ -279,6 +278,7 @@ def test_the_sbom_is_valid_exact_and_the_same_again(toy: Toy, imgtool: Run, tmp_
     assert all("distro=debian-12" in one["purl"] for one in debian)
 
 
+@pytest.mark.long
 def test_no_sbom_of_a_faulty_image(toy: Toy, imgtool: Run, tmp_path: Path) -> None:
     env = toy.faulty("wheel-more", [images.package(SITE, "pandas", "2.2.0", {})], None)
     path = tmp_path / "sbom.json"
@@ -288,6 +288,7 @@ def test_no_sbom_of_a_faulty_image(toy: Toy, imgtool: Run, tmp_path: Path) -> No
     assert not path.exists()
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_an_image_that_is_only_in_the_engine(toy: Toy, imgtool: Run) -> None:
     import docker

@@ -351,7 +351,7 @@ def broken(data: Any, chance: random.Random) -> Any:
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=pytest.mark.long if number % 3 else ())
+        pytest.param(path, id=path.stem, marks=pytest.mark.long if number % 6 else ())
         for number, path in enumerate(sorted(GOLDEN.glob("*.yaml"))[::3])
     ],
 )

@@ -117,7 +117,7 @@ def test_killed_at_any_step_and_run_again_it_is_one_job(target: Target, kill: st
     assert "half" in kill or said == ("before" if kill.endswith("after") and "cp" not in kill else "now")
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*TARGETS[:3], *(pytest.param(one, marks=pytest.mark.long) for one in TARGETS[3:])])
 def test_the_same_inputs_are_one_job_and_others_another(target: Target, services: Services) -> None:
     first, second, other = services.submit(target), services.submit(target), services.submit(target, ("--rate=1",))
     assert [first.now, second.now, other.now] == [True, False, True]

@@ -149,6 +149,7 @@ def _killed_push(bench: Bench, repository: Repository, at: int, folder: Path) ->
         process.wait(10)
 
 
+@pytest.mark.long
 def test_a_push_killed_at_any_request_is_finished_by_the_next(bench: Bench, tmp_path: Path) -> None:
     count = _requests_of_a_clean_push(bench)
     digests = set()
