@@ -18,8 +18,9 @@ pytestmark = pytest.mark.slow
 TAB, TO_THE_START, TO_THE_END = "\t", "\x01", "\x05"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("shell", "tabs"), [("bash", 1), ("zsh", 2), ("fish", 1)])
+@pytest.mark.parametrize(
+    ("shell", "tabs"), [("bash", 1), *(pytest.param(*one, marks=pytest.mark.long) for one in (("zsh", 2), ("fish", 1)))]
+)
 def test_the_tab_key_completes(shell: str, tabs: int, tmp_path: Path) -> None:
     """Zsh only loads the function at the first Tab of a session: docs/howto/install.md says so."""
     if not (program := shutil.which(shell)):

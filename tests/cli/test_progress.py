@@ -217,7 +217,6 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
     assert row.moved(61.0) == Moved(done=40_000, total=40_000, is_estimate=True, rate=None, left=None)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("mode", ["tty", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("plain", "json"))])
 def test_memory_stays_flat_over_a_long_log(mode: str) -> None:
     class Sink(io.StringIO):

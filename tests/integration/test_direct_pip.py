@@ -24,8 +24,7 @@ from training_imgtool.versions.matrix import load_matrix
 pytestmark = pytest.mark.network
 
 PIPS = [
-    pytest.param("pip==22.3.1", marks=pytest.mark.long),
-    *(pytest.param(pip, marks=pytest.mark.long) for pip in ("pip==23.3.2", "pip==24.3.1", "pip==25.3")),
+    *(pytest.param(pip, marks=pytest.mark.long) for pip in ("pip==22.3.1", "pip==23.3.2", "pip==24.3.1", "pip==25.3")),
     "pip",
 ]
 ENTRY_POINTS = """[console_scripts]

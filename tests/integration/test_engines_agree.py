@@ -162,7 +162,7 @@ def _write_files(project: Project) -> None:
     project.write("trainer/x.tar.gz", archive.getvalue())
 
 
-@pytest.mark.parametrize("name", campaign(STEPS, list(STEPS)[::4]))
+@pytest.mark.parametrize("name", campaign(STEPS, {*list(STEPS)[::4], "copy with mode", "removed folder"}))
 def test_engines_make_equal_trees_or_name_the_line(worlds: dict[str, World], name: str) -> None:
     results = {engine: world.push(STEPS[name]) for engine, world in worlds.items()}
     made = {engine: result for engine, result in results.items() if not isinstance(result, str)}

@@ -133,10 +133,11 @@ LIES: dict[str, tuple[str, str, bool, Change]] = {
 ALWAYS = {"manifest PUT: discarded", "blob PUT: a byte short", "blob PUT: another byte"}
 IF_IT_DOES_NOT_LOOK = {"blob PUT: discarded", "upload: another repository", "blobs lost before the manifest"}
 _SAMPLE = {"manifest PUT: discarded, no digest"}
+_LONG = {*list(LIES)[::3], "tag is a digest that no GET knows", "blob PUT: another byte"} - _SAMPLE
 
 
 @pytest.mark.parametrize("refusal", [None, like_distribution], ids=["lax", "strict"])
-@pytest.mark.parametrize("name", campaign(LIES, list(LIES)[::3], quick=_SAMPLE))
+@pytest.mark.parametrize("name", campaign(LIES, _LONG, quick=_SAMPLE))
 def test_a_lie_is_found_out_or_is_about_what_was_confirmed(tmp_path: Path, name: str, refusal: Refusal | None) -> None:
     wheels, base = Wheels(tmp_path / "wheels"), make_base()
     project = Project(tmp_path / "project", wheels, base)

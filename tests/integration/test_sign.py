@@ -171,7 +171,6 @@ def test_a_signed_statement_alone_signs_no_image(world: World) -> None:
     assert world.findings(world.public) == dict.fromkeys(world.images, "warning")  # nobody signed imgtool's statements
 
 
-@pytest.mark.long
 def test_what_is_not_proven_is_not_signed(world: World) -> None:
     """An image under the worker's tag that somebody else put there."""
     out, _ = world.machine.run("push", "--json", "--locked", cwd=world.project.folder)

@@ -97,6 +97,8 @@ QUICK = {
     "record-direct",
     "diff-id-direct",
     "answers-docker",
+    "raises-docker",
+    "secret-removed-docker",
     "hard-link-docker",
 }
 CASES = [
@@ -152,7 +154,6 @@ def test_a_fault_is_one_line_and_exit_10(
     assert len(lines) <= 3, lines  # a secret in /app is no file of the context either
 
 
-@pytest.mark.long
 @pytest.mark.engine
 def test_a_false_bill_of_materials_is_one_line_and_exit_10(toy: Toy, imgtool: Run) -> None:
     """The image is good, and in a repository where somebody attached another bill to it."""
