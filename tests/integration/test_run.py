@@ -195,7 +195,6 @@ until nc "$worker" 2222 < /dev/null > /said && [ -s /said ]; do sleep 0.1; done;
     assert "master   | hello from " in done.stderr
 
 
-@pytest.mark.long
 def test_a_failing_worker_fails_the_run_with_its_last_lines(project: Make) -> None:
     worker = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo line $i; done; printf 'red \\033[31malert\\n'; exit 3\n"
     made = project({"master": SERVE, "worker": worker}, roles={**SPEC["roles"], "worker": {"count": 2}})
@@ -240,7 +239,6 @@ def test_an_error_before_the_first_checkpoint_ends_the_run_at_once(project: Make
     assert "--restart restarts it, as tfjob does" in done.stderr
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("code", [1, pytest.param(137, marks=pytest.mark.long)])
 def test_the_masters_exit_code_is_the_runs(project: Make, code: int) -> None:
     made = project({"master": f"echo said >&2; exit {code}\n", "worker": SERVE})
@@ -416,7 +414,6 @@ def running(made: Project, count: int) -> bool:
     return wait_for(lambda: len(list(made.job.glob("starts-*"))) == count, 30)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_nothing_is_left_after_a_signal(project: Make, number: signal.Signals) -> None:
     stubborn = STARTS + "trap '' TERM INT; while :; do sleep 0.2; done\n"
