@@ -99,7 +99,7 @@ def test_the_last_pip_of_an_old_python(python: str, pip: str, tmp_path: Path, mo
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("more", [(), pytest.param(("numpy==1.26.4",), marks=pytest.mark.long)], ids=["small", "all"])
+@pytest.mark.parametrize("more", [(), ("numpy==1.26.4",)], ids=["small", "all"])
 def test_real_wheels(more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (installer,) = wheels.download(tmp_path / "pip", "pip==24.3.1")
     real = ["ninja==1.11.1.1", "pybind11==2.13.6", "jupyter-core==5.7.2", "zope.interface==7.1.1"]

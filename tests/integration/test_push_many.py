@@ -76,9 +76,7 @@ def test_each_spec_and_variant_says_what_changed(machine: Machine, project: Proj
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "variants", [5, pytest.param(100, marks=pytest.mark.long), pytest.param(1000, marks=pytest.mark.campaign)]
-)
+@pytest.mark.parametrize("variants", [5, 100, pytest.param(1000, marks=pytest.mark.campaign)])
 def test_what_a_variant_costs(machine: Machine, project: Project, proxy: FaultProxy, variants: int) -> None:
     """Requests and bytes per variant, attestations included, and memory that does not grow with their number."""
     users = ",".join(str(1000 + number) for number in range(variants))

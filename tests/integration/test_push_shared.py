@@ -157,7 +157,7 @@ def test_a_base_in_the_same_registry_is_mounted(world: World) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [1, 5])
 def test_several_machines_push_one_spec_at_once(world: World, rounds: int) -> None:
     """As jobs of a CI matrix do. docker-registry refuses manifests now and then meanwhile, for blobs that it has."""
     project = world.project("one")

@@ -139,7 +139,7 @@ def _bytecode(machine: Machine, project: Project) -> str:
 
 @pytest.mark.long
 @two_releases
-@pytest.mark.parametrize("release", [pytest.param(HERE_RELEASE, marks=pytest.mark.long), OTHER_RELEASE])
+@pytest.mark.parametrize("release", [HERE_RELEASE, OTHER_RELEASE])
 def test_the_release_that_the_base_names_compiles(world: World, release: str) -> None:
     """Docker's own images of Python say which they have; machines that have it too agree without a common registry."""
     base = make_base(env=[f"PYTHON_VERSION={release}"])

@@ -182,9 +182,7 @@ def test_tfjob_sets_what_is_documented(project: Make) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "service", ["ai-platform", *(pytest.param(name, marks=pytest.mark.long) for name in ("vertex", "tfjob", "local"))]
-)
+@pytest.mark.parametrize("service", ["ai-platform", "vertex", "tfjob", "local"])
 def test_replicas_reach_each_other_by_name_and_port(project: Make, service: str) -> None:
     ask = """\
 worker=$(echo "$TF_CONFIG" | sed 's/.*"worker":\\["\\([^":]*\\):2222".*/\\1/')

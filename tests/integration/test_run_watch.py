@@ -284,9 +284,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(project: Make, watch: Cal
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "python", [pytest.param(one, marks=pytest.mark.long) for one in ("3.7", "3.8", "3.9", "3.10", "3.12")] + ["3.13"]
-)
+@pytest.mark.parametrize("python", ["3.7", "3.8", "3.9", "3.10", "3.12", "3.13"])
 def test_pythons_of_images(project: Make, watch: Callable[..., Watching], python: str) -> None:
     """The interpreter in the image counts, whatever the spec says."""
     made = project({**FILES}, base_python=python)

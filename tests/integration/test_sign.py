@@ -128,7 +128,7 @@ def test_signed_images_pass_and_others_do_not(world: World, tmp_path: Path) -> N
 @pytest.mark.long
 @pytest.mark.parametrize(
     "world",
-    ["cosign2", pytest.param("cosign2 with referrers", marks=pytest.mark.long), WITH_REFERRERS_TOO],
+    ["cosign2", "cosign2 with referrers", WITH_REFERRERS_TOO],
     indirect=True,
 )
 def test_cosign_reads_what_nobody_signed_and_keeps_it(world: World) -> None:
