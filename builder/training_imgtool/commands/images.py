@@ -226,7 +226,7 @@ def watch_images(
         with open_progress() as progress:
             return cluster.prepare(inputs, request, settings, progress, engine)
 
-    _open_for_engine(choice, request)  # what is wrong with the spec is said before what is wrong with the engine
+    _open_for_engine(choice, request)  # a fault of the spec is named before one of the engine
     with closing(connect_engine(settings)) as engine:
         inputs = read()
         watch = Watch(

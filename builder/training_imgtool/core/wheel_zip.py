@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ _PATCHED = 0x20
 _BLOCK = 1 << 20
 MOST_READ = 16 << 20
 """Bytes of a member that is read whole: metadata, RECORD, a script, a source to compile."""
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
+"""What `zipfile` raises for a damaged archive, an unknown compression (NotImplementedError) and an encrypted member
+(RuntimeError)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

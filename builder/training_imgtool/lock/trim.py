@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +27,7 @@ from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.progress import Done, Outcome, Progress, Step
 from training_imgtool.core.resources import data_file
 from training_imgtool.core.threads import run_all
+from training_imgtool.core.wheel_zip import ZIP_ERRORS
 from training_imgtool.plan import UnusedPath, Wheel
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def read_contents(path: Path, package: str) -> WheelContents:
                     paths[top] = (paths.get(top, (0, rule))[0] + member.file_size, rule)
                 with archive.open(member) as stream:
                     names.setdefault(rule, set()).update(names_in_file(member.filename, _read_blocks(stream)) - own)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+    except (*ZIP_ERRORS, OSError) as error:
         raise VerificationError(f"{path.name}: damaged wheel: {error}", hint=f"remove {path}, run again") from error
     return WheelContents(paths=paths, names={rule: frozenset(named) for rule, named in names.items() if named})
 

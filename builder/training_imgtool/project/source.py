@@ -224,7 +224,7 @@ def _weigh_api(nodes: list[ast.AST], every: dict[str, int]) -> tuple[tuple[int, 
     table = load_tables()["tensorflow_api"]
     one, two = set(table["first"].split()), set(table["second"].split())
     whole = {_cut_inner(name): line for name, line in every.items() if _OF_TENSORFLOW.fullmatch(name)}
-    handlers = [node for node in nodes if isinstance(node, ast.ExceptHandler)]  # what is there for other releases
+    handlers = [node for node in nodes if isinstance(node, ast.ExceptHandler)]  # they serve other releases
     spared = {line for node in handlers for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
     whole = {name: line for name, line in whole.items() if line not in spared}
     used = {part: line for name, line in reversed(whole.items()) for part in _list_beginnings(name)}

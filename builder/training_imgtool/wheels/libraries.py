@@ -12,7 +12,6 @@ import json
 import re
 import tomllib
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,14 +24,14 @@ from training_imgtool.core.elf import read_library
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.resources import data_file
-from training_imgtool.core.wheel_zip import Member, MemberReader, WheelFile, open_descriptor, open_wheel
+from training_imgtool.core.wheel_zip import ZIP_ERRORS, Member, MemberReader, WheelFile, open_descriptor, open_wheel
 from training_imgtool.plan import Wheel
 from training_imgtool.wheels.import_names import find_installed_path
 from training_imgtool.wheels.store import WheelStore
 
 _LIBRARY = re.compile(r"[^/]+\.so(?:\.[\w.-]+)?")
 _MOST_RECORD = 4 << 20
-_BAD_WHEEL = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError)
+_BAD_WHEEL = (*ZIP_ERRORS, OSError)
 
 
 @cache

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-import zlib
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -20,6 +19,7 @@ from typing import IO
 from training_imgtool.core.errors import InputError, TemporaryError, VerificationError
 from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.threads import run_all
+from training_imgtool.core.wheel_zip import ZIP_ERRORS
 from training_imgtool.plan import Variant, Wheel
 from training_imgtool.versions.closure import Package, find_broken, is_same_version, parse_metadata, takes_python
 from training_imgtool.versions.markers import marker_environment
@@ -29,7 +29,7 @@ from training_imgtool.wheels.store import WheelStore
 
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA\Z")
 _AT_ONCE = 16
-_DAMAGED = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
+_DAMAGED = (*ZIP_ERRORS, ValueError)
 
 
 class WheelMetadata:
