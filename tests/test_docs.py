@@ -16,7 +16,7 @@ import pytest
 import typer.main
 import yaml
 
-from tests.package_graph import modules
+from tests.package_graph import modules, path_of
 from tests.plans import role_plan
 from training_imgtool.cli.app import command_line
 from training_imgtool.context.secret_files import by_name
@@ -113,12 +113,14 @@ def test_the_index_has_every_page() -> None:
 @cache
 def texts_in_code() -> str:
     """What the package's strings say, one per line; `…` stands for a value that only a run knows."""
-    trees = modules().values()
-    assigned = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    nodes = [node for tree in modules().values() for node in ast.walk(tree)]
     constants = {
-        ast.unparse(node.targets[0]): node.value.value
-        for node in assigned
-        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        node.targets[0].id: node.value.value
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
     }
 
     def text(node: ast.expr) -> str:
@@ -126,10 +128,11 @@ def texts_in_code() -> str:
             return "".join(map(text, node.values))
         if isinstance(node, ast.Constant):
             return str(node.value)
-        return constants.get(ast.unparse(node.value), "…") if isinstance(node, ast.FormattedValue) else "…"
+        value = node.value if isinstance(node, ast.FormattedValue) else None
+        return constants.get(value.id, "…") if isinstance(value, ast.Name) else "…"
 
     kinds = (ast.JoinedStr, ast.Constant)
-    return "\n".join(text(node) for tree in trees for node in ast.walk(tree) if isinstance(node, kinds))
+    return "\n".join(text(node) for node in nodes if isinstance(node, kinds))
 
 
 def test_troubleshooting_has_every_exit_code_and_messages_that_exist() -> None:
@@ -178,17 +181,24 @@ OTHERS = {  # what trainers and images read, and what a service sets
 COMPOSED = re.compile(r"PIP_[A-Z_]+|HTTPS?_PROXY|NO_PROXY|TMPDIR|UV_INDEX_NAME_(?:USERNAME|PASSWORD)")
 
 
+def names_environment(node: ast.expr) -> bool:
+    """Tells whether an expression is a name or an attribute such as `environ` and `self._environ`."""
+    return (node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")).endswith("environ")
+
+
 def variables_read() -> set[str]:
     """The variables that the package looks up, and every name that begins like one of its own, uv's or pip's."""
     found = set()
     for tree in modules().values():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("environ.get", "getenv")):
-                place: ast.expr | None = node.args[0]
-            elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
-                place = node.slice
-            else:
-                place = node if isinstance(node, ast.Constant) else None
+            place: ast.expr | None = node if isinstance(node, ast.Constant) else None
+            match node:
+                case ast.Call(func=ast.Attribute(attr="get", value=mapping)) if names_environment(mapping):
+                    place = node.args[0]
+                case ast.Call(func=ast.Attribute(attr="getenv")):
+                    place = node.args[0]
+                case ast.Subscript(value=mapping) if names_environment(mapping):
+                    place = node.slice
             text = place.value if isinstance(place, ast.Constant) else None
             own = isinstance(text, str) and re.fullmatch(r"(?:IMGTOOL|UV|PIP)(?:_[A-Z]+)+", text)
             if isinstance(text, str) and (own or (place is not node and re.fullmatch(r"[A-Z][A-Z_]+", text))):
@@ -202,7 +212,7 @@ def test_every_environment_variable_is_on_the_page() -> None:
     assert variables_read() >= {"IMGTOOL_CACHE", "DOCKER_HOST", "NO_COLOR", "UV_INDEX_URL"}
     assert not variables_read() - described
     rows = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
-    sources = "".join(ast.unparse(tree) for tree in modules().values())
+    sources = "".join(path_of(name).read_text() for name in modules())
     assert not {name for name in rows if name not in sources and not COMPOSED.fullmatch(name)}
 
 

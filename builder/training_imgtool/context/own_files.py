@@ -32,17 +32,17 @@ _TRACKERS = {"wandb": ("run-", "offline-run-", "latest-run", "debug"), "mlruns":
 _LOCK = b"# Made by `imgtool lock`"
 _SPECS = (".yaml", ".yml")
 _HEAD = 4096
-_NAMES = re.compile(r"\.dockerignore|gha-creds-[0-9a-f]+\.json|(?:import-)?cosign\.(?:key|pub)")
-_JOB = re.compile(rb"(?:\A|\n)# Written by imgtool ")
-_RESULT = re.compile(rb'\A\{\n  "ok": (?:true|false),\n  "\w+": ')  # --json
-_BILL = re.compile(rb'\A\{\n  "\$schema": "[^"]*cyclonedx[^"]*"|\A\{\n  "bomFormat": "CycloneDX"')
+# Text, which `re` compiles where a file asks for it: most folders hold none of these.
+_NAMES = r"\.dockerignore|gha-creds-[0-9a-f]+\.json|(?:import-)?cosign\.(?:key|pub)"
+_JOB = rb"(?:\A|\n)# Written by imgtool "
+_RESULT = rb'\A\{\n  "ok": (?:true|false),\n  "\w+": '  # --json
+_BILL = rb'\A\{\n  "\$schema": "[^"]*cyclonedx[^"]*"|\A\{\n  "bomFormat": "CycloneDX"'
 _BILL_TOOL = b'"name": "imgtool"'
-_MADE = re.compile(
-    rb"\A<!doctype html>\n<!-- Written by imgtool "  # run --report
+_MADE = (
+    rb"(?s)\A<!doctype html>\n<!-- Written by imgtool "  # run --report
     rb"|\A\S+ \(\w+/\w+\) from [^\n]+\nlayers: "  # show
     rb"|\AScript started on "  # script(1)
-    rb"|\A\x7fELF[\x01\x02][\x01\x02].{10}(?:\x04\x00|\x00\x04)",  # a core dump: e_type is ET_CORE
-    re.DOTALL,
+    rb"|\A\x7fELF[\x01\x02][\x01\x02].{10}(?:\x04\x00|\x00\x04)"  # a core dump: e_type is ET_CORE
 )
 _LINE = (  # of --progress plain and json, notes and errors, and of replicas
     rb"(?:\[[\w./ -]+\] |note: |warning: |Error: |Try: |nohup: |  |\{\"time\": [\d.]+, \"event\": "
@@ -50,10 +50,10 @@ _LINE = (  # of --progress plain and json, notes and errors, and of replicas
 )
 _IMAGE = rb"(?:(?:\S+ )?(?:master|worker|ps|evaluator) |IMGTOOL_[A-Z]+=)\S+@sha256:[0-9a-f]{64}"
 _RUN = rb"\S+ as [\w-]+: (?:succeeded|failed), [^\n]*|[\w-]+ was killed at [^\n]*|job directory: [^\n]*"
-_LOG = re.compile(rb"\A(?! )(?:(?:" + _LINE + rb"|" + _IMAGE + rb"|" + _RUN + rb"|imgtool: stopped|)(?:\n|\Z))+\Z")
+_LOG = rb"\A(?! )(?:(?:" + _LINE + rb"|" + _IMAGE + rb"|" + _RUN + rb"|imgtool: stopped|)(?:\n|\Z))+\Z"
 _LOGS = frozenset({"", ".log", ".txt", ".out", ".err", ".env", ".jsonl", ".ndjson"})  # .env: of GitLab's component
 _STREAMS = frozenset({".log", ".out", ".err"})
-_BUILD = re.compile(rb"(?m)^(?:" + _IMAGE + rb"|\[(?:master|worker|ps|evaluator)\] (?:found|appended|built)  )")
+_BUILD = rb"(?m)^(?:" + _IMAGE + rb"|\[(?:master|worker|ps|evaluator)\] (?:found|appended|built)  )"
 _BUILD_HEAD = 65536  # bytes, in which the log of a build has a line of imgtool's
 
 
@@ -80,7 +80,7 @@ def list_own_files(folder: Path) -> frozenset[str]:
         try:
             if path.is_dir():
                 names |= {path.name} if is_litter_folder(path.name, os.listdir(path)) else set()  # noqa: PTH208
-            elif is_litter(path.name) or _NAMES.fullmatch(path.name):
+            elif is_litter(path.name) or re.fullmatch(_NAMES, path.name):
                 names.add(path.name)
             elif path.suffix == ".lock" and _read_head(path).startswith(_LOCK):
                 names |= {path.name, *(f"{path.stem}{suffix}" for suffix in _SPECS)}
@@ -125,14 +125,14 @@ def _is_written_by_tools(path: Path) -> bool:
     head = _read_head(path)
     if not head:  # a redirected stream that got nothing
         return path.suffix in _STREAMS and path.is_file()
-    if _JOB.search(head[:200]) or _MADE.match(head) or (path.suffix == ".json" and _RESULT.match(head)):
+    if re.search(_JOB, head[:200]) or re.match(_MADE, head) or (path.suffix == ".json" and re.match(_RESULT, head)):
         return True
-    if _BILL.match(head):
+    if re.match(_BILL, head):
         return _BILL_TOOL in head or _BILL_TOOL in _read_tail(path)
-    if path.suffix in _STREAMS and _BUILD.search(_read_head(path, _BUILD_HEAD)):
+    if path.suffix in _STREAMS and re.search(_BUILD, _read_head(path, _BUILD_HEAD)):
         return True
     whole_lines = head if len(head) < _HEAD else head[: head.rfind(b"\n") + 1]
-    return path.suffix in _LOGS and bool(whole_lines.strip()) and bool(_LOG.match(whole_lines))
+    return path.suffix in _LOGS and bool(whole_lines.strip()) and bool(re.match(_LOG, whole_lines))
 
 
 def _read_head(path: Path, size: int = _HEAD) -> bytes:

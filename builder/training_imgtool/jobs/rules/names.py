@@ -1,6 +1,7 @@
 """Rules for names, labels, taints, amounts and paths of Kubernetes and of Compose, each as a message or None.
 
 Source: k8s.io/apimachinery pkg/util/validation and kubernetes/kubernetes pkg/apis/core/validation (1.34).
+The patterns are text, which `re` compiles and keeps where one is asked: most commands ask for none.
 """
 
 from __future__ import annotations
@@ -10,24 +11,24 @@ from collections.abc import Callable, Iterator, Mapping
 
 LABEL_LENGTH = 63
 MAX_INT32 = 2**31 - 1
-_RESOURCE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?\Z")
-_DNS_1035 = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?\Z")
-_DNS_1123 = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?\Z")
-_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*\Z")
-_QUALIFIED = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
-_ENV_NAME = re.compile(r"[ -<>-~]+\Z")  # printable ASCII without '='
-_PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9](?:-?[a-z0-9])*\Z")
-_AMOUNT = re.compile(r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?\Z")
-_FIELD = re.compile(
+_RESOURCE = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?\Z"
+_DNS_1035 = r"[a-z](?:[-a-z0-9]*[a-z0-9])?\Z"
+_DNS_1123 = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?\Z"
+_SUBDOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*\Z"
+_QUALIFIED = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?\Z"
+_ENV_NAME = r"[ -<>-~]+\Z"  # printable ASCII without '='
+_PORT_NAME = r"(?=.*[a-z])[a-z0-9](?:-?[a-z0-9])*\Z"
+_AMOUNT = r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?\Z"
+_FIELD = (
     r"metadata\.(?:name|namespace|uid|labels|annotations|(?:labels|annotations)\['[^']+'\])"
     r"|spec\.(?:nodeName|serviceAccountName)|status\.(?:hostIPs?|podIPs?)|spec\.restartPolicy\Z"
 )
-_SIZE = re.compile(r"[0-9]+(?:\.[0-9]+)?\s*(?:[bkmgtpBKMGTP](?:i?[bB])?)?\Z")
-_TIME = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h|d|w))+\Z|0\Z")
-_PORTS = re.compile(
+_SIZE = r"[0-9]+(?:\.[0-9]+)?\s*(?:[bkmgtpBKMGTP](?:i?[bB])?)?\Z"
+_TIME = r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h|d|w))+\Z|0\Z"
+_PORTS = (
     r"(?:(?:\[[0-9A-Fa-f:.]+\]|[0-9.]+):)?(?:(?P<host>[0-9]+(?:-[0-9]+)?)?:)?(?P<inside>[0-9]+(?:-[0-9]+)?)(?:/\w+)?\Z"
 )
-_RESTART = re.compile(r"(?:no|always|unless-stopped|on-failure(?::[0-9]+)?)\Z")
+_RESTART = r"(?:no|always|unless-stopped|on-failure(?::[0-9]+)?)\Z"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _EFFECT_WORDS = "NoSchedule, PreferNoSchedule or NoExecute"
 _ALL_TAINTS = "is not Exists: a toleration without a key accepts every taint, and only Exists says so"
@@ -36,14 +37,14 @@ _ALL_TAINTS = "is not Exists: a toleration without a key accepts every taint, an
 def dns_label(text: str, *, letter_first: bool = False) -> str | None:
     """Says what keeps `text` from being a DNS label (RFC 1123, or RFC 1035 with `letter_first`)."""
     pattern, words = (_DNS_1035, ", a letter first") if letter_first else (_DNS_1123, "")
-    if not pattern.match(text):
+    if not re.match(pattern, text):
         return f"{text!r} is not a Kubernetes name: expected a-z, 0-9 and -{words}"
     return f"{text!r} has {len(text)} characters: expected {LABEL_LENGTH} at most" if len(text) > LABEL_LENGTH else None
 
 
 def subdomain(text: str) -> str | None:
     """Says what keeps `text` from being the name of most objects: DNS labels joined by dots, 253 characters at most."""
-    if not _SUBDOMAIN.match(text):
+    if not re.match(_SUBDOMAIN, text):
         return f"{text!r} is not a Kubernetes name: expected a-z, 0-9, - and ."
     return f"{text!r} has {len(text)} characters: expected 253 at most" if len(text) > 253 else None
 
@@ -51,14 +52,14 @@ def subdomain(text: str) -> str | None:
 def label_key(text: str) -> str | None:
     """Says what keeps `text` from being the key of a label, an annotation or a taint: `[PREFIX/]NAME`."""
     prefix, slash, name = text.rpartition("/")
-    if (slash and subdomain(prefix)) or not _QUALIFIED.match(name):
+    if (slash and subdomain(prefix)) or not re.match(_QUALIFIED, name):
         return f"{text!r} is not a label's name: expected NAME or PREFIX/NAME of letters, digits, '-', '_' and '.'"
     return f"{name!r} has {len(name)} characters: expected {LABEL_LENGTH} at most" if len(name) > LABEL_LENGTH else None
 
 
 def label_value(text: str) -> str | None:
     """Says what keeps `text` from being a label's value."""
-    if text and not (_QUALIFIED.match(text) and len(text) <= LABEL_LENGTH):
+    if text and not (re.match(_QUALIFIED, text) and len(text) <= LABEL_LENGTH):
         return f"{text!r} is not a label's value: expected {LABEL_LENGTH} at most of letters, digits, '-', '_' and '.'"
     return None
 
@@ -73,12 +74,14 @@ def labels(pairs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def env_name(text: str) -> str | None:
     """Says what keeps `text` from being an environment variable's name."""
-    return None if _ENV_NAME.match(text) else f"{text!r} is not a variable's name: expected printable ASCII without '='"
+    if re.match(_ENV_NAME, text):
+        return None
+    return f"{text!r} is not a variable's name: expected printable ASCII without '='"
 
 
 def port_name(text: str) -> str | None:
     """Says what keeps `text` from being a container port's name (an IANA service name)."""
-    if _PORT_NAME.match(text) and len(text) <= 15:
+    if re.match(_PORT_NAME, text) and len(text) <= 15:
         return None
     return f"{text!r} is not a port's name: expected 15 at most of a-z, 0-9 and single '-', with a letter"
 
@@ -103,7 +106,7 @@ def int32(value: int) -> str | None:
 
 def amount(text: str) -> str | None:
     """Says what keeps `text` from being a quantity of Kubernetes that is not negative."""
-    return None if _AMOUNT.match(text) else f"{text!r} is not a quantity: expected a number such as 4, 500m or 16Gi"
+    return None if re.match(_AMOUNT, text) else f"{text!r} is not a quantity: expected a number such as 4, 500m or 16Gi"
 
 
 def _annotation_key(text: str) -> str | None:
@@ -112,7 +115,7 @@ def _annotation_key(text: str) -> str | None:
 
 
 def _field_path(text: str) -> str | None:
-    return None if _FIELD.match(text) else f"{text!r} is no field that a Pod can read, such as metadata.name"
+    return None if re.match(_FIELD, text) else f"{text!r} is no field that a Pod can read, such as metadata.name"
 
 
 def _absolute(text: str) -> str | None:
@@ -130,7 +133,7 @@ def _variable(text: str) -> bool:
 
 
 def _ports(text: str) -> str | None:
-    match = None if _variable(text) else _PORTS.match(text)
+    match = None if _variable(text) else re.match(_PORTS, text)
     numbers = [int(part) for part in re.findall(r"[0-9]+", f"{match['host']} {match['inside']}")] if match else []
     if _variable(text) or (match and all(number <= 65535 for number in numbers)):
         return None
@@ -149,8 +152,8 @@ def _google_key(text: str) -> str | None:
     return f"{text!r} is not a label's name: expected 1 to 63 of a-z 0-9 _ - and a letter first"
 
 
-def _matching(pattern: re.Pattern[str], words: str) -> Callable[[str], str | None]:
-    return lambda text: None if _variable(text) or pattern.match(text) else f"{text!r} is not {words}"
+def _matching(pattern: str, words: str) -> Callable[[str], str | None]:
+    return lambda text: None if _variable(text) or re.match(pattern, text) else f"{text!r} is not {words}"
 
 
 FORMATS: Mapping[str, Callable[[str], str | None]] = {
@@ -169,49 +172,45 @@ FORMATS: Mapping[str, Callable[[str], str | None]] = {
     "google_key": _google_key,
     "google_value": _google_value,
     "job_id": _matching(
-        re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}\Z"),
+        r"[A-Za-z][A-Za-z0-9_]{0,127}\Z",
         "a job's name: expected letters, digits and _, a letter first, 128 at most",
     ),
-    "display_name": _matching(re.compile(r".{1,128}\Z"), "a name: expected 1 to 128 characters"),
-    "word": _matching(re.compile(r"\S+\Z"), "a name: expected one without spaces"),
-    "account": _matching(re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+\Z"), "a service account: expected its e-mail address"),
+    "display_name": _matching(r".{1,128}\Z", "a name: expected 1 to 128 characters"),
+    "word": _matching(r"\S+\Z", "a name: expected one without spaces"),
+    "account": _matching(r"[^@\s]+@[^@\s]+\.[^@\s]+\Z", "a service account: expected its e-mail address"),
     "network": _matching(
-        re.compile(r"projects/[0-9]+/global/networks/[a-z]([a-z0-9-]*[a-z0-9])?\Z"),
+        r"projects/[0-9]+/global/networks/[a-z]([a-z0-9-]*[a-z0-9])?\Z",
         "a network: expected projects/NUMBER/global/networks/NAME, with the project's number, not its name",
     ),
     "resource_id": _matching(_RESOURCE, "an ID: expected 63 at most of a-z, 0-9 and -, a letter first"),
     "context": _matching(
-        re.compile(r"projects/[^/]+/locations/[^/]+/metadataStores/[^/]+/contexts/[^/]+\Z"),
+        r"projects/[^/]+/locations/[^/]+/metadataStores/[^/]+/contexts/[^/]+\Z",
         "a context: expected projects/P/locations/R/metadataStores/S/contexts/NAME",
     ),
     "tensorboard": _matching(
-        re.compile(r"projects/[^/]+/locations/[^/]+/tensorboards/[^/]+\Z"),
+        r"projects/[^/]+/locations/[^/]+/tensorboards/[^/]+\Z",
         "a Tensorboard: expected projects/P/locations/R/tensorboards/ID",
     ),
     "attachment": _matching(
-        re.compile(rf"(?:projects/[^/]+/regions/[^/]+/networkAttachments/)?{_RESOURCE.pattern}"),
+        rf"(?:projects/[^/]+/regions/[^/]+/networkAttachments/)?{_RESOURCE}",
         "a network attachment: expected its name, or projects/P/regions/R/networkAttachments/NAME",
     ),
     "reservation": _matching(
-        re.compile(
-            r"projects/[^/]+/zones/[^/]+/reservations/[^/]+(?:/reservationBlocks/[^/]+(?:/reservationSubBlocks/[^/]+)?)?\Z"
-        ),
+        r"projects/[^/]+/zones/[^/]+/reservations/[^/]+(?:/reservationBlocks/[^/]+(?:/reservationSubBlocks/[^/]+)?)?\Z",
         "a reservation: expected projects/P/zones/Z/reservations/NAME",
     ),
-    "dns_zone": _matching(re.compile(r".*\.\Z"), "a DNS zone, which ends with a dot"),
-    "variable": _matching(re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z"), "a variable's name"),
-    "count": _matching(re.compile(r"[0-9]+\Z"), "a number"),
-    "service": _matching(
-        re.compile(r"[A-Za-z0-9._-]+\Z"), "a name of Compose: expected letters, digits, '.', '_', '-'"
-    ),
+    "dns_zone": _matching(r".*\.\Z", "a DNS zone, which ends with a dot"),
+    "variable": _matching(r"[A-Za-z_][A-Za-z0-9_]*\Z", "a variable's name"),
+    "count": _matching(r"[0-9]+\Z", "a number"),
+    "service": _matching(r"[A-Za-z0-9._-]+\Z", "a name of Compose: expected letters, digits, '.', '_', '-'"),
     "container": _matching(
-        re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+\Z"), "a container's name: expected letters, digits, '.', '_', '-'"
+        r"[A-Za-z0-9][A-Za-z0-9_.-]+\Z", "a container's name: expected letters, digits, '.', '_', '-'"
     ),
     "ports": _ports,
     "size": _matching(_SIZE, "a size: expected a number and b, k, m or g, such as 4gb"),
     "time": _matching(_TIME, "a time: expected a number and its unit, such as 1m30s"),
     "restart": _matching(_RESTART, "a restart policy: expected no, always, unless-stopped or on-failure[:N]"),
-    "cpus": _matching(re.compile(r"[0-9]*\.?[0-9]+\Z"), "a number of CPUs: expected one such as 0.5"),
+    "cpus": _matching(r"[0-9]*\.?[0-9]+\Z", "a number of CPUs: expected one such as 0.5"),
 }
 """The formats of text that shapes name."""
 NUMERIC = {"amount", "cpus"}  # which may be numbers as well
