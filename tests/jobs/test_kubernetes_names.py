@@ -115,3 +115,9 @@ def test_a_hundred_pods_are_warned_of() -> None:
     assert any("jobset lists it once" in note for note in job_data(of, images(of), Target.PODS).notes)
     few = spec(FOUR, region=None)
     assert not any("jobset lists it once" in note for note in job_data(few, images(few), Target.PODS).notes)
+
+
+@pytest.mark.parametrize("form", names.FORMATS)
+def test_each_format_refuses_some_text(form: str) -> None:
+    """`re` compiles a format's pattern at its first use, so that loading the module shows no broken one."""
+    assert any(names.FORMATS[form](text) for text in ("\n", "../x"))

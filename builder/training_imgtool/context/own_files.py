@@ -32,7 +32,7 @@ _TRACKERS = {"wandb": ("run-", "offline-run-", "latest-run", "debug"), "mlruns":
 _LOCK = b"# Made by `imgtool lock`"
 _SPECS = (".yaml", ".yml")
 _HEAD = 4096
-# Text, which `re` compiles where a file asks for it: most folders hold none of these.
+# `re` compiles a pattern when a file first needs it; most folders need few of them.
 _NAMES = r"\.dockerignore|gha-creds-[0-9a-f]+\.json|(?:import-)?cosign\.(?:key|pub)"
 _JOB = rb"(?:\A|\n)# Written by imgtool "
 _RESULT = rb'\A\{\n  "ok": (?:true|false),\n  "\w+": '  # --json

@@ -1,7 +1,7 @@
 """Rules for names, labels, taints, amounts and paths of Kubernetes and of Compose, each as a message or None.
 
 Source: k8s.io/apimachinery pkg/util/validation and kubernetes/kubernetes pkg/apis/core/validation (1.34).
-The patterns are text, which `re` compiles and keeps where one is asked: most commands ask for none.
+`re` compiles a pattern, and keeps it, when a rule first uses it; most commands use few of them.
 """
 
 from __future__ import annotations
