@@ -25,11 +25,14 @@ if sys.argv[0].rpartition("/")[2] in _COMMANDS and _signal.getsignal(_signal.SIG
     _signal.signal(_signal.SIGINT, _end)
 
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from training_imgtool.api import job, plan, push, run, verify
 from training_imgtool.core.errors import FieldError, FieldListError, ImgtoolError, VerificationError
-from training_imgtool.core.results import ByRole, Image, Plan, PlannedImage, Replica, Run, VerifiedImage
 from training_imgtool.core.version import __version__
+
+if TYPE_CHECKING:
+    from training_imgtool.api import job, plan, push, run, verify
+    from training_imgtool.core.results import ByRole, Image, Plan, PlannedImage, Replica, Run, VerifiedImage
 
 __all__ = [
     "ByRole",
@@ -53,11 +56,26 @@ __all__ = [
 
 
 class _Package(ModuleType):
-    """Keeps `plan` and `verify` functions: an import of the private modules of these names would replace them."""
+    """Loads the interface at its first use: the command, which imports this package too, has no use for it.
+
+    It keeps `plan` and `verify` functions: an import of the private modules of these names would replace them.
+    """
+
+    def __getattr__(self, name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from training_imgtool import api
+
+        value: object = getattr(api, name)
+        setattr(self, name, value)
+        return value
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (isinstance(value, ModuleType) and name in __all__):
             super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*vars(self), *__all__})
 
 
 sys.modules[__name__].__class__ = _Package

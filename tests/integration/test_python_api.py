@@ -64,6 +64,7 @@ import sys, signal, logging
 before = [signal.getsignal(n) for n in signal.valid_signals()]
 {first}
 import training_imgtool as imgtool
+assert "training_imgtool.core.results" not in sys.modules and set(imgtool.__all__) <= set(dir(imgtool))
 assert all(type(getattr(imgtool, name)).__name__ == "function" for name in {FUNCTIONS!r})
 assert before == [signal.getsignal(n) for n in signal.valid_signals()]
 assert not logging.root.handlers and not logging.getLogger("training_imgtool").handlers
