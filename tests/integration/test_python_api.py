@@ -65,6 +65,7 @@ before = [signal.getsignal(n) for n in signal.valid_signals()]
 {first}
 import training_imgtool as imgtool
 assert "training_imgtool.core.results" not in sys.modules and set(imgtool.__all__) <= set(dir(imgtool))
+assert not hasattr(imgtool, "misspelt")
 assert all(type(getattr(imgtool, name)).__name__ == "function" for name in {FUNCTIONS!r})
 assert before == [signal.getsignal(n) for n in signal.valid_signals()]
 assert not logging.root.handlers and not logging.getLogger("training_imgtool").handlers
