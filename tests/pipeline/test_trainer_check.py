@@ -374,6 +374,47 @@ def test_an_index_that_does_not_answer_is_no_reason_to_refuse(project: Project) 
     ]
 
 
+EVERY_BLOCK = """
+if first:
+    import a
+elif second:
+    import b
+else:
+    import c
+for item in items:
+    import d
+else:
+    import e
+while more():
+    import f
+else:
+    import g
+try:
+    import h
+except OSError:
+    import i
+else:
+    import j
+finally:
+    import k
+with opened():
+    import l
+match value:
+    case 1:
+        import m
+class Model:
+    import n
+    async def call(self):
+        async with opened():
+            from . import o
+"""
+
+
+def test_an_import_is_found_in_every_block() -> None:
+    found = read_source(EVERY_BLOCK.encode(), "task.py", (3, 10)).all_imports
+    assert sorted(name for item in found for name in item.names or [item.module]) == list("abcdefghijklmno")
+
+
 WITH_ONE = (
     "with (open('a') if 1 else\n      open('b')):\n    pass\nasync def f(lock):\n    async with(lock):\n        pass\n"
 )
