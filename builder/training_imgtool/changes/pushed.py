@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +97,15 @@ def note_inputs(cache: Path, inputs: ImageInputs, shared: Shared | None = None) 
     from training_imgtool.changes.inputs import Shared
 
     digest = _note_files(cache, inputs.files, shared or Shared())
-    few = json.loads(json.dumps(asdict(replace(inputs, files={})), default=sorted))
+    few = json.loads(json.dumps(replace(inputs, files={}), default=_simplify))
     write_cached(_inputs_path(cache, inputs.key), {**few, "files": digest}, mode=_PRIVATE)
+
+
+def _simplify(value: Any) -> Any:
+    """Makes JSON's types of a set or a dataclass; `asdict` would copy all that is in it first."""
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _note_files(cache: Path, files: Mapping[str, File], shared: Shared) -> str:

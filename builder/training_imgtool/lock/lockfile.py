@@ -24,6 +24,7 @@ from training_imgtool.yamlfile.reader import read_bytes
 
 _HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
 _MAX_BYTES = 4 << 20
+_text = json.JSONEncoder(ensure_ascii=False).encode  # a TOML basic string takes JSON's escapes
 
 
 def dump_lock(lock: Lock) -> str:
@@ -259,7 +260,3 @@ def _source_text(source: Source) -> str:
     commit = f", commit = {_text(source.commit)}" if source.commit else ""
     archive, python = _wheel_text(source.archive), _text(source.python)
     return f"{{ archive = {archive}, python = {python}{origin}{commit} }}"
-
-
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)  # a TOML basic string takes JSON's escapes
