@@ -220,9 +220,10 @@ def _check_names(node: Any) -> None:
         if len({name.casefold() for name in node}) < len(node):
             raise ValueError("a name is there twice, in upper and lower case")
         for name, value in node.items():
-            if _SPELLED.get(name.casefold(), name) != name:
-                raise ValueError(f"{name[:40]!r} is read as {_SPELLED[name.casefold()]!r} by some and by others not")
-            if name in _SPELLED.values() and name not in _FREE_NAMES:
+            spelled = _SPELLED.get(name.casefold())
+            if spelled not in {None, name}:
+                raise ValueError(f"{name[:40]!r} is read as {spelled!r} by some and by others not")
+            if spelled and name not in _FREE_NAMES:
                 _check_names(value)
 
 

@@ -9,7 +9,6 @@ the other folders where names start, such as `src`.
 from __future__ import annotations
 
 import ast
-import configparser
 import os
 import posixpath
 import re
@@ -345,6 +344,8 @@ def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _of_setup_cfg(path: Path) -> Mapping[str, str]:
+    import configparser
+
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read_string(path.read_text(encoding="utf-8"))
