@@ -27,7 +27,6 @@ from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.progress import Done, Outcome, Progress, Step
 from training_imgtool.core.resources import data_file
 from training_imgtool.core.threads import run_all
-from training_imgtool.core.wheel_zip import ZIP_ERRORS
 from training_imgtool.plan import UnusedPath, Wheel
 
 if TYPE_CHECKING:
@@ -213,6 +212,8 @@ def read_contents(path: Path, package: str) -> WheelContents:
 
     Raises VerificationError when it is damaged.
     """
+    from training_imgtool.core.wheel_zip import ZIP_ERRORS  # each push loads this module, for the rules
+
     paths: dict[str, tuple[int, str]] = {}
     names: dict[str, set[str]] = {}
     own = {rule.name for rule in TRIM_RULES if _is_owner(package, rule.owners)}
