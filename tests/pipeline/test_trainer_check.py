@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
+import asyncio.base_events
+import inspect
 import re
+import subprocess
+import sys
+import typing
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -413,6 +421,14 @@ class Model:
 def test_an_import_is_found_in_every_block() -> None:
     found = read_source(EVERY_BLOCK.encode(), "task.py", (3, 10)).all_imports
     assert sorted(name for item in found for name in item.names or [item.module]) == list("abcdefghijklmno")
+
+
+@pytest.mark.parametrize("module", [argparse, asyncio.base_events, inspect, subprocess, typing])
+def test_the_imports_found_are_those_of_the_whole_tree(module: ModuleType) -> None:
+    code = Path(module.__file__ or "").read_bytes()
+    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    lines = [node.lineno for node in nodes for _ in (node.names if isinstance(node, ast.Import) else [node])]
+    assert [item.line for item in read_source(code, "task.py", sys.version_info[:2]).all_imports] == lines
 
 
 WITH_ONE = (
