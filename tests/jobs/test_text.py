@@ -18,6 +18,7 @@ import yaml
 from tests.jobs import schemas
 from tests.jobs.specs import CASES, ONE, TRIO, images, spec, with_module
 from training_imgtool.core.errors import FieldError, InputError, UsageError
+from training_imgtool.core.resources import data_file
 from training_imgtool.jobs import Format, JobOptions, job_data
 from training_imgtool.jobs.gcloud import vertex_flag_command
 from training_imgtool.jobs.package import build_package, staged_uri, trainer_package
@@ -136,7 +137,9 @@ def test_env_files_are_one_line_per_variable() -> None:
 
 
 def test_tables_have_sources_and_dates() -> None:
-    tables = read_table("machines.yaml")
+    folder = data_file("machines")
+    tables = {path.stem: read_table(f"machines/{path.name}") for path in sorted(folder.glob("*.yaml"))}
+    assert set(tables) == {"ai_platform", "eci", "gke", "gpus", "vertex"}
     for name, table in tables.items():
         assert table["date"], name
         assert table["sources"], name

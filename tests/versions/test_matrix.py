@@ -169,7 +169,7 @@ def test_data_has_a_row_per_release(matrix: Matrix) -> None:
 
 
 def test_both_tables_have_the_same_tpu_runtimes(matrix: Matrix) -> None:
-    assert list(matrix.ai_platform_tpu) == read_table("machines.yaml")["ai_platform"]["tpu"]["runtimes"]
+    assert list(matrix.ai_platform_tpu) == read_table("machines/ai_platform.yaml")["tpu"]["runtimes"]
 
 
 def test_what_a_release_needs_leaves_no_python_out_that_it_has(matrix: Matrix) -> None:

@@ -95,7 +95,7 @@ def selector(spec: ImageSpec, role: Role) -> dict[str, str]:
 
 def gpu_label(kind: str) -> dict[str, str]:
     """Returns the label of the nodes with this GPU; none where its name is nobody's."""
-    table: Mapping[str, str] = read_table("machines.yaml")["gke"]["gpus"]
+    table: Mapping[str, str] = read_table("machines/gke.yaml")["gpus"]
     if kind in table:
         return {_GKE_GPU: table[kind]}
     return {_PRODUCT: kind} if re.match(r"(?:NVIDIA|Tesla|Quadro)-", kind) else {}
@@ -134,7 +134,7 @@ def errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
 
 
 def _slice_errors(tpu: Tpu, label: str | None, field: str) -> Iterator[FieldError]:
-    table = read_table("machines.yaml")["gke"]["tpus"]
+    table = read_table("machines/gke.yaml")["tpus"]
     topology = str(tpu.topology)
     if label is None:
         types = [kind for row in table.values() for kind in row["types"]]
@@ -155,5 +155,5 @@ def _fits(topology: str, listed: list[str] | None) -> bool:
 
 
 def _label(tpu: Tpu) -> str | None:
-    table = read_table("machines.yaml")["gke"]["tpus"]
+    table = read_table("machines/gke.yaml")["tpus"]
     return next((label for label, row in table.items() if tpu.type in {label, *row["types"]}), None)

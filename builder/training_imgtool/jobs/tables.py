@@ -1,4 +1,4 @@
-"""The tables of `data/machines.yaml`, and the questions that the targets ask of them."""
+"""The tables of `data/machines`, and the questions that the targets ask of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Machines:
 def machines(service: str, *, allow_unknown: bool) -> Machines:
     """Returns the table of `ai_platform` or `vertex`."""
     severity = Severity.WARNING if allow_unknown else Severity.ERROR
-    return Machines(service=service, table=read_table("machines.yaml")[service], unknown=severity)
+    return Machines(service=service, table=read_table(f"machines/{service}.yaml"), unknown=severity)
 
 
 def nearest(value: str, choices: Iterable[str]) -> str | None:
@@ -57,9 +57,9 @@ def _same_series(value: str, name: str) -> bool:
 
 def has_gpus(machine: str | None) -> bool:
     """Tells whether a machine type of any service comes with GPUs that a job need not name."""
-    table = read_table("machines.yaml")
-    built_in = {name for row in table["vertex"]["machines"] if row.get("built_in") for name in row["machines"]}
-    return machine is not None and (machine in built_in or bool(table["ai_platform"]["legacy"].get(machine)))
+    rows, legacy = read_table("machines/vertex.yaml")["machines"], read_table("machines/ai_platform.yaml")["legacy"]
+    built_in = {name for row in rows if row.get("built_in") for name in row["machines"]}
+    return machine is not None and (machine in built_in or bool(legacy.get(machine)))
 
 
 def gpu_findings(
@@ -93,7 +93,7 @@ def gpu_findings(
 
 def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Finding]:
     """Checks whether `region` is one; both services are judged by the list of regions that train today."""
-    choices = read_table("machines.yaml")["vertex"]["regions"]
+    choices = read_table("machines/vertex.yaml")["regions"]
     if region in choices:
         return
     if not _REGION.match(region):
@@ -113,7 +113,7 @@ def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Findi
 def accelerator_region_findings(tables: Machines, path: Path, accelerator: str, region: str) -> Iterator[Finding]:
     """Checks whether the region has the accelerator, as far as the table knows."""
     having = tables.table.get("accelerator_regions", {}).get(accelerator)
-    real = region in read_table("machines.yaml")["vertex"]["regions"]
+    real = region in read_table("machines/vertex.yaml")["regions"]
     if having is not None and real and region not in having:
         yield Finding(
             path=path,
@@ -124,7 +124,7 @@ def accelerator_region_findings(tables: Machines, path: Path, accelerator: str, 
 
 def cuda_findings(path: Path, gpu: str, cuda: str) -> Iterator[Finding]:
     """Warns where the GPU is too new or too old for the image's CUDA."""
-    row = read_table("machines.yaml")["gpus"].get(gpu)
+    row = read_table("machines/gpus.yaml").get(gpu)
     if not isinstance(row, dict):
         return
     version = _version(cuda)

@@ -195,7 +195,7 @@ def _nodes(pod: Source, role: Document, times: Document) -> Document:
     tolerated = pod.take("tolerations") or []
     if "gpus" in role:
         tolerated = [item for item in tolerated if item != {"key": "nvidia.com/gpu", "operator": "Exists"}]
-        types = {label: name for name, label in read_table("machines.yaml")["gke"]["gpus"].items()}
+        types = {label: name for name, label in read_table("machines/gke.yaml")["gpus"].items()}
         label = selector.get(f"{_GKE}gke-accelerator")
         kind = types.get(label) or selector.get("nvidia.com/gpu.product")
         if kind:

@@ -1,7 +1,7 @@
 """What AI Platform refuses and gcloud does not: the rules of a Job.
 
 Source: the ml.v1 discovery document (revision 20251213) and the behaviour of gcloud 528.0.0; the tables
-are in `data/machines.yaml`.
+are in `data/machines/`.
 """
 
 from __future__ import annotations

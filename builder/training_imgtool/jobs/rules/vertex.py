@@ -1,7 +1,7 @@
 """What Vertex AI refuses and gcloud does not: the rules of a CustomJobSpec and a HyperparameterTuningJob.
 
 Source: the aiplatform.v1 discovery document (revision 20261106), Google's pages on distributed training and
-compute for custom training, and the behaviour of gcloud 528.0.0; the tables are in `data/machines.yaml`.
+compute for custom training, and the behaviour of gcloud 528.0.0; the tables are in `data/machines/`.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _other_machine(kind: str, accelerator: Any, path: Path, tables: Machines) ->
                 path=(*path, "acceleratorType"), message=f"{accelerator} does not fit {kind}, which takes no GPU"
             )
         return
-    if kind in read_table("machines.yaml")["ai_platform"]["legacy"]:
+    if kind in read_table("machines/ai_platform.yaml")["legacy"]:
         yield Finding(
             path=(*path, "machineType"),
             message=f"{kind} is a legacy type of AI Platform; Vertex AI has Compute Engine types only",
@@ -267,7 +267,7 @@ def _scheduling(scheduling: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 
 def _capacity(pools: list[Any], path: Path, strategy: Any, region: str | None) -> Iterator[Finding]:
     """Finds pools that FLEX_START does not take, and reservations that are elsewhere or that no pool reaches."""
-    gpus = read_table("machines.yaml")["vertex"]["flex_start"]
+    gpus = read_table("machines/vertex.yaml")["flex_start"]
     given = [
         ((*path, index, "machineSpec"), pool.get("machineSpec") or {})
         for index, pool in enumerate(pools)
@@ -355,7 +355,7 @@ def is_tpu(pool: Any) -> bool:
     machine = pool.get("machineSpec") if isinstance(pool, dict) else None
     if not isinstance(machine, dict):
         return False
-    tpu = read_table("machines.yaml")["vertex"]["tpu"]
+    tpu = read_table("machines/vertex.yaml")["tpu"]
     kind, accelerator = machine.get("machineType"), machine.get("acceleratorType")
     return kind in {tpu["machine"], *tpu["topologies"]} or str(accelerator).startswith("TPU_")
 

@@ -130,7 +130,7 @@ def _on_eci(pod: Document, eci: Eci, annotations: Document) -> Document:
 
 
 def _find_family(machine: str | None) -> Mapping[str, Any] | None:
-    families = read_table("machines.yaml")["eci"]["families"]
+    families = read_table("machines/eci.yaml")["families"]
     return next((row for prefix, row in families.items() if machine and machine.startswith(prefix)), None)
 
 
@@ -144,7 +144,7 @@ def _driver(machine: str | None, eci: Eci, cuda: str | None) -> str | None:
 
 def _runs(driver: str, cuda: str) -> bool:
     """Tells whether a driver runs a CUDA version: within one major every minor runs (minor-version compatibility)."""
-    has = read_table("machines.yaml")["eci"]["drivers"].get(driver)
+    has = read_table("machines/eci.yaml")["drivers"].get(driver)
     return has is None or int(cuda.partition(".")[0]) <= int(has.partition(".")[0])
 
 
@@ -160,7 +160,7 @@ def _driver_notes(spec: ImageSpec, role: Role, eci: Eci, cuda: str | None) -> It
         return
     driver = _driver(of_role.machine, eci, cuda) or family["default"]
     if not _runs(driver, cuda):
-        has = read_table("machines.yaml")["eci"]["drivers"][driver]
+        has = read_table("machines/eci.yaml")["drivers"][driver]
         yield f"warning: roles.{role}: the image has CUDA {cuda}, ECI's driver {driver} runs CUDA {has}"
 
 
