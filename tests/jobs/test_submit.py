@@ -20,7 +20,7 @@ from training_imgtool.commands.job_files import submit
 from training_imgtool.commands.job_files.submit import Submission, Submitted
 from training_imgtool.core.errors import InputError, TemporaryError, UsageError, VerificationError
 from training_imgtool.jobs import check
-from training_imgtool.jobs.service import KEY
+from training_imgtool.jobs.model import KEY
 from training_imgtool.spec.targets import Target
 
 STAND_IN = Path(__file__).with_name("service_programs.py")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from training_imgtool.core.errors import FieldError, FieldListError, UsageError
 from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.jobs.model import (
+    KEY,
     NOWHERE,
     Finding,
     Format,
@@ -24,9 +25,7 @@ from training_imgtool.jobs.model import (
     replicas,
     spec_hash,
 )
-from training_imgtool.jobs.placement import gpu_label
-from training_imgtool.jobs.service import KEY
-from training_imgtool.jobs.tables import has_gpus
+from training_imgtool.jobs.tables import gpu_label, has_gpus
 from training_imgtool.jobs.text import submit_lines
 from training_imgtool.spec.job import JobSpec, Scheduling
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec

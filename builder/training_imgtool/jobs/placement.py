@@ -10,19 +10,18 @@ at 2026-06-25, core/system_characteristics.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.model import Document, replicas
-from training_imgtool.jobs.tables import nearest
+from training_imgtool.jobs.tables import gpu_label, nearest
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, Tpu
 
 GPU, TPU = "nvidia.com/gpu", "google.com/tpu"
 NODE_POOL = "cloud.google.com/gke-nodepool"
-_GKE_GPU, _PRODUCT = "cloud.google.com/gke-accelerator", "nvidia.com/gpu.product"
 _CAPACITY = {
     "SPOT": "cloud.google.com/gke-spot",
     "LOW_COST": "cloud.google.com/gke-spot",
@@ -91,14 +90,6 @@ def selector(spec: ImageSpec, role: Role) -> dict[str, str]:
         chosen |= {"cloud.google.com/reservation-name": match["name"]}
         chosen |= {"cloud.google.com/reservation-project": match["project"]} if match["project"] else {}
     return {**chosen, **of_role.node_selector}
-
-
-def gpu_label(kind: str) -> dict[str, str]:
-    """Returns the label of the nodes with this GPU; none where its name is nobody's."""
-    table: Mapping[str, str] = read_table("machines/gke.yaml")["gpus"]
-    if kind in table:
-        return {_GKE_GPU: table[kind]}
-    return {_PRODUCT: kind} if re.match(r"(?:NVIDIA|Tesla|Quadro)-", kind) else {}
 
 
 def tolerations(spec: ImageSpec, role: Role) -> list[Document]:

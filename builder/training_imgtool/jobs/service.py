@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from training_imgtool.jobs.model import KEY
+
 JOB = "{job}"  # in a command: what the service calls the job
-KEY = "imgtool-job"  # the label with the job's key
 Argv = tuple[str, ...]
 
 

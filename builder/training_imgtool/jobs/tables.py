@@ -11,6 +11,7 @@ from typing import Any
 from training_imgtool.jobs.model import Finding, Path, Severity
 from training_imgtool.jobs.yamlio import read_table
 
+_GKE_GPU, _PRODUCT = "cloud.google.com/gke-accelerator", "nvidia.com/gpu.product"
 _REGION = re.compile(r"[a-z]+(?:-[a-z]+)+[0-9]+\Z")
 
 
@@ -60,6 +61,14 @@ def has_gpus(machine: str | None) -> bool:
     rows, legacy = read_table("machines/vertex.yaml")["machines"], read_table("machines/ai_platform.yaml")["legacy"]
     built_in = {name for row in rows if row.get("built_in") for name in row["machines"]}
     return machine is not None and (machine in built_in or bool(legacy.get(machine)))
+
+
+def gpu_label(kind: str) -> dict[str, str]:
+    """Returns the label of the nodes with this GPU; none where its name is nobody's."""
+    table: Mapping[str, str] = read_table("machines/gke.yaml")["gpus"]
+    if kind in table:
+        return {_GKE_GPU: table[kind]}
+    return {_PRODUCT: kind} if re.match(r"(?:NVIDIA|Tesla|Quadro)-", kind) else {}
 
 
 def gpu_findings(

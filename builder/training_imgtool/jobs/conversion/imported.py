@@ -25,9 +25,8 @@ from training_imgtool.jobs.conversion.source import (
     with_times,
     without_empty,
 )
-from training_imgtool.jobs.model import Document, count_of, without_none
+from training_imgtool.jobs.model import KEY, Document, count_of, without_none
 from training_imgtool.jobs.rules.ai_platform import PREFIXES
-from training_imgtool.jobs.service import KEY
 from training_imgtool.jobs.yamlio import read, to_yaml
 from training_imgtool.spec.model import Role
 from training_imgtool.spec.targets import Target

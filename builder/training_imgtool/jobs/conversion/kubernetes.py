@@ -17,9 +17,8 @@ from training_imgtool.jobs.conversion.source import (
     without_empty,
 )
 from training_imgtool.jobs.kubernetes import QUEUE_LABEL
-from training_imgtool.jobs.model import Document, count_of, without_none
-from training_imgtool.jobs.placement import gpu_label
-from training_imgtool.jobs.service import KEY
+from training_imgtool.jobs.model import KEY, Document, count_of, without_none
+from training_imgtool.jobs.tables import gpu_label
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.spec.model import Role
 from training_imgtool.spec.targets import Target

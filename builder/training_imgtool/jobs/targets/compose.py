@@ -15,6 +15,7 @@ from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, tf_config
 from training_imgtool.jobs.kubernetes import is_cluster
 from training_imgtool.jobs.model import (
+    KEY,
     Document,
     Finding,
     Images,
@@ -33,7 +34,7 @@ from training_imgtool.jobs.model import (
     says_chief,
     without_none,
 )
-from training_imgtool.jobs.service import KEY, Service, Standing, read_objects
+from training_imgtool.jobs.service import Service, Standing, read_objects
 from training_imgtool.jobs.shapes import shape_findings
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
