@@ -60,14 +60,14 @@ def test_the_public_names() -> None:
 @pytest.mark.parametrize("first", ["", "import training_imgtool.plan, training_imgtool.verify.session"])
 def test_an_import_has_no_effect_but_its_names(first: str) -> None:
     program = f"""
-import sys, signal, logging
-before = [signal.getsignal(n) for n in signal.valid_signals()]
+import gc, sys, signal, logging
+before = [signal.getsignal(n) for n in signal.valid_signals()], gc.get_threshold()
 {first}
 import training_imgtool as imgtool
 assert "training_imgtool.core.results" not in sys.modules and set(imgtool.__all__) <= set(dir(imgtool))
 assert not hasattr(imgtool, "misspelt")
 assert all(type(getattr(imgtool, name)).__name__ == "function" for name in {FUNCTIONS!r})
-assert before == [signal.getsignal(n) for n in signal.valid_signals()]
+assert before == ([signal.getsignal(n) for n in signal.valid_signals()], gc.get_threshold())
 assert not logging.root.handlers and not logging.getLogger("training_imgtool").handlers
 if not {bool(first)}:
     ours = [name for name in sys.modules if name.startswith("training_imgtool.")]
@@ -75,6 +75,12 @@ if not {bool(first)}:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_command_searches_seldom_for_garbage_from_its_first_import_on() -> None:
+    program = "import gc, sys; sys.argv[0] = '/venv/bin/imgtool'; import training_imgtool; print(gc.get_threshold()[0])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 100_000
 
 
 @pytest.mark.registry

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 import threading
@@ -13,13 +12,11 @@ from training_imgtool.cli.output import ReaderGone, open_missing_streams, report
 from training_imgtool.core.signals import Cancelled, end_children, handle_signals
 
 BROKEN_PIPE = 141  # as shells count SIGPIPE
-_NEW_OBJECTS = 100_000  # between searches for garbage; with Python's 700 they take a fifth of a build of many files
 
 
 def main() -> None:
     """Runs the command line and exits with 0 on success, else with the failure's code (docs/exit-codes.md)."""
     os.umask(0o022)
-    gc.set_threshold(_NEW_OBJECTS)
     open_missing_streams()
     _exit(_run(sys.argv[1:]))
 
