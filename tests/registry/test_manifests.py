@@ -240,5 +240,6 @@ def test_a_platform_is_written_as_it_is_read() -> None:
 )
 def test_an_index_is_of_the_family_of_its_images(images: tuple[str, ...], kind: str) -> None:
     media_type, body = index_body({"mediaType": image, "digest": f"sha256:{'0' * 64}", "size": 1} for image in images)
-    assert (media_type, json.loads(body)["mediaType"]) == (kind, kind)
+    document = json.loads(body)
+    assert (media_type, document["mediaType"], document["schemaVersion"]) == (kind, kind, 2)
     assert [entry["mediaType"] for entry, _ in parse_manifest(body, kind, "x").entries] == list(images)
