@@ -21,9 +21,16 @@ def _end(signum: int, frame: object) -> None:
     os._exit(128 + signum)
 
 
-_COMMANDS = ("imgtool", "training-imgtool", "-m")  # `-m` is what Python says while it looks for the module
+def _is_command() -> bool:
+    """Tells whether Python runs the command, not a program that uses the interface."""
+    name = sys.argv[0].rpartition("/")[2]
+    if name == "-m":  # Python is still looking for the module, whose name stands before the arguments
+        name = sys.orig_argv[-len(sys.argv)].removeprefix("-m").partition(".")[0]
+    return name in {"imgtool", "training-imgtool", __name__}
+
+
 _NEW_OBJECTS = 100_000  # between searches for garbage: with Python's 700 they take a fifth of a build of many files
-if sys.argv[0].rpartition("/")[2] in _COMMANDS:
+if _is_command():
     gc.set_threshold(_NEW_OBJECTS)  # here, since the imports that follow make objects enough for 3 % of a short run
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _end)
