@@ -44,13 +44,3 @@ def test_a_manifest_that_no_registry_takes_is_not_sent(tmp_path: Path) -> None:
         registries.at(repository).put_manifest(
             repository.tag("a"), OCI_MANIFEST, body + b" " * (LARGEST_MANIFEST - len(body))
         )
-
-
-@pytest.mark.parametrize(("page", "links"), [(1000, True), (1000, False), (300, True), (0, False)])
-@pytest.mark.parametrize("count", [0, 999, 1000, 2500])
-def test_all_tags_are_listed(page: int, links: bool, count: int, tmp_path: Path) -> None:
-    with MemoryRegistry() as server, Registries(machine(tmp_path)) as registries:
-        server.page, server.links = page, links
-        repository = parse_repository(f"{server.host}/team/image")
-        server.manifests["team/image"] = {f"t{number:04}": (OCI_MANIFEST, b"{}") for number in range(count)}
-        assert len(registries.at(repository).list_tags(repository)) == count

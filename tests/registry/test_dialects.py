@@ -13,7 +13,6 @@ import pytest
 
 from tests.registry.support import Events, config, image, layer, machine, quick_retry
 from tests.servers.memory_registry import SERVER_DIALECTS, MemoryRegistry
-from training_imgtool.commands.prune_registry import Stored, Sweep, sweep
 from training_imgtool.core.reference import Repository, parse_repository
 from training_imgtool.http.client import Answer
 from training_imgtool.registry.connect import Registries
@@ -136,18 +135,6 @@ def test_a_repository_that_is_not_there(dialect: Dialect, tmp_path: Path) -> Non
         with pytest.raises(RepositoryMissingError) as caught:
             world.push(repository)
         assert caught.value.hint == dialect.missing_hint.format(host=world.server.host)
-
-
-@ALL
-def test_an_image_is_deleted_with_its_tags(dialect: Dialect, tmp_path: Path) -> None:
-    with speaking(dialect, tmp_path) as world:
-        repository = parse_repository(f"{world.server.host}/team/demo")
-        world.server.blobs["team/demo"] = {}
-        registry, digest = world.registries.at(repository), world.push(repository)
-        image = Stored(manifest=registry.manifest(repository.digest(digest)), tags=frozenset({"one"}))
-        plan = Sweep(repository=repository, gone={digest: image}, about={}, kept={}, bytes=0)
-        assert sweep(registry, plan, Events()).gone == plan.gone
-        assert world.server.manifests["team/demo"] == {}
 
 
 @ALL

@@ -47,23 +47,19 @@ class ServerDialect:
         unasked: the status for a login that nobody asked for, without a word about the token server; 0 takes it.
         mounts_between_hosts: takes a blob of another host that `origin` names.
         creates_repositories: makes a repository when something is pushed to it.
-        deletes_tags_first: refuses to delete a manifest that a tag names.
     """
 
     refusal: Refusal | None = None
     unasked: int = 0
     mounts_between_hosts: bool = False
     creates_repositories: bool = True
-    deletes_tags_first: bool = False
 
 
 # By the names of `registry/dialects.py`. Where the words of a refusal matter, it says where they were seen.
 SERVER_DIALECTS = {
     "standard": ServerDialect(),
     "docker-hub": ServerDialect(refusal=like_distribution, unasked=401),
-    "google": ServerDialect(
-        refusal=like_distribution, mounts_between_hosts=True, creates_repositories=False, deletes_tags_first=True
-    ),
+    "google": ServerDialect(refusal=like_distribution, mounts_between_hosts=True, creates_repositories=False),
     "ecr": ServerDialect(refusal=like_ecr, creates_repositories=False),
     "ecr-public": ServerDialect(refusal=like_ecr, unasked=400),
     "github": ServerDialect(refusal=like_distribution, unasked=403),
@@ -100,10 +96,7 @@ class MemoryRegistry:
         self.promises = False  # whether it says of every blob that it mounted it
         self.damages = False  # whether it changes the first byte of what is uploaded
         self.keeps = False  # whether it drops what is uploaded for a digest that it has, as docker-registry does
-        self.forgets_to_delete = False  # whether it says that it deleted, and keeps
         self.lie: Callable[[Asked, Callable[[Asked], Reply]], Reply | None] = lambda asked, truth: None
-        self.page = 1000  # tags in a page of their list, at most; 0: all of them, whatever is asked for
-        self.links = True  # whether such a page links to the next one
         self.endless = False  # whether each page of the referrers names itself as the next one
         self._uploads = 0
         self._parts: dict[str, bytes] = {}  # the content of open uploads, as crane and cosign send it
@@ -165,7 +158,7 @@ class MemoryRegistry:
         parts = urlsplit(asked.target)
         if self.dialect.unasked and (barred := self._bar(asked, parts.path)):
             return barred
-        match = re.fullmatch(r"/v2/(.+?)/(manifests|blobs|referrers|tags)/(.+)", parts.path) or re.fullmatch(
+        match = re.fullmatch(r"/v2/(.+?)/(manifests|blobs|referrers)/(.+)", parts.path) or re.fullmatch(
             r"/v2/(.+?)/(blobs)/(uploads/)", parts.path
         )
         if not match:
@@ -175,9 +168,7 @@ class MemoryRegistry:
             return _errors(404, {"code": "NAME_UNKNOWN", "message": f"there is no repository {path}"})
         with self._lock:
             query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-            if kind == "tags":
-                reply = self._tags(path, query)
-            elif kind == "referrers":
+            if kind == "referrers":
                 reply = self._referrers(path, name, int(query.get("after", 0)))
             else:
                 reply = self._blob(asked, path, name, query) if kind == "blobs" else self._manifest(asked, path, name)
@@ -206,33 +197,12 @@ class MemoryRegistry:
             listed = {"OCI-Subject": subject["digest"]} if subject else {}
             return Reply(201, headers={"Docker-Content-Digest": digest, **listed})
         if asked.method == "DELETE":
-            return self._delete(manifests, name)
+            return Reply(202 if self.deletes and manifests.pop(name, None) is not None else 405)
         if name not in manifests:
             return _errors(404, {"code": "MANIFEST_UNKNOWN"})
         media_type, body = manifests[name]
         digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
         return Reply(200, body, {"Content-Type": media_type, "Docker-Content-Digest": digest})
-
-    def _delete(self, manifests: dict[str, tuple[str, bytes]], name: str) -> Reply:
-        if not self.deletes:
-            return _errors(405, {"code": "UNSUPPORTED", "message": "The operation is unsupported."})
-        if self.forgets_to_delete:
-            return Reply(202)
-        tags = [key for key in manifests if ":" not in key and manifests[key] == manifests.get(name)]
-        if self.dialect.deletes_tags_first and ":" in name and tags:
-            return _errors(400, {"code": "GOOGLE_MANIFEST_DANGLING_TAG", "message": f"tagged by {tags}"})
-        return Reply(202 if manifests.pop(name, None) else 404)
-
-    def _tags(self, path: str, query: Mapping[str, str]) -> Reply:
-        """One page of the list of tags."""
-        if path not in self.manifests:
-            return _errors(404, {"code": "NAME_UNKNOWN"})
-        last = query.get("last", "") if self.page else ""
-        names = sorted(name for name in self.manifests[path] if ":" not in name and name > last)
-        page = names[: min(int(query.get("n", 1000)), self.page)] if self.page else names
-        link = f'</v2/{path}/tags/list?n={query.get("n", 1000)}&last={page[-1]}>; rel="next"' if page else ""
-        body = json.dumps({"name": path, "tags": page}).encode()
-        return Reply(200, body, {"Link": link} if self.links and len(page) < len(names) else {})
 
     def _referrers(self, path: str, subject: str, after: int) -> Reply:
         """One page of the referrers API (distribution specification 1.1)."""

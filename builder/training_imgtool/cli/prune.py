@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,39 +23,16 @@ def register(app: typer.Typer) -> None:
 
 
 def prune(
-    specs: opt.Specs = None,
     unused_for: Annotated[
         float, typer.Option("--unused-for", metavar="DAYS", min=0, help="Keep what a run used within DAYS.")
     ] = 30,
     everything: Annotated[bool, typer.Option("--all", help="Delete everything.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go; delete nothing.")] = False,
-    in_registry: Annotated[
-        bool, typer.Option("--registry", help="Look for old images of the specs in their registry instead.")
-    ] = False,
-    keep: Annotated[
-        int, typer.Option("--keep", metavar="N", min=0, help="With --registry: keep the images of the last N commits.")
-    ] = 5,
-    used_by: Annotated[
-        list[Path] | None,
-        typer.Option("--keep-used-by", metavar="FILE", help="With --registry: keep what a job file names; repeatable."),
-    ] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="With --registry: delete. Without it, only print.")] = False,
-    progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Delete what no run used for 30 days. This includes cached wheels and layers, and stages in the engine.
-
-    With --registry, print instead which images of the specs nothing needs in their registry, and --delete them.
-    """
+    """Delete what no run used for 30 days. This includes cached wheels and layers, and stages in the engine."""
     from training_imgtool.commands.prune import prune_cache
 
-    if in_registry:
-        if everything or dry_run:
-            raise UsageError("--registry prints only, unless --delete is there: leave out --all and --dry-run")
-        _prune_registry(specs or [None], keep, used_by or [], progress, delete=delete, as_json=as_json)
-        return
-    if specs or used_by or delete:
-        raise UsageError("specs, --keep-used-by and --delete need --registry")
     if not unused_for >= 0:
         raise UsageError(f"--unused-for {unused_for}: expected a number of days")
     settings = machine.settings()
@@ -84,33 +59,6 @@ def prune(
         f"{'would free' if dry_run else 'freed'} {format_size(freed)} of {format_size(size)} in {settings.cache}"
     )
     emit("".join(f"{line}\n" for line in lines))
-
-
-def _prune_registry(
-    specs: Sequence[Path | None], keep: int, used_by: Sequence[Path], progress: str, *, delete: bool, as_json: bool
-) -> None:
-    from training_imgtool.commands.prune_registry import plan_sweep, read_specs, read_used, sweep
-    from training_imgtool.pipeline.inputs import prepare
-    from training_imgtool.pipeline.shared_reads import open_spec
-    from training_imgtool.registry.connect import connect
-
-    settings = machine.settings()
-    used = read_used(used_by)
-    with machine.progress(progress) as view, connect(settings, view) as registries:
-        inputs = [prepare(open_spec(spec), settings, view, locked=True, registries=registries) for spec in specs]
-        plans = []
-        for repository in dict.fromkeys(one.repository for one in inputs):
-            own = read_specs(
-                [one for one in inputs if one.repository == repository], commits=keep, environ=settings.environ
-            )
-            plan = plan_sweep(registries.at(repository), repository, own, used)
-            if delete:
-                sweep(registries.at(repository), plan, view)
-            plans.append(plan)
-    if as_json:
-        emit_json({"ok": True, "dryRun": not delete, "repositories": [plan.as_data() for plan in plans]})
-    else:
-        emit("".join(plan.as_text(format_size, deleted=delete) for plan in plans))
 
 
 def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ asks for images loads nothing that reads or writes them, so the methods that do 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from training_imgtool.core.threads import SingleFlight
 from training_imgtool.http.addresses import next_url
 from training_imgtool.http.client import Answer
 from training_imgtool.http.retry import PassingError
-from training_imgtool.registry.auth.challenges import delete, pull
+from training_imgtool.registry.auth.challenges import pull
 from training_imgtool.registry.dialects import NO_REFERRERS_API
 from training_imgtool.registry.manifests import (
     LARGEST_MANIFEST,
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from training_imgtool.registry.manifest_put import ManifestPut
     from training_imgtool.registry.upload import OpenBody, Uploaded
 
-_LARGEST_LIST = 64 << 20  # bytes; a tag takes about 60
-_TAGS_PER_PAGE = 1000
 _ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
 
 
@@ -225,51 +222,6 @@ class Registry:
             raise self.session.refusal(answer, doing)
         return parse_manifest(answer.body, OCI_INDEX, doing), _next_page(answer, url, self.session, doing)
 
-    def list_tags(self, repository: Repository) -> tuple[str, ...]:
-        """Lists all tags of a repository, none of one that is not there; raises as `head`.
-
-        A registry may end a page of as many tags as were asked for without a link to the next one (distribution
-        specification 1.1, "Listing Tags"; go-containerregistry's does). One that lists all tags at once ignores `last`.
-        """
-        doing, scopes = f"listing the tags of {repository}", pull(repository.path)
-        url: str | None = self.session.url(repository, "tags/list", {"n": str(_TAGS_PER_PAGE)})
-        tags: dict[str, None] = {}
-        while url:
-            for attempt in self.session.attempts():
-                with attempt:
-                    answer = self.session.send("GET", url, scopes=scopes, doing=doing, limit=_LARGEST_LIST)
-            if answer.status == 404:
-                return ()
-            if answer.status != 200 or not answer.complete:
-                raise self.session.refusal(answer, doing)
-            known, page = len(tags), _read_tags(answer, doing)
-            tags |= dict.fromkeys(page)
-            url = _next_page(answer, url, self.session, doing)
-            if url and len(tags) == known:
-                raise RegistryRefusedError(f"{doing}: the registry's list does not end")
-            if url is None and len(page) >= _TAGS_PER_PAGE and len(tags) > known:
-                after = {"n": str(_TAGS_PER_PAGE), "last": page[-1]}
-                url = self.session.url(repository, "tags/list", after)
-        return tuple(tags)
-
-    def delete(self, ref: Tag | Digest) -> None:
-        """Deletes a manifest, or a tag; one that is not there is no error.
-
-        Raises:
-            RegistryRefusedError: the registry does not delete.
-            CredentialsError, TemporaryError: as `head`.
-        """
-        doing, scopes = f"deleting {ref}", delete(ref.repository.path)
-        for attempt in self.session.attempts():
-            with attempt:
-                answer = self.session.send("DELETE", manifest_url(self.session, ref), scopes=scopes, doing=doing)
-        if answer.status in {200, 202, 204, 404}:
-            return
-        error = self.session.refusal(answer, doing)
-        if isinstance(error, RegistryRefusedError):
-            error.hint = self.session.dialect.delete_hint
-        raise error
-
     def _prepare_put(self, ref: Tag | Digest, media_type: str, body: bytes) -> ManifestPut:
         from training_imgtool.registry.manifest_put import ManifestPut
 
@@ -323,16 +275,6 @@ class Registry:
 def _next_page(answer: Answer, url: str, session: Session, doing: str) -> str | None:
     link = re.search(r'<([^>]+)>\s*;[^,]*rel="?next', answer.headers.get("link", ""))
     return next_url(url, link[1], session.origin, doing) if link else None
-
-
-def _read_tags(answer: Answer, doing: str) -> list[str]:
-    try:
-        tags = json.loads(answer.body)["tags"] or []
-    except (ValueError, KeyError, TypeError, RecursionError):
-        tags = None
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise VerificationError(f"{doing}: the answer is no list of tags", hint="is what answers there a registry?")
-    return tags
 
 
 def _parse(ref: Tag | Digest, answer: Answer) -> Manifest:

@@ -1,7 +1,7 @@
 """What single registries do differently, one row each; everything else follows the distribution specification.
 
 A row is chosen by the host's name. What it claims saves requests or gives advice. Whether a registry keeps what it
-accepts, whether it lists referrers and whether it deletes is never claimed here: imgtool reads that from its answers.
+accepts and whether it lists referrers is never claimed here: imgtool reads that from its answers.
 """
 
 from __future__ import annotations
@@ -35,11 +35,9 @@ class Dialect:
             first request is anonymous. `Session` finds out about others.
         mounts_between_hosts: it mounts blobs from its other hosts too.
         application_default: takes Google's application default credentials.
-        deletes_tags_first: it keeps a manifest that a tag names.
         login_hint: how to log in.
         denied_hint: what a 403 means.
         missing_hint: what a missing repository means.
-        delete_hint: what to do where it does not delete.
     """
 
     name: str
@@ -50,14 +48,9 @@ class Dialect:
     asks_first: bool = False
     mounts_between_hosts: bool = False
     application_default: bool = False
-    deletes_tags_first: bool = False
     login_hint: str = "run `docker login {host}`"
     denied_hint: str = "the account needs the right to push there, and the repository must exist"
     missing_hint: str = "check the name; some registries want the repository to be created first"
-    delete_hint: str = (
-        "docker-registry deletes when its configuration has storage.delete.enabled: true; elsewhere use the registry's "
-        "own console or rules, and keep what a dry run would keep"
-    )
 
     def covers(self, host: str) -> bool:
         """Returns whether a host is one of its hosts."""
@@ -80,7 +73,6 @@ DIALECTS = (
         hosts=("-docker.pkg.dev", "gcr.io", ".gcr.io"),
         mounts_between_hosts=True,
         application_default=True,
-        deletes_tags_first=True,
         login_hint="run `gcloud auth application-default login`, set GOOGLE_APPLICATION_CREDENTIALS, or run "
         "`gcloud auth configure-docker {host}`",
         denied_hint="the account needs the role Artifact Registry Writer (roles/artifactregistry.writer), and the "
@@ -102,7 +94,6 @@ DIALECTS = (
         hosts=("ghcr.io",),
         asks_first=True,
         login_hint="run `docker login {host}` with a personal access token that has the scope write:packages",
-        delete_hint="GitHub deletes versions of a package on its page or through its own API, not here",
     ),
     Dialect(name="azure", hosts=(".azurecr.io",), asks_first=True, login_hint="run `az acr login --name {host}`"),
     Dialect(name="quay", hosts=("quay.io",), asks_first=True),

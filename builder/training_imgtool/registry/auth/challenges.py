@@ -53,11 +53,6 @@ def push(path: str) -> Scopes:
     return frozenset({f"{path}:pull", f"{path}:push"})
 
 
-def delete(path: str) -> Scopes:
-    """Makes the right to read a repository and to delete from it."""
-    return frozenset({f"{path}:pull", f"{path}:delete"})
-
-
 def scope_texts(scopes: Scopes) -> tuple[str, ...]:
     """Joins the rights per repository, sorted: `repository:PATH:ACTION,ACTION`, what a token server reads."""
     actions: dict[str, list[str]] = {}
