@@ -1,6 +1,6 @@
 """GPU images, with CUDA from wheels: built, pushed, pulled and started, against bake's image of the same content.
 
-They move gigabytes, so they have a part of their own: one role, few rounds. Every build is measured as zstd and spliced,
+They move gigabytes, so they have a part of their own: one role, few rounds. Every build is measured as zstd and as gzip,
 and both are pulled.
 """
 
@@ -30,12 +30,12 @@ NEEDED = 22 << 30  # bytes of disk
 PULLS = 5
 _COLD_ROUNDS = 2
 _ROLE = "worker"
-_SUFFIX = ", spliced"
-_SPLICED = f"{OURS}{_SUFFIX}"
+_SUFFIX = ", gzip"
+_GZIP = f"{OURS}{_SUFFIX}"
 _PROGRAM = ("/opt/venv/bin/python", "-c", "import tensorflow")
 _TARGET = "compression: zstd\n"
-SPLICED = Variation(name="gpu-spliced", spec="gpu-wheels.yaml")
-GPU = replace(SPLICED, name="gpu", keys=_TARGET)
+GZIP = Variation(name="gpu-gzip", spec="gpu-wheels.yaml")
+GPU = replace(GZIP, name="gpu", keys=_TARGET)
 PATCH = replace(GPU, name="gpu-patch", tensorflow="2.15.0.post1")
 DEBIAN = replace(GPU, name="gpu-debian", keys=f"{_TARGET}system_packages: [libgomp1]\n")
 
@@ -80,7 +80,7 @@ class GpuImages:
         track = Track(world=self.world, projects=self.projects, counted=False)
         racing = [
             (Imgtool(replace(track, projects=projects), name=f"{name}{suffix}"), variation)
-            for suffix, variation in (("", GPU), (_SUFFIX, SPLICED))
+            for suffix, variation in (("", GPU), (_SUFFIX, GZIP))
             for name, projects in ({OURS: self.projects} | self.earlier).items()
         ]
         for number in range(_COLD_ROUNDS):
@@ -89,8 +89,8 @@ class GpuImages:
                 contender.new_repository()
                 yield self._build(COLD, contender, variation, number)
                 self.sizes[contender.name] = image_size(track.host, contender.images[_ROLE])
-        ours, spliced = (next(one for one, _ in racing if one.name == name) for name in (OURS, _SPLICED))
-        images = {contender.name: contender.images[_ROLE] for contender in (ours, spliced)}
+        ours, zipped = (next(one for one, _ in racing if one.name == name) for name in (OURS, _GZIP))
+        images = {contender.name: contender.images[_ROLE] for contender in (ours, zipped)}
         yield self._build(CHANGE, ours, PATCH)
         yield self._build(ONE_PACKAGE, ours, DEBIAN)
         yield from self._from_index(track)
@@ -107,8 +107,8 @@ class GpuImages:
     def _from_index(self, track: Track) -> Iterator[Sample]:
         wheels = self.projects.wheels(GPU, "gpu")
         with serve_wheels(wheels, self.rate * 1e6) as index:
-            ours, spliced = (Imgtool(track, index=index.url, name=name) for name in (OURS, _SPLICED))
-            racing: list[tuple[Contender, Variation]] = [(ours, GPU), (spliced, SPLICED)]
+            ours, zipped = (Imgtool(track, index=index.url, name=name) for name in (OURS, _GZIP))
+            racing: list[tuple[Contender, Variation]] = [(ours, GPU), (zipped, GZIP)]
             if shutil.which("curl"):
                 racing.append((Download(track, index), GPU))
             for contender, variation in racing:
@@ -156,7 +156,7 @@ class GpuImages:
 
 
 _NOTES = """`python -m bench gpu` makes this part: the role `{role}` of images/mnist/gpu-wheels.yaml, TensorFlow 2.15.1 with CUDA 12.2 and
-cuDNN 8.9 from wheels, trimmed, with layers in zstd (*spliced* says where not); bake builds the Dockerfile that `imgtool render`
+cuDNN 8.9 from wheels, trimmed, with layers in zstd (*gzip* says where not); bake builds the Dockerfile that `imgtool render`
 writes of it, which leaves out the same files. Base, index and registry are on loopback; the index has the wheels of the role.
 """
 

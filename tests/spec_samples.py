@@ -195,7 +195,7 @@ BAD: tuple[Bad, ...] = (
     _case("job: {web_access: False}\n", "4:19", "job.web_access", "found 'False'", "write false", in_schema=False),
     _case("job: {web_access: 1}\n", "4:19", "job.web_access", "expected true or false, found '1'"),
     _case("accelerator: gqu\n", "4:14", "accelerator", "expected cpu, gpu or tpu, found 'gqu'", "did you mean gpu?"),
-    _case("compression: lzma\n", "4:14", "compression", "expected splice, gzip or zstd, found 'lzma'"),
+    _case("compression: lzma\n", "4:14", "compression", "expected gzip or zstd, found 'lzma'"),
     _case("cuda_from: wheel\n", "4:12", "cuda_from", "expected base or wheels", "did you mean wheels?"),
     _case("platform: linux/arm\n", "4:11", "platform", "expected linux/amd64 or linux/arm64", "linux/arm64"),
     _case(

@@ -103,7 +103,6 @@ def test_a_stream_that_goes_on_after_its_end_is_damaged(tmp_path: Path) -> None:
     member = next(member for member in wheel.members if member.name == "pack/b.bin")
     with open_descriptor(wheel) as descriptor:
         blocks = list(stream(descriptor, wheel, member))
-        assert b"".join(stream(descriptor, wheel, member, 100)) == b"".join(blocks)[100:]
     assert b"".join(read_content(wheel, member, iter(blocks))) == FILES[member.name]
     with pytest.raises(VerificationError, match="longer or shorter"):
         list(read_content(wheel, member, iter([*blocks, b"x"])))

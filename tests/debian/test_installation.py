@@ -15,7 +15,7 @@ from training_imgtool.core.errors import NeedsEngineError, VerificationError
 from training_imgtool.debian.base_system import BaseSystem, Node
 from training_imgtool.debian.installation import Installation
 from training_imgtool.direct.debian_layer import OpenedLibraries
-from training_imgtool.direct.layers import splice
+from training_imgtool.direct.layers.tar_writer import write_tar
 from training_imgtool.plan import DebianPackage, LockedDebian
 
 pytestmark = needs_dpkg
@@ -37,7 +37,7 @@ def install(
     installation = Installation(
         base, locked, lambda package: paths[package.sha256], "amd64", opened=OpenedLibraries(opened)
     )
-    stream = io.BytesIO(b"".join(splice.tar(installation.make_items(), 0)))
+    stream = io.BytesIO(b"".join(write_tar(installation.make_items(), 0)))
     with tarfile.open(fileobj=stream) as archive:
         entries = archive.getmembers()
         assert len({entry.name for entry in entries}) == len(entries), "no path appears twice"

@@ -51,7 +51,7 @@ def store(cache: Path, *urls: str) -> PackageStore:
     return PackageStore(LayerCache(cache), settings(cache), lambda: urls, lambda _: None, pause=lambda _: None)
 
 
-def maker(cache: Path, packages: tuple[DebianPackage, ...], *urls: str, packing: str = "splice") -> LayerMaker:
+def maker(cache: Path, packages: tuple[DebianPackage, ...], *urls: str, packing: str = "gzip") -> LayerMaker:
     return LayerMaker(
         base_digest="sha256:" + "1" * 64,
         locked=LockedDebian(requested=("first",), packages=packages),
@@ -65,7 +65,7 @@ def maker(cache: Path, packages: tuple[DebianPackage, ...], *urls: str, packing:
 
 
 @needs_dpkg
-@pytest.mark.parametrize("packing", ["splice", "gzip", "zstd"])
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
 def test_two_machines_make_the_same_layer_and_remember_it(
     tmp_path: Path, archive: tuple[str, Path], packing: str
 ) -> None:
@@ -130,7 +130,7 @@ def test_mirrors_replace_the_archives_of_a_base_and_keys_lie_in_the_private_fold
 
 
 @needs_dpkg
-@pytest.mark.parametrize("packing", ["splice", "zstd"])
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
 def test_two_users_make_the_same_layer(tmp_path: Path, archive: tuple[str, Path], packing: str) -> None:
     url, served = archive
     package, path = make_package(tmp_path, "first", {"/usr/bin/tool": "x", "/etc/first.conf": "y", "/lib/a": "-> tool"})

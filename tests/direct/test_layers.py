@@ -9,7 +9,7 @@ import pytest
 from tests import plans
 from training_imgtool.direct.layers import layers
 from training_imgtool.direct.layers.layers import group_wheels, make_folder_item, sort_items, split
-from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tar_writer import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.plan import Wheel
 

@@ -8,7 +8,7 @@ import pytest
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.layers.path_conflicts import find_claims, find_overlaps
-from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tar_writer import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.direct.wheels.wheel_items import merge
 

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from training_imgtool.direct.layers.layers import make_folder_item
-from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.split import MOST_PARTS, Contents, split
+from training_imgtool.direct.layers.tar_writer import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 
 MB = 1 << 20

@@ -94,7 +94,7 @@ def _give_away(folder: Path) -> None:
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 
 
-@pytest.mark.parametrize("compression", ["splice", pytest.param("gzip", marks=pytest.mark.long)])
+@pytest.mark.parametrize("compression", ["gzip", pytest.param("zstd", marks=pytest.mark.long)])
 def test_two_users_on_two_machines(world: World, compression: str) -> None:
     world.wheels.add("extra", {"extra/__init__.py": b"x = {'a', 'b'}\n" * 50, "single.py": b"x = 1\n"})
     base, more = make_base(), f"compression: {compression}\n"

@@ -30,7 +30,7 @@ from tests.integration.push_world import Machine, Project, Wheels, make_base, no
 from tests.servers.registry_process import PROGRAM, installed, run_registry
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.slow, pytest.mark.long]
-COMPRESSIONS = ("splice", "gzip", "zstd")
+COMPRESSIONS = ("gzip", "zstd")
 SOCI, GO = SERVICES / "soci/root/usr/bin/soci", SERVICES / "go/root/usr/lib/go-1.19"
 CONTAINERD = """\
 version = 2
@@ -311,7 +311,7 @@ def read_by_soci(image: Image, folder: Path) -> Tree:
     return {path: hashlib.sha256((folder / f"files/{n}").read_bytes()).hexdigest() for n, path in enumerate(paths)}
 
 
-GZIP = ("splice", "gzip")
+GZIP = ("gzip",)
 MATRIX: dict[str, tuple[Callable[[Image, Path], Tree], tuple[str, ...]]] = {
     "Docker 20.10": (read_by_docker, GZIP),
     "Docker 28": (read_by_docker_28, COMPRESSIONS),

@@ -258,7 +258,7 @@ PLANTED: dict[str, tuple[Callable[[World], None], list[str]]] = {
         _spec("exclude: [numpy/tests]\n", ""),
         ["numpy/tests of a package is no longer left out"],
     ),
-    "compression": (_more("compression: zstd"), ["compression splice → zstd"]),
+    "compression": (_more("compression: zstd"), ["compression gzip → zstd"]),
     "a template": (
         _template,
         ["template worker.Dockerfile.j2 → own.j2", "env MODE added: fast", 'ExposedPorts added: {"6006/tcp": {}}'],

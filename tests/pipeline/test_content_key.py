@@ -36,7 +36,7 @@ def with_wheels(context: Context, plan: RolePlan) -> Context:
 def keys_of(folder: Path, plan: RolePlan | None = None, key: str | None = None, **changes: Any) -> dict[str, str]:
     plan = plan or role_plan(**changes)
     context = with_wheels(scan(folder, only=("trainer",)), plan)
-    return stage_keys(parse(render(plan, roots=TemplateRoots(), key=key)), context, plan.platform, "splice", {})
+    return stage_keys(parse(render(plan, roots=TemplateRoots(), key=key)), context, plan.platform, "gzip", {})
 
 
 def test_another_compression_is_another_image(folder: Path) -> None:
@@ -44,8 +44,8 @@ def test_another_compression_is_another_image(folder: Path) -> None:
     plan = role_plan(system_packages=("libgomp1",))
     context = with_wheels(scan(folder, only=("trainer",)), plan)
     file = parse(render(plan, roots=TemplateRoots(), key=None))
-    splice, zstd = (stage_keys(file, context, plan.platform, name, {}) for name in ("splice", "zstd"))
-    assert changed(splice, zstd) == {"packages", "worker"}
+    gzip, zstd = (stage_keys(file, context, plan.platform, name, {}) for name in ("gzip", "zstd"))
+    assert changed(gzip, zstd) == {"packages", "worker"}
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
@@ -118,7 +118,7 @@ def test_roles_share_what_is_the_same(folder: Path) -> None:
 
 def key_of(text: str, context: Context | None = None, platform: str = "linux/amd64") -> str:
     file = parse(text)
-    return stage_keys(file, context or Context(), platform, "splice", {})[file.stages[-1].label]
+    return stage_keys(file, context or Context(), platform, "gzip", {})[file.stages[-1].label]
 
 
 FROM = f"FROM python:3@{DIGEST} AS a\n"
@@ -207,7 +207,7 @@ def test_the_order_of_wheels_on_disk_does_not_matter(folder: Path) -> None:
     text = parse(render(plan, roots=TemplateRoots(), key=None))
     forwards = context.with_bytes("wheels/cpu/a", b"a").with_bytes("wheels/cpu/b", b"b")
     backwards = context.with_bytes("wheels/cpu/b", b"b").with_bytes("wheels/cpu/a", b"a")
-    assert stage_keys(text, forwards, "x", "splice", {}) == stage_keys(text, backwards, "x", "splice", {})
+    assert stage_keys(text, forwards, "x", "gzip", {}) == stage_keys(text, backwards, "x", "gzip", {})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Inflates by the fastest library that is installed; every library inflates to the same bytes."""
+"""ISA-L where it is installed, else zlib: both inflate to the same bytes, ISA-L in a fraction of the time."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from typing import Any
 
 
 @functools.cache
-def find_isal() -> tuple[str, Any] | None:
-    """Returns ISA-L's version and its module, which has zlib's interface; None if it is not installed."""
-    try:
-        from isal import __version__, isal_zlib
-    except ImportError:
-        return None
-    return __version__, isal_zlib
-
-
 def load_fast_library() -> Any:
-    """Returns ISA-L's module, or zlib if ISA-L is not installed."""
-    found = find_isal()
-    return found[1] if found else zlib
+    """Returns ISA-L's module, which has zlib's interface, or zlib if ISA-L is not installed."""
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib
+    return isal_zlib
 
 
 def make_inflater() -> Any:

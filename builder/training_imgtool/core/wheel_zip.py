@@ -1,7 +1,7 @@
 """A wheel as its zip directory: where each member's DEFLATE stream lies, and its bytes in blocks.
 
-The directory is read by `zipfile`, as pip reads it (zip64, data descriptors and odd names included);
-the streams are read in place, so that they can be carried over as they are.
+`zipfile` reads the directory, as it does for pip (zip64, data descriptors and odd names included). ISA-L inflates the
+streams, in a fraction of zlib's time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
 from training_imgtool.core.inflate import crc32, inflate_errors, make_inflater
@@ -134,8 +133,8 @@ def open_descriptor(wheel: WheelFile) -> Iterator[int]:
         os.close(descriptor)
 
 
-def stream(descriptor: int, wheel: WheelFile, member: Member, skip: int = 0) -> Iterator[bytes]:
-    """Yields the member's stream as it lies in the wheel, from byte `skip` on, in blocks of at most 1 MiB."""
+def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]:
+    """Yields the member's stream as it lies in the wheel, in blocks of at most 1 MiB."""
     guess = _LOCAL_HEADER + len(member.name.encode()) + 64  # most extra fields are shorter
     head = read_at(descriptor, min(guess + member.compressed, _BLOCK), member.header)
     if head[:4] != _SIGNATURE:
@@ -144,9 +143,9 @@ def stream(descriptor: int, wheel: WheelFile, member: Member, skip: int = 0) -> 
     encoding = "utf-8" if int.from_bytes(head[6:8], "little") & _UTF8 else "cp437"
     if named.decode(encoding, errors="replace") != member.name:
         raise _damage_error(wheel.path, f"{member.name} has another name in its local header")
-    start = _LOCAL_HEADER + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little") + skip
-    first = head[start : start + member.compressed - skip]
-    left, offset = member.compressed - skip - len(first), member.header + max(start, len(head))
+    start = _LOCAL_HEADER + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+    first = head[start : start + member.compressed]
+    left, offset = member.compressed - len(first), member.header + max(start, len(head))
     if first:
         yield first
     while left:
@@ -157,13 +156,13 @@ def stream(descriptor: int, wheel: WheelFile, member: Member, skip: int = 0) -> 
         yield block
 
 
-def read_content(wheel: WheelFile, member: Member, blocks: Iterator[bytes], engine: Any = None) -> Iterator[bytes]:
-    """Yields the content of a member whose stream is `blocks`, in blocks of at most 1 MiB; `engine` inflates it.
+def read_content(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields the content of a member whose stream is `blocks`, in blocks of at most 1 MiB.
 
     Raises VerificationError when its size or CRC-32 is not the directory's, at the first block that is too much.
     """
     crc, size = 0, 0
-    for block in _inflate(wheel, member, blocks, engine or make_inflater()) if member.deflated else blocks:
+    for block in _inflate(wheel, member, blocks) if member.deflated else blocks:
         crc, size = crc32(block, crc), size + len(block)
         if size > member.size:
             break
@@ -172,8 +171,8 @@ def read_content(wheel: WheelFile, member: Member, blocks: Iterator[bytes], engi
         raise _damage_error(wheel.path, f"{member.name}: size or CRC-32 differs from the zip directory")
 
 
-def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes], engine: Any) -> Iterator[bytes]:
-    left = b""
+def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    engine, left = make_inflater(), b""
     try:
         for block in blocks:
             left = block

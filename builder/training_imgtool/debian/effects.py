@@ -10,7 +10,7 @@ from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.debian.base_system import Node, resolve
 from training_imgtool.debian.scripts import Effect, EffectKind
 from training_imgtool.debian.unpack import Unpacking
-from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tar_writer import Item
 
 _STAFF = "/etc/staff-group-for-usr-local"  # Debian Policy 9.1.2
 _REPLACES = frozenset({EffectKind.LINK, EffectKind.FILE, EffectKind.COPY})

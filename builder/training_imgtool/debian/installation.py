@@ -27,7 +27,7 @@ from training_imgtool.debian.formats.package_file import PackedFile, read_contro
 from training_imgtool.debian.scripts import AT_INSTALL, Effect, EffectKind, find_script_effects, find_trigger_effects
 from training_imgtool.debian.unpack import Unpacking
 from training_imgtool.direct.debian_layer import OpenedLibraries
-from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tar_writer import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.plan import DebianPackage, LockedDebian
 

@@ -7,7 +7,6 @@ import binascii
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,11 +19,11 @@ from training_imgtool.debian.installation import Installation
 from training_imgtool.debian.scripts import hash_table
 from training_imgtool.direct import tree
 from training_imgtool.direct.debian_layer import OpenedLibraries
-from training_imgtool.direct.layers import blobs, splice
+from training_imgtool.direct.layers import blobs
 from training_imgtool.direct.layers.codecs import Compression, choose_codec
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, hash_fields
 from training_imgtool.direct.layers.layers import LayerSource
-from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tar_writer import Item, write_tar
 from training_imgtool.direct.layers.tarhead import Kind
 from training_imgtool.plan import DebianPackage, LockedDebian
 
@@ -98,12 +97,8 @@ class LayerMaker:
             self.read_system(), self.locked, _verify_files(self.store), self.architecture, opened=opened
         )
         maker = tree.TreeMaker()
-        tar = splice.tar(_list_entries(installation.make_items(), maker), self.mtime)
-        if self.compression is Compression.SPLICE:
-            with ThreadPoolExecutor(2, thread_name_prefix="compress") as pool:
-                layer = blobs.keep_pieces(_NAME, self.cache, tar, pool, ahead=2)
-        else:
-            layer = blobs.keep(_NAME, self.cache, choose_codec(self.compression), tar)
+        tar = write_tar(_list_entries(installation.make_items(), maker), self.mtime)
+        layer = blobs.keep(_NAME, self.cache, choose_codec(self.compression), tar)
         text = zlib.compress(tree.dump(tree.prune(maker.root)).encode("ascii"))
         return Record((layer,), {_FIELD: base64.b64encode(text).decode()})
 
@@ -116,9 +111,6 @@ class LayerMaker:
         return self.cache.read_blob(record.blob)
 
     def _hash_inputs(self, opened: OpenedLibraries) -> str:
-        compressor = (
-            blobs.name_pieces_codec() if self.compression is Compression.SPLICE else choose_codec(self.compression).name
-        )
         return hash_fields(
             {
                 "kind": "debian",
@@ -129,7 +121,7 @@ class LayerMaker:
                 "packages": [[package.name, package.version, package.sha256] for package in self.locked.packages],
                 "opened": [opened.sonames, opened.path] if opened.sonames else [],
                 "mtime": self.mtime,
-                "codec": compressor,
+                "codec": choose_codec(self.compression).name,
             }
         )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.debian.base_system import BaseSystem, Node, resolve
 from training_imgtool.debian.formats.package_file import PackedFile
-from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tar_writer import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 
 _KINDS = {"d": Kind.FOLDER, "f": Kind.FILE, "l": Kind.LINK, "h": Kind.HARD_LINK}

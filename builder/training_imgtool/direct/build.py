@@ -128,7 +128,14 @@ def _make_layers(step: Step, inputs: StageInputs, tools: LayerTools, most: int) 
         return ()
     layers = []
     for part in split(step.files.contents(), most):
-        layer = make_context_layer(part, step.text, cache=tools.cache, mtime=tools.mtime, once=tools.contexts)
+        layer = make_context_layer(
+            part,
+            step.text,
+            cache=tools.cache,
+            compression=tools.compression,
+            mtime=tools.mtime,
+            once=tools.contexts,
+        )
         tools.ready(layer)
         layers.append(layer)
     return tuple(layers)

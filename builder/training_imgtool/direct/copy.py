@@ -22,8 +22,8 @@ from training_imgtool.context.entries import blocks
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.files import Files, list_parents
 from training_imgtool.direct.layers.layers import FOLDER_MODE, make_folder_item
-from training_imgtool.direct.layers.splice import Item
 from training_imgtool.direct.layers.split import Contents
+from training_imgtool.direct.layers.tar_writer import Item
 from training_imgtool.direct.layers.tarhead import BLOCK, Entry
 from training_imgtool.direct.layers.tarhead import Kind as EntryKind
 from training_imgtool.direct.links import DependsOnBaseError

@@ -214,7 +214,7 @@ def layer_findings(data: Any, layer_types: LayerTypes) -> Iterator[Finding]:
             message = f"{image} is not in the registry: the job fails when it starts"
             yield Finding(path=path, message=message, severity=Severity.WARNING)
         elif problem and any(kind.endswith("+zstd") for kind in types):
-            hint = "build it with `compression: splice` or gzip"
+            hint = "build it with `compression: gzip`"
             yield Finding(path=path, message=problem, hint=hint, severity=Severity.WARNING)
 
 

@@ -20,7 +20,7 @@ from training_imgtool.dockerfile.substitution import expand
 from training_imgtool.plan import KEY_LABEL
 
 _VERSION = 1  # of what is hashed below; another number is another key for everything
-_DEFAULT = "splice"
+_DEFAULT = "gzip"
 
 
 def stage_keys(
@@ -38,7 +38,7 @@ def stage_keys(
         dockerfile: what is built.
         context: what COPY and ADD take from.
         platform: such as linux/amd64.
-        compression: how the direct builder packs layers. `splice` adds nothing to a key, and it never counts for a
+        compression: how the direct builder packs layers. `gzip` adds nothing to a key, and it never counts for a
             stage with a RUN that needs an engine, which packs layers in its own way.
         runs: the text of each RUN that the direct builder executes, with the identity of what it installs.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.files import ASSUMED
-from training_imgtool.direct.layers import splice
+from training_imgtool.direct.layers import tar_writer
 from training_imgtool.direct.layers.layers import MTIME
 from training_imgtool.direct.layers.tarhead import Kind
 from training_imgtool.direct.stage_plan import State, Step, plan_stage
@@ -22,7 +22,7 @@ _MUCH = 8 << 20  # bytes of code
 class PlacedFile:
     """A file, folder or link of an image: its entry in a layer, and the hash of its content."""
 
-    item: splice.Item
+    item: tar_writer.Item
     sha256: str
 
     @property
@@ -85,4 +85,4 @@ def _list_above(path: str) -> list[str]:
 def write_tar(files: Iterable[PlacedFile], mtime: int | None) -> Iterator[bytes]:
     """Yields an archive of files as their layer has them; raises InputError for one that changed meanwhile."""
     ordered = sorted(files, key=lambda file: file.item.entry.path)
-    return splice.tar((file.item for file in ordered), mtime or MTIME)
+    return tar_writer.write_tar((file.item for file in ordered), mtime or MTIME)

@@ -185,7 +185,7 @@ class EngineSink(_LocalSink):
     at_once = 4
 
     def __init__(self, run: BuildRun, registries: Registries, engines: Engines) -> None:
-        super().__init__(run, registries, Compression.SPLICE)  # Docker Engine reads zstd since 23.0
+        super().__init__(run, registries, Compression.GZIP)  # Docker Engine reads zstd since 23.0
         self._engine = engines.engine
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:

@@ -286,8 +286,8 @@ class ImageSpec:
     trim: bool | None = key("Leave out what nothing in the image can open: the default.", default=None)
     compression: str = key(
         "How the direct builder packs layers; zstd needs Docker 23 or containerd 1.5 where the images run.",
-        default="splice",
-        choices=("splice", "gzip", "zstd"),
+        default="gzip",
+        choices=("gzip", "zstd"),
     )
     attestations: bool = key("Whether push attaches a bill of materials and the provenance to images.", default=True)
     signature: Signature | None = key(

@@ -1,1 +1,1 @@
-"""Layers as bytes: tar headers, compression, splicing, caching."""
+"""Layers as bytes: tar headers, compression, caching."""

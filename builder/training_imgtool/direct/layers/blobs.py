@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.core.inflate import crc32
-from training_imgtool.direct.layers.codecs import Codec, deflate, name_piece_codec
-from training_imgtool.direct.layers.deflate import GZIP_HEADER, Ending
+from training_imgtool.direct.layers.codecs import Codec
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord
-from training_imgtool.direct.layers.splice import Sink
-from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor, Future
+from training_imgtool.direct.layers.tar_writer import Sink
+from training_imgtool.registry.manifests import Descriptor
 
 _PIECE = 1 << 20  # bytes of tar that are compressed at once
 _BATCH = 1 << 16
@@ -45,58 +37,6 @@ def keep(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> La
     return LayerRecord(
         name=name, blob=Descriptor(codec.media_type, digest, size), diff_id=f"sha256:{plain.hexdigest()}"
     )
-
-
-def name_pieces_codec() -> str:
-    """Names for keys what `Pieces` compresses with."""
-    return f"{name_piece_codec()}-pieces-{_PIECE}"
-
-
-def keep_pieces(name: str, cache: LayerCache, tar: Iterable[bytes], pool: Executor, *, ahead: int) -> LayerRecord:
-    """Compresses a tar into the cache in pieces of 1 MiB each, side by side."""
-    plain = hashlib.sha256()
-    digest, size = cache.keep_blob(_compress_pieces(tee(tar, plain.update), pool, ahead))
-    return LayerRecord(name=name, blob=Descriptor(OCI_LAYER_GZIP, digest, size), diff_id=f"sha256:{plain.hexdigest()}")
-
-
-class Pieces:
-    """A codec for large layers: pieces of 1 MiB each, made side by side."""
-
-    media_type = OCI_LAYER_GZIP
-
-    def __init__(self) -> None:
-        self.name = name_pieces_codec()
-
-    def compress(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yields the compressed blocks of `blocks`."""
-        from concurrent.futures import ThreadPoolExecutor
-
-        workers = os.cpu_count() or 1
-        with ThreadPoolExecutor(workers, thread_name_prefix="compress") as pool:
-            yield from _compress_pieces(blocks, pool, workers)
-
-
-def _compress_pieces(tar: Iterable[bytes], pool: Executor, ahead: int) -> Iterator[bytes]:
-    ending = Ending()
-    waiting: deque[Future[tuple[bytes, int, int]]] = deque()
-
-    def take() -> bytes:
-        data, crc, size = waiting.popleft().result()
-        ending.add(crc, size)
-        return data
-
-    yield GZIP_HEADER
-    for piece in _join_pieces(tar):
-        waiting.append(pool.submit(_compress_piece, piece))
-        if len(waiting) > ahead:
-            yield take()
-    while waiting:
-        yield take()
-    yield ending.make()
-
-
-def _compress_piece(data: bytes) -> tuple[bytes, int, int]:
-    return deflate(data), crc32(data, 0), len(data)
 
 
 def _join_pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:

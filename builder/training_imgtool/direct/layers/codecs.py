@@ -1,9 +1,9 @@
-"""Chooses the library that deflates, inflates or makes zstd, and its name in cache keys.
+"""Compresses layers, and decompresses what any engine would.
 
-Every library inflates to the same bytes, so imgtool takes the fastest one that is installed. What
-compresses decides the bytes of a layer, so its name goes into the key. For what is made in every run of a stage,
-bytecode, that is ISA-L: at level 2 it took a sixth of zlib's time for the same size, and gave the same bytes on every
-x86-64 processor since Nehalem (isal 1.9.1 under QEMU: Nehalem to Skylake-Server; levels 0 and 3 differ between them).
+`gzip` is ISA-L's level 2: it takes a sixth of zlib's time for the same size, and gave the same bytes on every x86-64
+processor since Nehalem (isal 1.9.1 under QEMU, Nehalem to Skylake-Server; levels 0 and 3 differ between them) and with
+isal 1.7.0 to 1.9.1. A layer is one gzip member: readers that fetch layers piece by piece, such as SOCI before 0.14,
+read the first member only.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from itertools import chain
 from typing import Any
 
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.core.inflate import find_isal, inflate_errors, load_fast_library
+from training_imgtool.core.inflate import inflate_errors, load_fast_library
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD
 
 _GZIP_ONLY = zlib.MAX_WBITS + 16  # wbits of gzip framing
-_LEVEL = 6  # of whole layers that zlib compresses
+_GZIP_LEVEL = 2
 _PIECE = 1 << 20  # bytes that are inflated at once
-_ZSTD_LEVEL = 9  # cuSPARSE: 0.48 of its size at 95 MB/s; level 3 has 0.57, level 15 is ten times slower for 3 % less
+_ZSTD_LEVEL = 3  # TensorFlow's wheels: 174 MB in 6 s of CPU; level 9 has 152 MB in 18 s
 _ZSTD_PIECE = 1 << 10  # bytes that are given to zstd at once: each can be 32 KiB of content
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPED_FIRST, _ZSTD_SKIPPED = 0x5, b"\x2a\x4d\x18"  # a frame to pass over begins with 0x50 to 0x5f
 _LONGEST_MAGIC = 4
 _LARGEST_WINDOW = 27  # 128 MiB as a power of two; the largest that engines take
-_ISAL_LEVEL = 2  # the best that is the same on every processor
-_ZLIB_LEVEL = 3  # bytecode: 0.35 at 101 MB/s, where level 6 has 0.33 at 50 MB/s
 
 
 class Compression(StrEnum):
-    """How layers made from wheels are compressed."""
+    """How layers are compressed."""
 
-    SPLICE = "splice"
     GZIP = "gzip"
     ZSTD = "zstd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """A way to compress a whole layer; `name` says library, version and level, `start` makes a `zlib.compressobj`."""
+    """A way to compress a whole layer; `name` says format and level, `start` makes a `zlib.compressobj`.
+
+    The name is part of the keys of layer records. The library's version is not: whoever pushes first decides the bytes.
+    """
 
     name: str
     media_type: str
@@ -58,57 +58,26 @@ class Codec:
         yield engine.flush()
 
 
-def make_zlib_codec() -> Codec:
-    """Makes gzip by the standard library, the one codec of every machine, so that digests agree."""
-    return Codec(
-        name=f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-{_LEVEL}",
-        media_type=OCI_LAYER_GZIP,
-        start=lambda: zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_ONLY),
-    )
-
-
 def choose_codec(compression: Compression) -> Codec:
-    """Chooses the codec for whole layers; splicing has none, what it must compress goes through zlib."""
-    if compression is Compression.ZSTD:
-        return _make_zstd_codec()
-    if compression is Compression.GZIP:
-        return _find_isal_codec() or make_zlib_codec()
-    return make_zlib_codec()
+    """Chooses the codec for layers."""
+    return _make_zstd_codec() if compression is Compression.ZSTD else _make_gzip_codec()
 
 
-def _find_isal_codec() -> Codec | None:
-    found = find_isal()
-    if found is None:
-        return None
-    version, isal_zlib = found
+def _make_gzip_codec() -> Codec:
     return Codec(
-        name=f"isal-{version}-{_ISAL_LEVEL}",
+        name=f"gzip-{_GZIP_LEVEL}",
         media_type=OCI_LAYER_GZIP,
-        start=lambda: isal_zlib.compressobj(_ISAL_LEVEL, isal_zlib.DEFLATED, _GZIP_ONLY),
+        start=lambda: load_fast_library().compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_ONLY),
     )
-
-
-def name_piece_codec() -> str:
-    """Says for keys what `deflated` compresses with."""
-    library = load_fast_library()
-    return f"zlib-{_ZLIB_LEVEL}" if library is zlib else f"isal-{_ISAL_LEVEL}"
-
-
-def deflate(data: bytes) -> bytes:
-    """Compresses a piece of a layer: blocks of which none is the last one, up to a byte's end."""
-    library = load_fast_library()
-    engine = library.compressobj(_ZLIB_LEVEL if library is zlib else _ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return bytes(engine.compress(data) + engine.flush(library.Z_SYNC_FLUSH))
 
 
 def _make_zstd_codec() -> Codec:
-    zstd = _load_zstd()
-    options = {zstd.CompressionParameter.compression_level: _ZSTD_LEVEL, zstd.CompressionParameter.checksum_flag: 1}
-    return Codec(
-        name=f"zstd-{zstd.zstd_version}-{_ZSTD_LEVEL}",
-        media_type=OCI_LAYER_ZSTD,
-        start=lambda: zstd.ZstdCompressor(options=options),
-    )
+    def start() -> Any:
+        zstd = _load_zstd()
+        level, checksum = zstd.CompressionParameter.compression_level, zstd.CompressionParameter.checksum_flag
+        return zstd.ZstdCompressor(options={level: _ZSTD_LEVEL, checksum: 1})
+
+    return Codec(name=f"zstd-{_ZSTD_LEVEL}", media_type=OCI_LAYER_ZSTD, start=start)
 
 
 def _load_zstd() -> Any:

@@ -1,8 +1,4 @@
-"""A layer of files from the build context.
-
-Code is compressed by zlib, which every machine has, at one fixed level; what is so large that it must have data in it,
-by the fastest library, in pieces side by side, a tenth of the time.
-"""
+"""A layer of files from the build context."""
 
 from __future__ import annotations
 
@@ -10,22 +6,21 @@ from collections.abc import Iterator
 from functools import partial
 
 from training_imgtool.core.threads import SingleFlight
-from training_imgtool.direct.layers import blobs, splice
-from training_imgtool.direct.layers.codecs import Codec, make_zlib_codec
+from training_imgtool.direct.layers import blobs
+from training_imgtool.direct.layers.codecs import Codec, Compression, choose_codec
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, hash_fields
 from training_imgtool.direct.layers.layers import LayerSource
-from training_imgtool.direct.layers.splice import Item, Sink
 from training_imgtool.direct.layers.split import Contents
+from training_imgtool.direct.layers.tar_writer import VERSION, Item, Sink, write_tar
 from training_imgtool.direct.layers.tarhead import Entry
 
 OnceEach = SingleFlight[LayerSource]
 """The context layers of one run."""
 _KEPT_MOST = 8 << 20  # bytes: a layer this small is held in memory between its measuring and its sending
-_LARGE = 4 << 20  # bytes of files
 
 
 def make_context_layer(
-    contents: Contents, history: str, *, cache: LayerCache, mtime: int, once: OnceEach
+    contents: Contents, history: str, *, cache: LayerCache, compression: Compression, mtime: int, once: OnceEach
 ) -> LayerSource:
     """Makes the layer of `contents` in their order; once, even if several roles begin at once and share it.
 
@@ -34,6 +29,7 @@ def make_context_layer(
             and links; together they are the cache's key.
         history: the instruction.
         cache: keeps digest, diff ID and size, so that unchanged files are not read again to know them.
+        compression: of the layer.
         mtime: of every entry.
         once: holds what this run made.
 
@@ -42,11 +38,11 @@ def make_context_layer(
         LocalFileError: the cache cannot be written.
     """
     items = tuple(item for item, _ in contents)
-    codec = blobs.Pieces() if sum(item.entry.size for item in items) > _LARGE else make_zlib_codec()
+    codec = choose_codec(compression)
     key = hash_fields(
         {
             "kind": "context",
-            "version": splice.VERSION,
+            "version": VERSION,
             "codec": codec.name,
             "mtime": mtime,
             "entries": [[*_list_fields(item.entry), digest] for item, digest in contents],
@@ -62,10 +58,10 @@ def _list_fields(entry: Entry) -> tuple[str | int, ...]:
 
 
 def _make_layer(
-    items: tuple[Item, ...], history: str, *, key: str, cache: LayerCache, mtime: int, codec: Codec | blobs.Pieces
+    items: tuple[Item, ...], history: str, *, key: str, cache: LayerCache, mtime: int, codec: Codec
 ) -> LayerSource:
     def blocks(sink: Sink | None = None) -> Iterator[bytes]:
-        plain = splice.tar(items, mtime)
+        plain = write_tar(items, mtime)
         return codec.compress(blobs.tee(plain, sink) if sink else plain)
 
     present = cache.find(key)

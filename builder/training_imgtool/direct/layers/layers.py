@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tar_writer import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.plan import Wheel
 from training_imgtool.registry.manifests import Descriptor

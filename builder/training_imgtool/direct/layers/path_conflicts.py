@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from training_imgtool.core.wheel_zip import hash_content
 from training_imgtool.direct.layers.layers import list_parents
-from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tar_writer import Item
 from training_imgtool.direct.layers.tarhead import Kind
 
 _SHARED = "__init__.py"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, compress
 
 from training_imgtool.direct.layers.layers import list_parents
-from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tar_writer import Item
 from training_imgtool.direct.layers.tarhead import Kind
 
 MOST_PARTS = 24

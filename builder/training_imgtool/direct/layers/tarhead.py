@@ -1,9 +1,4 @@
-"""Tar headers, fast and always the same: POSIX ustar, with a PAX record only where ustar has no room.
-
-A header comes twice: as its 512 bytes (more with PAX) and as a DEFLATE stream made here, without a
-deflate library, so that a spliced layer is the same bytes whatever zlib a machine has. The coder knows
-fixed Huffman codes and runs of zeros (RFC 1951, 3.2.6), which is all that a header needs.
-"""
+"""Tar headers, fast and always the same: POSIX ustar, with a PAX record only where ustar has no room."""
 
 from __future__ import annotations
 

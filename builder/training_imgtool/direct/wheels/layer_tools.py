@@ -44,7 +44,7 @@ class LayerTools:
     wheel_path: Callable[[Wheel], Path]
     find_interpreter: Callable[[str], Interpreter | None]
     release: str | None = None
-    compression: Compression = Compression.SPLICE
+    compression: Compression = Compression.GZIP
     mtime: int = MTIME
     compiles: bool = True
     workers: int = 2

@@ -24,7 +24,7 @@ from training_imgtool.core.wheel_zip import (
 )
 from training_imgtool.direct.layers.layers import list_folders, make_folder_item, sort_items
 from training_imgtool.direct.layers.path_conflicts import hash_item
-from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tar_writer import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.direct.wheels.bytecode import compile_sources
 from training_imgtool.direct.wheels.install import Environment, Installed, install

@@ -12,18 +12,18 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.interpreters import Interpreter, NoInterpreterError
 from training_imgtool.core.wheel_zip import check_hash, open_wheel
-from training_imgtool.direct.layers import blobs, splice
-from training_imgtool.direct.layers.codecs import Compression, choose_codec
+from training_imgtool.direct.layers import blobs
+from training_imgtool.direct.layers.codecs import choose_codec
 from training_imgtool.direct.layers.layer_cache import LayerRecord, Record, hash_fields
 from training_imgtool.direct.layers.layers import Group, LayerSource, group_wheels, sort_items, split
 from training_imgtool.direct.layers.path_conflicts import find_claims, find_overlaps
-from training_imgtool.direct.layers.splice import Item
+from training_imgtool.direct.layers.tar_writer import VERSION, Item, write_tar
 from training_imgtool.direct.wheels import wheel_items
 from training_imgtool.direct.wheels.install import Environment, read_template
 from training_imgtool.direct.wheels.layer_tools import LayerTools
@@ -56,9 +56,7 @@ class _Making:
         self._groups = group_wheels(locked.wheels)
         self._units: dict[str, Group | None] = {ENVIRONMENT: None, **{group.name: group for group in self._groups}}
         self._files: dict[str, wheel_items.GroupFiles] = {}
-        self._parts: dict[str, list[splice.Part]] = {}  # of the layers spliced here, by name
         self._codec = choose_codec(tools.compression)
-        self._spliced = tools.compression is Compression.SPLICE
         _check_exclude(exclude)
 
     def layers(self) -> tuple[LayerSource, ...]:
@@ -177,21 +175,7 @@ class _Making:
         return self._tools.compiles and "compileall" in install_step.install_commands(self._locked, self._exclude)[-1]
 
     def _make_files_record(self, name: str, items: Iterable[Item]) -> LayerRecord:
-        if self._spliced:
-            try:
-                return self._splice(name, items, guess=True)
-            except splice.WrongGuessError:
-                return self._splice(name, items, guess=False)
-        plain = splice.tar(items, self._tools.mtime)
-        return blobs.keep(name, self._tools.cache, self._codec, plain)
-
-    def _splice(self, name: str, items: Iterable[Item], *, guess: bool) -> LayerRecord:
-        parts = self._parts[name] = []
-
-        def blocks(sink: splice.Sink) -> Iterator[bytes]:
-            return splice.splice(items, self._tools.mtime, sink, parts.append, guess=guess)
-
-        return blobs.measure(name, self._codec.media_type, blocks)
+        return blobs.keep(name, self._tools.cache, self._codec, write_tar(items, self._tools.mtime))
 
     @functools.cached_property
     def _interpreter(self) -> Interpreter:
@@ -209,10 +193,7 @@ class _Making:
         first = next(items, None)
         if first is None:
             return None
-        tar = splice.tar(chain((first,), items), self._tools.mtime)
-        if self._spliced:
-            return blobs.keep_pieces(name + BYTECODE, self._tools.cache, tar, inner, ahead=self._tools.workers)
-        return blobs.keep(name + BYTECODE, self._tools.cache, self._codec, tar)
+        return self._make_files_record(name + BYTECODE, chain((first,), items))
 
     def _make_layer_source(self, record: LayerRecord) -> LayerSource:
         return LayerSource(
@@ -223,26 +204,11 @@ class _Making:
         )
 
     def _open(self, record: LayerRecord) -> Iterator[bytes]:
-        """Opens the layer's bytes: from the cache where they are kept, else made again from the wheels."""
+        """Opens the layer's bytes in the cache; makes them again from the wheels if the cache has lost them."""
         cache = self._tools.cache
-        if cache.has_blob(record.blob):
-            return cache.read_blob(record.blob)
-        name = record.name.removesuffix(BYTECODE).partition(PART)[0]
-        group = self._units.get(name)
-        if self._spliced and not record.name.endswith(BYTECODE):
-            return blobs.verify(self._splice_again(record.name, group), record.blob, partial(self._forget, group))
-        self._remake(record, group)
+        if not cache.has_blob(record.blob):
+            self._remake(record, self._units.get(record.name.removesuffix(BYTECODE).partition(PART)[0]))
         return cache.read_blob(record.blob)
-
-    def _splice_again(self, name: str, group: Group | None) -> Iterator[bytes]:
-        spliced = self._parts.get(name)
-        if spliced is not None:
-            return splice.join(spliced)
-        items = wheel_items.make_environment_items(self._locked)
-        if group is not None:
-            number = int(name.partition(PART)[2] or "1")
-            items = next(islice(self._split_group(group), number - 1, None), [])
-        return splice.splice(items, self._tools.mtime, sink=_ignore, keep=_ignore, guess=False)
 
     def _split_group(self, group: Group) -> Iterator[list[Item]]:
         """Splits files into layers. The bytecode of a few lines is among them: NVIDIA's wheels hold empty modules."""
@@ -280,21 +246,16 @@ class _Making:
         script = install_step.install_script(self._locked, self._exclude)
         fields: dict[str, Any] = {
             "kind": "group" if self._tools.compiles else "group without bytecode",
-            "version": splice.VERSION,
+            "version": VERSION,
             "script": hashlib.sha256(script.encode()).hexdigest(),
             "pip": self._locked.installer.sha256,
             "python": self._tools.release,
             "wheels": [(wheel.name, wheel.sha256) for wheel in (group.wheels if group else ())],
             "mtime": self._tools.mtime,
-            "codec": blobs.name_pieces_codec() if self._spliced else self._codec.name,
-            "compression": self._tools.compression.value,
+            "codec": self._codec.name,
             "layout": _LAYOUT,
         }
         return hash_fields(fields)
-
-
-def _ignore(_: object) -> None:
-    """Takes no notice."""
 
 
 def _check_exclude(exclude: tuple[str, ...]) -> None:
