@@ -37,8 +37,8 @@ ROOMS: dict[str, str] = {
     "cluster": "context engines jobs pipeline registry spec",
     "verify": "attest context direct dockerfile engines pipeline plan registry spec versions wheels",
     "changes": "attest context direct dockerfile pipeline plan registry spec",
-    "commands": "attest changes cluster context debian dockerfile engines jobs lock pipeline plan project registry "
-    "spec verify versions wheels yamlfile",
+    "commands": "attest changes cluster context dockerfile engines jobs lock pipeline project registry spec "
+    "verify versions wheels yamlfile",
     "cli": "attest changes cluster commands engines jobs lock pipeline registry spec verify versions",
     "api": "cli cluster commands pipeline spec verify",
 }

@@ -191,7 +191,6 @@ def described(title: str) -> set[str]:
         ("doctor", "doctor"),
         ("prune", "prune --dry-run"),
         ("verify", "verify --engine direct"),
-        ("mirror", "mirror --to $IMGTOOL_REGISTRY/mirror --wheels wheels"),
         ("compat", "compat 2.15"),
     ],
 )

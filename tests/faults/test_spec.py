@@ -223,22 +223,21 @@ def test_another_folder(project: Project, tmp_path: Path) -> None:
     project.refused("show", project.folder, code=3, says=["Error: project/image.yaml:11:1: "], cwd=tmp_path)
 
 
-VERBS = ("config", "verify", "run", "show", "lock", "sign", "render", "doctor", "mirror", "build", "push")
+VERBS = ("config", "verify", "run", "show", "lock", "sign", "render", "doctor", "build", "push")
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_takes_keys_of_the_spec_and_blames_the_command_line_for_wrong_ones(
     project: Project, verb: str
 ) -> None:
-    place = ("--to", "registry.example.com/x") if verb == "mirror" else ()
     before = sorted(path.name for path in project.folder.iterdir())
-    ended = project.run(verb, *place, "--set", "tensorflov=2.15.1")
+    ended = project.run(verb, "--set", "tensorflov=2.15.1")
     text = ended.out if verb == "doctor" else ended.err
     assert ended.code == 2, ended.err
     assert "--set tensorflov=2.15.1: " in text
     assert "tensorflow" in text.partition("tensorflov")[2]
     if verb not in {"build", "push"}:
-        several = project.run(verb, *place, "--set", "user=1,2")
+        several = project.run(verb, "--set", "user=1,2")
         assert (several.code, "only build and push take several variants" in several.err) == (2, True)
     assert sorted(path.name for path in project.folder.iterdir()) == before
 

@@ -15,7 +15,7 @@ from training_imgtool.core.errors import UsageError
 from training_imgtool.core.version import __version__
 
 _FIRST = ("init", "push", "config", "run", "verify")  # all that most people need
-_MORE = ("submit", "build", "lock", "show", "render", "lint", "sign", "doctor", "mirror", "prune", "compat", "schema")
+_MORE = ("submit", "build", "lock", "show", "render", "lint", "sign", "doctor", "prune", "compat", "schema")
 VERBS = (*_FIRST, *_MORE)  # in the order of the help; each is a module of this package
 
 

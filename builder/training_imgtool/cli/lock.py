@@ -73,7 +73,7 @@ def lock(
         for locked_variant in made.variants
     ]
     for base, answer in moved.items():
-        emit_note(f"{base}: {answer}; see imgtool mirror")
+        emit_note(f"{base}: {answer}; keep a copy of the base, which the lock names by digest")
     if as_json:
         names = [str(lock_path(file)) for file in files]
         emit_json({"ok": True, "lock": names[0], "locks": names, "variants": rows})

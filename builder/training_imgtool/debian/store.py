@@ -1,6 +1,6 @@
 """Debian packages on this machine, known by their sha256 and kept in the layer cache.
 
-They come from a copy that the user has, such as a folder that `imgtool mirror` filled, else from the base's archives.
+They come from the base's archives.
 """
 
 from __future__ import annotations
@@ -24,17 +24,7 @@ SUBJECT = "packages"
 _MEDIA_TYPE = "application/vnd.debian.binary-package"
 _AT_ONCE = 6
 _FILE_SECONDS = 3600.0
-_OTHERS = (
-    "IMGTOOL_DEBIAN_MIRRORS names another archive, such as a snapshot, and UV_FIND_LINKS a folder that "
-    "`imgtool mirror --wheels` filled"
-)
-ReadCopy = Callable[[DebianPackage], "bytes | None"]
-
-
-def name_copy(package: DebianPackage) -> str:
-    """Names a package's copy by its hash too: Debian and Ubuntu use some names for different files."""
-    name = package.file.rpartition("/")[2].removesuffix(".deb")
-    return f"{name}.{package.sha256[:16]}.deb"
+_OTHERS = "IMGTOOL_DEBIAN_MIRRORS names another archive, such as a snapshot"
 
 
 class PackageStore:
@@ -45,7 +35,6 @@ class PackageStore:
         settings: how the network is reached.
         urls: gives the archives' addresses; called only when a package must be fetched.
         progress: receives each download.
-        read_copy: reads a package from a copy of the user's; None where there is none.
         pause: sleeps; replaced in tests.
     """
 
@@ -56,10 +45,9 @@ class PackageStore:
         urls: Callable[[], tuple[str, ...]],
         progress: Progress,
         *,
-        read_copy: ReadCopy = lambda _: None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._cache, self._urls, self._progress, self._read_copy = cache, urls, progress, read_copy
+        self._cache, self._urls, self._progress = cache, urls, progress
         self._client = Client(proxies=settings.proxies, ca_file=settings.ca_file, answer_seconds=_FILE_SECONDS)
         self._retry = Retry(tries=4, sleep=pause)
 
@@ -103,11 +91,6 @@ class PackageStore:
             )
 
     def _download(self, package: DebianPackage) -> Iterator[bytes]:
-        copy = self._read_copy(package)
-        if copy is not None:
-            self._progress(Transfer(SUBJECT, package.name, len(copy), package.size))
-            yield copy
-            return
         urls = tuple(f"{url}/{quote(package.file.removeprefix('./'))}" for url in self._urls())
         for url in urls:
             data = self._fetch_file(url, package)

@@ -136,7 +136,6 @@ def _make_lock(
     from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
     from training_imgtool.lock.update import make_lock
     from training_imgtool.pipeline.debian_stage import lock_debian
-    from training_imgtool.pipeline.run_wheels import read_linked_packages
     from training_imgtool.registry.connect import connect
     from training_imgtool.spec.secrets import with_index_logins
     from training_imgtool.versions.matrix import load_matrix
@@ -156,7 +155,6 @@ def _make_lock(
         settings=settings,
         progress=progress,
         registries=clients,
-        read_copy=read_linked_packages(spec_file, settings, progress),
     )
 
     return make_lock(

@@ -16,13 +16,13 @@ from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME
 from training_imgtool.dockerfile.apt_step import CUDA_LIBRARY_PATH, apt_packages
-from training_imgtool.plan import LockedDebian, LockedVariant, RolePlan, Variant
+from training_imgtool.plan import LockedDebian, RolePlan, Variant
 from training_imgtool.spec.model import ImageSpec
 
 if TYPE_CHECKING:
     from training_imgtool.debian.base_system import BaseSystem
     from training_imgtool.debian.layer import LayerMaker
-    from training_imgtool.debian.store import PackageStore, ReadCopy
+    from training_imgtool.debian.store import PackageStore
     from training_imgtool.registry.connect import Registries
 
 _ARCHITECTURES = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
@@ -34,33 +34,23 @@ def open_layer(
     cache: LayerCache,
     compression: Compression,
     progress: Progress,
-    *,
-    read_copy: ReadCopy,
 ) -> LayerMaker:
     """Opens what makes the layer of a role's locked packages; it reads the base and fetches packages only when it must.
 
     Raises NeedsEngineError for a platform whose packages imgtool does not know.
     """
     read = partial(read_base_system, plan.base, settings, progress)
-    store = _open_store(read, settings, progress, read_copy)
+    store = _open_store(read, settings, progress)
     locked = plan.locked.debian or LockedDebian(requested=())
     return _make_maker(plan.base, locked, plan.platform, read, settings, cache=cache, packing=compression, store=store)
 
 
-def open_store(locked: LockedVariant, settings: Settings, progress: Progress, read_copy: ReadCopy) -> PackageStore:
-    """Opens the Debian packages of a variant; its archives are those of the variant's base."""
-    base = _name_base(locked.variant, locked.base_digest, settings)
-    return _open_store(partial(read_base_system, base, settings, progress), settings, progress, read_copy)
-
-
-def _open_store(
-    read: Callable[[], BaseSystem], settings: Settings, progress: Progress, read_copy: ReadCopy
-) -> PackageStore:
+def _open_store(read: Callable[[], BaseSystem], settings: Settings, progress: Progress) -> PackageStore:
     from training_imgtool.debian.archives import list_archives
     from training_imgtool.debian.store import PackageStore
 
     own = LayerCache(settings.cache / "layers")
-    return PackageStore(own, settings, lambda: list_archives(read(), settings), progress, read_copy=read_copy)
+    return PackageStore(own, settings, lambda: list_archives(read(), settings), progress)
 
 
 def _name_base(variant: Variant, digest: str, settings: Settings) -> Digest:
@@ -107,7 +97,6 @@ def lock_debian(
     settings: Settings,
     progress: Progress,
     registries: Registries,
-    read_copy: ReadCopy,
 ) -> LockedDebian | None:
     """Returns what apt installs for a variant's `system` stage; None when it installs nothing.
 
@@ -121,7 +110,7 @@ def lock_debian(
     requested = apt_packages(variant, (*spec.system_packages, *variant.apt))
     if not requested:
         return None
-    resolver = _Resolver(variant, requested, spec, settings, progress, registries, read_copy)
+    resolver = _Resolver(variant, requested, spec, settings, progress, registries)
     subject = f"packages {variant.name}"
     progress(Step(subject, f"{len(requested)} Debian packages"))
     try:
@@ -147,7 +136,6 @@ class _Resolver:
     settings: Settings
     progress: Progress
     registries: Registries
-    read_copy: ReadCopy
 
     def resolve(self, base_digest: str) -> LockedDebian:
         """Resolves the packages and makes their layer; raises NeedsEngineError where an engine has to install them."""
@@ -168,7 +156,7 @@ class _Resolver:
             self.settings,
             cache=LayerCache(self.settings.cache / "layers"),
             packing=Compression(self.spec.compression),
-            store=_open_store(lambda: system, self.settings, self.progress, self.read_copy),
+            store=_open_store(lambda: system, self.settings, self.progress),
         )
         cuda_base = variant.cuda is not None and self.spec.cuda_from == "base"
         libraries = variant.libraries if cuda_base else ()

@@ -21,7 +21,7 @@ from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.pipeline.role_stages import RoleStages
-from training_imgtool.pipeline.run_wheels import check_closed, open_wheel_store, read_linked_packages
+from training_imgtool.pipeline.run_wheels import check_closed, open_wheel_store
 from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.wheels.prefetch import WheelPrefetcher
 
@@ -125,8 +125,7 @@ class DirectBuilder:
             return None
         from training_imgtool.pipeline.debian_stage import open_layer
 
-        copies = read_linked_packages(run.inputs.spec_file, run.settings, run.progress)
-        return open_layer(plan, run.settings, cache, self._compression, run.progress, read_copy=copies)
+        return open_layer(plan, run.settings, cache, self._compression, run.progress)
 
 
 def python_release(base_config: bytes, python: str) -> str | None:

@@ -6,25 +6,21 @@ The registry of the images has built wheels for other machines.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Note, Progress
-from training_imgtool.core.reference import Repository
 from training_imgtool.core.settings import Settings
-from training_imgtool.core.threads import SingleFlight
 from training_imgtool.dockerfile import install_step
-from training_imgtool.plan import DebianPackage, LockedVariant, Wheel
-from training_imgtool.spec.load import SpecFile
+from training_imgtool.plan import LockedVariant, Wheel
 
 if TYPE_CHECKING:
     from training_imgtool.pipeline.inputs import Inputs
     from training_imgtool.pipeline.request import BuildRun
     from training_imgtool.registry.connect import Registries
-    from training_imgtool.wheels.index.index import LinkedFiles
     from training_imgtool.wheels.store import WheelStore
 
 
@@ -45,7 +41,23 @@ def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
 
 def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
     """Opens the machine's wheels; those that imgtool builds come from the images' registry, where that has them."""
-    return open_spec_wheels(inputs.spec_file, inputs.plan.repository, settings)
+    from training_imgtool.spec.requirements import index_options, read_texts
+    from training_imgtool.spec.secrets import with_index_logins
+    from training_imgtool.wheels.store import WheelStore
+
+    def read(wheel: Wheel) -> Iterator[bytes] | None:
+        from training_imgtool.direct.registry.stored_wheels import StoredWheels
+        from training_imgtool.registry.connect import connect
+
+        repository = inputs.plan.repository
+        return StoredWheels(connect(settings), repository).read(wheel) if repository else None
+
+    return WheelStore(
+        with_index_logins(inputs.spec_file, settings),
+        inputs.spec_file.folder,
+        read_artifact=read,
+        options=lambda: index_options(inputs.spec_file.folder, read_texts(inputs.spec_file)),
+    )
 
 
 def check_closed(inputs: Inputs, locked: LockedVariant, settings: Settings) -> None:
@@ -56,46 +68,6 @@ def check_closed(inputs: Inputs, locked: LockedVariant, settings: Settings) -> N
     own = own_names(inputs.spec_file)
     metadata = WheelMetadata(open_wheel_store(inputs, settings), settings.cache)
     metadata.check_closed(locked.wheels, locked.variant, inputs.plan.platform, own=own, everything=False)
-
-
-def open_spec_wheels(spec_file: SpecFile, repository: Repository | None, settings: Settings) -> WheelStore:
-    """Opens the same for a spec whose images lie, or would lie, in `repository`."""
-    from training_imgtool.spec.requirements import index_options, read_texts
-    from training_imgtool.spec.secrets import with_index_logins
-    from training_imgtool.wheels.store import WheelStore
-
-    def read(wheel: Wheel) -> Iterator[bytes] | None:
-        from training_imgtool.direct.registry.stored_wheels import StoredWheels
-        from training_imgtool.registry.connect import connect
-
-        return StoredWheels(connect(settings), repository).read(wheel) if repository else None
-
-    return WheelStore(
-        with_index_logins(spec_file, settings),
-        spec_file.folder,
-        read_artifact=read,
-        options=lambda: index_options(spec_file.folder, read_texts(spec_file)),
-    )
-
-
-def read_linked_packages(
-    spec_file: SpecFile, settings: Settings, progress: Progress
-) -> Callable[[DebianPackage], bytes | None]:
-    """Returns a reader of Debian packages among the wheels, where `imgtool mirror` puts them."""
-    files: SingleFlight[LinkedFiles] = SingleFlight()
-
-    def open_files() -> LinkedFiles:
-        from training_imgtool.wheels.index.index import LinkedFiles
-
-        return LinkedFiles(lambda: open_spec_wheels(spec_file, None, settings).index, progress)
-
-    def read(package: DebianPackage) -> bytes | None:
-        from training_imgtool.debian.store import name_copy
-
-        names = (name_copy(package), package.file.rpartition("/")[2])
-        return files.do("", open_files).read(names, package.sha256, package.size)
-
-    return read
 
 
 def keep_built_wheels(run: BuildRun, registries: Registries) -> None:

@@ -169,14 +169,13 @@ class Registry:
         )
         return self.uploads.do((repository, descriptor.digest), upload.run)
 
-    def put_manifest(self, ref: Tag | Digest, media_type: str, body: bytes, *, confirm: bool = False) -> str:
+    def put_manifest(self, ref: Tag | Digest, media_type: str, body: bytes) -> str:
         """Puts a manifest under a tag or its digest and returns its digest.
 
         Args:
             ref: where to.
             media_type: the document's own `mediaType`.
             body: the manifest.
-            confirm: asks for it afterwards, whatever the answer says.
 
         Raises:
             BlobUnknownError: the registry lacks blobs that the manifest names; upload those again and repeat.
@@ -186,8 +185,6 @@ class Registry:
         """
         put = self._prepare_put(ref, media_type, body)
         put.run(self.session.attempts())
-        if confirm and self.head(ref.repository.digest(put.digest)) != put.digest:
-            raise VerificationError(f"{ref}: the registry accepted {put.digest} but does not have it")
         return put.digest
 
     def put_referrer(self, ref: Tag | Digest, body: bytes) -> bool:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from training_imgtool.core.errors import ImgtoolError, LocalFileError, TemporaryError, VerificationError
-from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
 from training_imgtool.core.settings import Settings
 from training_imgtool.http.addresses import DEFAULT_PORTS
 from training_imgtool.http.client import Client
@@ -79,10 +77,6 @@ class Index:
     def files(self, name: str) -> tuple[IndexedFile, ...]:
         """Lists every file of a project on this machine's indexes. Raises as `locate`."""
         return tuple(self._list_files(name))
-
-    def linked(self) -> tuple[IndexedFile, ...]:
-        """Lists every file on the find-links pages and in the find-links folders. Raises as `locate`."""
-        return tuple(row for place in self.places().find_links for row in self._list_find_links(place))
 
     def size(self, url: str) -> int:
         """Asks for a file's size in bytes; raises MissingFileError, TemporaryError, CredentialsError."""
@@ -216,45 +210,3 @@ def _read_local(path: Path, offset: int) -> Iterator[bytes]:
         raise MissingFileError(str(path)) from error
     except OSError as error:
         raise LocalFileError(f"{path}: {error.strerror}") from error
-
-
-class LinkedFiles:
-    """What the pages and folders have besides wheels. Safe to use from several threads.
-
-    Args:
-        open_index: opens the indexes of the machine and the spec; called only when a file is wanted.
-        progress: receives a note if a page or folder cannot be read. The files are then looked for elsewhere.
-    """
-
-    def __init__(self, open_index: Callable[[], Index], progress: Progress) -> None:
-        self._open_index, self._progress = open_index, progress
-        self._lock = threading.Lock()
-
-    def read(self, names: Collection[str], sha256: str, size: int) -> bytes | None:
-        """Reads the file with one of these names, that hash and that size in bytes; None where there is none."""
-        with self._lock:
-            rows = self._rows
-        for row in rows:
-            if row.file in names and row.sha256 in {None, sha256}:
-                content = self._read(row, size)
-                if content is not None and hashlib.sha256(content).hexdigest() == sha256:
-                    return content
-        return None
-
-    @cached_property
-    def _rows(self) -> tuple[IndexedFile, ...]:
-        try:
-            self._index = self._open_index()
-            return self._index.linked()
-        except ImgtoolError as error:
-            self._progress(Note(f"{error}; imgtool looks for Debian packages in the archives only"))
-            return ()
-
-    def _read(self, row: IndexedFile, size: int) -> bytes | None:
-        try:
-            return b"".join(self._index.read(row.url, limit=size))
-        except MissingFileError:
-            return None
-        except ImgtoolError as error:
-            self._progress(Note(f"{error}; imgtool looks for {row.file} elsewhere"))
-            return None
