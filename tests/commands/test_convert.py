@@ -8,7 +8,6 @@ import pytest
 
 from training_imgtool.cli.main import _run
 from training_imgtool.commands.job_files.convert import read_install_requires
-from training_imgtool.spec.load import load
 
 PACKAGED = "trainingInput: {scaleTier: BASIC, runtimeVersion: '2.11', pythonVersion: '3.7'}\n"
 SETUP = """\
@@ -129,36 +128,3 @@ def test_a_job_whose_spec_would_be_refused_leaves_none(
     assert "the job cannot become an image.yaml" in printed
     assert said in printed
     assert not (folder / "image.yaml").exists()
-
-
-COMPOSE = """\
-name: train
-services:
-  master: {image: a, command: [--epochs=3], environment: {A: "1"}, ports: ["80:80"]}
-  worker-0: {image: a, command: [--epochs=3], environment: {A: "1"}}
-  worker-1: {image: a, command: [--epochs=3], environment: {A: "1"}}
-"""
-
-
-def test_a_job_file_of_another_target_becomes_a_spec(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "compose.yaml").write_text(COMPOSE)
-    arguments = ["config", "--from", "compose.yaml", "--spec", "image.yaml"]
-    assert _run(arguments) == 2
-    assert "needs --set tensorflow=VERSION: no job file names its TensorFlow" in capsys.readouterr().err
-    arguments += ["--set", "tensorflow=2.15.1"]
-    assert _run(arguments) == 3  # there is no trainer: the spec would be refused, and is not kept
-    assert not (tmp_path / "image.yaml").exists()
-    capsys.readouterr()
-    (tmp_path / "trainer").mkdir()
-    (tmp_path / "trainer/task.py").write_text("print(1)\n")
-    for _ in range(2):
-        assert _run(arguments) == 0
-        assert "no counterpart: services.master.ports[0]" in capsys.readouterr().err
-    spec = load(tmp_path / "image.yaml").spec
-    assert (spec.name, spec.args, spec.job.env) == ("train", ("--epochs=3",), {"A": "1"})
-    assert {role.value: of.count for role, of in spec.roles.items()} == {"master": 1, "worker": 2}
-    assert _run([*arguments, "--set", "name=x"]) == 2
-    assert _run(["config", "--from", "compose.yaml", "--set", "tensorflow=2.16.2", "--spec", "image.yaml"]) == 9

@@ -34,7 +34,6 @@ LINUX_PLACES = ("/proc", "/sys/", "/dev/shm", "/dev/fd", "sysctl")
 ELSEWHERE = {
     "cli.options": "/proc/self/fd/1",  # a name of stdout that people type
     "direct.files": "/proc",  # paths in images and containers, as the next three
-    "jobs.conversion.kubernetes": "/dev/shm",
     "jobs.kubernetes": "/dev/shm",
     "dockerfile.jinja": "RLIMIT_AS",  # a program of its own
     "cluster.inside.reveal": "/dev/shm",  # a program that runs in containers, as the next two

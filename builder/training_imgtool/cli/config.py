@@ -56,7 +56,7 @@ def config(
         typer.Option("--machine", metavar="NAME", help="With --format env or docker-run: one machine, as worker-0."),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Convert this job file instead of a spec.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Convert this job of AI Platform instead of a spec.")
     ] = None,
     region: Annotated[
         str | None, typer.Option(metavar="REGION", help="With --from: the region, which gcloud takes as a flag.")
@@ -66,7 +66,7 @@ def config(
     ] = "",
     new_spec: Annotated[
         Path | None,
-        typer.Option("--spec", metavar="FILE", help="With --from: write the job's image.yaml to FILE."),
+        typer.Option("--spec", metavar="FILE", help="With --from: write the image.yaml of a packaged job to FILE."),
     ] = None,
     push: opt.Push = False,
     allow_unknown: opt.AllowUnknown = False,

@@ -1,4 +1,4 @@
-"""`config --from`: an AI Platform job as one of Vertex AI, and a job file of any target as an image.yaml."""
+"""`config --from`: an AI Platform job as one of Vertex AI."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from training_imgtool.core.errors import InputError, LocalFileError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.jobs import check_job
-from training_imgtool.jobs.conversion.imported import Imported
-from training_imgtool.jobs.conversion.job import flag_value, is_packaged, read_job
-from training_imgtool.jobs.yamlio import to_yaml
+from training_imgtool.jobs.conversion.job import flag_value, image_uris, read_job
 from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.spec.targets import Target
 
@@ -34,13 +32,13 @@ _REQUIREMENTS = "requirements.txt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldJob:
-    """A job file: of the closed service, or of a target that a spec can be made from.
+    """A job file of the closed service.
 
     Attributes:
-        file: such a file; AI Platform's config.yaml, or the output of `gcloud ai-platform jobs describe`.
+        file: AI Platform's config.yaml, or the output of `gcloud ai-platform jobs describe`.
         flags: the flags of the gcloud command that submitted it, or the whole command.
         region: as `--region` among the flags.
-        spec: where the image.yaml is written; for a packaged job by default beside the package.
+        spec: where the image.yaml of a packaged job is written; by default beside the package.
     """
 
     file: Path
@@ -55,8 +53,7 @@ def convert_file(
     """Converts an AI Platform job: one with images directly, a packaged one through an image.yaml.
 
     Images that the job names by tag are pinned to what the registry says now. For a packaged job this writes
-    `old.spec`; with `request.push` it pushes the images and writes the Vertex file too. With `old.spec`, any other file
-    that `import_job` reads becomes an image.yaml.
+    `old.spec`; with `request.push` it pushes the images and writes the Vertex file too.
 
     Raises:
         InputError: the file is no such job.
@@ -65,26 +62,19 @@ def convert_file(
         LocalFileError: a file cannot be written, or `old.spec` exists and says something else.
         ImgtoolError: what the registry and the build raise.
     """
-    from training_imgtool.jobs.conversion.imported import import_job
     from training_imgtool.yamlfile.reader import read_bytes
 
     text = read_bytes(old.file).decode("utf-8", errors="replace")
-    if "trainingInput" not in text and (imported := import_job(text, str(old.file), region=old.region)):
-        return _write_imported(imported, old, request)
-    if "trainingInput" not in text:
-        kinds = "a TFJob, a JobSet, a Job, a Compose file, a SkyPilot task, a job of Vertex AI or AI Platform"
-        raise InputError(f"{old.file}: not a job file that imgtool converts: expected {kinds}")
     if request.target not in {None, Target.VERTEX}:
         raise UsageError(f"--from converts to vertex, not to {request.target}")
     job = read_job(text, str(old.file), flags=old.flags, region=old.region, allow_unknown=request.allow_unknown)
     job |= {"jobId": request.job_id} if request.job_id else {}
-    if is_packaged(job):
+    if not image_uris(job):
         return _convert_package(job, old, request, settings, progress, registry=registry)
-    if old.spec is not None and (imported := import_job(to_yaml(job), str(old.file))):
-        return _write_imported(imported, old, request)
-    if request.push:
-        message = f"--push: {old.file} runs images of its own, which Vertex AI runs too"
-        raise UsageError(message, hint="leave --push out")
+    if request.push or old.spec is not None:
+        option = "--push" if request.push else "--spec"
+        message = f"{option}: {old.file} runs images of its own, which Vertex AI runs too"
+        raise UsageError(message, hint=f"leave {option} out")
     return _convert_images(job, request, settings, progress)
 
 
@@ -129,26 +119,6 @@ def _convert_package(
     for note in notes:
         progress(Note(note.removeprefix("note: ")))
     return write_job_file(spec, request, settings, progress, registry=registry)
-
-
-def _write_imported(imported: Imported, old: OldJob, request: Request) -> Written:
-    """Writes the image.yaml of a job file; raises UsageError without the options that it needs."""
-    tensorflow = (request.values or {}).get("tensorflow")
-    if others := [key for key in request.values or {} if key != "tensorflow"]:
-        raise UsageError(f"--set {others[0]}: with --from, only tensorflow is set; the image.yaml takes the rest")
-    if old.spec is None or tensorflow is None:
-        missing = "--spec FILE" if old.spec is None else "--set tensorflow=VERSION"
-        hint = "--spec image.yaml --set tensorflow=2.15.1"
-        raise UsageError(
-            f"{old.file} becomes a spec, which needs {missing}: no job file names its TensorFlow", hint=hint
-        )
-    check_writable(old.spec)
-    text = imported.text(tensorflow)
-    _write_checked(old.spec, text)
-    notes = (*(f"no counterpart: {field}" for field in imported.lost), f"wrote {old.spec}")
-    target = imported.document["job"]["target"]
-    command = f"imgtool config {shlex.quote(str(old.spec))} --target {target} --push"
-    return Written(text="", command=command, notes=notes, images={})
 
 
 def _write_checked(path: Path, text: str) -> bool:

@@ -1,1 +1,1 @@
-"""An existing AI Platform Job as a Vertex AI job, or as the spec of images with the same TensorFlow."""
+"""An AI Platform Job as a Vertex AI job, or as the spec of images with the same TensorFlow."""

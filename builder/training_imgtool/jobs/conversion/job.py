@@ -50,7 +50,10 @@ def read_job(
     documents = read(text, file)
     job = documents[0].data if len(documents) == 1 else None
     if not isinstance(job, dict) or not isinstance(job.get("trainingInput"), dict):
-        raise InputError(f"{file}: not an AI Platform Job: expected one document with trainingInput")
+        raise InputError(
+            f"{file}: not an AI Platform Job: expected one document with trainingInput",
+            hint="docs/jobs/README.md says what a spec has in place of other job files",
+        )
     job = {key: value for key, value in job.items() if key not in _OUTPUT_ONLY}
     wrong = [
         f for f in shape_findings(job, "AiPlatformJob", allow_unknown=allow_unknown) if f.severity is Severity.ERROR
@@ -151,8 +154,3 @@ def image_uris(job: Mapping[str, Any]) -> set[str]:
     """Returns the images that a Job names."""
     uris = (get(job, "trainingInput", f"{prefix}Config", "imageUri") for prefix in PREFIXES)
     return {uri for uri in uris if uri}
-
-
-def is_packaged(job: Mapping[str, Any]) -> bool:
-    """Tells whether the Job runs a Python package on one of the service's own runtimes."""
-    return not image_uris(job)
