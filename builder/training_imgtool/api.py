@@ -79,7 +79,6 @@ def push(
     builder: str | None = None,
     secrets: Sequence[str] = (),
     create_repository: bool = False,
-    prove: bool = False,
     locked: bool = False,
     check: bool = True,
     progress: Listener | None = None,
@@ -96,7 +95,6 @@ def push(
         builder: a builder of buildx for stages with RUN.
         secrets: for `RUN --mount=type=secret`, such as `id=ID,src=FILE`.
         create_repository: create a missing Artifact Registry repository first.
-        prove: read the images, and a random part of every blob sent, back.
         locked: require a lock that exists and is current; never write it.
         check: check the job, and the trainer's syntax and imports.
         progress: receives records, as in `plan`.
@@ -116,7 +114,6 @@ def push(
             builder=builder,
             tags=tuple(tags),
             create_repository=create_repository,
-            prove=prove,
             check=check,
         )
         choice = _choose(spec, changes)

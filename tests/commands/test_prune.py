@@ -16,7 +16,7 @@ from training_imgtool.core.errors import LocalFileError
 from training_imgtool.core.json_cache import write_cached
 from training_imgtool.core.settings import Settings
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record
-from training_imgtool.direct.registry.state import make_file_name
+from training_imgtool.direct.registry.stored_stages import make_file_name
 from training_imgtool.plan import Wheel
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor
 from training_imgtool.wheels.store import WheelStore
@@ -136,7 +136,7 @@ def test_what_others_keep_in_the_same_folder_stays(cache: Cache) -> None:
 
 
 def test_notes_and_what_killed_runs_left(cache: Cache) -> None:
-    notes = [cache.folder / kind / make_file_name("registry.example.com/team/x") for kind in ("registries", "stages")]
+    notes = [cache.folder / kind / make_file_name("registry.example.com/team/x") for kind in ("bases", "stages")]
     for path in notes:
         write_cached(path, {"a": 1})
     (cache.folder / "layers/layers/ab").mkdir(parents=True)

@@ -13,7 +13,6 @@ from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.direct.registry.state import RepositoryState
 from training_imgtool.engines.docker.engine import DockerEngine
 from training_imgtool.pipeline.engine.engines import push_tag
 
@@ -34,7 +33,7 @@ class _Engine:
 
 
 def _publish(bench: Bench, image: DirectImage, tag: Tag) -> None:
-    publisher = Publisher(bench.registries, RepositoryState(bench.registries, bench.repository, bench.cache), silent)
+    publisher = Publisher(bench.registries, bench.repository, silent)
     publisher.publish(image, tag, "worker", bench.repository)
     publisher.close()
 

@@ -15,7 +15,6 @@ from tests.servers.fault_proxy import Action, Fault
 from training_imgtool.core.errors import LocalFileError
 from training_imgtool.core.progress import silent
 from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.direct.registry.state import RepositoryState
 from training_imgtool.registry.failures import BlobUnknownError
 
 pytestmark = pytest.mark.registry
@@ -30,10 +29,8 @@ def publisher(pushing: Bench) -> Iterator[Publisher]:
 
 
 def _publisher(bench: Bench) -> Publisher:
-    state = RepositoryState(bench.registries, bench.repository, bench.cache)
-    assert state.registry_checks()
     bench.proxy.clear()
-    return Publisher(bench.registries, state, silent)
+    return Publisher(bench.registries, bench.repository, silent)
 
 
 def _push(bench: Bench, *layers: bytes, tag: str = "one", named: bool = False) -> list[str]:
@@ -68,7 +65,7 @@ def test_another_machine_sends_nothing_of_what_is_there(pushing: Bench) -> None:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_roles_side_by_side_send_what_they_share_once(pushing: Bench, publisher: Publisher, named: bool) -> None:
-    """Also if each one's manifest is refused first, for blobs that are named elsewhere and gone."""
+    """Also if a manifest of the repository names what is gone."""
     start = threading.Barrier(6)
     publisher.expect(layer.descriptor for layer in pushing.image(SMALL, LARGE).layers if named)
     pushing.proxy.delay = 0.02
@@ -84,8 +81,7 @@ def test_roles_side_by_side_send_what_they_share_once(pushing: Bench, publisher:
     for thread in threads:
         thread.join()
     assert sorted(pushing.opened) == sorted((LARGE[:20].decode(), SMALL.decode()))
-    manifests = 6 * (2 if named else 1)
-    assert Counter(pushing.proxy.methods())["PUT"] == 2 + 6 + manifests
+    assert Counter(pushing.proxy.methods())["PUT"] == 2 + 6 + 6
 
 
 def test_a_layer_is_under_way_before_the_image_is_known(pushing: Bench, publisher: Publisher) -> None:
@@ -107,7 +103,7 @@ def test_a_registry_that_promises_blobs_that_it_lacks(pushing: Bench, publisher:
     assert pushing.registries.at(pushing.repository).head(pushed) == image.digest
 
 
-def test_a_base_elsewhere_is_copied_and_one_here_is_not_asked_for(pushing: Bench, publisher: Publisher) -> None:
+def test_a_base_elsewhere_is_copied_and_one_here_is_asked_for_once(pushing: Bench, publisher: Publisher) -> None:
     elsewhere = pushing.at("base")
     base = pushing.put(elsewhere, b"base layer")
     publisher.publish(pushing.image(SMALL, base=(base,)), pushing.repository.tag("one"), "worker", elsewhere)
@@ -115,20 +111,23 @@ def test_a_base_elsewhere_is_copied_and_one_here_is_not_asked_for(pushing: Bench
         base.digest
     )
     pushing.proxy.clear()
+    publisher = _publisher(pushing.again())
     second = pushing.image(SMALL, base=(base,), config=b"second")
     publisher.publish(second, pushing.repository.tag("two"), "worker", pushing.repository)
-    assert not [exchange for exchange in pushing.proxy.log if base.digest in str(exchange.query)]
+    asked = [exchange.method for exchange in pushing.proxy.log if base.digest in exchange.path]
+    assert asked == ["HEAD"]
 
 
-def test_what_a_manifest_of_the_repository_names_is_not_asked_for(pushing: Bench) -> None:
+def test_what_a_manifest_of_the_repository_names_is_asked_for_and_not_sent(pushing: Bench) -> None:
     _push(pushing, SMALL, LARGE)
-    assert sorted(_push(pushing.again(), SMALL, LARGE, tag="two", named=True)) == ["POST", "PUT", "PUT"]  # the config
+    methods = _push(pushing.again(), SMALL, LARGE, tag="two", named=True)
+    assert sorted(methods) == ["HEAD", "HEAD", "POST", "PUT", "PUT"]  # the config goes up
 
 
 def test_layers_that_a_manifest_names_and_that_are_gone_are_sent(pushing: Bench) -> None:
     _push(pushing, SMALL, LARGE, named=True)
     assert len(pushing.opened) == 2
-    assert sum(e.method == "PUT" and "/manifests/one" in e.path for e in pushing.proxy.log) == 2
+    assert sum(e.method == "PUT" and "/manifests/one" in e.path for e in pushing.proxy.log) == 1
 
 
 def test_what_only_the_caller_can_mend_is_the_callers(pushing: Bench, publisher: Publisher) -> None:

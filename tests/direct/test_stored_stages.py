@@ -18,8 +18,13 @@ from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Tag, parse_repository
 from training_imgtool.direct.image.image import read_config
 from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.direct.registry.state import RepositoryState, make_file_name
-from training_imgtool.direct.registry.stored_stages import StoredStages, as_stage, make_stored, tag_of_stage
+from training_imgtool.direct.registry.stored_stages import (
+    StoredStages,
+    as_stage,
+    make_file_name,
+    make_stored,
+    tag_of_stage,
+)
 
 pytestmark = pytest.mark.registry
 
@@ -34,8 +39,7 @@ def _file(bench: Bench) -> Path:
 
 def _push(bench: Bench, *, inline: bool) -> Tag:
     image = bench.image(b"layer", config=b'{"os": "linux", "architecture": "amd64"}')
-    state = RepositoryState(bench.registries, bench.repository, bench.folder / "elsewhere")
-    publisher = Publisher(bench.registries, state, silent)
+    publisher = Publisher(bench.registries, bench.repository, silent)
     publisher.publish(as_stage(image, {}) if inline else image, _tag(bench), "packages", bench.repository)
     publisher.close()
     bench.proxy.clear()
@@ -90,8 +94,7 @@ def test_a_config_is_never_believed_against_its_manifest(pushing: Bench) -> None
 def test_inline_data_that_is_not_the_config_is_left(pushing: Bench) -> None:
     image = pushing.image(b"layer", config=b'{"os": "linux", "architecture": "amd64"}')
     lying = as_stage(replace(image, config=b"evil"), {})
-    state = RepositoryState(pushing.registries, pushing.repository, pushing.folder / "elsewhere")
-    publisher = Publisher(pushing.registries, state, silent)
+    publisher = Publisher(pushing.registries, pushing.repository, silent)
     publisher.publish(replace(lying, config=image.config), _tag(pushing), "packages", pushing.repository)
     publisher.close()
     stage = StoredStages(pushing.registries, pushing.cache).stage(_tag(pushing))

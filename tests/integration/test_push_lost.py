@@ -105,7 +105,7 @@ def test_a_stage_that_lost_its_manifest_only(world: World) -> None:
         shutil.rmtree(tag)
     world.change()
     world.push()
-    assert len(world.proxy.log) == 32  # this machine knows the stage: its layers are there, so nobody misses it
+    assert not any("/packages-" in exchange.path for exchange in world.proxy.log)  # this machine knows the stage
     world.change("print('even more')\n")
     after = world.push(world.another("two"))  # the variant's last packages name the layers, so no wheel is needed
     assert world.layers(after["ps"])[:-1] == world.layers(before["ps"])[:-1]

@@ -48,7 +48,6 @@ REQUESTS: dict[str, Callable[[Registry, Repository], object]] = {
     "find_manifest": lambda registry, place: registry.find_manifest(place.tag("a")),
     "blob": lambda registry, place: b"".join(registry.blob(place, CONTENT)),
     "read": lambda registry, place: registry.read(place, CONTENT),
-    "read_range": lambda registry, place: registry.read_range(place, CONTENT, 0, 1),
     "has_blob": lambda registry, place: registry.has_blob(place, CONTENT),
     "upload": lambda registry, place: registry.upload(place, CONTENT, lambda: iter((b"content",))),
     "put_manifest": lambda registry, place: registry.put_manifest(place.tag("a"), OCI_MANIFEST, image(CONTENT)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -64,7 +63,6 @@ def _upload(recorder: _Recorder, target: str, source: str) -> How:
         open_body=_body,
         mount_from=parse_repository(source),
         expect_missing=True,
-        impatient=Event(),
         subject="",
         progress=silent,
     )
@@ -76,9 +74,10 @@ EU, US = "eu-docker.pkg.dev", "us-docker.pkg.dev"
 
 @pytest.mark.parametrize("source", [f"{US}/p/r/base", "gcr.io/p/base"])
 def test_google_mounts_across_its_hosts_with_origin(source: str) -> None:
-    recorder = _Recorder(EU, (201, {}))
+    recorder = _Recorder(EU, (201, {}), (200, {}))
     assert _upload(recorder, f"{EU}/p/r/role", source) is How.MOUNTED
-    ((method, url, scopes),) = recorder.asked
+    (method, url, scopes), (confirmed, *_) = recorder.asked
+    assert confirmed == "HEAD"
     host, _, path = source.partition("/")
     assert method == "POST"
     assert url.endswith(
@@ -88,9 +87,9 @@ def test_google_mounts_across_its_hosts_with_origin(source: str) -> None:
 
 
 def test_a_mount_within_a_host_has_no_origin_and_both_scopes() -> None:
-    recorder = _Recorder(EU, (201, {}))
+    recorder = _Recorder(EU, (201, {}), (200, {}))
     assert _upload(recorder, f"{EU}/p/r/role", f"{EU}/p/r/base") is How.MOUNTED
-    ((_, url, scopes),) = recorder.asked
+    (_, url, scopes), _ = recorder.asked
     assert "origin" not in url
     assert scopes == ("repository:p/r/base:pull", "repository:p/r/role:pull,push")
 
@@ -106,7 +105,7 @@ def test_mounting_from_the_repository_itself_asks_and_opens_in_one() -> None:
     recorder = _Recorder("ghcr.io", (202, {"location": "/v2/p/role/blobs/uploads/1"}), (201, {}))
     assert _upload(recorder, "ghcr.io/p/role", "ghcr.io/p/role") is How.UPLOADED
     assert [(method, "from=p%2Frole" in url) for method, url, _ in recorder.asked] == [("POST", True), ("PUT", False)]
-    there = _Recorder("ghcr.io", (201, {}))
+    there = _Recorder("ghcr.io", (201, {}), (200, {}))
     assert _upload(there, "ghcr.io/p/role", "ghcr.io/p/role") is How.MOUNTED
 
 

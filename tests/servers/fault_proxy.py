@@ -112,12 +112,14 @@ class FaultProxy(Running):
         upstream: HOST:PORT of the registry.
         delay: seconds before each request is passed on.
         rate: bytes per second in each direction and connection, or None.
+        serial: lets one request at a time through.
     """
 
-    def __init__(self, upstream: str, *, delay: float = 0.0, rate: float | None = None) -> None:
+    def __init__(self, upstream: str, *, delay: float = 0.0, rate: float | None = None, serial: bool = False) -> None:
         self.upstream = upstream
         self.delay = delay
         self.rate = rate
+        self.turn = threading.Lock() if serial else contextlib.nullcontext()
         self.log: list[Exchange] = []
         self.connections = 0
         self.busiest = 0  # most requests at one time
@@ -221,7 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if proxy.delay:
                 time.sleep(proxy.delay)
-            self._exchange(exchange, fault)
+            with self.server.proxy.turn:
+                self._exchange(exchange, fault)
         except _CutError:
             self._reset()
         except (OSError, http.client.HTTPException):

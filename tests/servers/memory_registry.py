@@ -74,7 +74,6 @@ class MemoryRegistry:
 
     Args:
         refusal: the answer to a manifest that names unknown blobs; None accepts it, as `crane registry serve` does.
-        software: the `Server` header.
         referrers: how many entries a page of the referrers API has; 0 for a registry without that API.
         dialect: the name of a dialect; its refusal counts where `refusal` is None.
     """
@@ -82,26 +81,22 @@ class MemoryRegistry:
     def __init__(
         self,
         refusal: Refusal | None = None,
-        software: str = "tests/1",
         referrers: int = 0,
         dialect: str = "standard",
     ) -> None:
         self.dialect = SERVER_DIALECTS[dialect]
         self.refusal = refusal or self.dialect.refusal
         self.referrers = referrers
-        self.software = software
         self.blobs: dict[str, dict[str, bytes]] = {}
         self.manifests: dict[str, dict[str, tuple[str, bytes]]] = {}
         self.deletes = True
         self.promises = False  # whether it says of every blob that it mounted it
-        self.damages = False  # whether it changes the first byte of what is uploaded
         self.keeps = False  # whether it drops what is uploaded for a digest that it has, as docker-registry does
-        self.lie: Callable[[Asked, Callable[[Asked], Reply]], Reply | None] = lambda asked, truth: None
         self.endless = False  # whether each page of the referrers names itself as the next one
         self._uploads = 0
         self._parts: dict[str, bytes] = {}  # the content of open uploads, as crane and cosign send it
         self._lock = threading.Lock()
-        self._server = ScriptedServer(lambda asked: self.lie(asked, self._reply) or self._reply(asked))
+        self._server = ScriptedServer(self._reply)
 
     @property
     def host(self) -> str:
@@ -169,10 +164,8 @@ class MemoryRegistry:
         with self._lock:
             query = {key: values[0] for key, values in parse_qs(parts.query).items()}
             if kind == "referrers":
-                reply = self._referrers(path, name, int(query.get("after", 0)))
-            else:
-                reply = self._blob(asked, path, name, query) if kind == "blobs" else self._manifest(asked, path, name)
-        return Reply(reply.status, reply.body, {"Server": self.software, **reply.headers}, reply.length)
+                return self._referrers(path, name, int(query.get("after", 0)))
+            return self._blob(asked, path, name, query) if kind == "blobs" else self._manifest(asked, path, name)
 
     def _bar(self, asked: Asked, path: str) -> Reply | None:
         """The answer to whoever has no token; None for who has one."""
@@ -232,7 +225,6 @@ class MemoryRegistry:
             return Reply(202, headers={"Location": f"/v2/{path}/blobs/{name}"})
         if asked.method == "PUT":
             content = self._parts.pop(name, b"") + asked.body
-            content = bytes([content[0] ^ 1]) + content[1:] if self.damages else content
             if not (self.keeps and query["digest"] in self.blobs[path]):
                 self.blobs[path][query["digest"]] = content
             return Reply(201)

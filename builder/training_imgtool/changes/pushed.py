@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.reference import Repository
-from training_imgtool.direct.registry.state import make_file_name
+from training_imgtool.direct.registry.stored_stages import make_file_name
 
 if TYPE_CHECKING:
     from training_imgtool.changes.inputs import File, ImageInputs, Shared

@@ -26,9 +26,6 @@ def push(
     create_repository: Annotated[
         bool, typer.Option("--create-repository", help="Create a missing Artifact Registry repository first.")
     ] = False,
-    prove: Annotated[
-        bool, typer.Option("--prove", help="Read the images, and a random part of every blob sent, back.")
-    ] = False,
     locked: opt.Locked = False,
     no_check: opt.NoCheck = False,
     progress: opt.ProgressMode = "auto",
@@ -45,7 +42,6 @@ def push(
         builder=builder,
         tags=tuple(tag or ()),
         create_repository=create_repository,
-        prove=prove,
         check=not no_check,
     )
     build_and_print(

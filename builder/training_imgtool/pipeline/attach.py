@@ -25,7 +25,7 @@ from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.reference import Digest, Repository
 from training_imgtool.core.settings import Settings
-from training_imgtool.direct.image.image import HISTORY_COMMENT, DirectImage, StoredImage, read_config
+from training_imgtool.direct.image.image import HISTORY_COMMENT, DirectImage, read_config
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.dockerfile import install_step
 from training_imgtool.dockerfile.mounts import image_names, needed_stages
@@ -265,14 +265,14 @@ class Attestations:
 
     def __init__(self, run: BuildRun, publisher: Publisher) -> None:
         self._run = run
-        self._registry = publisher.state.registry
+        self._registry = publisher.registry
         self._publisher = publisher
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="attest")
         self._tasks: list[Future[None]] = []
         self._wanted = run.inputs.spec_file.spec.attestations and run.settings.attestations
 
-    def add(self, image: RoleImage, made: DirectImage, parent: StoredImage, found: str) -> None:
-        """Begins to attach what there is to say of an image that the direct builder appended to `parent`.
+    def add(self, image: RoleImage, made: DirectImage, found: str) -> None:
+        """Begins to attach what there is to say of an image that the direct builder appended.
 
         `found` is the label of the highest stage that the run found in the registry, or empty.
         """
@@ -283,14 +283,13 @@ class Attestations:
             replace(read_trace(image, read_config(made.config)), found=found),
             Descriptor(made.manifest_type, made.digest, len(made.manifest)),
             is_first=self._publisher.was_missing(made.config_descriptor.digest),
-            has_bill=not self._publisher.was_missing(sha256_digest(parent.config)),
         )
         self._begin(task)
 
     def add_from_engine(self, image: RoleImage, made: Digest, *, by_builder: bool) -> None:
         """Attests an image that an engine pushed: a builder of buildx, or one with a store of its own."""
         trace = Trace(direct=False, builder=by_builder)
-        self._begin(partial(self._attach, image, made, trace, None, is_first=False, has_bill=False))
+        self._begin(partial(self._attach, image, made, trace, None, is_first=False))
 
     def finish(self) -> None:
         """Waits until all are attached; raises what the registry's client raises, except a refusal, which is noted."""
@@ -321,7 +320,6 @@ class Attestations:
         descriptor: Descriptor | None,
         *,
         is_first: bool,
-        has_bill: bool,
     ) -> None:
         """Makes the attestations of an image and attaches them.
 
@@ -331,14 +329,13 @@ class Attestations:
             trace: how it came to be.
             descriptor: of its manifest; None for an engine's image.
             is_first: the repository never had this image before.
-            has_bill: the repository most likely has the bill, since it had the image below this one.
         """
         described = descriptor or self._registry.manifest(made).descriptor
         epoch = self._run.settings.source_date_epoch
         predicates = describe(self._run.inputs, image, trace, epoch=epoch, checkout=self._checkout)
         attestation = make_attestation(made, described, predicates)
-        shared = has_bill and self._publisher.state.registry_checks()
-        for blob, content in attestation.blobs[1:] if shared else attestation.blobs:
+        self._publisher.expect((attestation.blobs[0][0],))  # all images of a lock share the bill
+        for blob, content in attestation.blobs:
             self._publisher.require(blob, content)
         put = partial(
             attach, self._registry, made, attestation.bill, statement=attestation.provenance, is_first=is_first

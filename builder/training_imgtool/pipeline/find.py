@@ -11,7 +11,6 @@ from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
-from training_imgtool.direct.registry.state import RepositoryState
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun, name_for_role
 from training_imgtool.registry.connect import Registries
@@ -35,7 +34,10 @@ def find_images(
 
 
 def find_image(registries: Registries, tag: Tag) -> Digest | None:
-    """Returns the digest that a registry has under a tag, once the manifest of that digest was read from it."""
+    """Returns the digest that a registry has under a tag, once the manifest of that digest was read from it.
+
+    What a HEAD request says of a tag may be a proxy's memory.
+    """
     registry = registries.at(tag.repository)
     digest = registry.head(tag)
     image = tag.repository.digest(digest) if digest else None
@@ -99,19 +101,16 @@ class KeyedImages:
     """The images of a run in the spec's repository, each under the tag of its key. Threads may call it at will.
 
     Attributes:
-        state: what this run knows of the repository.
         unsigned: the tags that had an image without the signature that the spec asks for.
     """
 
     def __init__(self, run: BuildRun, registries: Registries) -> None:
         self._run = run
+        self._registries = registries
         self.unsigned: list[Tag] = []
-        self.state = RepositoryState(
-            registries, run.inputs.repository, run.settings.cache, use_cache=not run.options.no_cache
-        )
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
-        """Returns the images that the repository holds whole, and signed if the spec says by whom.
+        """Returns the images that the repository holds, signed if the spec says by whom.
 
         None with `--no-cache`.
         """
@@ -126,12 +125,14 @@ class KeyedImages:
         }
 
     def find_tag(self, tag: Tag) -> Digest | None:
-        """Returns the image that the repository holds under a tag, whole and signed as in `find`."""
+        """Returns the image that the repository holds under a tag, signed as in `find`."""
         return None if self._run.options.no_cache else self._finder()(tag)
 
     def _finder(self) -> Callable[[Tag], Digest | None]:
         run = self._run
-        return only_signed(self.state.find, run.inputs.spec_file, run.settings, run.progress, self.unsigned)
+        return only_signed(
+            partial(find_image, self._registries), run.inputs.spec_file, run.settings, run.progress, self.unsigned
+        )
 
     def finish(self, results: Sequence[BuildResult]) -> None:
         """Moves the tags that the user named."""
@@ -144,7 +145,7 @@ class KeyedImages:
             raise AssertionError(f"{result.role}: in the registry without a digest")
         repository = self._run.inputs.repository
         tag = repository.tag(name_for_role(name, result.role, of=len(self._run.wanted)))
-        registry = self.state.registry
+        registry = self._registries.at(repository)
         manifest = registry.manifest(result.digest)
         registry.put_manifest(tag, manifest.media_type, manifest.body)
         self._run.progress(Note(f"{result.role}: tagged {tag}"))

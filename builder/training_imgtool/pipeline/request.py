@@ -58,7 +58,6 @@ class BuildOptions:
     tags: tuple[str, ...] = ()
     no_cache: bool = False
     create_repository: bool = False
-    prove: bool = False  # read back what was pushed
     check: bool = True  # that the trainer can start
 
     def __post_init__(self) -> None:

@@ -95,7 +95,7 @@ class RegistrySink(Sink):
         self._run = run
         self._registries = registries
         self._pushed = pushed
-        self._publisher = Publisher(registries, pushed.state, run.progress)
+        self._publisher = Publisher(registries, run.inputs.repository, run.progress)
         self._attestations = Attestations(run, self._publisher)
         self.builder = DirectBuilder(run, None, self._publisher.send)
         self._stages = StageParents(run, registries, self.builder, self._publisher, engine)
@@ -111,7 +111,7 @@ class RegistrySink(Sink):
             if other is None:
                 raise
             return BuildResult.for_image(image, Outcome.FOUND, other)
-        self._attestations.add(image, made, parent, self._stages.found_below(image))
+        self._attestations.add(image, made, self._stages.found_below(image))
         blobs = {blob.digest: blob.size for blob in list_blobs(made)}
         sent = frozenset(filter(self._publisher.was_missing, blobs))
         return replace(BuildResult.for_image(image, Outcome.APPENDED, digest), blobs=blobs, sent=sent)
@@ -126,8 +126,6 @@ class RegistrySink(Sink):
         """Waits for attestations, moves the tags that the user named, and keeps built wheels."""
         self._attestations.finish()
         self._pushed.finish(results)
-        if self._run.options.prove:
-            self._publisher.read_back(result.digest for result in results if result.digest is not None)
         if any(result.outcome is not Outcome.FOUND for result in results):
             keep_built_wheels(self._run, self._registries)
 

@@ -47,16 +47,14 @@ def has_blob(session: Session, repository: Repository, blob: Descriptor, *, writ
 class _Source:
     """A blob's bytes from wherever the last connection broke."""
 
-    def __init__(
-        self, session: Session, repository: Repository, descriptor: Descriptor, doing: str, position: int = 0
-    ) -> None:
+    def __init__(self, session: Session, repository: Repository, descriptor: Descriptor, doing: str) -> None:
         self._session = session
         self._url = session.url(repository, f"blobs/{descriptor.digest}")
         self._scopes = pull(repository.path)
         self._doing = doing
         self._download: Answer | None = None
         self._blocks: Iterator[bytes] = iter(())
-        self.position = position
+        self.position = 0
 
     def next_block(self) -> bytes:
         """Reads the next block, b"" at the end; raises PassingError, after which it may be called again."""
@@ -100,24 +98,6 @@ def _without(blocks: Iterator[bytes], count: int) -> Iterator[bytes]:
             continue
         yield block[count:]
         count = 0
-
-
-def read_range(session: Session, repository: Repository, descriptor: Descriptor, start: int, length: int) -> bytes:
-    """Reads a part of a blob, fewer bytes where the blob ends; nothing proves them. Raises as any request."""
-    doing = f"reading bytes {start} to {start + length} of blob {descriptor.short} of {repository}"
-    source = _Source(session, repository, descriptor, doing, start)
-    content = bytearray()
-    try:
-        while len(content) < length:
-            for attempt in session.attempts():
-                with attempt:
-                    block = source.next_block()
-            if not block:
-                break
-            content += block
-    finally:
-        source.close()
-    return bytes(content[:length])
 
 
 def read_blob(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from threading import Event
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
@@ -48,7 +47,6 @@ class Registry:
 
     session: Session
     uploads: SingleFlight[Uploaded]
-    impatient: Event = field(default_factory=Event)  # set once this run has waited too long for another's upload
 
     @property
     def host(self) -> str:
@@ -110,12 +108,6 @@ class Registry:
             raise VerificationError(f"blob {descriptor.short} of {repository} has over {limit} bytes; it is not read")
         return b"".join(self.blob(repository, descriptor))
 
-    def read_range(self, repository: Repository, descriptor: Descriptor, start: int, length: int) -> bytes:
-        """Reads a part of a blob; see `blobs.read_range`."""
-        from training_imgtool.registry.blobs import read_range
-
-        return read_range(self.session, repository, descriptor, start, length)
-
     def has_blob(self, repository: Repository, blob: Descriptor) -> bool:
         """Asks whether a repository has a blob, of its size as far as the registry says one."""
         from training_imgtool.registry.blobs import has_blob
@@ -124,20 +116,6 @@ class Registry:
             with attempt:
                 has = has_blob(self.session, repository, blob)
         return has
-
-    @property
-    def software(self) -> str | None:
-        """Returns what names the registry's software in its answers about manifests; None before the first of them."""
-        return self.session.software
-
-    def checks_manifests(self, repository: Repository) -> bool | None:
-        """Finds out, by sending one, whether the registry refuses a manifest of unknown blobs; None without an answer.
-
-        See `manifest_put.refuses_unknown_blobs`, which says what this may leave behind.
-        """
-        from training_imgtool.registry.manifest_put import refuses_unknown_blobs
-
-        return refuses_unknown_blobs(self.session, repository)
 
     def upload(
         self,
@@ -163,7 +141,6 @@ class Registry:
             open_body=open_body,
             mount_from=mount_from,
             expect_missing=expect_missing,
-            impatient=self.impatient,
             subject=subject,
             progress=progress,
         )

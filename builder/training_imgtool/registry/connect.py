@@ -97,11 +97,10 @@ class Registries:
         descriptor: Descriptor,
         target: Repository,
         *,
-        mount: bool = True,
         subject: str = "",
         progress: Progress = silent,
     ) -> Uploaded:
-        """Makes sure that `target` has a blob that `source` has: HEAD, `mount` where it can be, else streamed across.
+        """Makes sure that `target` has a blob that `source` has: HEAD, mount where it can be, else streamed across.
 
         Nothing is written to disk, and the bytes are verified on their way; raises as `Registry.upload` and `blob`.
         """
@@ -114,7 +113,7 @@ class Registries:
             target,
             descriptor,
             content,
-            mount_from=source if mount else None,
+            mount_from=source,
             subject=subject,
             progress=progress,
         )

@@ -7,14 +7,11 @@ for unknown blobs imgtool asks for each of them, and the refusal is final only i
 
 from __future__ import annotations
 
-import contextlib
-import json
-import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.errors import ImgtoolError, VerificationError
-from training_imgtool.core.reference import Digest, Repository, Tag
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.http.client import Answer, bytes_body
 from training_imgtool.http.retry import Attempt, PassingError
@@ -24,22 +21,12 @@ from training_imgtool.registry.failures import (
     BlobUnknownError,
     TagImmutableError,
     is_immutable_refusal,
-    server_errors,
 )
-from training_imgtool.registry.manifests import (
-    OCI_CONFIG,
-    OCI_LAYER_GZIP,
-    OCI_MANIFEST,
-    Descriptor,
-    Manifest,
-    sha256_digest,
-)
+from training_imgtool.registry.manifests import Descriptor, Manifest
 from training_imgtool.registry.session import Session, manifest_url
 
 if TYPE_CHECKING:
     from training_imgtool.registry.upload import Uploaded
-
-_NOBODYS_CONFIG, _NOBODYS_LAYER = f"sha256:{'0' * 64}", f"sha256:1{'0' * 63}"  # nobody has content for these hashes
 
 
 class ManifestPut:
@@ -140,36 +127,3 @@ class ManifestPut:
 
     def _has(self, blob: Descriptor) -> bool:
         return has_blob(self._session, self._ref.repository, blob, writing=True)
-
-
-def refuses_unknown_blobs(session: Session, repository: Repository) -> bool | None:
-    """Finds out whether the registry refuses a manifest whose blobs cannot exist; None when its answer says neither.
-
-    Only a refusal that names both digests counts as yes. The manifest is put under its digest, so no tag ever names
-    it; its bytes are the same each time, so a registry that takes it has it once at most; it is deleted again where
-    the registry allows that. Call this only where images are pushed and the repository exists: the request would make
-    the repository on a registry that makes them on push.
-    """
-    document = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "config": Descriptor(OCI_CONFIG, _NOBODYS_CONFIG, 2).document(),
-        "layers": [Descriptor(OCI_LAYER_GZIP, _NOBODYS_LAYER, 2).document()],
-    }
-    body = json.dumps(document).encode()
-    url = manifest_url(session, repository.digest(sha256_digest(body)))
-    scopes, doing = push(repository.path), f"trying {repository.registry} with a manifest of unknown blobs"
-    headers = {"Content-Type": OCI_MANIFEST}
-    try:
-        answer = session.send("PUT", url, scopes=scopes, doing=doing, headers=headers, body=bytes_body(body))
-    except PassingError:
-        return None
-    if answer.status < 300:
-        with contextlib.suppress(PassingError, ImgtoolError):
-            session.send("DELETE", url, scopes=scopes, doing=doing)
-        return False
-    if answer.status in {401, 403, 405}:
-        return None
-    unknown = any(re.search(r"BLOB\w*UNKNOWN", error.code) for error in server_errors(answer))
-    text = answer.body.decode("utf-8", "replace")
-    return unknown and _NOBODYS_CONFIG in text and _NOBODYS_LAYER in text

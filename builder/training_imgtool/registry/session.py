@@ -59,8 +59,7 @@ class Session:
         self._progress = progress
         self._client = client
         self._authorizer = authorizer
-        self.now = now
-        self.software: str | None = None  # see `Registry.software`
+        self._now = now
         self._guessed = f"{origin.url}/" if guesses else None  # until a plain request was served
         self._asking = threading.Lock()
         self._takes_token: bool | None = None
@@ -120,7 +119,7 @@ class Session:
                 self._guessed = None
             location = answer.headers.get("location")
             if answer.status not in moved or not location:
-                return self._check(answer, url, doing, stream=stream)
+                return self._check(answer, doing, stream=stream)
             target = next_url(target, location, self.origin, doing)
         raise RegistryRefusedError(f"{doing}: redirected more than {REDIRECTS} times")
 
@@ -135,13 +134,11 @@ class Session:
                 )
         return make_error(answer, host=self.host, dialect=self.dialect, doing=doing)
 
-    def _check(self, answer: Answer, url: str, doing: str, *, stream: bool) -> Answer:
+    def _check(self, answer: Answer, doing: str, *, stream: bool) -> Answer:
         """Returns a final answer; raises PassingError for others, and the refusal where a stream was asked for."""
-        again = passing(answer, self.now())
+        again = passing(answer, self._now())
         if again:
             raise again
-        if "/manifests/" in url:
-            self.software = _software(answer.headers)
         if stream and answer.response is None:
             raise self.refusal(answer, doing)
         return answer
@@ -220,9 +217,3 @@ def manifest_url(session: Session, ref: Tag | Digest) -> str:
 
 def _with_login(headers: Mapping[str, str] | None, login: str | None) -> dict[str, str]:
     return {**(headers or {}), **({"Authorization": login} if login else {})}
-
-
-def _software(headers: Mapping[str, str]) -> str:
-    """Joins the headers that change with a registry's software or its version."""
-    names = sorted(name for name in headers if name == "server" or "version" in name)
-    return "; ".join(f"{name}: {headers[name]}" for name in names)[:500]

@@ -4,9 +4,7 @@ One request carries the whole blob, since Artifact Registry takes no chunks and 
 a session that broke stays locked. The HEAD finds a PUT whose answer was lost (distribution specification, "Pushing
 blobs").
 
-Jobs that push the same image send a large blob once between them: whoever sends one claims it, by a blob of a few bytes
-that no manifest names and whose digest the others know, and they wait until the blob is there. A claim is for seconds,
-and renewed while content flows, so nobody waits long for a job that has died.
+A registry that says that it mounted a blob is asked for it: only an upload of this run is its own evidence.
 """
 
 from __future__ import annotations
@@ -16,12 +14,11 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from threading import Event
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from training_imgtool.core.errors import ImgtoolError, LocalFileError, VerificationError
-from training_imgtool.core.progress import Note, Progress, Transfer
+from training_imgtool.core.progress import Progress, Transfer
 from training_imgtool.core.reference import Repository
 from training_imgtool.http.addresses import next_url
 from training_imgtool.http.client import BLOCK, Answer, Body
@@ -29,15 +26,11 @@ from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import pull, push
 from training_imgtool.registry.blobs import blob_length, read_blob
 from training_imgtool.registry.failures import server_errors
-from training_imgtool.registry.manifests import Descriptor, sha256_digest
+from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session
 
 OpenBody = Callable[[], Iterator[bytes] | BinaryIO]
 _CANCEL_SECONDS = 2.0
-_CLAIMED = 4 << 20  # bytes: a claim costs four requests, and sending less takes hardly longer
-_SLOT = 20  # seconds that a claim is for
-_SPREAD = 10  # times an answer's time, at most, to wait before a claim
-_PATIENCE = 60.0  # seconds to wait for another's upload, and one more per megabyte
 
 
 class How(StrEnum):
@@ -57,12 +50,6 @@ class Uploaded:
     sent: int
 
 
-class _Claim(NamedTuple):
-    slot: int
-    text: bytes
-    digest: str
-
-
 @dataclass(slots=True, kw_only=True)
 class BlobUpload:
     """Brings one blob into a repository.
@@ -75,7 +62,6 @@ class BlobUpload:
         mount_from: a repository that has the blob, of this registry or of a host that it mounts from. With
             `repository` itself the request that opens the upload also asks for the blob.
         expect_missing: sends no HEAD on the first try.
-        impatient: set where this run no longer waits for blobs that others send.
         subject: whose blob it is, for progress.
         progress: receives every block that was sent.
     """
@@ -86,13 +72,11 @@ class BlobUpload:
     open_body: OpenBody
     mount_from: Repository | None
     expect_missing: bool
-    impatient: Event
     subject: str
     progress: Progress
     _sent: int = field(default=0, init=False)  # bytes of content
     _began: float = field(default=0.0, init=False)
     _hash: bool = field(default=False, init=False)  # hash what is sent: the registry received something else
-    _slot: int = field(default=0, init=False)  # the latest one that this upload claimed
     _location: str | None = field(default=None, init=False)  # of the open upload session
     _is_doubtful: bool = field(default=False, init=False)  # the registry has a blob of another length
 
@@ -145,63 +129,14 @@ class BlobUpload:
         if asks and self._has_blob():
             return How.UPLOADED if self._sent else How.PRESENT
         self._cancel()
-        if number == 0 and self.mount_from is not None and self._mount(self.mount_from):
+        if number == 0 and self.mount_from is not None and self._mount(self.mount_from) and self._has_blob():
             return How.MOUNTED
-        may_wait = number == 0 and self._location is None and self.descriptor.size > _CLAIMED
-        if may_wait and self._is_sent_by_another():
-            return How.PRESENT
         self._location = self._location or self._open()
         self._put(self._location)
         self._location = None
         if self._is_doubtful and not self._has_blob():
             self._read_back()
         return How.UPLOADED
-
-    def _is_sent_by_another(self) -> bool:
-        """Waits as long as another job claims the blob; then claims it, and returns whether the registry has it now.
-
-        Jobs that ask at the same time would all send. So the upload that takes the claim is open before the question,
-        and the question comes after a wait by chance, of ten times what the registry needed to open it at most.
-        """
-        retry = self.session.retry
-        began, waits = retry.clock(), False
-        self._location = self._open()
-        retry.sleep(_SPREAD * (retry.clock() - began) * retry.random())
-        while not self.impatient.is_set():
-            if blob_length(self.session, self.repository, self._claim(0).digest, writing=True) is None:
-                location, self._location = self._location, None
-                self._put_claim(location, 0)
-                return self._has_blob()
-            if retry.clock() > began + _PATIENCE + self.descriptor.size / 1e6:
-                self.impatient.set()
-            if not waits:
-                self.progress(Note(f"{self.doing}: another job sends it; waiting"))
-                waits = True
-            retry.sleep(1 + retry.random())
-            if self._has_blob():
-                return True
-        return False
-
-    def _claim(self, ahead: float) -> _Claim:
-        """Returns the claim for now or in `ahead` seconds."""
-        slot = int((self.session.now() + ahead) // _SLOT)
-        text = f"imgtool sends {self.descriptor.digest} at {slot * _SLOT}\n".encode()
-        return _Claim(slot, text, sha256_digest(text))
-
-    def _put_claim(self, location: str | None, ahead: float) -> None:
-        """Claims the blob unless it is claimed for that time; if the registry takes no claim, others send it too."""
-        claim = self._claim(ahead)
-        if claim.slot > self._slot:
-            self._slot = claim.slot
-            with contextlib.suppress(PassingError, ImgtoolError):
-                self.session.send(
-                    "PUT",
-                    with_query(location or self._open(), {"digest": claim.digest}),
-                    scopes=push(self.repository.path),
-                    doing=self.doing,
-                    headers={"Content-Type": "application/octet-stream"},
-                    body=Body(lambda: iter((claim.text,)), len(claim.text)),
-                )
 
     def _has_blob(self) -> bool:
         length = blob_length(self.session, self.repository, self.descriptor.digest, writing=True)
@@ -271,8 +206,6 @@ class BlobUpload:
         content_hash = hashlib.sha256() if self._hash else None
         for block in blocks_of(self.open_body, self.doing):
             self.session.retry.check_time(self._began, self.doing)
-            if self._slot:
-                self._put_claim(None, _SLOT / 2)
             done += len(block)
             if done > size:
                 raise VerificationError(f"{self.doing}: the content is longer than that")

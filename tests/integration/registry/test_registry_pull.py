@@ -371,10 +371,3 @@ def test_a_head_in_a_fresh_process_loads_nothing_heavy(bench: Bench, tmp_path: P
     bench.push_image(b"x")
     command = [sys.executable, "-c", PROGRAM, str(bench.repository.tag("one")), str(tmp_path)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == []
-
-
-@pytest.mark.parametrize(("start", "length"), [(0, 10), (300_000, 65_536), (2_000_000 - 5, 5), (2_000_000 - 5, 100)])
-def test_a_part_of_a_blob(bench: Bench, start: int, length: int) -> None:
-    content = bytes(range(250)) * 8000
-    _, one = bench.push_image(content)
-    assert bench.registry.read_range(bench.repository, one, start, length) == content[start : start + length]

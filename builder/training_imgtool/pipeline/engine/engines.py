@@ -23,7 +23,6 @@ from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage, read_config
-from training_imgtool.direct.registry.state import RepositoryState
 from training_imgtool.direct.registry.stored_stages import tag_of_stage
 from training_imgtool.dockerfile.mounts import (
     buildkit_syntax,
@@ -36,6 +35,7 @@ from training_imgtool.dockerfile.mounts import (
 from training_imgtool.dockerfile.parse import Instruction
 from training_imgtool.engines import NoClassicBuilderError
 from training_imgtool.engines.stage_runner import Recipe, StageRunner
+from training_imgtool.pipeline.find import find_image
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun, missing_push
 from training_imgtool.pipeline.run_wheels import WheelContext
@@ -144,10 +144,9 @@ class Engines:
         Raises what building raises, and what `push_tag` raises.
         """
         subject, cache = image.subject_of(label), self._run.settings.cache
-        state = RepositoryState(self._registries, tag.repository, cache)
 
         def find() -> Digest | None:
-            found = None if anew or self._run.options.no_cache else state.find(tag)
+            found = None if anew or self._run.options.no_cache else find_image(self._registries, tag)
             if found is not None:
                 self._run.progress(Done(subject, Outcome.FOUND, f"{tag}: another run has pushed it"))
             return found
