@@ -59,12 +59,14 @@ job:
   scheduling: {{max_running: 7200s}}
 """
 _DOCKERIGNORE = """\
-# What the program does not read, such as data and notebooks. imgtool leaves out caches, environments and its own logs.
+# What the program does not read, such as data, notebooks and logs. imgtool leaves out caches and environments itself.
 **/__pycache__
 **/.env
 .git
 .venv
 *.log
+*.out
+*.err
 """
 _REQUIREMENTS = """\
 # What the trainer imports besides TensorFlow, one requirement per line, such as:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import signal
 import stat
 import sys
@@ -163,70 +162,6 @@ def name_process_space() -> str:
 def list_nvidia_gpus() -> list[str] | None:
     """Lists the numbers of the GPUs that NVIDIA's driver has; None where the system does not say."""
     return [str(number) for number in range(len(list(_NVIDIA.iterdir())))] if _NVIDIA.is_dir() else None
-
-
-def list_pipe_ends(pipes: frozenset[int]) -> frozenset[tuple[int, int]]:
-    """Finds the files that programs of this session write to while they have one of these pipes open, as tee does.
-
-    Args:
-        pipes: their inodes; a pipe to which such a program writes counts too.
-
-    Returns device and inode of each; none where the system does not say.
-    """
-    found: set[tuple[int, int]] = set()
-    if sys.platform == "linux":
-        programs = [_list_opened(pid) for pid in _list_session()]
-        known, more = set[int](), set(pipes)
-        while more - known:
-            known |= more
-            for pipes_of, written in programs:
-                if known & pipes_of:
-                    more |= {state.st_ino for state in written if stat.S_ISFIFO(state.st_mode)}
-                    found |= {(state.st_dev, state.st_ino) for state in written if stat.S_ISREG(state.st_mode)}
-    return frozenset(found)
-
-
-def list_recordings() -> frozenset[tuple[int, int]]:
-    """Finds the files that a program above this one writes to while it has a terminal's other end, as script does.
-
-    Returns device and inode of each; none where the system does not say.
-    """
-    found: set[tuple[int, int]] = set()
-    if sys.platform == "linux":
-        pid = str(os.getppid())
-        while len(fields := _fields(pid)) > 2:
-            with suppress(OSError):
-                ends = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
-                _, written = _list_opened(pid) if any(end.endswith("/ptmx") for end in ends) else ((), ())
-                found |= {(state.st_dev, state.st_ino) for state in written if stat.S_ISREG(state.st_mode)}
-            pid = fields[2]
-    return frozenset(found)
-
-
-def _list_session() -> list[str]:
-    """Lists the other processes of this session."""
-    found: list[str] = []
-    if sys.platform != "win32":
-        own, here = os.getsid(0), str(os.getpid())
-        pids = [name for name in os.listdir("/proc") if name.isdigit() and name != here]  # noqa: PTH208 - names only
-        for pid in pids:
-            with suppress(OSError):
-                found += [pid] if os.getsid(int(pid)) == own else []
-    return found
-
-
-def _list_opened(pid: str) -> tuple[set[int], list[os.stat_result]]:
-    """Lists the inodes of the pipes that a process has open, and what it has open for writing."""
-    pipes: set[int] = set()
-    written: list[os.stat_result] = []
-    with suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names only
-            with suppress(OSError):
-                state = Path(f"/proc/{pid}/fd/{name}").stat()
-                flags = re.search(r"flags:\s*([0-7]+)", _read(f"/proc/{pid}/fdinfo/{name}"))
-                pipes |= {state.st_ino} if stat.S_ISFIFO(state.st_mode) else set()
-                written += [state] if flags and int(flags[1], 8) & (os.O_WRONLY | os.O_RDWR) else []
-    return pipes, written
 
 
 def _fields(pid: str) -> list[str]:
