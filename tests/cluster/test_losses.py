@@ -1,13 +1,10 @@
-"""The losses that programs print, and those in event files, which are written here byte by byte."""
+"""The losses that programs print."""
 
 from __future__ import annotations
 
-import struct
-from pathlib import Path
-
 import pytest
 
-from training_imgtool.cluster.losses import LossReader, add_point, find_losses, read_events
+from training_imgtool.cluster.losses import LossReader, add_point, find_losses
 from training_imgtool.core.progress import Event, LogLine, Note, Step
 
 
@@ -62,34 +59,3 @@ def test_a_long_curve_keeps_its_ends() -> None:
     assert len(points) <= 2000
     assert (points[0], points[-1]) == ((0, 0), (9999, 9999))
     assert points == sorted(points)
-
-
-def _field(number: int, kind: int, content: bytes) -> bytes:
-    size = bytes([len(content)]) if kind == 2 else b""
-    return bytes([number << 3 | kind]) + size + content
-
-
-def _event(seconds: float, *values: bytes) -> bytes:
-    summary = b"".join(_field(1, 2, value) for value in values)
-    message = _field(1, 1, struct.pack("<d", seconds)) + _field(2, 0, b"\x96\x01") + _field(5, 2, summary)
-    return struct.pack("<QI", len(message), 0) + message + b"\0\0\0\0"
-
-
-def test_event_files_of_both_kinds_of_tensorflow(tmp_path: Path) -> None:
-    one = _field(1, 2, b"epoch_loss") + _field(2, 5, struct.pack("<f", 0.5))
-    tensor = _field(1, 0, b"\x01") + _field(4, 2, struct.pack("<f", 0.25))
-    two = _field(1, 2, b"epoch_loss") + _field(8, 2, tensor)
-    other = _field(1, 2, b"accuracy") + _field(2, 5, struct.pack("<f", 0.9))
-    version = _field(1, 1, struct.pack("<d", 99.0)) + _field(3, 2, b"brain.Event:2")
-    head = struct.pack("<QI", len(version), 0) + version + b"\0\0\0\0"
-    name = "logs/train/events.out.tfevents.1.host"
-    (tmp_path / "logs/train").mkdir(parents=True)
-    whole = head + _event(101.0, one, other) + _event(103.0, two)
-    (tmp_path / name).write_bytes(whole)
-    (curve,) = read_events(tmp_path, [name, "logs/other.txt", "logs/events.out.tfevents.gone"], 100.0)
-    assert (curve.name, curve.points) == ("logs/train epoch_loss", ((1.0, 0.5), (3.0, 0.25)))
-    for end in range(len(whole)):  # whatever is cut off
-        (tmp_path / name).write_bytes(whole[:end])
-        read_events(tmp_path, [name], 100.0)
-    (tmp_path / name).write_bytes(head + struct.pack("<QI", 40, 0) + b"\xff" * 60)
-    assert read_events(tmp_path, [name], 100.0) == ()

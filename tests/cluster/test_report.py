@@ -1,12 +1,8 @@
-"""The page of a run: what is in it, and that a browser shows it."""
+"""The page of a run: what is in it."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import struct
-import subprocess
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +14,6 @@ from training_imgtool.cluster.report import render
 from training_imgtool.cluster.summary import Failure, State
 from training_imgtool.context.own_files import list_own_files
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MASTERS = replace(
     result(MASTER),
     spans=((0.0, 12.34),),
@@ -64,10 +59,16 @@ def test_a_run_that_failed_at_once() -> None:
     assert '<span class="bad">failed: master exited 1</span>' in page
     assert "Traceback &lt;x&gt;\nValueError" in page
     assert "Nobody measured it." in page
-    assert "no event file names a loss" in page
+    assert "No line of the output names a loss." in page
 
 
-@pytest.mark.parametrize("values", [(0.5, 0.5), (-1.0, 3.0), (1e-9, 2e-9), (float("nan"), 1.0), (float("inf"), 1.0)])
+@pytest.mark.parametrize(
+    "values",
+    [
+        *((0.5, 0.5), (-1.0, 3.0), (1e-9, 2e-9), (5e-324, 5e-324), (9e299, -9e299), (1e308, -1e308)),
+        *((float("nan"), 1.0), (float("inf"), 1.0)),
+    ],
+)
 def test_any_values_can_be_drawn(values: tuple[float, float]) -> None:
     page = render(RUN, (Curve("loss", tuple(enumerate(values))),))
     for points in re.findall(r'points="([^"]+)"', page):
@@ -79,47 +80,3 @@ def test_the_page_is_no_input_of_an_image(tmp_path: Path) -> None:
     (tmp_path / "run.html").write_text(render(RUN, LOSSES))
     (tmp_path / "own.html").write_text("<!doctype html>\n<p>of the project</p>")
     assert list_own_files(tmp_path) == {"run.html"}
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no chromium (apt-get install chromium)")
-def test_a_browser_shows_it(tmp_path: Path) -> None:
-    page, shot = tmp_path / "run.html", tmp_path / "run.png"
-    page.write_text(render(RUN, LOSSES))
-    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--hide-scrollbars", "--window-size=1000,1400"]
-    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--screenshot={shot}", page.as_uri()]
-    subprocess.run(
-        command, capture_output=True, check=True, timeout=120, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    )
-    colours = _count_colours(shot.read_bytes())
-    for wanted in ((0x05, 0x96, 0x69), (0x9C, 0xA3, 0xAF), (0xDC, 0x26, 0x26), (0x25, 0x63, 0xEB), (0xD9, 0x77, 0x06)):
-        assert colours.get(wanted, 0) > 50, f"nothing is drawn in {wanted}"
-
-
-def _count_colours(png: bytes) -> dict[tuple[int, int, int], int]:
-    """The pixels of a PNG of 8 bits per channel, by colour."""
-    width, height, _, kind = struct.unpack_from(">IIBB", png, 16)
-    size, at, data = {2: 3, 6: 4}[kind], 8, b""
-    while at < len(png):
-        (length,) = struct.unpack_from(">I", png, at)
-        data += png[at + 8 : at + 8 + length] if png[at + 4 : at + 8] == b"IDAT" else b""
-        at += length + 12
-    raw, stride = zlib.decompress(data), width * size
-    above, counted = bytearray(stride), dict[tuple[int, int, int], int]()
-    for row in range(height):
-        start = row * (stride + 1)
-        line, how = bytearray(raw[start + 1 : start + 1 + stride]), raw[start]
-        for n in range(stride):
-            left, corner = (line[n - size], above[n - size]) if n >= size else (0, 0)
-            line[n] = (line[n] + _predict(how, left, above[n], corner)) & 255
-        for n in range(0, stride, size):
-            colour = (line[n], line[n + 1], line[n + 2])
-            counted[colour] = counted.get(colour, 0) + 1
-        above = line
-    return counted
-
-
-def _predict(how: int, left: int, up: int, corner: int) -> int:
-    if how == 4:
-        return min((left, up, corner), key=lambda each: abs(left + up - corner - each))
-    return (0, left, up, (left + up) // 2)[how]

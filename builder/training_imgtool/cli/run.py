@@ -175,14 +175,14 @@ def run(
         registry=registry,
         locked=locked,
     )
-    if report is not None and reader is not None:
-        _write_report(report, summary, reader)
     error = error_of(summary)
     code = report_error(error, ()) if error else 0
     if as_json:
         emit_json(as_data(summary) | ({"error": error_data(error)} if error else {}))
     else:
         emit(as_lines(summary))
+    if report is not None and reader is not None:
+        _write_report(report, summary, reader)
     if not code and progress != "quiet":
         emit_note(f"next: {_next(spec, values, summary, request)}")
     if code:
@@ -211,12 +211,10 @@ def _make_reader() -> LossReader:
 
 
 def _write_report(path: Path, summary: Summary, reader: LossReader) -> None:
-    from training_imgtool.cluster.losses import read_events
     from training_imgtool.cluster.report import render
     from training_imgtool.core.atomic_files import write_atomic
 
-    events = read_events(summary.job_dir, [file.path for file in summary.written], reader.wall)
-    write_atomic(path, render(summary, (*reader.curves(), *events)).encode())
+    write_atomic(path, render(summary, reader.curves()).encode())
 
 
 def _next(spec: Path | None, values: Mapping[str, str], summary: Summary, request: Request) -> str:

@@ -25,6 +25,7 @@ from training_imgtool.core.version import __version__
 _HEAD = "<!doctype html>\n<!-- Written by imgtool run"  # `context.own_files` knows reports by it
 _WIDTH, _LEFT, _RIGHT = 900, 120, 20
 _ROW, _HEIGHT = 28, 240
+_LEAST, _MOST = 1e-300, 1e300  # of what is drawn
 _COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#0891b2", "#65a30d", "#dc2626")
 _STYLE = """\
 :root { color-scheme: light dark; --ink: #1f2937; --paper: #ffffff; --line: #d1d5db; --soft: #6b7280; }
@@ -159,9 +160,9 @@ def _draw_curves(
     limits: Sequence[float] = (),
 ) -> str:
     """Draws lines over the seconds of the run, with their names below."""
-    points = [(at, value) for curve in curves for at, value in curve.points if math.isfinite(value)]
+    points = [(at, value) for curve in curves for at, value in curve.points if abs(value) < _MOST]
     if not points:
-        nothing = {"loss": "No line of the output and no event file names a loss.", "memory": "Nobody measured it."}
+        nothing = {"loss": "No line of the output names a loss.", "memory": "Nobody measured it."}
         return f"<p>{nothing[name]}</p>"
     scale = _Scale(summary.seconds)
     values = [value for _, value in points]
@@ -169,7 +170,7 @@ def _draw_curves(
     high = max(values)
     shown = [limit for limit in limits if limit <= high * 1.5]
     high = max(high, *shown) if shown else high
-    spread = (high - low) or abs(high) or 1.0
+    spread = next((size for size in (high - low, abs(high)) if size > _LEAST), 1.0)
     low, high = low - (0 if name == "memory" else spread * 0.05), high + spread * 0.05
 
     def up(value: float) -> float:
@@ -188,7 +189,7 @@ def _draw_curves(
             f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"><title>{text}</title></line>'
         )
     for number, curve in enumerate(curves):
-        drawn = [(scale(at), up(value)) for at, value in curve.points if math.isfinite(value)]
+        drawn = [(scale(at), up(value)) for at, value in curve.points if abs(value) < _MOST]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
         colour = _COLOURS[number % len(_COLOURS)]
         rows.append(
