@@ -36,8 +36,8 @@ name: lazy
 tensorflow: "2.15.1"
 python: "3.11"
 trainer: train.py
-roles: {{master: {{}}}}
-job: {{target: compose}}
+roles: {master: {}}
+job: {target: compose}
 """
 STEP = """\
 import numpy as np
