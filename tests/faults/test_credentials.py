@@ -62,7 +62,7 @@ def service_account(project: Project, token_uri: str) -> Path:
 
 def test_a02_file_that_is_missing(project: Project) -> None:
     project.env |= {"IMGTOOL_REGISTRY": GOOGLE, "GOOGLE_APPLICATION_CREDENTIALS": "nothere.json"}
-    says = ["nothere.json (GOOGLE_APPLICATION_CREDENTIALS): there is no such file"]
+    says = ["nothere.json (GOOGLE_APPLICATION_CREDENTIALS): not a file of Google credentials"]
     for arguments in (("push", "--json"), ("config",)):
         project.refused(*arguments, code=7, says=says, hint=LOGIN_AGAIN)
 

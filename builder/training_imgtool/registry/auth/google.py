@@ -1,18 +1,17 @@
 """Google: application default credentials, and making an Artifact Registry repository. The adapter of google.*.
 
-The order is that of google.auth.default: GOOGLE_APPLICATION_CREDENTIALS, gcloud's file, the metadata server;
-each is read from the settings, so a test's environment is not the process's.
+`google.auth.default` reads the process's environment and asks gcloud for a project. imgtool bounds its time and gives
+it the machine's CA file and proxies.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from training_imgtool.core.errors import (
@@ -26,25 +25,22 @@ from training_imgtool.core.progress import Done, Outcome, Progress, Step, silent
 from training_imgtool.core.reference import Login, Repository
 from training_imgtool.core.sanitize import mask_secrets
 from training_imgtool.core.settings import Settings
-from training_imgtool.http.client import Client
+from training_imgtool.core.threads import start_thread
 from training_imgtool.http.pool import make_pool, proxy_for
-from training_imgtool.http.retry import PassingError
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_NAME = "Google's application default credentials"
 _LOGIN_HINT = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
-_METADATA_SECONDS = 3.0
-_METADATA_ADDRESS = "169.254.169.254"
-_EARLY = 300.0  # seconds before its end when an access token is renewed (google.auth renews at 225)
+_MOST_SECONDS = 15.0  # a metadata server that does not answer costs google.auth about ten
 USER = "oauth2accesstoken"
 
 
 class AccessToken:
     """Hands out Google access tokens as logins, renewed before they end. Safe for threads."""
 
-    def __init__(self, credentials: Any, request: Callable[..., Any], name: str) -> None:
+    def __init__(self, credentials: Any, request: Callable[..., Any]) -> None:
         self._credentials = credentials
         self._request = request
-        self._name = name
         self._lock = threading.Lock()
         self._refusal: CredentialsError | None = None  # final for this run: roles ask side by side
 
@@ -56,28 +52,16 @@ class AccessToken:
             if self._refusal is not None:
                 raise self._refusal
             try:
-                if not self._credentials.valid or self._ends_soon():
+                if not self._credentials.valid:
                     self._credentials.refresh(self._request)
             except exceptions.TransportError as error:
-                raise TemporaryError(
-                    f"Google's token server cannot be reached (credentials: {self._name}): {mask_secrets(str(error))}",
-                    hint="check this machine's network and proxy settings",
-                ) from None
+                raise _unreachable(error) from None
             except exceptions.GoogleAuthError as error:
                 self._refusal = CredentialsError(
-                    f"Google does not accept the credentials of {self._name} any more: {mask_secrets(str(error))}",
-                    hint=_LOGIN_HINT,
+                    f"Google does not accept the credentials any more: {mask_secrets(str(error))}", hint=_LOGIN_HINT
                 )
                 raise self._refusal from None
             return Login(username=USER, password=str(self._credentials.token))
-
-    def _ends_soon(self) -> bool:
-        from datetime import UTC, datetime
-
-        expiry = getattr(self._credentials, "expiry", None)
-        if not isinstance(expiry, datetime):
-            return False
-        return (expiry.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds() < _EARLY
 
     @property
     def credentials(self) -> Any:
@@ -86,85 +70,48 @@ class AccessToken:
 
 
 def application_default(settings: Settings) -> tuple[AccessToken | None, str]:
-    """Returns Google's credentials of this machine, or None, and where they are from or were looked for.
+    """Returns Google's credentials of this machine, or None, and what they are or why there are none.
 
     Raises:
-        CredentialsError: a file is named or there, but cannot be used.
+        CredentialsError: GOOGLE_APPLICATION_CREDENTIALS names a file that cannot be used.
+        TemporaryError: Google's token server, which some kinds of credentials need at once, does not answer.
     """
-    environ = settings.environ
-    named = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
-    if named:
-        return _from_file(Path(named), "GOOGLE_APPLICATION_CREDENTIALS", settings)
-    usual = _gcloud_file(environ)
-    if usual.is_file():
-        return _from_file(usual, "gcloud", settings)
-    looked = f"GOOGLE_APPLICATION_CREDENTIALS (not set), {usual} (not there)"
-    if environ.get("NO_GCE_CHECK", "").lower() == "true":
-        return None, f"{looked}, the metadata server (NO_GCE_CHECK)"
-    request = _Requests(settings)
-    if not _on_google(environ):
-        return None, f"{looked}, the metadata server (does not answer)"
-    from google.auth import compute_engine
-
-    credentials = compute_engine.Credentials()  # type: ignore[no-untyped-call]
-    return AccessToken(credentials, request, "the metadata server"), "the metadata server"
-
-
-def _gcloud_file(environ: Mapping[str, str]) -> Path:
-    folder = environ.get("CLOUDSDK_CONFIG")
-    base = Path(folder) if folder else Path(environ.get("HOME") or "/nonexistent") / ".config/gcloud"
-    return base / "application_default_credentials.json"
-
-
-def _from_file(path: Path, origin: str, settings: Settings) -> tuple[AccessToken, str]:
     import google.auth
     from google.auth import exceptions
+    from google.auth.credentials import with_scopes_if_required
 
-    name = f"{path} ({origin})"
-    if not path.is_file():
-        raise CredentialsError(f"{name}: there is no such file", hint=_LOGIN_HINT)
-    try:
-        with warnings.catch_warnings():  # it warns of files from strangers; this one is the user's own
-            warnings.simplefilter("ignore")
-            credentials = _read_identity_pool(path)
-            if credentials is None:
-                credentials, _ = google.auth.load_credentials_from_file(  # type: ignore[no-untyped-call]
-                    str(path), scopes=[_SCOPE], request=_Requests(settings)
-                )
-    except exceptions.TransportError as error:  # a file of an identity elsewhere is tried at once
-        raise TemporaryError(
-            f"{name}: Google's token server cannot be reached: {mask_secrets(str(error))}",
-            hint="check this machine's network and proxy settings",
-        ) from None
-    except (exceptions.GoogleAuthError, ValueError, LookupError, TypeError, AttributeError, OSError):
-        raise CredentialsError(f"{name}: not a file of Google credentials", hint=_LOGIN_HINT) from None
-    return AccessToken(credentials, _Requests(settings), name), name
+    request: Any = _Requests(settings)
+    answers: SimpleQueue[Any] = SimpleQueue()
 
+    def find() -> None:
+        try:
+            found, _ = google.auth.default(request=request)  # given scopes, it would ask for some projects' names
+            answers.put(with_scopes_if_required(found, [_SCOPE]))  # type: ignore[no-untyped-call]
+        except Exception as error:  # noqa: BLE001 - also KeyError and TypeError for a file with missing fields
+            answers.put(error)
 
-def _read_identity_pool(path: Path) -> Any:
-    """Reads the file of an identity that another service vouches for, as GitHub's login action leaves it; else None.
-
-    google.auth would at once ask for a token and for the project, and by connections of its own.
-    """
-    info = json.loads(path.read_text(encoding="utf-8"))
-    if info["type"] != "external_account" or not {"url", "file"} & info["credential_source"].keys():
-        return None
-    from google.auth import identity_pool
-
-    return identity_pool.Credentials.from_info(info, scopes=[_SCOPE])  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():  # it warns of a user's credentials without a quota project
+        warnings.simplefilter("ignore")
+        start_thread("google-login", find)
+        try:
+            found = answers.get(timeout=_MOST_SECONDS)
+        except Empty:
+            return None, f"{_NAME} (no answer within {_MOST_SECONDS:.0f} seconds)"
+    if isinstance(found, exceptions.TransportError):
+        raise _unreachable(found)
+    if isinstance(found, Exception):
+        if named := settings.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
+            message = f"{named} (GOOGLE_APPLICATION_CREDENTIALS): not a file of Google credentials"
+            raise CredentialsError(message, hint=_LOGIN_HINT)
+        return None, f"{_NAME} ({mask_secrets(str(found))})"
+    return AccessToken(found, request), _NAME
 
 
-def _on_google(environ: Mapping[str, str]) -> bool:
-    """Returns whether a metadata server answers, which may take three seconds twice; never by a proxy."""
-    host = environ.get("GCE_METADATA_HOST") or environ.get("GCE_METADATA_IP") or _METADATA_ADDRESS
-    client = Client(proxies={}, ca_file=None, connect_seconds=_METADATA_SECONDS, idle_seconds=_METADATA_SECONDS)
-    try:
-        answer = client.send("GET", f"http://{host}", headers={"Metadata-Flavor": "Google"})
-    except (PassingError, ImgtoolError):
-        return False
-    finally:
-        client.close()
-    return answer.status == 200 and answer.headers.get("metadata-flavor") == "Google"
+def _unreachable(error: Exception) -> TemporaryError:
+    return TemporaryError(
+        f"Google's token server cannot be reached: {mask_secrets(str(error))}",
+        hint="check this machine's network and proxy settings",
+    )
 
 
 class _Requests:
