@@ -1,31 +1,24 @@
-"""The live view on a terminal. All foreign text passes through `sanitize_line`."""
+"""The live view on a terminal, by rich.progress. All foreign text passes through `sanitize_line`."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Self
 
-from training_imgtool.cli.progress_lines import (
-    Moved,
-    Row,
-    Writer,
-    format_left,
-    format_pair,
-    format_seconds,
-    format_size,
-)
+from rich.console import Console, RenderableType
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TaskID
+from rich.table import Column, Table
+from rich.text import Text
+
+from training_imgtool.cli.progress_lines import Row, Writer, format_moved, format_seconds, format_size
 from training_imgtool.core.progress import Done, Event, LogLine, Note, Outcome, Planned, Step, Transfer
 from training_imgtool.core.sanitize import sanitize_line
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
 _FRAMES_PER_SECOND = 8
-_NARROW = 90  # columns; below, rows show no rate, and no text beside bytes
 _ECHO = 4  # columns at the end of a row that stay free: a terminal writes ^C there, and a wrap would move the rows
+_BAR = 16
 _GLYPHS = {
     Outcome.FOUND: ("=", "cyan"),
     Outcome.FETCHED: ("↓", "cyan"),
@@ -37,14 +30,35 @@ _GLYPHS = {
 }
 
 
-class _Frames:
-    """Renders anew whenever rich draws, also when a line that stays pushes the live rows down."""
+class _Column(ProgressColumn):
+    """A column that shows what a function makes of a task and its row."""
 
-    def __init__(self, frame: Callable[[], RenderableType]) -> None:
-        self._frame = frame
+    def __init__(self, show: Callable[[Task, Row], RenderableType], column: Column | None = None) -> None:
+        super().__init__(column or Column(no_wrap=True, justify="right", style="cyan"))
+        self._show = show
 
-    def __rich__(self) -> RenderableType:
-        return self._frame()
+    def render(self, task: Task) -> RenderableType:
+        return self._show(task, task.fields["row"])
+
+
+class _Rows(Progress):
+    """rich's rows, a little narrower than the terminal."""
+
+    def __init__(self, *columns: ProgressColumn, console: Console) -> None:
+        self._terminal = console  # the table is made before rich's own attribute is
+        super().__init__(
+            *columns,
+            console=console,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            transient=True,
+        )
+
+    def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
+        table = super().make_tasks_table(tasks)
+        table.width = max(1, self._terminal.width - _ECHO)
+        return table
 
 
 class LiveView:
@@ -55,17 +69,13 @@ class LiveView:
     """
 
     def __init__(self, writer: Writer, environ: Mapping[str, str], clock: Callable[[], float]) -> None:
-        from rich.console import Console
-        from rich.live import Live
-        from rich.spinner import Spinner
-
         self._clock = clock
         self._lock = threading.Lock()
         self._rows: dict[str, Row] = {}
+        self._tasks: dict[str, TaskID] = {}
         self._lines: list[RenderableType] = []  # that stay, and are not drawn yet
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._draw_frames, name="imgtool-progress", daemon=True)
-        self._spinner = Spinner("dots")
         self._console = Console(
             file=writer,  # type: ignore[arg-type]  # it has the methods that rich calls
             force_terminal=True,
@@ -73,17 +83,23 @@ class LiveView:
             highlight=False,
             legacy_windows=False,
         )
-        self._live = Live(
-            _Frames(self._frame),
+        self._view = _Rows(
+            SpinnerColumn("dots", style="cyan"),
+            _Column(
+                lambda task, _: Text(sanitize_line(task.description)),
+                Column(no_wrap=True, style="bold", max_width=30, overflow="ellipsis"),
+            ),
+            _Column(_show_bar),
+            _Column(lambda _, row: format_moved(row)),
+            _Column(lambda task, _: f"{format_size(task.speed)}/s" if task.speed and not task.finished else ""),
+            _Column(_show_left),
+            _Column(_show_text, Column(no_wrap=True, ratio=1, overflow="ellipsis")),
+            _Column(lambda _, row: Text(format_seconds(row.elapsed(self._clock()))), Column(no_wrap=True)),
             console=self._console,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            transient=True,
         )
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._view.start()
         self._console.show_cursor(True)
         self._thread.start()
         return self
@@ -94,7 +110,7 @@ class LiveView:
         with self._lock:
             self._rows.clear()
         self._draw()
-        self._live.stop()
+        self._view.stop()
 
     def _draw_frames(self) -> None:
         while not self._ended.wait(1 / _FRAMES_PER_SECOND):
@@ -103,14 +119,20 @@ class LiveView:
     def _draw(self) -> None:
         with self._lock:
             lines, self._lines = self._lines, []
+            rows = [(subject, row, row.moved()) for subject, row in self._rows.items()]
         for line in lines:
             self._console.print(line)
-        self._live.refresh()
+        for subject in self._tasks.keys() - {subject for subject, _, _ in rows}:
+            self._view.remove_task(self._tasks.pop(subject))
+        for subject, row, moved in rows:
+            if subject not in self._tasks:
+                self._tasks[subject] = self._view.add_task(subject, total=None, row=row)
+            if moved:
+                self._view.update(self._tasks[subject], completed=moved.done, total=moved.total, row=row)
+        self._view.refresh()
 
     def __call__(self, event: Event) -> None:
         """Takes one event."""
-        from rich.text import Text
-
         now = self._clock()
         with self._lock:
             match event:
@@ -119,20 +141,18 @@ class LiveView:
                 case Done():
                     self._lines.append(self._last_line(event, self._rows.pop(event.subject, None), now))
                 case Planned(subject, size, is_estimate):
-                    self._row(subject, now).plan(size, is_estimate=is_estimate)
+                    self._row(subject).plan(size, is_estimate=is_estimate)
                 case Step(subject, text):
-                    self._row(subject, now).step(sanitize_line(text), now)
+                    self._row(subject).step(sanitize_line(text), now)
                 case LogLine(subject, text):
-                    self._row(subject, now).log = sanitize_line(text, limit=300)
+                    self._row(subject).log = sanitize_line(text, limit=300)
                 case Transfer(subject, what, done, total):
-                    self._row(subject, now).move(what, done, total, now)
+                    self._row(subject).move(what, done, total, now)
 
-    def _row(self, subject: str, now: float) -> Row:
-        return self._rows.setdefault(subject, Row(now))
+    def _row(self, subject: str) -> Row:
+        return self._rows.setdefault(subject, Row())
 
     def _last_line(self, event: Done, row: Row | None, now: float) -> RenderableType:
-        from rich.text import Text
-
         glyph, style = _GLYPHS[event.outcome]
         seconds = event.seconds if event.seconds is not None or row is None else row.elapsed(now)
         text = re.sub(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}\b", r"\1", sanitize_line(event.text))  # stdout has all of it
@@ -145,60 +165,23 @@ class LiveView:
         line.append("  ".join(part for part in (event.outcome.value, text, format_seconds(seconds)) if part))
         return line
 
-    def _frame(self) -> RenderableType:
-        from rich.table import Table
-        from rich.text import Text
 
-        now, wide = self._clock(), self._console.width >= _NARROW
-        with self._lock:
-            ordered = sorted(self._rows.items(), key=lambda item: item[1].began is None)  # those that wait come last
-            rows = [(subject, self._cells(row, now, wide=wide)) for subject, row in ordered]
-        most = max(1, self._console.height - 2)
-        table = Table.grid(padding=(0, 1), expand=True)
-        table.width = max(1, self._console.width - _ECHO)
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True, style="bold", max_width=30 if wide else 18, overflow="ellipsis")
-        table.add_column(no_wrap=True, style="cyan")
-        for _ in range(3 if wide else 2):
-            table.add_column(no_wrap=True, justify="right", style="cyan")
-        table.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
-        table.add_column(no_wrap=True, justify="right")
-        for subject, cells in rows[:most]:
-            table.add_row(cells[0], Text(sanitize_line(subject)), *cells[1:])
-        if len(rows) > most:
-            table.add_row("", Text(f"and {len(rows) - most} more"))
-        return table
-
-    def _cells(self, row: Row, now: float, *, wide: bool) -> tuple[Any, ...]:
-        """Returns a row's cells: glyph, bar, bytes, rate (only in wide rows), time left, text, elapsed time."""
-        from rich.text import Text
-
-        text = Text(row.text)
-        if row.log:
-            text.append(f"  {row.log}", style="dim")
-        elapsed = row.elapsed(now)
-        if elapsed is None:
-            return ("·", Text("waiting", style="dim"), *[""] * (4 if wide else 3), "")
-        moved = row.moved(now)
-        shown = text if wide or moved is None else ""
-        return (self._spinner, *_bytes_cells(moved, wide=wide), shown, Text(format_seconds(elapsed)))
+def _show_bar(_: Task, row: Row) -> RenderableType:
+    moved = row.moved()
+    if moved is None or not moved.total:
+        return ""
+    full = min(_BAR - moved.is_estimate, _BAR * moved.done // moved.total)  # an estimate never says that all is done
+    return Text("━" * full, style="cyan") + Text("┄" * (_BAR - full), style="bright_black")
 
 
-def _bytes_cells(moved: Moved | None, *, wide: bool) -> tuple[str | Text, ...]:
-    """Returns the cells for a bar, the bytes, the rate (only in wide rows) and the time left."""
-    from rich.text import Text
+def _show_left(task: Task, row: Row) -> RenderableType:
+    return f"{format_seconds(task.time_remaining)} left" if task.time_remaining and row.moved() else ""
 
-    if moved is None:
-        return ("",) * (4 if wide else 3)
-    width = 16 if wide else 8
-    most = width - moved.is_estimate  # an estimate never says that all is done
-    full = 0 if not moved.total else min(most, width * moved.done // moved.total)
-    bar = Text("━" * full, style="cyan") + Text("┄" * (width - full), style="bright_black")
-    rate = (f"{format_size(moved.rate)}/s" if moved.rate else "",) if wide else ()
-    left = format_left(moved.left) if moved.left else ""
-    return (
-        bar if moved.total else "",
-        format_pair(moved.done, moved.total, is_estimate=moved.is_estimate),
-        *rate,
-        left,
-    )
+
+def _show_text(_: Task, row: Row) -> RenderableType:
+    if row.began is None:
+        return Text("waiting", style="dim")
+    text = Text(row.text)
+    if row.log:
+        text.append(f"  {row.log}", style="dim")
+    return text

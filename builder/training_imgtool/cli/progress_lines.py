@@ -7,7 +7,6 @@ the event's own fields: `subject`, `size`, `text`, `what`, `done`, `total`, `out
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Self, TextIO
@@ -15,9 +14,6 @@ from typing import Any, Self, TextIO
 from training_imgtool.core.progress import Done, Event, LogLine, Note, Planned, Step, Transfer
 from training_imgtool.core.sanitize import LONGEST_LINE, sanitize_line
 
-_WINDOW_SECONDS = 5.0  # the rate is that of the last seconds
-_SAMPLE_SECONDS = 0.2
-_LEAST_PART = 500  # of the total must have moved in the window before its rate means anything
 _SUMMARY_SECONDS = 5.0  # between two lines about the same subject's bytes
 _HEARTBEAT_SECONDS = 30.0  # CI systems end a job that is silent for longer
 _NAMES: dict[type, str] = {
@@ -38,35 +34,23 @@ class Moved:
         done: bytes so far.
         total: bytes in all; None if unknown.
         is_estimate: the total may be wrong; so it is where nobody announced it.
-        rate: bytes per second, of the last seconds; None at the beginning and when all bytes have moved.
-        left: seconds, by the average of the whole step, which a pause hardly changes; None without a rate or a total.
     """
 
     done: int
     total: int | None
     is_estimate: bool
-    rate: float | None
-    left: float | None
 
 
 class Row:
-    """One subject from its announcement to its end.
+    """One subject from its announcement to its end; times are seconds of a clock."""
 
-    Args:
-        now: seconds of a clock.
-    """
-
-    def __init__(self, now: float) -> None:
+    def __init__(self) -> None:
         self.began: float | None = None  # None while the subject waits
         self.text = ""
         self.log = ""
-        self.shown = now  # when a line about the bytes was last written
         self._planned: int | None = None
         self._is_estimate = False
         self._parts: dict[str, tuple[int, int | None]] = {}
-        self._done = 0
-        self._samples: deque[tuple[float, int]] = deque()
-        self._moving_since = now
 
     def plan(self, size: int | None, *, is_estimate: bool = False) -> None:
         """Adds bytes that the subject will move; None if unknown."""
@@ -80,41 +64,27 @@ class Row:
         self.began = now if self.began is None else self.began
         self.text, self.log = text, ""
         if not is_first:  # what was announced before the first step is for that one
-            self._planned, self._is_estimate, self._done = None, False, 0
+            self._planned, self._is_estimate = None, False
             self._parts.clear()
-            self._samples.clear()
 
     def move(self, what: str, done: int, total: int | None, now: float) -> None:
         """Records the bytes of one transfer."""
         self.began = now if self.began is None else self.began
-        before, _ = self._parts.get(what, (0, None))
-        if not self._parts:
-            self._samples.append((now, 0))
-            self._moving_since = now
         self._parts[what] = (done, total)
-        self._done += done - before
-        if now - self._samples[-1][0] >= _SAMPLE_SECONDS:
-            self._samples.append((now, self._done))
-            while now - self._samples[0][0] > _WINDOW_SECONDS and len(self._samples) > 2:
-                self._samples.popleft()
 
-    def moved(self, now: float) -> Moved | None:
+    def moved(self) -> Moved | None:
         """Returns the bytes of the step so far; None if nothing moved and none were announced."""
         if self.is_idle and self._planned is None:
             return None
+        done = sum(part for part, _ in self._parts.values())
         totals = [total for _, total in self._parts.values()]
         total = None if None in totals else sum(total or 0 for total in totals)
         is_estimate = self._is_estimate or self._planned is None or (total or 0) > self._planned
         if self._planned is not None:
             total = max(self._planned, total or 0)
         if is_estimate and total is not None:
-            total = max(total, self._done)
-        since, before = self._samples[0] if self._samples else (now, 0)
-        passed, new = now - since, self._done - before
-        is_moving = total is None or total > self._done
-        rate = new / passed if is_moving and passed >= 0.5 and new > 0 and new * _LEAST_PART > (total or 0) else None
-        left = (total - self._done) * (now - self._moving_since) / self._done if rate and total is not None else None
-        return Moved(self._done, total, is_estimate, rate, left)
+            total = max(total, done)
+        return Moved(done, total, is_estimate)
 
     @property
     def is_idle(self) -> bool:
@@ -180,6 +150,7 @@ class PlainLines:
         self._heartbeat = heartbeat_seconds
         self._lock = threading.Lock()
         self._rows: dict[str, Row] = {}
+        self._shown: dict[str, float] = {}  # when a line about a subject's bytes was last written
         self._written = clock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="imgtool-heartbeat", daemon=True)
@@ -200,9 +171,9 @@ class PlainLines:
                 case Note(text):
                     self._line(f"note: {sanitize_line(text)}")
                 case Planned(subject, size, is_estimate):
-                    self._row(subject, now).plan(size, is_estimate=is_estimate)
+                    self._row(subject).plan(size, is_estimate=is_estimate)
                 case Step(subject, text):
-                    self._row(subject, now).step(sanitize_line(text), now)
+                    self._row(subject).step(sanitize_line(text), now)
                     self._about(subject, sanitize_line(text))
                 case LogLine(subject, text):
                     self._about(subject, f"| {sanitize_line(text)}")
@@ -211,17 +182,17 @@ class PlainLines:
                 case Done():
                     self._done(event, now)
 
-    def _row(self, subject: str, now: float) -> Row:
-        return self._rows.setdefault(subject, Row(now))
+    def _row(self, subject: str) -> Row:
+        return self._rows.setdefault(subject, Row())
 
     def _transfer(self, event: Transfer, now: float) -> None:
-        row = self._row(event.subject, now)
+        row = self._row(event.subject)
         if row.is_idle:
-            row.shown = now
+            self._shown[event.subject] = now
         row.move(event.what, event.done, event.total, now)
-        if now - row.shown >= _SUMMARY_SECONDS:
-            row.shown = now
-            self._about(event.subject, _moved_text(row, now))
+        if now - self._shown[event.subject] >= _SUMMARY_SECONDS:
+            self._shown[event.subject] = now
+            self._about(event.subject, format_moved(row))
 
     def _done(self, event: Done, now: float) -> None:
         row = self._rows.pop(event.subject, None)
@@ -246,7 +217,7 @@ class PlainLines:
                 if not running:
                     self._line("still working")
                 for subject, row in running.items():
-                    what = ", ".join(part for part in (row.text, _moved_text(row, now)) if part)
+                    what = ", ".join(part for part in (row.text, format_moved(row)) if part)
                     self._about(subject, f"still working for {format_seconds(row.elapsed(now))}{what and f': {what}'}")
 
 
@@ -290,29 +261,13 @@ def _cut(value: object) -> object:
     return value
 
 
-def _moved_text(row: Row, now: float) -> str:
-    moved = row.moved(now)
+def format_moved(row: Row) -> str:
+    """Formats such as `12.3 MB of 40.0 MB`, in decimal units as registries and disks count; an estimate gets a `~`."""
+    moved = row.moved()
     if moved is None:
         return ""
-    text = format_bytes(moved.done, moved.total, moved.rate, is_estimate=moved.is_estimate)
-    return f"{text}, {format_left(moved.left)}" if moved.left else text
-
-
-def format_bytes(done: int, total: int | None, rate: float | None, *, is_estimate: bool = False) -> str:
-    """Formats such as `12.3 MB of 40.0 MB, 3.1 MB/s`, in decimal units as registries and disks count."""
-    whole = "" if total is None else f" of {'~' if is_estimate else ''}{format_size(total)}"
-    text = f"{format_size(done)}{whole}"
-    return f"{text}, {format_size(rate)}/s" if rate is not None else text
-
-
-def format_pair(done: int, total: int | None, *, is_estimate: bool = False) -> str:
-    """Formats such as `12.3/40.0 MB`, both in the unit of `total`; an estimate gets a `~`."""
-    if total is None:
-        return format_size(done)
-    whole = f"{'~' if is_estimate else ''}{format_size(total)}"
-    unit = whole.rpartition(" ")[2]
-    scale = 1000 ** ("B", "kB", "MB", "GB").index(unit)
-    return f"{done}/{whole}" if unit == "B" else f"{done / scale:.1f}/{whole}"
+    whole = "" if moved.total is None else f" of {'~' if moved.is_estimate else ''}{format_size(moved.total)}"
+    return f"{format_size(moved.done)}{whole}"
 
 
 def format_size(count: float) -> str:
@@ -322,12 +277,6 @@ def format_size(count: float) -> str:
             break
         count /= 1000
     return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-
-
-def format_left(seconds: float) -> str:
-    """Formats such as `17s left` or `2m05s left`."""
-    whole = max(1, round(seconds))
-    return f"{whole}s left" if whole < 60 else f"{format_seconds(whole)} left"
 
 
 def format_seconds(seconds: float | None) -> str:
