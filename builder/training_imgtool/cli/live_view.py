@@ -120,8 +120,6 @@ class LiveView:
         with self._lock:
             lines, self._lines = self._lines, []
             rows = [(subject, row, row.moved()) for subject, row in self._rows.items()]
-        for line in lines:
-            self._console.print(line)
         for subject in self._tasks.keys() - {subject for subject, _, _ in rows}:
             self._view.remove_task(self._tasks.pop(subject))
         for subject, row, moved in rows:
@@ -129,6 +127,8 @@ class LiveView:
                 self._tasks[subject] = self._view.add_task(subject, total=None, row=row)
             if moved:
                 self._view.update(self._tasks[subject], completed=moved.done, total=moved.total, row=row)
+        for line in lines:
+            self._console.print(line)
         self._view.refresh()
 
     def __call__(self, event: Event) -> None:
