@@ -18,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.other_user import NOBODY, open_folder
-from training_imgtool.core.interpreters import find_interpreter
+from training_imgtool.wheels.interpreters import find_interpreter
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.network  # the build back end comes from the index

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.core.errors import LocalFileError
-from training_imgtool.core.interpreters import Interpreter, find_interpreter
+from training_imgtool.core.interpreters import Interpreter
 from training_imgtool.direct.wheels.bytecode import compile_sources
+from training_imgtool.wheels.interpreters import find_interpreter
 
 
 @pytest.fixture

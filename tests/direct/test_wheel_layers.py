@@ -18,7 +18,7 @@ import pytest
 from tests.direct.wheels import Node, locked, make_wheel, tar_tree
 from tests.measure import peak_memory
 from training_imgtool.core.errors import NeedsEngineError, VerificationError
-from training_imgtool.core.interpreters import NoInterpreterError, find_interpreter
+from training_imgtool.core.interpreters import NoInterpreterError
 from training_imgtool.direct.layers import codecs, layers
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layer_cache import RECORDS, LayerCache, dump_records, read_records
@@ -26,6 +26,7 @@ from training_imgtool.direct.layers.layers import MTIME, LayerSource, group_whee
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.direct.wheels.wheel_layers import make_packages_layers
 from training_imgtool.plan import LockedVariant, Wheel
+from training_imgtool.wheels.interpreters import find_interpreter
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 PIP_FILES = {

@@ -16,7 +16,6 @@ from tests import plans
 from tests.direct import wheels
 from tests.direct.wheels import Node
 from training_imgtool.context.context import Context, scan
-from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.reference import Digest, Repository, Tag, parse_repository
 from training_imgtool.core.settings import from_environment
 from training_imgtool.direct.base_files import BaseReader
@@ -33,6 +32,7 @@ from training_imgtool.plan import LockedVariant, Wheel
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import Manifest
 from training_imgtool.spec.model import Role
+from training_imgtool.wheels.interpreters import find_interpreter
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 

@@ -11,12 +11,12 @@ from tests.lock.place import Events, Place, add
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from tests.wheels.archives import source_archive
 from training_imgtool.core.errors import FieldError, InputError, VerificationError
-from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.progress import Note
 from training_imgtool.lock.lockfile import dump_lock
 from training_imgtool.lock.parse import parse_lock
 from training_imgtool.plan import Wheel
 from training_imgtool.spec.requirements import index_options
+from training_imgtool.wheels.interpreters import find_interpreter
 from training_imgtool.wheels.store import WheelStore
 
 SPEC = 'name: mnist\ntensorflow: "2.15.1"\npython: "3.11"\nroles: {master: {}}\n'

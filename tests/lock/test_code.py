@@ -16,11 +16,11 @@ from tests.lock.test_archives import SPEC, locked
 from tests.servers.git_server import commit, serving_git
 from tests.wheels.archives import source_archive, source_files
 from training_imgtool.core.errors import FieldError, VerificationError
-from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.lock.carry_over import Renewal
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import Wheel
+from training_imgtool.wheels.interpreters import find_interpreter
 from training_imgtool.wheels.sources.pack import pack_folder
 from training_imgtool.wheels.store import WheelStore
 

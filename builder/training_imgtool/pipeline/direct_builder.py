@@ -89,7 +89,7 @@ class DirectBuilder:
         release = python_release(appending.parent.stored.config, python)
 
         def find_interpreter(python: str) -> Interpreter | None:
-            from training_imgtool.core import interpreters
+            from training_imgtool.wheels import interpreters
 
             return interpreters.find_interpreter(python, settings.environ, release)
 

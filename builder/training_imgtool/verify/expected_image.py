@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.core.interpreters import NoInterpreterError, find_interpreter
+from training_imgtool.core.interpreters import NoInterpreterError
 from training_imgtool.core.progress import Step
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layer_cache import LayerCache
@@ -28,6 +28,7 @@ from training_imgtool.pipeline.run_wheels import open_wheel_store
 from training_imgtool.verify.facts import Expected, Tree, read_env
 from training_imgtool.verify.inspect_registry import LayerReader, Stored
 from training_imgtool.verify.layers import overlay
+from training_imgtool.wheels.interpreters import find_interpreter
 from training_imgtool.wheels.prefetch import WheelPrefetcher
 
 if TYPE_CHECKING:

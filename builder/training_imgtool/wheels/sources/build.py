@@ -23,9 +23,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputError, TemporaryError
-from training_imgtool.core.interpreters import find_interpreter
 from training_imgtool.core.sanitize import sanitize_line
 from training_imgtool.wheels.index.credentials import add_login
+from training_imgtool.wheels.interpreters import find_interpreter
 from training_imgtool.wheels.uv import Indexes, explain_failure, find_program
 
 _VERSION_VARIABLES = (
