@@ -20,7 +20,7 @@ import json, os, sys
 calls = {folder!r} + "/calls"
 given = "" if sys.stdin.isatty() else sys.stdin.read()
 with open(calls, "a") as file:
-    names = ("COSIGN_PASSWORD", "SIGSTORE_ID_TOKEN", "DOCKER_CONFIG", "OWN_PUBLIC_KEY")
+    names = ("COSIGN_PASSWORD", "SIGSTORE_ID_TOKEN", "DOCKER_CONFIG")
     environ = {{name: os.environ[name] for name in names if name in os.environ}}
     file.write(json.dumps({{"arguments": sys.argv[1:], "given": given, "environ": environ}}) + "\\n")
 code, out, err = json.load(open({folder!r} + "/answers")).get(sys.argv[1], [0, "", ""])

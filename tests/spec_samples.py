@@ -64,7 +64,6 @@ job:
   labels: {team: vision}
   web_access: false
   hyperparameters: {goal: MAXIMIZE, params: [{name: rate, type: DOUBLE, min: 0.1, max: "1"}]}
-signature: {by: me@example.com, issuer: https://accounts.google.com}
 """,
 }
 

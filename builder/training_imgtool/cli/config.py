@@ -70,8 +70,6 @@ def config(
     ] = None,
     push: opt.Push = False,
     allow_unknown: opt.AllowUnknown = False,
-    require_signature: opt.RequireSignature = None,
-    issuer: opt.Issuer = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
@@ -88,10 +86,7 @@ def config(
         allow_unknown=allow_unknown,
         push=push,
         output=None if opt.is_stdout(output) else output,
-        signed_by=machine.signatory(require_signature, issuer),
     )
-    if source is not None and require_signature is not None:
-        raise UsageError("--require-signature goes with a spec's images, not with --from")
     with machine.progress(progress) as view:
         if source is not None:
             old = convert.OldJob(file=source, flags=flags, region=region, spec=new_spec)

@@ -83,12 +83,6 @@ Push = Annotated[bool, typer.Option("--push", help="Push the images that the reg
 AllowUnknown = Annotated[
     bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
 ]
-RequireSignature = Annotated[
-    str | None,
-    typer.Option(
-        "--require-signature", metavar="KEY|IDENTITY", help="Refuse images that this key or identity did not sign."
-    ),
-]
 Issuer = Annotated[str | None, typer.Option(metavar="URL", help="The OIDC provider that vouches for the identity.")]
 NoCheck = Annotated[
     bool, typer.Option("--no-check", help="Skip the checks of the job, and of the trainer's syntax and imports.")

@@ -32,8 +32,6 @@ def submit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands; write and submit nothing.")] = False,
     push: opt.Push = False,
     allow_unknown: opt.AllowUnknown = False,
-    require_signature: opt.RequireSignature = None,
-    issuer: opt.Issuer = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
@@ -50,7 +48,6 @@ def submit(
         push=push,
         output=output,
         dry_run=dry_run,
-        signed_by=machine.signatory(require_signature, issuer),
     )
     with machine.progress(progress) as view:
         job, written = jobs.prepare_submission(

@@ -34,7 +34,7 @@ from training_imgtool.jobs import view_of
 from training_imgtool.jobs.model import replicas
 from training_imgtool.pipeline.build import build_in_engine
 from training_imgtool.pipeline.engine.engines import pull_image, pull_parents
-from training_imgtool.pipeline.find import find_image, find_images, only_signed
+from training_imgtool.pipeline.find import find_images
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
 from training_imgtool.spec.model import ImageSpec, Role
@@ -239,8 +239,7 @@ def _from_registry(work: BuildRun, engine: DockerEngine, repository: Repository)
 
     try:
         with connect(work.settings, work.progress) as registries:
-            find = only_signed(partial(find_image, registries), work.inputs.spec_file, work.settings, work.progress)
-            digests = find_images(work.wanted, find, work.progress)
+            digests = find_images(work.wanted, registries, work.progress)
             names = run_all(
                 {
                     image.role: partial(_pull, work, engine, registries, image, digest)

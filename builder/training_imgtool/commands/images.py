@@ -136,7 +136,6 @@ def verify_images(
     whole: bool = False,
 ) -> tuple[Inputs, tuple[ImageReport, ...]]:
     """Compares the images of one spec with the lock; raises as `verify.session.verify`."""
-    from training_imgtool.attest.cosign import find_signatory
     from training_imgtool.changes.after_push import telling_what_changed
     from training_imgtool.verify.session import VerifyRun, verify
 
@@ -146,7 +145,7 @@ def verify_images(
         inputs=inputs,
         roles=roles,
         engine=engine,
-        signed_by=signed_by or find_signatory(spec_file),
+        signed_by=signed_by,
         whole=whole,
         settings=settings,
         progress=progress,

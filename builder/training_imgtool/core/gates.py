@@ -24,7 +24,6 @@ class Gate:
 
 GATES = (
     Gate("a public key, or an identity with --issuer URL", "--signature"),
-    Gate("a public key, or an identity with --issuer URL", "--require-signature"),
     Gate("the URL of an OIDC provider", "--issuer"),
     Gate("a private key, as cosign takes it", "--key"),
     Gate("HOST/PATH", "--registry", "IMGTOOL_REGISTRY"),

@@ -40,9 +40,6 @@ def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
     check_inputs(run)
     pushed = KeyedImages(run, registries) if run.options.push else None
     results = pushed.find(run.wanted) if pushed else {}
-    if pushed and pushed.unsigned:  # whoever pushed these may have pushed what images are made from, too
-        run = replace(run, options=replace(run.options, no_cache=True))
-        pushed = KeyedImages(run, registries)
     if pushed and len(results) == len(run.wanted):
         pushed.finish(tuple(results.values()))
     else:

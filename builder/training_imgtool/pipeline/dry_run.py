@@ -8,7 +8,7 @@ from training_imgtool.direct.registry.stored_stages import tag_of_stage
 from training_imgtool.pipeline.build import check_inputs
 from training_imgtool.pipeline.engine.engines import Engines
 from training_imgtool.pipeline.engine.secrets import check_given
-from training_imgtool.pipeline.find import find_image, find_images, only_signed
+from training_imgtool.pipeline.find import find_images
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.pipeline.role_stages import plan_role, without_engine
@@ -28,8 +28,7 @@ def dry_run(run: BuildRun) -> dict[Role, str]:
         Engines(run, registries, hint=partial(without_engine, run)) as engines,
     ):
         if run.options.push:
-            find = only_signed(partial(find_image, registries), run.inputs.spec_file, run.settings, run.progress)
-            digests = find_images(run.wanted, find, run.progress)
+            digests = find_images(run.wanted, registries, run.progress)
             check_given(run, (image for image in run.wanted if digests[image.role] is None))
             for image in run.wanted:
                 if digests[image.role] is None:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from training_imgtool.core.errors import ImageMissingError, VerificationError
+from training_imgtool.core.errors import ImageMissingError
 from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Tag
-from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun, name_for_role
 from training_imgtool.registry.connect import Registries
-from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Role
 
 
-def find_images(
-    images: tuple[RoleImage, ...], find: Callable[[Tag], Digest | None], progress: Progress
-) -> dict[Role, Digest | None]:
-    """Finds each image by its tag with `find`, side by side; roles without an image have None."""
+def find_images(images: tuple[RoleImage, ...], registries: Registries, progress: Progress) -> dict[Role, Digest | None]:
+    """Finds each image by its tag, side by side; roles without an image have None."""
 
     def ask(image: RoleImage) -> Digest | None:
         started = time.monotonic()
-        digest = find(image.registry_tag)
+        digest = find_image(registries, image.registry_tag)
         if digest is not None:
             progress(Done(image.role, Outcome.FOUND, str(image.tag), time.monotonic() - started))
         return digest
@@ -44,38 +40,6 @@ def find_image(registries: Registries, tag: Tag) -> Digest | None:
     return image if image and registry.find_manifest(image) else None
 
 
-def only_signed(
-    find: Callable[[Tag], Digest | None],
-    spec_file: SpecFile,
-    settings: Settings,
-    progress: Progress,
-    unsigned: list[Tag] | None = None,
-) -> Callable[[Tag], Digest | None]:
-    """Wraps `find`: where the spec says who signs, an image without that signature is None, and a note says so.
-
-    `unsigned` gets the tags of such images.
-    """
-    if spec_file.spec.signature is None:
-        return find
-    from training_imgtool.attest.cosign import find_cosign, find_signatory
-
-    cosign, signatory = find_cosign(settings), find_signatory(spec_file)
-
-    def find_signed(tag: Tag) -> Digest | None:
-        digest = find(tag)
-        try:
-            if digest is not None and signatory is not None:
-                cosign.check(digest, signatory)
-        except VerificationError as error:
-            progress(Note(f"{error.message}; it counts as missing"))
-            if unsigned is not None:
-                unsigned.append(tag)
-            return None
-        return digest
-
-    return find_signed
-
-
 def require_images(
     inputs: Inputs, registries: Registries, progress: Progress, wanted: tuple[RoleImage, ...] | None = None
 ) -> Mapping[Role, Digest]:
@@ -84,7 +48,7 @@ def require_images(
     Raises ImageMissingError that names the missing images and the command that makes them.
     """
     wanted = inputs.images if wanted is None else wanted
-    digests = find_images(wanted, partial(find_image, registries), progress)
+    digests = find_images(wanted, registries, progress)
     missing = [image for image in wanted if digests[image.role] is None]
     if missing:
         names = ", ".join(image.role for image in missing)
@@ -98,41 +62,23 @@ def require_images(
 
 
 class KeyedImages:
-    """The images of a run in the spec's repository, each under the tag of its key. Threads may call it at will.
-
-    Attributes:
-        unsigned: the tags that had an image without the signature that the spec asks for.
-    """
+    """The images of a run in the spec's repository, each under the tag of its key. Threads may call it at will."""
 
     def __init__(self, run: BuildRun, registries: Registries) -> None:
         self._run = run
         self._registries = registries
-        self.unsigned: list[Tag] = []
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
-        """Returns the images that the repository holds, signed if the spec says by whom.
-
-        None with `--no-cache`.
-        """
+        """Returns the images that the repository holds. None with `--no-cache`."""
         run = self._run
         if run.options.no_cache:
             return {}
-        digests = find_images(images, self._finder(), run.progress)
+        digests = find_images(images, self._registries, run.progress)
         return {
             image.role: BuildResult.for_image(image, Outcome.FOUND, digest)
             for image in images
             if (digest := digests[image.role]) is not None
         }
-
-    def find_tag(self, tag: Tag) -> Digest | None:
-        """Returns the image that the repository holds under a tag, signed as in `find`."""
-        return None if self._run.options.no_cache else self._finder()(tag)
-
-    def _finder(self) -> Callable[[Tag], Digest | None]:
-        run = self._run
-        return only_signed(
-            partial(find_image, self._registries), run.inputs.spec_file, run.settings, run.progress, self.unsigned
-        )
 
     def finish(self, results: Sequence[BuildResult]) -> None:
         """Moves the tags that the user named."""

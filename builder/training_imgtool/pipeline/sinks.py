@@ -18,7 +18,7 @@ from training_imgtool.direct.registry.publish import Publisher, list_blobs
 from training_imgtool.pipeline.attach import Attestations
 from training_imgtool.pipeline.direct_builder import DirectBuilder
 from training_imgtool.pipeline.engine.engines import Engines
-from training_imgtool.pipeline.find import KeyedImages
+from training_imgtool.pipeline.find import KeyedImages, find_image
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.parents import BaseParents, Parents, StageParents
 from training_imgtool.pipeline.request import BuildResult, BuildRun
@@ -107,7 +107,7 @@ class RegistrySink(Sink):
         try:
             digest = self._publisher.publish(made, tag, image.role, parent.repository)
         except TagImmutableError:  # somebody else pushed an image of the same key meanwhile
-            other = self._pushed.find_tag(tag)
+            other = None if self._run.options.no_cache else find_image(self._registries, tag)
             if other is None:
                 raise
             return BuildResult.for_image(image, Outcome.FOUND, other)

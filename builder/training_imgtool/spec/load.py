@@ -102,8 +102,6 @@ def _decode(path: Path, root: Table, text_sha256: str, values: Mapping[str, str]
     reader = Reader(str(path), path.parent, root=ImageSpec, allowed=_read_allowed(tree))
     spec = reader.read(ImageSpec, tree, "")
     _check_roles(tree, reader)
-    if isinstance(gate := _entry(tree, "signature"), Scalar) and gate.null:
-        reader.fail("signature", "it is empty: expected a public key, or an identity", hint="delete the key")
     if isinstance(spec, ImageSpec):
         _check_together(spec, path.parent, reader)
     if reader.errors:

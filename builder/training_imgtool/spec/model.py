@@ -191,25 +191,6 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
-    """Who signs the images: a public key, or this mapping."""
-
-    SHORTHAND = "by"  # `signature: cosign.pub` is `signature: {by: cosign.pub}`
-
-    by: str = key(
-        "The public key: a file, relative to the spec, or gcpkms://… and the like; with issuer, the identity.",
-        pattern=r"\S(?:.*\S)?",
-        expected="a public key, or an identity with issuer",
-    )
-    issuer: str | None = key(
-        "The OIDC provider that vouches for the identity.",
-        default=None,
-        pattern=r"https?://\S+",
-        expected="a URL such as https://accounts.google.com",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSpec:
     """One `image.yaml`."""
 
@@ -290,11 +271,6 @@ class ImageSpec:
         choices=("gzip", "zstd"),
     )
     attestations: bool = key("Whether push attaches a bill of materials and the provenance to images.", default=True)
-    signature: Signature | None = key(
-        "Who must have signed the images: an image without that signature is made again, and config, submit, run and"
-        " verify refuse it.",
-        default=None,
-    )
     allow_secrets: tuple[str, ...] = key(
         "Files, or keys such as env.PAD_TOKEN, that look like secrets and are meant to be in the image.", default=()
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import (
@@ -23,13 +22,14 @@ from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.engine.engines import pull_image
-from training_imgtool.pipeline.find import find_image, find_images, require_images
+from training_imgtool.pipeline.find import find_images, require_images
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.platforms import check_index
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.verify import inspect_container, inspect_registry
 from training_imgtool.verify.checks import apply_ignores, check
-from training_imgtool.verify.checks.attestations import check_attestations, check_signed
+from training_imgtool.verify.checks.attestations import check_attestations
+from training_imgtool.verify.checks.signature import check_signed
 from training_imgtool.verify.expected_image import expect
 from training_imgtool.verify.facts import Facts, Finding, Layer, Listing, Status, read_platform
 from training_imgtool.verify.layers import overlay
@@ -138,7 +138,7 @@ def _locate(
 ) -> Mapping[Role, _ImageLocation]:
     digests: Mapping[Role, Digest | None] = {}
     if run.inputs.plan.repository is not None:
-        digests = find_images(images, partial(find_image, registries), run.progress)
+        digests = find_images(images, registries, run.progress)
     locations = {}
     for image in images:
         digest = digests.get(image.role)
@@ -190,7 +190,7 @@ def _report(
         )
         findings += (apply_ignores(attested, spec.verify.ignore),)
     if run.signed_by is not None:
-        findings += (check_signed(run.inputs, image, location.digest, run.signed_by, settings=run.settings),)
+        findings += (check_signed(image.role, location.digest, run.signed_by, run.settings),)
     if refusal is not None and not any(finding.status is Status.MISMATCH for finding in findings):
         raise refusal
     return ImageReport.of(image, facts, findings)

@@ -22,7 +22,6 @@ from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 
 if TYPE_CHECKING:
-    from training_imgtool.attest.cosign import Signatory
     from training_imgtool.spec.load import SpecFile
 
 
@@ -48,7 +47,6 @@ class Request:
     output: Path | None = None
     dry_run: bool = False
     machine: str | None = None
-    signed_by: Signatory | None = None  # who must have signed every image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +108,6 @@ def _of_images(
     if errors:
         raise FieldListError(tuple(errors))
     images = (_push if request.push else _find)(inputs, settings, progress)
-    if request.signed_by is not None or spec.signature is not None:
-        from training_imgtool.attest.cosign import find_signatory
-        from training_imgtool.commands.signatures import require_signatures
-
-        for signatory in filter(None, (request.signed_by, find_signatory(inputs.spec_file))):
-            require_signatures(images, signatory, settings)
     return make_text(job_data(spec, images, target, options), request, images)
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.attest import cyclonedx, provenance
-from training_imgtool.attest.cosign import Signatory, find_cosign
 from training_imgtool.attest.provenance import encode, make_statement
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.reference import Digest
@@ -114,27 +113,6 @@ def check_attestations(
         provenance=json.loads(encode(make_statement(where, provenance.PREDICATE, predicates[provenance.PREDICATE]))),
     )
     return _judge(case, attached)
-
-
-def check_signed(
-    inputs: Inputs, image: RoleImage, where: Digest | None, signatory: Signatory, *, settings: Settings
-) -> Finding:
-    """Asks cosign who signed an image and the statements about it; raises what finding and running cosign raise.
-
-    Warns about unsigned statements: everyone with the right to push can remove them.
-    """
-    cosign, wanted = find_cosign(settings), f"signed by {signatory.name}"
-    if where is None:
-        return _finding(image, Status.MISMATCH, "the image is in no registry", wanted, check="signature")
-    try:
-        cosign.check(where, signatory)
-    except VerificationError as error:
-        return _finding(image, Status.MISMATCH, error.message, wanted, check="signature")
-    kinds = (cyclonedx.PREDICATE, provenance.PREDICATE)
-    signed = [kind for kind in kinds if cosign.read_attested(where, signatory, kind)]
-    expected = inputs.spec_file.spec.attestations and settings.attestations
-    status = Status.WARNING if expected and len(signed) < len(kinds) else Status.OK
-    return _finding(image, status, ", ".join(("the image", *signed)), wanted, check="signature")
 
 
 def _judge(case: _Case, attached: tuple[Referrer, ...]) -> Finding:
