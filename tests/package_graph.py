@@ -28,7 +28,6 @@ ROOMS: dict[str, str] = {
     "dockerfile": "plan spec",
     "wheels": "context http plan spec versions",
     "lock": "plan spec versions wheels yamlfile",
-    "project": "context dockerfile plan spec versions yamlfile",
     "attest": "http plan spec",
     "engines": "dockerfile",
     "direct": "context dockerfile plan registry",
@@ -37,7 +36,7 @@ ROOMS: dict[str, str] = {
     "cluster": "context engines jobs pipeline registry spec",
     "verify": "attest context direct dockerfile engines pipeline plan registry spec versions wheels",
     "changes": "attest context direct dockerfile pipeline plan registry spec",
-    "commands": "attest changes cluster context dockerfile engines jobs lock pipeline project registry spec "
+    "commands": "attest changes cluster context dockerfile engines jobs lock pipeline registry spec "
     "verify versions wheels yamlfile",
     "cli": "attest changes cluster commands engines jobs lock pipeline registry spec verify versions",
     "api": "cli cluster commands pipeline spec verify",
@@ -52,6 +51,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "google": ("registry.auth.google",),
     "isal": ("core.inflate",),
     "jinja2": ("dockerfile.jinja",),
+    "imgtool_project_reader": ("commands.*",),  # a package of its own beside this one
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
     "rich": ("cli.live_view",),
     "typer": ("cli.*",),

@@ -106,6 +106,16 @@ def test_each_third_party_package_has_one_adapter() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_project_reader_stands_alone() -> None:
+    files = sorted((path_of("").parent.parent / "imgtool_project_reader").glob("*.py"))
+    allowed = {"imgtool_project_reader", "packaging", *sys.stdlib_module_names}
+    found = {
+        file.name: {item.target.partition(".")[0] for item in imports(ast.parse(file.read_text()))} for file in files
+    }
+    assert {name: names - allowed for name, names in found.items() if names - allowed} == {}
+    assert len(files) > 10
+
+
 def test_every_dependency_has_an_adapter() -> None:
     """What the package requires, as far as it is installed, and what its comment in pyproject.toml names."""
     project = tomllib.loads(PYPROJECT.read_text())["project"]

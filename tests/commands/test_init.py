@@ -270,19 +270,6 @@ def test_the_requirements_file_that_a_dockerfile_installs(tmp_path: Path) -> Non
     assert spec.python_packages == ("pandas",)
 
 
-def test_an_import_from_a_folder_in_the_requirements_is_not_missing(tmp_path: Path) -> None:
-    files = {
-        "common/src/common_io/__init__.py": "",
-        "helper/tools.py": "",
-        "job/requirements.txt": "scipy\n-e ../common\n./../helper\n",
-    }
-    project(tmp_path, files)
-    (tmp_path / ".git").mkdir()
-    _, text = proposed(tmp_path / "job", {"train.py": program("import common_io, tools, cudf\nimport pandas")})
-    assert "of these imports: cudf (train.py:3)\n" in text
-    assert '"pandas"  # a guess: imported in train.py:4' in text
-
-
 def test_a_script_of_a_notebook(tmp_path: Path) -> None:
     code = "# In[1]:\n!pip install pandas\nimport tensorflow as tf\nmodel = tf.keras.Sequential()\nmodel.fit([1])\n"
     spec, text = proposed(tmp_path, {"My-Notebook.py": code, "prepare.py": "print(1)\n"})

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from imgtool_project_reader.packages import Concessions
 from tests.commands.test_init import project
 from training_imgtool.commands.init import write_starter
 from training_imgtool.commands.init_lock import concede, lock_proposal
 from training_imgtool.core.errors import InputError, TemporaryError
 from training_imgtool.core.progress import Event
 from training_imgtool.core.settings import from_environment
-from training_imgtool.project.packages import Concessions
 from training_imgtool.spec.load import SpecFile, load
 
 COMPILER = "cpu (master): no wheel of editdistance fits (editdistance 0.5.2: it needs a compiler)"

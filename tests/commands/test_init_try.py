@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from imgtool_project_reader.packages import Concessions
 from tests.commands.test_init import project
 from training_imgtool.commands.init import write_starter
 from training_imgtool.commands.init_try import Trial, is_help, mend, start_usefully, try_proposal
 from training_imgtool.core.progress import Event
-from training_imgtool.project.packages import Concessions
 from training_imgtool.spec.load import load
 
 RUNS = Trial(ended="exit 0", lines=("usage: train.py [--epochs N]",), failed=False)

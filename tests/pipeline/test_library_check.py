@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from imgtool_project_reader.packages import Concessions
 from tests.debian.packages import system
 from tests.direct.wheels import make_wheel
 from tests.faults.project import SPEC, Project
@@ -20,7 +21,6 @@ from training_imgtool.pipeline import debian_stage
 from training_imgtool.pipeline.inputs import prepare
 from training_imgtool.pipeline.trainer_check import check_trainer
 from training_imgtool.plan import DebianPackage, LockedDebian
-from training_imgtool.project.packages import Concessions
 from training_imgtool.spec.load import load
 from training_imgtool.wheels.libraries import WheelLibraries
 from training_imgtool.wheels.store import WheelStore

@@ -9,12 +9,13 @@ import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
+from imgtool_project_reader.packages import Concessions
+from imgtool_project_reader.proposal import Proposal, Row, propose
+from training_imgtool.commands.init_knowledge import make_knowledge
+from training_imgtool.commands.init_text import write_args, write_needs, write_python, write_tensorflow, write_trainer
 from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import InputError, LocalFileError
 from training_imgtool.core.resources import data_file
-from training_imgtool.project.packages import Concessions
-from training_imgtool.project.proposal import Proposal, Row, propose
-from training_imgtool.project.spec_text import write_args, write_needs, write_python, write_tensorflow, write_trainer
 from training_imgtool.spec.load import SPEC_NAME
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.spec.targets import Target
@@ -123,7 +124,8 @@ def starter(
     matrix = load_matrix()
     if tensorflow is not None:
         matrix.release(tensorflow)
-    proposal = propose(folder, matrix, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions)
+    knowledge = make_knowledge(matrix)
+    proposal = propose(folder, knowledge, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions)
     chosen = name or _usable_name(proposal.name or folder.resolve().name)
     _check_name(chosen)
     is_empty = not proposal.has_code
@@ -138,7 +140,7 @@ def starter(
 
 
 def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_empty: bool) -> str:
-    kind = proposal.accelerator
+    kind = Accelerator(proposal.accelerator)
     target = "ai-platform" if kind is Accelerator.TPU else "vertex"
     env = {"TF_CPP_MIN_LOG_LEVEL": "1"}
     if proposal.placement and proposal.placement.python_path:

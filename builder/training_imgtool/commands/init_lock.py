@@ -10,6 +10,9 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from imgtool_project_reader.packages import Concessions
+from imgtool_project_reader.statement import TENSORFLOW
+from imgtool_project_reader.tables import find_distribution
 from training_imgtool.commands.init import Written
 from training_imgtool.core.errors import FieldListError, ImgtoolError, InputError
 from training_imgtool.core.progress import Note, Progress
@@ -18,9 +21,6 @@ from training_imgtool.pipeline.current_lock import ensure_lock
 from training_imgtool.pipeline.inputs import prepare
 from training_imgtool.pipeline.library_check import MissingLibraryError
 from training_imgtool.pipeline.trainer_check import check_trainer
-from training_imgtool.project.packages import Concessions
-from training_imgtool.project.statement import TENSORFLOW
-from training_imgtool.project.tables import find_distribution
 from training_imgtool.spec.load import SPEC_NAME, SpecFile, load
 
 _MOST_ROUNDS = 20

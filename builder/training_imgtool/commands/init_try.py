@@ -12,13 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from imgtool_project_reader.packages import Concessions
+from imgtool_project_reader.tables import find_distribution, load_tables
 from training_imgtool.commands.init import Written
 from training_imgtool.commands.init_lock import add_libraries, check_proposal, lock_proposal
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import LogLine, Note, Progress
 from training_imgtool.core.sanitize import sanitize_line
-from training_imgtool.project.packages import Concessions
-from training_imgtool.project.tables import find_distribution, load_tables
 from training_imgtool.spec.load import SPEC_NAME
 from training_imgtool.spec.model import Role
 from training_imgtool.wheels.libraries import name_packages

@@ -177,8 +177,9 @@ class Matrix:
 def load_matrix(text: bytes | None = None) -> Matrix:
     """Reads the matrix (`text` instead of the file that comes with imgtool)."""
     from training_imgtool.yamlfile.reader import parse
+    from training_imgtool.yamlfile.tree import to_plain
 
-    raw: dict[str, Any] = _plain(parse(matrix_bytes() if text is None else text, "compat.yaml"))
+    raw: dict[str, Any] = to_plain(parse(matrix_bytes() if text is None else text, "compat.yaml"))
     return Matrix(
         version=raw["version"],
         sources=raw["sources"],
@@ -217,17 +218,6 @@ def python_minors(text: str) -> tuple[str, ...]:
 def version_key(version: str) -> tuple[int, ...]:
     """Numbers of a plain dotted version, for comparing: `12.6.3` is (12, 6, 3)."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
-
-
-def _plain(node: Any) -> Any:
-    """Turns a YAML tree into dictionaries, lists and the text that was typed: 3.10 is not 3.1."""
-    from training_imgtool.yamlfile.tree import Items, Table
-
-    if isinstance(node, Table):
-        return {key.text: _plain(value) for key, value in node.entries}
-    if isinstance(node, Items):
-        return [_plain(item) for item in node.items]
-    return node.text
 
 
 def _minor(name: str, row: Mapping[str, Any]) -> Minor:

@@ -56,6 +56,15 @@ class Table:
 Node = Scalar | Items | Table
 
 
+def to_plain(node: Node) -> Any:
+    """Turns a tree into dictionaries, lists and the text that was typed: 3.10 is not 3.1."""
+    if isinstance(node, Table):
+        return {key.text: to_plain(value) for key, value in node.entries}
+    if isinstance(node, Items):
+        return [to_plain(item) for item in node.items]
+    return node.text
+
+
 class _Frame:
     """A list or mapping that is still open."""
 

@@ -166,8 +166,8 @@ def _write_spec(job: Mapping[str, Any], path: Path, package: str | None) -> tupl
 
 def read_install_requires(path: Path) -> tuple[str, ...]:
     """Lists what a setup.py installs, as far as it is written out, without TensorFlow, which a spec names by itself."""
-    from training_imgtool.project.requirement_files import read_setup_py
-    from training_imgtool.project.statement import Fact
+    from imgtool_project_reader.requirement_files import read_setup_py
+    from imgtool_project_reader.statement import Fact
 
     text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
     stated = [item.value for item in read_setup_py(text, path.name) if item.fact is Fact.PACKAGE and not item.group]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.test_proposal import TRAIN, proposal_of, write
+from tests.project_reader.test_proposal import TRAIN, proposal_of, write
 from training_imgtool.commands.init import write_starter
 from training_imgtool.spec.load import load
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from training_imgtool.project.listings import Listing
-from training_imgtool.project.programs import Reached
-from training_imgtool.project.read import Project
-from training_imgtool.project.statement import Certainty, Fact, Statement, is_dockerfile
-from training_imgtool.project.tables import find_libraries, load_tables, translate_debian
+from imgtool_project_reader.listings import Listing
+from imgtool_project_reader.programs import Reached
+from imgtool_project_reader.read import Project
+from imgtool_project_reader.statement import Certainty, Fact, Statement, is_dockerfile
+from imgtool_project_reader.tables import find_libraries, load_tables, translate_debian
 
 
 def choose_system(

@@ -11,18 +11,15 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from training_imgtool.core.errors import InputError
-from training_imgtool.core.python_parser import parse_python
-from training_imgtool.project.statement import Certainty, Fact, Statement, caret, parse_requirement, parse_specifier
-from training_imgtool.project.tables import is_known, translate_conda
-from training_imgtool.yamlfile.reader import parse
-from training_imgtool.yamlfile.tree import Items, Scalar, Table
+from imgtool_project_reader.statement import Certainty, Fact, Statement, caret, parse_requirement, parse_specifier
+from imgtool_project_reader.tables import is_known, translate_conda
 
 Reader = Callable[[str, str], Iterator[Statement]]
 
@@ -44,8 +41,6 @@ def harmless(read: Reader) -> Reader:
         try:
             yield from read(text, file)
         except (ValueError, SyntaxError, TypeError, AttributeError, KeyError, RecursionError, configparser.Error):
-            return
-        except InputError:
             return
 
     return reader
@@ -261,7 +256,7 @@ def read_setup_cfg(text: str, file: str) -> Iterator[Statement]:
 @harmless
 def read_setup_py(text: str, file: str) -> Iterator[Statement]:
     """Reads the literals of a setup.py: lists, their sums, the names that stand for them."""
-    tree = parse_python(text)
+    tree = ast.parse(text)
     nodes = list(ast.walk(tree))
     assigned: dict[str, ast.expr] = {}
     for node in nodes:
@@ -359,27 +354,25 @@ def _add(left: object, right: object) -> object:
     return left + right if isinstance(left, str) and isinstance(right, str) else None
 
 
-@harmless
-def read_conda(text: str, file: str) -> Iterator[Statement]:
+def read_conda(text: str, file: str, read_yaml: Callable[[str], object]) -> Iterator[Statement]:
     """Reads an environment.yml: conda's names become wheels or Debian packages, and those of other things nothing.
 
     In an export, whose rows name builds, what conda brought is PINNED: it names everything that happened to be there.
     """
-    root = parse(text.encode(), file)
-    rows = next((value for key, value in root.entries if key.text == "dependencies"), None)
-    items = rows.items if isinstance(rows, Items) else ()
-    texts = [item for item in items if isinstance(item, Scalar)]
-    is_export = sum(item.text.count("=") == 2 and "==" not in item.text for item in texts) > 3
-    for item in texts:
-        yield from read_conda_row(item.text, file, item.at.line, Fact.PINNED if is_export else Fact.PACKAGE)
-    for table in (item for item in items if isinstance(item, Table)):
-        for key, value in table.entries:
-            if key.text == "pip" and isinstance(value, Items):
-                for row in value.items:
-                    if isinstance(row, Scalar):
-                        for found in read_pip(row.text, file):
-                            fact = Fact.PINNED if is_export and found.fact is Fact.PACKAGE else found.fact
-                            yield Statement(fact, found.value, file, row.at.line)
+    try:
+        document = read_yaml(text)
+    except ValueError:
+        return
+    items = document.get("dependencies") if isinstance(document, dict) else None
+    items, line = items if isinstance(items, list) else [], _line_finder(text)
+    rows = [item for item in items if isinstance(item, str)]
+    wheels = [item.get("pip") or [] for item in items if isinstance(item, dict)]
+    is_export = sum(row.count("=") == 2 and "==" not in row for row in rows) > 3
+    for row, is_wheel in (*((row, False) for row in rows), *((str(row), True) for part in wheels for row in part)):
+        at = line(f"- {row}") or line(row)
+        for found in read_pip(row, file) if is_wheel else read_conda_row(row, file, at):
+            fact = Fact.PINNED if is_export and found.fact is Fact.PACKAGE else found.fact
+            yield replace(found, fact=fact, line=at)
 
 
 def read_conda_row(text: str, file: str, line: int, fact: Fact = Fact.PACKAGE) -> Iterator[Statement]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.test_programs import MAIN
-from tests.project.test_proposal import FIRST, FULL, LOCKED, POETRY, TRAIN, spec_of
+from tests.project_reader.test_programs import MAIN
+from tests.project_reader.test_proposal import FIRST, FULL, LOCKED, POETRY, TRAIN, spec_of
 
 DYNAMIC = """[project]
 name = 'p'

@@ -7,10 +7,10 @@ import re
 
 from packaging.specifiers import SpecifierSet
 
-from training_imgtool.project.packages import Line
-from training_imgtool.project.programs import list_words
-from training_imgtool.project.proposal import Proposal
-from training_imgtool.project.statement import Certainty, Fact, Statement, is_dockerfile
+from imgtool_project_reader.packages import Line
+from imgtool_project_reader.programs import list_words
+from imgtool_project_reader.proposal import Proposal
+from imgtool_project_reader.statement import Certainty, Fact, Statement, is_dockerfile
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")
 

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from imgtool_project_reader.packages import Concessions
+from imgtool_project_reader.proposal import Proposal, propose
 from training_imgtool.commands.init import write_starter
-from training_imgtool.project.packages import Concessions
-from training_imgtool.project.proposal import Proposal, propose
+from training_imgtool.commands.init_knowledge import make_knowledge
 from training_imgtool.spec.load import load
-from training_imgtool.spec.model import Accelerator, ImageSpec
+from training_imgtool.spec.model import ImageSpec
 from training_imgtool.versions.matrix import load_matrix
 
+KNOWLEDGE = make_knowledge(load_matrix())
 TRAIN = "import tensorflow as tf\nmodel = tf.keras.Sequential()\nmodel.fit([1])\n"
 CREATE = "conda env create -f a/environment.yml\n"
 FIRST = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\nwith tf.Session() as s:\n    s.run(x)\n"
@@ -35,7 +37,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 def proposal_of(folder: Path, files: dict[str, str]) -> Proposal:
     """Proposes for a project of these files."""
     write(folder, files)
-    return propose(folder, load_matrix())
+    return propose(folder, KNOWLEDGE)
 
 
 def spec_of(folder: Path, files: dict[str, str]) -> ImageSpec:
@@ -192,7 +194,7 @@ def test_a_concession_to_a_package_by_its_right_name(tmp_path: Path) -> None:
         ({"loosened": {"pillow": "why"}}, ["pillow", "tqdm"]),
         ({"left_out": {"pillow": "why"}}, ["tqdm"]),
     ):
-        needs = propose(tmp_path, load_matrix(), concessions=Concessions(**given)).needs
+        needs = propose(tmp_path, KNOWLEDGE, concessions=Concessions(**given)).needs
         assert [line.text for line in needs.lines] == lines
 
 
@@ -206,16 +208,16 @@ def test_a_list_as_powershell_writes_it(tmp_path: Path) -> None:
 def test_gpu_where_the_project_asks_and_a_base_exists(tmp_path: Path) -> None:
     assert (
         proposal_of(tmp_path / "a", {"train.py": TRAIN, "requirements.txt": "tensorflow-gpu==2.9.1\n"}).accelerator
-        is Accelerator.GPU
+        == "gpu"
     )
     old = proposal_of(tmp_path / "b", {"train.py": TRAIN, "requirements.txt": "tensorflow-gpu==2.1.0\n"})
-    assert old.accelerator is Accelerator.CPU
+    assert old.accelerator == "cpu"
     assert "cpu, since: no base with CUDA 10.1" in str(old.accelerator_from)
     both = {
         "Dockerfile.cpu": "FROM tensorflow/tensorflow:2.9.1\n",
         "Dockerfile.gpu": "FROM tensorflow/tensorflow:2.9.1-gpu\n",
     }
-    assert proposal_of(tmp_path / "c", {"train.py": TRAIN, **both}).accelerator is Accelerator.CPU
+    assert proposal_of(tmp_path / "c", {"train.py": TRAIN, **both}).accelerator == "cpu"
 
 
 def test_the_libraries_that_wheels_open(tmp_path: Path) -> None:
@@ -270,7 +272,7 @@ def test_a_list_that_is_a_link_within_the_project(tmp_path: Path) -> None:
     write(tmp_path, {"far.txt": "pytz\n"})
     (tmp_path / "p/requirements.txt").symlink_to("sub/needs.txt")
     (tmp_path / "p/requirements-more.txt").symlink_to("../far.txt")
-    proposal = propose(tmp_path / "p", load_matrix())
+    proposal = propose(tmp_path / "p", KNOWLEDGE)
     assert [listing.file for listing in proposal.listings] == ["requirements.txt"]
 
 

@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from training_imgtool.project.read import Project
-from training_imgtool.project.requirement_files import is_development
-from training_imgtool.project.statement import TENSORFLOW, Fact, Statement
+from imgtool_project_reader.read import Project
+from imgtool_project_reader.requirement_files import is_development
+from imgtool_project_reader.statement import TENSORFLOW, Fact, Statement
 
 _OF_PROJECT = ("pyproject.toml", "setup.cfg", "setup.py")
 _VARIANT = re.compile(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
+import yaml
 
-from training_imgtool.project.hint_files import read_docker, read_notebook, read_prose, read_python_version, read_shell
-from training_imgtool.project.requirement_files import (
+from imgtool_project_reader.hint_files import read_docker, read_notebook, read_prose, read_python_version, read_shell
+from imgtool_project_reader.requirement_files import (
     Reader,
     read_conda,
     read_pip,
@@ -19,8 +21,9 @@ from training_imgtool.project.requirement_files import (
     read_setup_py,
     read_toml_lock,
 )
-from training_imgtool.project.statement import caret
+from imgtool_project_reader.statement import caret
 
+READ_CONDA = partial(read_conda, read_yaml=yaml.safe_load)
 PIP = """-r base.txt
 numpy==1.18.1 --hash=sha256:00  # a comment
 pandas @ file:///home/conda/feedstock_root/pandas
@@ -192,14 +195,14 @@ NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install 
             ),
         ),
         (
-            read_conda,
+            READ_CONDA,
             CONDA,
             (
                 "Python ==3.7.*|accelerator tensorflow-gpu|package tensorflow-gpu==2.1.0|package "
                 "opencv-python-headless==3.4.2.*|system package ffmpeg|package numpy>=1.16|package tqdm==4.62.0"
             ),
         ),
-        (read_conda, EXPORT, "locked absl-py==0.13.0"),
+        (READ_CONDA, EXPORT, "locked absl-py==0.13.0"),
         (
             read_docker,
             DOCKER,

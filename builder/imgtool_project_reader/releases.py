@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
-from training_imgtool.project.limits import find_limits, find_newest_python, has_end, limit_by_code
-from training_imgtool.project.listings import Listing
-from training_imgtool.project.programs import Reached
-from training_imgtool.project.read import Project
-from training_imgtool.project.source import Source
-from training_imgtool.project.statement import (
+from imgtool_project_reader.knowledge import Release
+from imgtool_project_reader.limits import find_limits, find_newest_python, has_end, limit_by_code
+from imgtool_project_reader.listings import Listing
+from imgtool_project_reader.programs import Reached
+from imgtool_project_reader.read import Project
+from imgtool_project_reader.source import Source
+from imgtool_project_reader.statement import (
     TENSORFLOW,
     Certainty,
     Fact,
     Statement,
+    applies,
     is_dockerfile,
     parse_requirement,
     parse_specifier,
 )
-from training_imgtool.project.tables import limit_by_companion, load_tables
-from training_imgtool.versions.matrix import Matrix, version_key
-from training_imgtool.versions.rules import usable_pythons
+from imgtool_project_reader.tables import limit_by_companion, load_tables
 
 DEFAULT = "2.15.1"  # the last with Keras 2, which most code is written for
 _OLD_ENOUGH = (2, 3)  # what no later release runs was written for TensorFlow 1, where nothing says otherwise
-_PLATFORM = "linux/amd64"
-_LINUX = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64", "os_name": "posix"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +63,17 @@ def choose(
     project: Project,
     listings: tuple[Listing, ...],
     reached: Reached | None,
-    matrix: Matrix,
+    releases: Mapping[str, Release],
     *,
     folder: str = ".",
     given: str | None = None,
 ) -> Choice:
     """Chooses the release and the Python that the statements allow, those of higher trust first."""
-    releases = [version for minor in matrix.minors.values() for version in minor.releases]
     rows: list[Judged] = []
-    allowed = [given] if given else releases
+    allowed = [given] if given else [*releases]
     is_decided, decided_by = bool(given), None
     for statement in _tensorflow_statements(project, listings, reached, folder):
-        fits = _fits(statement.value, releases)
+        fits = _fits(statement.value, [*releases])
         kept = [version for version in allowed if version in fits]
         followed = bool(kept)
         if followed and len(kept) < len(allowed):
@@ -87,12 +85,13 @@ def choose(
     below = next((row.statement.place for row in rows if row.followed and _starts_below_2(row.statement.value)), None)
     if older and not is_decided and below:
         allowed, decided_by = older, below  # a lower limit is what its author had
-    elif older and all(version_key(version) < _OLD_ENOUGH for version in allowed):
+    elif older and all(_key(version) < _OLD_ENOUGH for version in allowed):
         allowed = older  # nothing asks for TensorFlow 2
-    preferred = _order(allowed, matrix, is_decided=is_decided)
+    preferred = _order(allowed, releases, is_decided=is_decided)
     python_rows = [*_python_statements(project, listings, reached, folder)]
-    best = min(preferred, key=lambda version: _skipped(python_rows, version, matrix, with_guesses=not is_decided))
-    python, judged = _choose_python(python_rows, best, matrix)
+    skipped = partial(_skipped, python_rows, with_guesses=not is_decided)
+    best = min(preferred, key=lambda version: skipped(_pythons(version, releases)))
+    python, judged = _choose_python(python_rows, _pythons(best, releases))
     minors = {".".join(version.split(".")[:2]) for version in allowed}
     return Choice(tensorflow=best, python=python, source=decided_by, is_exact=len(minors) == 1, rows=(*rows, *judged))
 
@@ -145,14 +144,14 @@ def _folder(item: Statement) -> str:
 def _of_listing(listing: Listing, certainty: Certainty) -> Iterator[Statement]:
     for item in listing.packages:
         requirement = item.requirement
-        if not _applies(requirement):
+        if not applies(requirement):
             continue
         if item.package in TENSORFLOW and requirement.specifier:
             yield replace(
                 item, fact=Fact.TENSORFLOW, value=str(requirement.specifier), certainty=min(item.certainty, certainty)
             )
     for item in listing.packages:
-        limit = limit_by_companion(item.requirement) if _applies(item.requirement) else None
+        limit = limit_by_companion(item.requirement) if applies(item.requirement) else None
         if limit:
             place = replace(item, fact=Fact.TENSORFLOW, value=limit, certainty=min(item.certainty, Certainty.HINT))
             yield place
@@ -211,19 +210,6 @@ def _limits_of_keras(source: Source, stated: SpecifierSet) -> Iterator[tuple[str
             yield of_tensorflow, line
 
 
-def _applies(requirement: Requirement) -> bool:
-    """Says whether a requirement may count on Linux, whatever the Python."""
-    if requirement.marker is None:
-        return True
-    pythons = ("3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
-    return any(
-        requirement.marker.evaluate(
-            {**_LINUX, "python_version": python, "python_full_version": f"{python}.9", "extra": ""}
-        )
-        for python in pythons
-    )
-
-
 def _fits(value: str, releases: list[str]) -> frozenset[str]:
     """Returns the releases that a specifier allows; those nearest to it where it names one that no table has."""
     specifier = parse_specifier(value)
@@ -255,19 +241,22 @@ def _starts_below_2(value: str) -> bool:
     return any(part.operator in {">=", ">"} and part.version.startswith("1.") for part in SpecifierSet(value))
 
 
-def _order(allowed: list[str], matrix: Matrix, *, is_decided: bool) -> list[str]:
+def _key(version: str) -> tuple[int, ...]:
+    return Version(version).release
+
+
+def _order(allowed: list[str], releases: Mapping[str, Release], *, is_decided: bool) -> list[str]:
     """Orders releases: a minor's recommended one first, newer minors before older ones.
 
     Where nothing limits them, those with Keras 2 come before those with Keras 3, and of the latter the oldest first:
     a lower limit is what its author had.
     """
-    recommended = {minor.recommended for minor in matrix.minors.values()}
 
     def key(version: str) -> tuple[int, ...]:
-        numbers = version_key(version)
-        is_usual = version in recommended
+        numbers = _key(version)
+        is_usual = version in releases and releases[version].is_recommended
         minor = numbers[:2]
-        if not is_decided and minor > version_key(DEFAULT)[:2]:
+        if not is_decided and minor > _key(DEFAULT)[:2]:
             return (1, minor[0], minor[1], not is_usual, *(-number for number in numbers))
         return (0, -minor[0], -minor[1], not is_usual, *(-number for number in numbers))
 
@@ -302,13 +291,8 @@ def _python_statements(
     yield from (item for item in near if item.certainty is not Certainty.STATED)
 
 
-def _pythons(version: str, matrix: Matrix) -> tuple[str, ...]:
-    return usable_pythons(matrix.minor_of(version).releases[version], _PLATFORM) if _knows(version, matrix) else ()
-
-
-def _knows(version: str, matrix: Matrix) -> bool:
-    minor = matrix.minors.get(".".join(version.split(".")[:2]))
-    return minor is not None and version in minor.releases
+def _pythons(version: str, releases: Mapping[str, Release]) -> tuple[str, ...]:
+    return releases[version].pythons if version in releases else ()
 
 
 def _limit(pythons: Iterable[str], value: str) -> list[str]:
@@ -319,9 +303,8 @@ def _limit(pythons: Iterable[str], value: str) -> list[str]:
     return [minor for minor in pythons if any(specifier.contains(f"{minor}{patch}") for patch in ("", ".7", ".99"))]
 
 
-def _skipped(rows: list[Statement], version: str, matrix: Matrix, *, with_guesses: bool) -> tuple[int, int]:
+def _skipped(rows: list[Statement], pythons: Sequence[str], *, with_guesses: bool) -> tuple[int, int]:
     """Counts the statements about Python that a release cannot follow: the firm ones, and the guesses."""
-    pythons: list[str] = list(_pythons(version, matrix))
     skipped = [0, 0]
     for row in rows:
         kept = _limit(pythons, row.value)
@@ -330,12 +313,11 @@ def _skipped(rows: list[Statement], version: str, matrix: Matrix, *, with_guesse
     return skipped[0], skipped[1] if with_guesses else 0
 
 
-def _choose_python(rows: list[Statement], version: str, matrix: Matrix) -> tuple[str | None, list[Judged]]:
-    pythons: list[str] = list(_pythons(version, matrix))
-    every = list(pythons)
+def _choose_python(rows: list[Statement], every: Sequence[str]) -> tuple[str | None, list[Judged]]:
+    pythons = [*every]
     judged = []
     for row in rows:
         kept = _limit(pythons, row.value)
         judged.append(Judged(row, bool(kept)))
         pythons = kept or pythons
-    return (pythons[-1] if pythons and pythons != every else None), judged
+    return (pythons[-1] if pythons and pythons != [*every] else None), judged

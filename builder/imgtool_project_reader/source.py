@@ -7,14 +7,13 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
-from training_imgtool.context.python_source import is_main_guard
-from training_imgtool.core.python_parser import parse_python
-from training_imgtool.project.hint_files import read_cells
-from training_imgtool.project.python2 import find_module_of_2, parse_python_2
-from training_imgtool.project.python_facts import find_pythons
-from training_imgtool.project.tables import load_tables
-from training_imgtool.project.usage import list_usage
+from imgtool_project_reader.hint_files import read_cells
+from imgtool_project_reader.python2 import find_module_of_2, parse_python_2
+from imgtool_project_reader.python_facts import find_pythons
+from imgtool_project_reader.tables import load_tables
+from imgtool_project_reader.usage import list_usage
 
 TRAINS = frozenset(
     """fit fit_generator learn train_and_evaluate train_on_batch minimize apply_gradients GradientTape
@@ -112,7 +111,7 @@ def read_source(text: str, path: str) -> Source | None:
         return None
     nodes = list(ast.walk(tree))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    has_guard = any(map(is_main_guard, tree.body))
+    has_guard = any(map(_is_main_guard, tree.body))
     used = list_usage(tree)
     first, second, limits = _weigh_api(nodes, used)
     named = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
@@ -165,17 +164,22 @@ def _parse(text: str) -> tuple[ast.Module | None, int | None, int]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return parse_python(text), None, 0
+            return ast.parse(text), None, 0
         except SyntaxError as error:
             first = error.lineno or 1
         except (ValueError, RecursionError, MemoryError):
             return None, None, 0
         command = re.search(r"(?m)^[ \t]*[!%][^\n]*", text)
         try:
-            tree = parse_python(re.sub(r"(?m)^([ \t]*)[!%][^\n]*", r"\g<1>pass", text))
+            tree = ast.parse(re.sub(r"(?m)^([ \t]*)[!%][^\n]*", r"\g<1>pass", text))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return parse_python_2(text), None, first
         return tree, text.count("\n", 0, command.start()) + 1 if command else None, 0
+
+
+def _is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
+    texts = {"__name__ == '__main__'", "'__main__' == __name__"}
+    return isinstance(node, ast.If) and ast.unparse(node.test) in texts
 
 
 def _starts(tree: ast.Module) -> bool:
@@ -208,7 +212,7 @@ def _list_training(tree: ast.Module) -> frozenset[str]:
 
 
 def _list_imports(tree: ast.Module) -> Iterator[Imported]:
-    main = {id(inner) for node in tree.body if is_main_guard(node) for inner in node.body}
+    main = {id(inner) for node in tree.body if _is_main_guard(node) for inner in node.body}
     always = {id(node) for node in tree.body} | main
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -364,7 +368,7 @@ def _find_notebook_call(tree: ast.Module) -> int | None:
 
 def _calls(body: list[ast.stmt], names: frozenset[str]) -> Iterator[int]:
     for node in body:
-        if isinstance(node, ast.ClassDef | ast.With) or (isinstance(node, ast.If) and is_main_guard(node)):
+        if isinstance(node, ast.ClassDef | ast.With) or (isinstance(node, ast.If) and _is_main_guard(node)):
             yield from _calls(node.body, names)
         elif isinstance(node, ast.Expr | ast.Assign):
             for inner in ast.walk(node.value):

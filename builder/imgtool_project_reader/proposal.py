@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from training_imgtool.core.errors import FieldError, InputError
-from training_imgtool.plan import Variant
-from training_imgtool.project.listings import Listing, rank_listings
-from training_imgtool.project.packages import Concessions, Needs, choose_packages
-from training_imgtool.project.placement import Placement, place
-from training_imgtool.project.programs import Code, Program, Reached
-from training_imgtool.project.read import Project, read_project, write_head
-from training_imgtool.project.releases import Choice, choose
-from training_imgtool.project.source import write_cells
-from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement, is_dockerfile
-from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.versions.matrix import Matrix
-from training_imgtool.versions.resolve import resolve
+from imgtool_project_reader.knowledge import Knowledge, Variant
+from imgtool_project_reader.listings import Listing, rank_listings
+from imgtool_project_reader.packages import Concessions, Needs, choose_packages
+from imgtool_project_reader.placement import Placement, place
+from imgtool_project_reader.programs import Code, Program, Reached
+from imgtool_project_reader.read import Project, read_project, write_head
+from imgtool_project_reader.releases import Choice, choose
+from imgtool_project_reader.source import write_cells
+from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, Statement, is_dockerfile
 
 _USUAL_PYTHON = "3.11"
 _LOWEST_SCORE = -12  # below it, a file is some program, and none that trains
@@ -54,7 +50,7 @@ class Proposal:
     project: Project
     choice: Choice
     python: str
-    accelerator: Accelerator
+    accelerator: str
     accelerator_from: str | None
     cuda_from: str | None
     needs: Needs
@@ -113,14 +109,14 @@ class Proposal:
 
 def propose(
     folder: Path,
-    matrix: Matrix,
+    knowledge: Knowledge,
     *,
     tensorflow: str | None = None,
-    accelerator: Accelerator | None = None,
+    accelerator: str | None = None,
     concessions: Concessions | None = None,
 ) -> Proposal:
     """Proposes a spec for what `folder` has; arguments win over its files."""
-    project = read_project(folder)
+    project = read_project(folder, knowledge.read_yaml)
     code = Code(project)
     programs = tuple(program for program in code.rank() if program.score >= _LOWEST_SCORE)
     program = programs[0] if programs else None
@@ -128,15 +124,15 @@ def propose(
     reached = code.reach(program.source) if program else None
     ranked = rank_listings(project, where)
     listings = ranked if ranked and ranked[0].score > 0 else ()
-    choice = choose(project, listings, reached, matrix, folder=where, given=tensorflow)
+    choice = choose(project, listings, reached, knowledge.releases, folder=where, given=tensorflow)
     kind, kind_from = _choose_accelerator(project, listings, where)
     kind, kind_from = (accelerator, None) if accelerator else (kind, kind_from)
     wants_wheels = any("and-cuda" in item.requirement.extras for listing in listings[:1] for item in listing.packages)
-    variant, kind, kind_from, choice = _resolve(choice, kind, kind_from, matrix, given=accelerator is not None)
-    cuda = "wheels" if wants_wheels and kind is Accelerator.GPU and _has_cuda_wheels(choice, matrix) else None
+    variant, kind, kind_from, choice = _resolve(choice, kind, kind_from, knowledge, given=accelerator is not None)
+    has_wheels = wants_wheels and kind == "gpu" and knowledge.releases[choice.tensorflow].has_cuda_wheels
     needs = (
         choose_packages(
-            project, listings, reached, variant, matrix, concessions=concessions or Concessions(), folder=where
+            project, listings, reached, variant, knowledge, concessions=concessions or Concessions(), folder=where
         )
         if variant
         else Needs()
@@ -150,7 +146,7 @@ def propose(
         python=variant.python if variant else choice.python or _USUAL_PYTHON,
         accelerator=kind,
         accelerator_from=kind_from,
-        cuda_from=cuda,
+        cuda_from="wheels" if has_wheels else None,
         needs=needs,
         programs=programs,
         placement=place(program, reached, project) if program and reached else None,
@@ -161,17 +157,17 @@ def propose(
     )
 
 
-def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder: str) -> tuple[Accelerator, str | None]:
+def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder: str) -> tuple[str, str | None]:
     """Chooses gpu where the chosen listing or the only kind of Dockerfile asks for CUDA."""
     for listing in listings[:1]:
         for item in listing.packages:
             if item.package == "tensorflow-gpu" or (
                 item.package in TENSORFLOW and "and-cuda" in item.requirement.extras
             ):
-                return Accelerator.GPU, f"{item.place}: {item.value}"
+                return "gpu", f"{item.place}: {item.value}"
         for item in listing.statements:
             if item.fact is Fact.GPU and item.certainty is Certainty.STATED:
-                return Accelerator.GPU, f"{item.place}: {item.value}"
+                return "gpu", f"{item.place}: {item.value}"
     exported = {
         file: [item for item in rows if item.fact is Fact.GPU]
         for file, rows in project.statements.items()
@@ -185,33 +181,23 @@ def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder:
     for files in (exported, docker):
         if files and all(files.values()):
             found = next(iter(files.values()))[0]
-            return Accelerator.GPU, f"{found.place}: {found.value}"
-    return Accelerator.CPU, None
-
-
-def _has_cuda_wheels(choice: Choice, matrix: Matrix) -> bool:
-    return bool(matrix.minor_of(choice.tensorflow).and_cuda)
+            return "gpu", f"{found.place}: {found.value}"
+    return "cpu", None
 
 
 def _resolve(
-    choice: Choice, kind: Accelerator, kind_from: str | None, matrix: Matrix, *, given: bool
-) -> tuple[Variant | None, Accelerator, str | None, Choice]:
+    choice: Choice, kind: str, kind_from: str | None, knowledge: Knowledge, *, given: bool
+) -> tuple[Variant | None, str, str | None, Choice]:
     """Resolves the choice as a lock would; what no base image gives becomes cpu, or imgtool's own Python."""
     error: str | None = None
-    attempts = [(kind, choice.python), (kind, None), (Accelerator.CPU, choice.python), (Accelerator.CPU, None)]
+    attempts = [(kind, choice.python), (kind, None), ("cpu", choice.python), ("cpu", None)]
     for accelerator, python in attempts[:2] if given else attempts:
         try:
-            variant = resolve(_spec(choice.tensorflow, python, accelerator), matrix).variants[0]
-        except InputError as problem:
-            error = error or (problem.message if isinstance(problem, FieldError) else str(problem))
+            chosen = knowledge.resolve(choice.tensorflow, python, accelerator)
+        except ValueError as problem:
+            error = error or str(problem)
             continue
         if accelerator is not kind:
             kind_from = f"{kind_from}; cpu, since: {error}"
-        return variant, accelerator, kind_from, replace(choice, python=python)
+        return Variant(choice.tensorflow, chosen, accelerator), accelerator, kind_from, replace(choice, python=python)
     return None, kind, kind_from, choice
-
-
-def _spec(tensorflow: str, python: str | None, accelerator: Accelerator) -> ImageSpec:
-    return ImageSpec(
-        name="proposal", tensorflow=tensorflow, python=python, accelerator=accelerator, roles={Role.MASTER: RoleSpec()}
-    )

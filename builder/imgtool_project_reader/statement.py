@@ -10,6 +10,16 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
+_LINUX = {
+    "implementation_name": "cpython",
+    "os_name": "posix",
+    "platform_machine": "x86_64",
+    "platform_python_implementation": "CPython",
+    "platform_system": "Linux",
+    "sys_platform": "linux",
+    "extra": "",
+}
+_PYTHONS = ("3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 TENSORFLOW = frozenset({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"})
 
 
@@ -89,6 +99,15 @@ def parse_requirement(text: str) -> Requirement | None:
         return Requirement(plain)
     except InvalidRequirement:
         return None
+
+
+def applies(requirement: Requirement, *pythons: str) -> bool:
+    """Says whether a requirement counts on Linux for one of the Pythons; without any, for one of all."""
+    marker = requirement.marker
+    return marker is None or any(
+        marker.evaluate({**_LINUX, "python_version": python, "python_full_version": f"{python}.9"})
+        for python in pythons or _PYTHONS
+    )
 
 
 def is_pinned(requirement: Requirement) -> bool:

@@ -10,9 +10,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from training_imgtool.core.errors import InputError
-from training_imgtool.plan import Variant
-from training_imgtool.project.companions import (
+from imgtool_project_reader.companions import (
     NEEDED_BY_TENSORFLOW,
     add_release,
     brings_keras,
@@ -25,29 +23,19 @@ from training_imgtool.project.companions import (
     list_also,
     with_extras,
 )
-from training_imgtool.project.limits import can_be, find_newest_python, has_end, limit_by_code, list_called
-from training_imgtool.project.listings import Listing, is_for_development
-from training_imgtool.project.programs import Reached
-from training_imgtool.project.python2 import is_module_of_2
-from training_imgtool.project.read import Project, list_locked, list_pinned, list_placed
-from training_imgtool.project.statement import TENSORFLOW, Certainty, Fact, Statement, parse_requirement
-from training_imgtool.project.system_packages import choose_system
-from training_imgtool.project.tables import (
+from imgtool_project_reader.knowledge import Knowledge, Variant
+from imgtool_project_reader.limits import can_be, find_newest_python, has_end, limit_by_code, list_called
+from imgtool_project_reader.listings import Listing, is_for_development
+from imgtool_project_reader.programs import Reached
+from imgtool_project_reader.python2 import is_module_of_2
+from imgtool_project_reader.read import Project, list_locked, list_pinned, list_placed
+from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, Statement, applies, parse_requirement
+from imgtool_project_reader.system_packages import choose_system
+from imgtool_project_reader.tables import (
     WITH_TENSORFLOW,
     find_distribution,
     load_tables,
 )
-from training_imgtool.spec.requirements import (
-    PYTHON_LIMIT,
-    Named,
-    list_code,
-    parse_requirements,
-    read_requirement_files,
-)
-from training_imgtool.versions.markers import marker_environment
-from training_imgtool.versions.matrix import Matrix, Minor
-from training_imgtool.versions.rules import Finding, limit_pythons
-from training_imgtool.versions.rules_requirements import check_lines, check_requirements
 
 _READ_BY_SPEC = re.compile(r".*\.(?:txt|in|pip)|(?:.*/)?pyproject\.toml")
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "python", "jupyter", "notebook", "jupyterlab", "ipykernel"})
@@ -114,15 +102,14 @@ def choose_packages(
     listings: tuple[Listing, ...],
     reached: Reached | None,
     variant: Variant,
-    matrix: Matrix,
+    knowledge: Knowledge,
     *,
     concessions: Concessions,
     folder: str = ".",
 ) -> Needs:
     """Chooses what to install beside TensorFlow for a variant that is resolved already."""
     listing = listings[0] if listings else None
-    environment = marker_environment(variant.python, "linux/amd64")
-    stated = [item for item in listing.packages if _counts(item, environment)] if listing else []
+    stated = [item for item in listing.packages if applies(item.requirement, variant.python)] if listing else []
     idle = [item for item in stated if item.certainty is Certainty.GUESS and not _is_imported(item.package, reached)]
     idle += [item for item in stated if _is_aside(item, reached)]
     said = {item.package for item in stated if item.requirement.specifier}  # more than by a list that it includes
@@ -136,18 +123,18 @@ def choose_packages(
         is_changed = bool(idle) or any(
             item.package in changed or is_in_python(item.package, variant) for item in stated
         )
-        why = f"from {listing.file}, changed" if is_changed else _find_trouble(project, listing, variant, matrix)
+        why = f"from {listing.file}, changed" if is_changed else _find_trouble(project, listing, variant, knowledge)
     named: list[Line] = []
     dropped: list[tuple[str, str]] = []
     if listing and why:
         asked = [item.requirement.specifier for item in stated if item.package in TENSORFLOW]
         patches = [f"{variant.tensorflow.rpartition('.')[0]}{end}" for end in (".0rc0", *(f".{n}" for n in range(10)))]
         far = any(not any(limit.contains(patch, prereleases=True) for patch in patches) for limit in asked)
-        named, dropped = _mend(stated, project, variant, matrix, concessions, far=far)
+        named, dropped = _mend(stated, project, variant, knowledge, concessions, far=far)
     renamed = load_tables()["renamed"]
     has = {renamed.get(item.package, item.package) for item in listing.packages} if listing else set()
     exact = list_locked(project) | (list_pinned(project) if listing and listing.file in _OF_PROJECT else {})
-    limits = _choose_limits(reached, stated, exact, variant, matrix)
+    limits = _choose_limits(reached, stated, exact, variant, knowledge)
     missing, unknown = _find_missing(project, listings, reached, variant, has=has, limits=limits)
     missing = [line for line in missing if canonicalize_name(_name_of(line.text)) not in concessions.left_out]
     missing += [*_list_companions((item for item in stated if item.package not in limits), variant)] if not why else []
@@ -184,43 +171,31 @@ def _is_aside(item: Statement, reached: Reached | None) -> bool:
     return reached is not None and not has_wheel and not _is_imported(item.package, reached)
 
 
-def _counts(item: Statement, environment: dict[str, str]) -> bool:
-    marker = item.requirement.marker
-    return marker is None or marker.evaluate({**environment, "extra": ""})
-
-
-def _find_trouble(project: Project, listing: Listing, variant: Variant, matrix: Matrix) -> str | None:
+def _find_trouble(project: Project, listing: Listing, variant: Variant, knowledge: Knowledge) -> str | None:
     """Says why a spec cannot name the listing's file; None where it can."""
     if not _READ_BY_SPEC.fullmatch(listing.file):
         return f"from {listing.file}"
     try:
-        texts = read_requirement_files(project.folder, listing.file, extras=listing.extras)
-        parsed = parse_requirements(texts)
-        limit_pythons(matrix.release(variant.tensorflow)[1], texts, variant.python)
-    except InputError as error:
-        return f"not `requirements: {listing.file}`: {error.message}"
-    if any(re.fullmatch(rf"(?:{PYTHON_LIMIT}.*\n)?{_ITSELF}", text.strip()) for _, text in texts):
-        return f"from {listing.file}, whose dependencies a build computes"
-    if any(re.fullmatch(_ITSELF, line.strip()) for _, text in texts for line in text.splitlines()):
-        return f"from {listing.file}, which installs the project itself too"
-    read = {canonicalize_name(item.requirement.name) for item in parsed}
+        texts = knowledge.read_list(project.folder, listing.file, listing.extras)
+    except ValueError as error:
+        return f"not `requirements: {listing.file}`: {error}"
+    lines = [line.strip() for _, text in texts for line in text.splitlines()]
+    if any(re.fullmatch(_ITSELF, line) for line in lines):
+        is_built = listing.file.endswith(".toml")
+        why = "whose dependencies a build computes" if is_built else "which installs the project itself too"
+        return f"from {listing.file}, {why}"
+    read = {canonicalize_name(item.name) for line in lines if (item := parse_requirement(line))}
     if listing.file.endswith(".toml") and not {item.package for item in listing.packages} <= read:
         return f"from {listing.file}, whose [project] names fewer"
-    findings = [*check_lines(texts), *_check(parsed, variant, matrix)]
-    found = next((finding.message for finding in findings if not finding.warning), None)
-    return f"not `requirements: {listing.file}`: {found}" if found else None
-
-
-def _check(named: tuple[Named, ...], variant: Variant, matrix: Matrix) -> list[Finding]:
-    minor, release = matrix.release(variant.tensorflow)
-    return list(check_requirements(named, variant, minor, release, platform="linux/amd64", cuda_base=False))
+    fault = knowledge.find_fault(texts, variant)
+    return f"not `requirements: {listing.file}`: {fault.message}" if fault else None
 
 
 def _mend(
     stated: Iterable[Statement],
     project: Project,
     variant: Variant,
-    matrix: Matrix,
+    knowledge: Knowledge,
     concessions: Concessions,
     *,
     far: bool,
@@ -241,9 +216,9 @@ def _mend(
         if not reason:
             requirement, place = _specify(requirement, place, list_locked(project), placed)
             exact = pinned.get(name) if item.file in _OF_PROJECT and not requirement.url else None
-            if exact and _is_within(exact, requirement) and _fits(exact, variant, matrix):
+            if exact and _is_within(exact, requirement) and _fits(exact, variant, knowledge):
                 requirement, place = _with_specifier(requirement, exact), f"{place}, pinned in requirements.txt"
-        reason = reason or _find_reason(requirement, variant, matrix, far=far)
+        reason = reason or _find_reason(requirement, variant, knowledge, far=far)
         plain = Requirement(f"{requirement.name}{with_extras(requirement)}")
         changed, why = (plain, reason) if reason else (find_nearest(requirement) or (requirement, None))
         dropped += [(f"{requirement.name}{requirement.specifier} ({item.place})", why)] if why else []
@@ -268,14 +243,14 @@ def _rename(stated: Iterable[Statement], variant: Variant) -> Iterator[tuple[Sta
             yield item, item.requirement
 
 
-def _find_reason(requirement: Requirement, variant: Variant, matrix: Matrix, *, far: bool) -> str | None:
+def _find_reason(requirement: Requirement, variant: Variant, knowledge: Knowledge, *, far: bool) -> str | None:
     """Says why a requirement loses its limit, or its place; None where it keeps them."""
     name = canonicalize_name(requirement.name)
     if requirement.url and not requirement.url.startswith("git+"):
         return "a lock names releases on an index, not URLs"
     if find_newest_python(requirement) == "":
         return f"it has no wheel for Python {variant.python}"
-    if found := _fight(requirement, variant, matrix):
+    if found := _fight(requirement, variant, knowledge):
         return found
     if far and requirement.specifier and name in NEEDED_BY_TENSORFLOW and not is_needed(requirement):
         return f"it is that of another TensorFlow than {variant.tensorflow}"
@@ -318,8 +293,7 @@ def _find_missing(
 
     Of those that it names without the versions that the code is for, too: `limits`.
     """
-    elsewhere = _list_elsewhere(project, listings, marker_environment(variant.python, "linux/amd64"))
-    code = _names_of_code(project, listings)
+    elsewhere = _list_elsewhere(project, listings, variant.python)
     lines: dict[str, Line] = {}
     unknown: dict[str, None] = {}
     for item, source, always in reached.foreign if reached else ():
@@ -328,7 +302,7 @@ def _find_missing(
         limit = limits.get(canonicalize_name(top if name is None or "://" in name else name))
         name = name or (limit.name if limit else None)
         is_brought = top == "keras" and brings_keras(variant)
-        if is_module_of_2(top) or top in code or is_brought or (limit is None and _is_there(item.module, name, has)):
+        if is_module_of_2(top) or is_brought or (limit is None and _is_there(item.module, name, has)):
             continue
         name = name or (top if canonicalize_name(top) in elsewhere else None)
         if name is None:
@@ -350,9 +324,7 @@ def _find_missing(
     return [*lines.values(), *(Line(name, by, guess=True) for name, by in called.items())], tuple(unknown)
 
 
-def _list_elsewhere(
-    project: Project, listings: tuple[Listing, ...], environment: dict[str, str]
-) -> dict[str, Statement]:
+def _list_elsewhere(project: Project, listings: tuple[Listing, ...], python: str) -> dict[str, Statement]:
     """Returns what other files say about a package, by its name."""
     pinned = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
     near = (item for listing in listings[1:] if listing.score > _ASIDE for item in listing.packages)
@@ -364,47 +336,47 @@ def _list_elsewhere(
     )
     found: dict[str, Statement] = {}
     for item in (*near, *pinned, *aside):
-        if (item.requirement.url or "git+").startswith("git+") and _counts(item, environment):
+        if (item.requirement.url or "git+").startswith("git+") and applies(item.requirement, python):
             found.setdefault(item.package, item)
     return found
 
 
 def _choose_limits(
-    reached: Reached | None, stated: Iterable[Statement], locked: Iterable[str], variant: Variant, matrix: Matrix
+    reached: Reached | None, stated: Iterable[Statement], locked: Iterable[str], variant: Variant, knowledge: Knowledge
 ) -> dict[str, Requirement]:
     """Returns the requirements that still have what the program's files take, with what the listing says of them.
 
     Those whose releases the listing, a lock or TensorFlow itself ends are none of them.
     """
     said = {item.package: item.requirement for item in stated}
-    minor, _ = matrix.release(variant.tensorflow)
     chosen = {}
     for name, (limit, _) in limit_by_code(reached).items():
         mine = said.get(name, Requirement(name))
         both = mine.specifier & limit.specifier
         beyond = SpecifierSet(str(limit.specifier).replace("<", ">="))
         is_free = name not in locked and mine.url is None and not has_end(mine.specifier) and can_be(both)
-        needs_it = can_be(beyond & _needed_by(name, minor))
-        if is_free and needs_it and not _fight(Requirement(f"{name}{both}"), variant, matrix):
+        needs_it = can_be(beyond & _needed_by(name, variant, knowledge))
+        if is_free and needs_it and not _fight(Requirement(f"{name}{both}"), variant, knowledge):
             chosen[name] = Requirement(f"{limit.name}{with_extras(mine)}{both}")
     return chosen
 
 
-def _needed_by(name: str, minor: Minor) -> SpecifierSet:
+def _needed_by(name: str, variant: Variant, knowledge: Knowledge) -> SpecifierSet:
     """Returns the releases of a package that TensorFlow's METADATA asks for."""
-    return SpecifierSet(re.split(r" \|\| |;", minor.requires.get(name, ""))[0].strip())
+    limit = knowledge.releases[variant.tensorflow].requires.get(name, "")
+    return SpecifierSet(re.split(r" \|\| |;", limit)[0].strip())
 
 
-def _fits(pin: Requirement, variant: Variant, matrix: Matrix) -> bool:
-    minor, _ = matrix.release(variant.tensorflow)
+def _fits(pin: Requirement, variant: Variant, knowledge: Knowledge) -> bool:
     version = next(iter(pin.specifier)).version.removesuffix(".*")
-    return _needed_by(canonicalize_name(pin.name), minor).contains(version) and not _fight(pin, variant, matrix)
+    needed = _needed_by(canonicalize_name(pin.name), variant, knowledge)
+    return needed.contains(version) and not _fight(pin, variant, knowledge)
 
 
-def _fight(requirement: Requirement, variant: Variant, matrix: Matrix) -> str | None:
+def _fight(requirement: Requirement, variant: Variant, knowledge: Knowledge) -> str | None:
     """Says how a requirement fights TensorFlow; None where it does not."""
-    findings = _check((Named(requirement, "code"),), variant, matrix)
-    return next((finding.hint for finding in findings if not finding.warning), None)
+    fault = knowledge.find_fault((("code", f"{requirement}\n"),), variant)
+    return fault.reason if fault else None
 
 
 def _is_there(module: str, name: str | None, has: set[str]) -> bool:
@@ -438,13 +410,3 @@ def _is_listed(module: str, has: set[str]) -> bool:
         name.endswith(f"-fork-{plain}") or name.startswith((f"{plain}-", f"python-{plain}", f"py{plain}"))
         for name in has
     )
-
-
-def _names_of_code(project: Project, listings: tuple[Listing, ...]) -> frozenset[str]:
-    """Returns the modules of folders that the listing names, such as `-e ../common`."""
-    try:
-        code = list_code(read_requirement_files(project.folder, listings[0].file)) if listings else ()
-    except InputError:
-        return frozenset()
-    tops = [project.folder / source.path / inner for source in code if not source.is_git for inner in ("", "src")]
-    return frozenset(path.stem for top in tops if top.is_dir() for path in top.iterdir())

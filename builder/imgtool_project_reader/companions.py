@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -10,12 +11,13 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from training_imgtool.plan import Variant
-from training_imgtool.project.statement import TENSORFLOW
-from training_imgtool.project.tables import limit_by_companion, load_tables
-from training_imgtool.versions.rules_requirements import OTHER_TENSORFLOW
+from imgtool_project_reader.knowledge import Variant
+from imgtool_project_reader.tables import limit_by_companion, load_tables
 
-_OF_TENSORFLOW = TENSORFLOW | {"tensorflow-metal", "tensorflow-tpu"}
+_OF_TENSORFLOW = re.compile(
+    r"tensorflow(?:-(?:cpu|gpu|tpu|metal|macos|intel|rocm.*|directml|aarch64|cpu-aws|gpu-macosx))?"
+    r"|tf-nightly.*|intel-tensorflow.*"
+)
 NEEDED_BY_TENSORFLOW = frozenset(  # and by its Keras
     """absl-py astor gast google-pasta grpcio h5py keras keras-applications keras-preprocessing markdown numpy
     opt-einsum protobuf six tensorboard tensorflow-estimator termcolor werkzeug wheel wrapt bleach html5lib""".split()  # noqa: SIM905
@@ -25,7 +27,7 @@ _KERAS_BEFORE = {"1": "keras>=2.2.4,<2.4", "2": "keras>=2.3,<2.5"}  # TensorFlow
 
 def is_tensorflow(name: str) -> bool:
     """Says whether a package is TensorFlow under some name."""
-    return name in _OF_TENSORFLOW or OTHER_TENSORFLOW.fullmatch(name) is not None
+    return _OF_TENSORFLOW.fullmatch(name) is not None
 
 
 def brings_keras(variant: Variant) -> bool:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from imgtool_project_reader.python2 import parse_python_2
+from imgtool_project_reader.source import read_source
 from training_imgtool.commands.init import write_starter
-from training_imgtool.project.python2 import parse_python_2
-from training_imgtool.project.source import read_source
 
 PROGRAM = """import cPickle as pickle
 import tensorflow as tf

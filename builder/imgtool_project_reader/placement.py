@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
 
-from training_imgtool.project.programs import Program, Reached, can_stand, list_words
-from training_imgtool.project.read import Project
-from training_imgtool.project.statement import Statement
+from imgtool_project_reader.programs import Program, Reached, can_stand, list_words
+from imgtool_project_reader.read import Project
+from imgtool_project_reader.statement import Statement
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
 

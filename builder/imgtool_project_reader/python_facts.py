@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from training_imgtool.project.tables import load_tables
+from imgtool_project_reader.tables import load_tables
 
 _GENERIC = frozenset({"dict", "frozenset", "list", "set", "tuple", "type"})
 _NODES: dict[str, str] = {"Match": ">=3.10", "NamedExpr": ">=3.8", "TryStar": ">=3.11", "TypeAlias": ">=3.12"}

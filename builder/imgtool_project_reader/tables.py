@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -12,8 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from training_imgtool.core.resources import data_file
-
+_FILE = Path(__file__).with_name("names.toml")
 WITH_TENSORFLOW = frozenset(  # import names of what each release depends on
     """absl astunparse flatbuffers gast google google_pasta grpc h5py libclang ml_dtypes numpy opt_einsum packaging
     requests setuptools pkg_resources six tensorboard tensorflow tensorflow_estimator termcolor typing_extensions
@@ -24,7 +24,7 @@ WITH_TENSORFLOW = frozenset(  # import names of what each release depends on
 @cache
 def load_tables() -> dict[str, Any]:
     """Reads the file once per process."""
-    document: dict[str, Any] = tomllib.loads(data_file("project_names.toml").read_text(encoding="utf-8"))
+    document: dict[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     alike = document.pop("alike")["names"].split()
     document["imports"] = {name: name.replace("_", "-") for name in alike} | document["imports"]
     document["debian"]["runs"] = re.compile("|".join(document["debian"]["runs"].split()))

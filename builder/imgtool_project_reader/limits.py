@@ -9,8 +9,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from training_imgtool.project.programs import Reached
-from training_imgtool.project.tables import load_tables
+from imgtool_project_reader.programs import Reached
+from imgtool_project_reader.tables import load_tables
 
 _ENDS = frozenset({"<", "<=", "==", "===", "~="})
 

@@ -6,8 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 
-from training_imgtool.core.python_parser import parse_python
-
 _MODULES = frozenset(  # those that Python 3 has under another name, or no more
     """__builtin__ BaseHTTPServer ConfigParser Cookie HTMLParser Queue SimpleHTTPServer SocketServer StringIO Tkinter
     anydbm cPickle cStringIO commands cookielib copy_reg dummy_thread httplib itertools.imap itertools.izip md5
@@ -42,7 +40,7 @@ def parse_python_2(text: str) -> ast.Module | None:
         text = pattern.sub(new, text)
     for plain in (text, text.expandtabs(8)):
         try:
-            return parse_python(plain)
+            return ast.parse(plain)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
     return None

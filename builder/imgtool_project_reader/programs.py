@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from training_imgtool.project.read import Project
-from training_imgtool.project.source import Imported, Source, read_source
-from training_imgtool.project.statement import Certainty, Fact, Statement
-from training_imgtool.project.tables import WITH_TENSORFLOW, find_distribution
+from imgtool_project_reader.read import Project
+from imgtool_project_reader.source import Imported, Source, read_source
+from imgtool_project_reader.statement import Certainty, Fact, Statement
+from imgtool_project_reader.tables import WITH_TENSORFLOW, find_distribution
 
 _WORDS = {  # of a program's name, and what they are worth
     "train": 25, "training": 25, "trainer": 10, "pretrain": 12, "pretraining": 12, "finetune": 12, "finetuning": 12,

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from packaging.requirements import Requirement
 
-from training_imgtool.core.errors import InputError
-from training_imgtool.dockerfile.parse import Instruction, parse
-from training_imgtool.project.requirement_files import harmless, read_conda_row, read_link
-from training_imgtool.project.statement import Certainty, Fact, Statement, parse_requirement
-from training_imgtool.project.tables import find_named, is_distribution, is_known, limit_by_companion
+from imgtool_project_reader.requirement_files import harmless, read_conda_row, read_link
+from imgtool_project_reader.statement import Certainty, Fact, Statement, parse_requirement
+from imgtool_project_reader.tables import find_named, is_distribution, is_known, limit_by_companion
 
 _PATH, _DIGEST = r"(?:[\w.:/-]+/)?", r"(?:@[\w:]+)?"
 _TENSORFLOW_IMAGE = re.compile(
@@ -86,27 +84,55 @@ _STRONG = re.compile(r"(?i)require|depend|tested|prerequisite|version|environmen
 
 def read_docker(text: str, file: str) -> Iterator[Statement]:
     """Reads a Dockerfile: its images, what it installs, how its container starts."""
-    try:
-        stages = parse(text, file=file).stages
-    except InputError:
-        return
-    starts: dict[str, Instruction] = {}
+    values: dict[str, str] = {}
+    starts: dict[str, tuple[str, int]] = {}
     folder = ""
-    for stage in stages:
-        yield from _read_image(stage.base, file)
-        for item in stage.instructions:
-            if item.name == "RUN":
-                command = item.text if item.json is None else " ".join(item.json)
-                yield from _read_apt(command, file, item.line)
-                yield from _read_installs(command, file, item.line, Certainty.HINT)
-            elif item.name == "WORKDIR":
-                folder = item.text
-            elif item.name in {"ENTRYPOINT", "CMD"}:
-                starts |= {item.name: item}
-    words = [word for name in ("ENTRYPOINT", "CMD") if name in starts for word in starts[name].words]
-    if words:
+    for number, name, value in _list_instructions(text):
+        if name == "ARG":
+            key, _, default = value.partition("=")
+            values.setdefault(key, default.strip("\"'"))
+        elif name == "FROM":
+            words = [word for word in value.split() if not word.startswith("--")]
+            yield from _read_image(_expand(words[0] if words else "", values), file)
+        elif name == "RUN":
+            command = shlex.join(_read_words(value)) if value.startswith("[") else value
+            yield from _read_apt(command, file, number)
+            yield from _read_installs(command, file, number, Certainty.HINT)
+        elif name == "WORKDIR":
+            folder = value
+        elif name in {"ENTRYPOINT", "CMD"}:
+            starts[name] = shlex.join(_read_words(value)) if value.startswith("[") else value, number
+    if starts:
         where = f"cd {folder} && " if folder.strip("/") else ""
-        yield Statement(Fact.COMMAND, where + shlex.join(words), file, max(item.line for item in starts.values()))
+        words = [starts[name][0] for name in ("ENTRYPOINT", "CMD") if name in starts]
+        yield Statement(Fact.COMMAND, where + " ".join(words), file, max(number for _, number in starts.values()))
+
+
+def _list_instructions(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yields the instructions of a Dockerfile: the first line, the name, the rest; lines joined, comments left out."""
+    start, before = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("#"):
+            continue
+        start = start or number
+        before += line.strip().removesuffix("\\") + " "
+        if not line.rstrip().endswith("\\"):
+            name, _, rest = before.strip().partition(" ")
+            yield start, name.upper(), rest.strip()
+            start, before = 0, ""
+
+
+def _expand(text: str, values: Mapping[str, str]) -> str:
+    """Puts the defaults of ARGs in the place of their names."""
+    return re.sub(r"\$\{?(\w+)(?::[-+][^}]*)?\}?", lambda match: values.get(match[1], ""), text)
+
+
+def _read_words(text: str) -> list[str]:
+    """Reads the words of an instruction's JSON form; none of what is no such form."""
+    try:
+        return [str(word) for word in json.loads(text)]
+    except ValueError:
+        return []
 
 
 def _read_image(image: str, file: str) -> Iterator[Statement]:

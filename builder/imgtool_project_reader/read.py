@@ -6,14 +6,15 @@ import codecs
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from packaging.requirements import Requirement
 
-from training_imgtool.project.hint_files import read_docker, read_notebook, read_prose, read_python_version, read_shell
-from training_imgtool.project.requirement_files import (
+from imgtool_project_reader.hint_files import read_docker, read_notebook, read_prose, read_python_version, read_shell
+from imgtool_project_reader.requirement_files import (
     Reader,
     read_conda,
     read_pip,
@@ -25,7 +26,7 @@ from training_imgtool.project.requirement_files import (
     read_setup_py,
     read_toml_lock,
 )
-from training_imgtool.project.statement import Fact, Statement, is_pinned
+from imgtool_project_reader.statement import Fact, Statement, is_pinned
 
 _MOST_FILES = 4000
 _LARGEST = 4 << 20  # bytes
@@ -36,27 +37,6 @@ _SKIPPED = re.compile(
 _OF_ENVIRONMENT = ("pyvenv.cfg", "conda-meta", "bin/python", "Scripts")
 _DEEPEST_PROSE = 2  # a README further down is about that folder alone: its programs, and nothing else
 
-READERS: tuple[tuple[re.Pattern[str], Reader], ...] = (
-    (
-        re.compile(
-            r"(?i)(?:.*[._-])?(?:pip-?)?(?:requirements?|requirments?|reqs?|constraints)[\w.-]*\.(?:txt|in|pip)"
-        ),
-        read_pip,
-    ),
-    (re.compile(r"pyproject\.toml"), read_pyproject),
-    (re.compile(r"Pipfile"), read_pipfile),
-    (re.compile(r"Pipfile\.lock"), read_pipfile_lock),
-    (re.compile(r"(?:poetry|uv|pdm)\.lock"), read_toml_lock),
-    (re.compile(r"setup\.cfg"), read_setup_cfg),
-    (re.compile(r"setup\.py"), read_setup_py),
-    (re.compile(r"(?i)(?:.*[._-])?(?:environment|conda|env|requirements?)[\w.-]*\.ya?ml"), read_conda),
-    (re.compile(r"pixi\.toml"), read_pixi),
-    (re.compile(r"(?i)(?:.*\.)?dockerfile(?:[._-].*)?|containerfile"), read_docker),
-    (re.compile(r"\.python-version|runtime\.txt"), read_python_version),
-    (re.compile(r"(?i)readme(?:\.\w+)?|install(?:ation)?\.(?:md|rst|txt)"), read_prose),
-    (re.compile(r".*\.sh|[Mm]akefile"), read_shell),
-    (re.compile(r".*\.ipynb"), read_notebook),
-)
 _HEAD = re.compile(r'"""The cells of (?P<notebook>.+), as imgtool init wrote them\."""\n')
 
 
@@ -84,13 +64,16 @@ class Project:
         return not plain.startswith(("..", "/")) and (self.folder / plain).exists()
 
 
-def read_project(folder: Path) -> Project:
+def read_project(folder: Path, read_yaml: Callable[[str], object]) -> Project:
     """Reads what `folder` has. A file that cannot be read or understood says nothing."""
-    files = tuple(file for file in _list_files(folder) if not _is_written_by_init(folder, file))
+    conda: Reader = partial(read_conda, read_yaml=read_yaml)
+    readers = _list_readers(conda)
+    patterns = [pattern for pattern, _ in readers]
+    files = tuple(file for file in _list_files(folder, patterns) if not _is_written_by_init(folder, file))
     statements: dict[str, tuple[Statement, ...]] = {}
     for file in files:
         name = PurePosixPath(file).name
-        reader = next((read for pattern, read in READERS if pattern.fullmatch(name)), None)
+        reader = next((read for pattern, read in readers if pattern.fullmatch(name)), None)
         is_far = reader is read_prose and file.count("/") >= _DEEPEST_PROSE
         if reader is not None:
             every = reader(read_text(folder / file), file)
@@ -100,11 +83,36 @@ def read_project(folder: Path) -> Project:
     named = {item.value for rows in statements.values() for item in rows if item.fact is Fact.INSTALL}
     for file in sorted(named):  # whatever their names
         plain = posixpath.normpath(file)
-        kinds = {".txt": read_pip, ".in": read_pip, ".yml": read_conda, ".yaml": read_conda}
+        kinds = {".txt": read_pip, ".in": read_pip, ".yml": conda, ".yaml": conda}
         named_reader = kinds.get(posixpath.splitext(plain)[1])
         if named_reader and plain not in files and not plain.startswith(("..", "/")):
             statements |= {plain: found} if (found := tuple(named_reader(read_text(folder / plain), plain))) else {}
     return Project(folder, files, statements)
+
+
+def _list_readers(conda: Reader) -> tuple[tuple[re.Pattern[str], Reader], ...]:
+    """Returns the patterns of names, each with the reader of such files."""
+    return (
+        (
+            re.compile(
+                r"(?i)(?:.*[._-])?(?:pip-?)?(?:requirements?|requirments?|reqs?|constraints)[\w.-]*\.(?:txt|in|pip)"
+            ),
+            read_pip,
+        ),
+        (re.compile(r"pyproject\.toml"), read_pyproject),
+        (re.compile(r"Pipfile"), read_pipfile),
+        (re.compile(r"Pipfile\.lock"), read_pipfile_lock),
+        (re.compile(r"(?:poetry|uv|pdm)\.lock"), read_toml_lock),
+        (re.compile(r"setup\.cfg"), read_setup_cfg),
+        (re.compile(r"setup\.py"), read_setup_py),
+        (re.compile(r"(?i)(?:.*[._-])?(?:environment|conda|env|requirements?)[\w.-]*\.ya?ml"), conda),
+        (re.compile(r"pixi\.toml"), read_pixi),
+        (re.compile(r"(?i)(?:.*\.)?dockerfile(?:[._-].*)?|containerfile"), read_docker),
+        (re.compile(r"\.python-version|runtime\.txt"), read_python_version),
+        (re.compile(r"(?i)readme(?:\.\w+)?|install(?:ation)?\.(?:md|rst|txt)"), read_prose),
+        (re.compile(r".*\.sh|[Mm]akefile"), read_shell),
+        (re.compile(r".*\.ipynb"), read_notebook),
+    )
 
 
 def read_text(path: Path) -> str:
@@ -132,7 +140,7 @@ def _is_written_by_init(folder: Path, file: str) -> bool:
     return head is not None and (folder / head["notebook"]).is_file()
 
 
-def _list_files(folder: Path) -> Iterator[str]:
+def _list_files(folder: Path, patterns: list[re.Pattern[str]]) -> Iterator[str]:
     count = 0
     for place, folders, files in os.walk(folder):
         below = Path(place).relative_to(folder)
@@ -144,7 +152,7 @@ def _list_files(folder: Path) -> Iterator[str]:
         )
         for name in sorted(files):
             path = Path(place, name)
-            is_list = any(pattern.fullmatch(name) for pattern, _ in READERS)
+            is_list = any(pattern.fullmatch(name) for pattern in patterns)
             if not (is_list or name.endswith((".py", ".sh"))) or not name.isprintable():
                 continue
             if path.is_symlink() and not (is_list and path.resolve().is_relative_to(folder.resolve())):

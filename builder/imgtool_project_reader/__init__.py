@@ -1,0 +1,7 @@
+"""Reads what a Python project says of itself, and proposes how to train it (README.md)."""
+
+from imgtool_project_reader.knowledge import Fault, Knowledge, Release, Variant
+from imgtool_project_reader.packages import Concessions
+from imgtool_project_reader.proposal import Proposal, propose
+
+__all__ = ["Concessions", "Fault", "Knowledge", "Proposal", "Release", "Variant", "propose"]
