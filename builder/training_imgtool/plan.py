@@ -1,55 +1,79 @@
 """Every choice made, in memory: what was resolved and locked, per role, before anything happens.
 
 `Resolution` is what the version matrix says, `Lock` is that with digests and wheels, `Plan` is the lock
-applied to the spec's roles. All three are pure values.
+applied to the spec's roles. All three are pure values. Texts of a lock go into Dockerfiles and
+paths: their fields say what a lock file may hold there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from training_imgtool.core.reference import Digest, Repository, apply_mirror, parse_reference, parse_repository
 from training_imgtool.spec.entry_point import EntryPoint
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 
+_VERSION = r"\d+(?:\.\d+)+"
+_LINE = r"[^\x00-\x1f\x7f]+"
+_SHA256 = r"[0-9a-f]{64}"
+_PYTHON = r"3\.\d{1,2}"
+_DEBIAN = r"[a-z0-9][a-z0-9.+:-]*(?:=[\w.+:~-]+)?"  # NAME or NAME=VERSION
+
+
+def text(pattern: str) -> Mapping[str, str]:
+    """Returns a field's metadata: its text, or each of its texts, matches `pattern`."""
+    return {"pattern": pattern}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """What a set of roles has in common below its code: TensorFlow, Python, CUDA, cuDNN and a base image.
 
-    `name` is `cpu`, `gpu` or `tpu`, or a role's own name when that role has a base of its own.
+    Attributes:
+        name: `cpu`, `gpu` or `tpu`, or a role's own name when that role has a base of its own.
+        package: the TensorFlow package on PyPI: tensorflow, tensorflow-cpu, tensorflow-gpu, tensorflow-tpu.
+        python: the minor version, `3.11`.
+        base: REPOSITORY:TAG as chosen or given.
+        os: `ubuntu22.04`, `debian12`; None when the base is the user's and unknown.
+        python_from: how the base comes by this Python.
+        python_executable: its path in the image, such as /usr/local/bin/python3.11.
+        requirements: TensorFlow itself and what a fresh install lacks, as PEP 508.
+        constraints: without which this release no longer installs or imports.
+        libraries: sonames that must open, such as libcudnn.so.8.
+        apt: Debian packages that complete the base, such as a cuDNN it lacks.
+        notes: warnings that go with the choice.
     """
 
-    name: str
+    name: str = field(metadata=text(r"[a-z0-9]+(?:[._-][a-z0-9]+)*"))
     roles: tuple[Role, ...]
     accelerator: Accelerator
-    package: str  # the TensorFlow package on PyPI: tensorflow, tensorflow-cpu, tensorflow-gpu, tensorflow-tpu
-    tensorflow: str
-    python: str  # "3.11"
-    cuda: str | None
-    cudnn: str | None
-    base: str  # REPOSITORY:TAG as chosen or given
-    os: str | None  # "ubuntu22.04", "debian12"; None when the base is the user's and unknown
-    python_from: str  # "image", "apt" or "deadsnakes": how the base comes by this Python
-    python_executable: str  # absolute path in the image, such as /usr/local/bin/python3.11
-    requirements: tuple[str, ...]  # TensorFlow itself and what a fresh install lacks, as PEP 508
-    constraints: tuple[str, ...]  # without which this release no longer installs or imports
-    libraries: tuple[str, ...]  # sonames that must open, such as libcudnn.so.8
-    apt: tuple[str, ...] = ()  # Debian packages that complete the base, such as a cuDNN it lacks
-    notes: tuple[str, ...] = ()  # warnings that go with the choice
+    package: str = field(metadata=text(r"tensorflow(?:-[a-z]+)?"))
+    tensorflow: str = field(metadata=text(r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?"))
+    python: str = field(metadata=text(_PYTHON))
+    cuda: str | None = field(metadata=text(_VERSION))
+    cudnn: str | None = field(metadata=text(_VERSION))
+    base: str = field(metadata=text(r"[A-Za-z0-9][\w./:@\[\]-]*"))
+    os: str | None = field(metadata=text(r"[a-z]+[0-9.]+"))
+    python_from: str = field(metadata=text(r"image|apt|deadsnakes"))
+    python_executable: str = field(metadata=text(r"(?:/[\w.+-]+)+"))
+    requirements: tuple[str, ...] = field(metadata=text(_LINE))
+    constraints: tuple[str, ...] = field(metadata=text(_LINE))
+    libraries: tuple[str, ...] = field(metadata=text(r"lib[\w.+-]+"))
+    apt: tuple[str, ...] = field(metadata=text(_DEBIAN), default=())
+    notes: tuple[str, ...] = field(metadata=text(_LINE), default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
     """One wheel, or one source archive, by name and hash. Where it comes from is the machine's own setting."""
 
-    name: str
-    version: str
-    file: str
-    sha256: str
+    name: str = field(metadata=text(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"))
+    version: str = field(metadata=text(r"[0-9][0-9A-Za-z.+!_-]*"))
     size: int  # bytes
+    sha256: str = field(metadata=text(_SHA256))
+    file: str = field(metadata=text(r"[A-Za-z0-9][\w.+!-]*\.(?:whl|tar\.gz|zip|tar)"))
     source: Source | None = None  # what imgtool builds the wheel from; None for one that an index has
 
 
@@ -62,21 +86,24 @@ class Source:
     """
 
     archive: Wheel
-    python: str  # the minor version of the interpreter that builds it, "3.11"
-    origin: str = ""
-    commit: str = ""
+    python: str = field(metadata=text(_PYTHON))  # the minor version of the interpreter that builds it
+    origin: str = field(metadata=text(_LINE), default="")
+    commit: str = field(metadata=text(r"[0-9a-f]{40}(?:[0-9a-f]{24})?"), default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebianPackage:
-    """One Debian package by name and hash. `file` is its path in an archive, which the base's sources name."""
+    """One Debian package by name and hash, as Debian Policy 5.6.7 and 5.6.12 write them.
 
-    name: str
-    version: str
-    architecture: str
-    file: str  # "pool/main/g/gcc-12/libgomp1_12.2.0-14_amd64.deb"
-    sha256: str
+    `file` is its path in an archive, which the base's sources name: pool/main/g/gcc-12/libgomp1_12.2.0-14_amd64.deb.
+    """
+
+    name: str = field(metadata=text(r"[a-z0-9][a-z0-9.+-]+"))
+    version: str = field(metadata=text(r"[0-9][A-Za-z0-9.+~:-]*"))
+    architecture: str = field(metadata=text(r"[a-z0-9-]+"))
     size: int  # bytes
+    sha256: str = field(metadata=text(_SHA256))
+    file: str = field(metadata=text(r"(?!\.\.?/)[\w.+~:%-]+(?:/(?!\.\.?(?:/|\Z))[\w.+~:%-]+)*\.deb"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,39 +116,50 @@ class LockedDebian:
         engine: why an engine has to, with the package and its script; empty when imgtool lays the packages out.
     """
 
-    requested: tuple[str, ...]
+    requested: tuple[str, ...] = field(metadata=text(_DEBIAN))
+    engine: str = field(metadata=text(_LINE), default="")
     packages: tuple[DebianPackage, ...] = ()
-    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedPath:
     """A file or folder of a wheel that nothing in the image can open."""
 
-    path: str  # below site-packages
+    path: str = field(metadata=text(r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*"))  # below site-packages
     size: int  # bytes, uncompressed
-    rule: str  # of `versions.trim_rules`
+    rule: str = field(metadata=text(r"[A-Za-z][\w ]*"))  # of `versions.trim_rules`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedVariant:
-    """A variant with its base by digest and exactly the wheels that go in."""
+    """A variant with its base by digest and exactly the wheels that go in.
+
+    Attributes:
+        installer: pip itself, run from its wheel; it does not end up in the image.
+        wheels: sorted by name.
+        unused: sorted by path.
+        needed_libraries: what wheels need of the base or of a Debian package; None if nobody looked.
+        debian: None when the base has all that the stage needs.
+    """
 
     variant: Variant
-    base_digest: str
-    installer: Wheel  # pip itself, run from its wheel; it does not end up in the image
-    wheels: tuple[Wheel, ...]  # sorted by name
-    debian: LockedDebian | None = None  # None when the base has all that the stage needs
-    unused: tuple[UnusedPath, ...] = ()  # sorted by path
-    needed_libraries: tuple[str, ...] | None = None  # what wheels need of the base or a package; None if nobody looked
+    base_digest: str = field(metadata=text(rf"sha256:{_SHA256}"))
+    installer: Wheel
+    wheels: tuple[Wheel, ...]
+    unused: tuple[UnusedPath, ...] = ()
+    needed_libraries: tuple[str, ...] | None = field(metadata=text(r"[^\x00-\x20\x7f/]+"), default=None)
+    debian: LockedDebian | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """A lock file's content. It is committed beside its spec: `gpu.lock` beside `gpu.yaml`."""
+    """A lock file's content. It is committed beside its spec: `gpu.lock` beside `gpu.yaml`.
 
-    inputs: str  # sha256 over what the lock depends on: versions, bases, requirements, platform, the matrix
-    platform: str
+    `inputs` hashes what the lock depends on: versions, bases, requirements, platform, the matrix.
+    """
+
+    inputs: str = field(metadata=text(_SHA256))
+    platform: str = field(metadata=text(r"[a-z0-9]+/[a-z0-9]+(?:/[a-z0-9]+)?"))
     variants: tuple[LockedVariant, ...]
 
     def variant_of(self, role: Role) -> LockedVariant:

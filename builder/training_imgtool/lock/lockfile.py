@@ -8,16 +8,17 @@ index's host: where a file comes from is the machine's own setting, and the hash
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.lock.parse import LISTS, LOCK_VERSION, TEXTS, parse_lock, sum_text
-from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, UnusedPath, Wheel
+from training_imgtool.lock.parse import LOCK_VERSION, parse_lock, sum_text
+from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Wheel
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
 from training_imgtool.yamlfile.reader import read_bytes
@@ -25,6 +26,7 @@ from training_imgtool.yamlfile.reader import read_bytes
 _HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
 _MAX_BYTES = 4 << 20
 _text = json.JSONEncoder(ensure_ascii=False).encode  # a TOML basic string takes JSON's escapes
+_NO_DEBIAN = LockedDebian(requested=())
 
 
 def dump_lock(lock: Lock) -> str:
@@ -40,7 +42,7 @@ def read_lock(path: Path) -> Lock:
     return parse_lock(read_bytes(path, _MAX_BYTES), str(path))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class LockIdentity:
     """Which lock a spec needs: the file's place, and the hash over what it depends on."""
 
@@ -107,13 +109,9 @@ def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_versio
         "base": spec.base,
         "roles": {str(role): _role_inputs(spec, role) for role in sorted(spec.roles)},
         "requirements": list(texts),
+        "system_packages": sorted(set(spec.system_packages)),
+        "trim": spec.trim,
     }
-    if spec.system_packages:
-        document["system_packages"] = sorted(set(spec.system_packages))
-    if Accelerator.GPU in map(spec.accelerator_of, spec.roles) and spec.cuda_from == "base":
-        document["debian"] = 1  # its Python comes from Debian packages, which older locks do not have
-    if spec.trim is not None:  # locks from before this key stay current
-        document["trim"] = spec.trim
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -156,41 +154,37 @@ def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
         lines.append(f"base digest {old.base_digest[:19]} -> {new.base_digest[:19]}")
     if old.installer != new.installer:
         lines.append(f"installer {_format_change(old.installer, new.installer)}")
-    was_unused, unused = ({path.path for path in locked.unused} for locked in (old, new))
-    lines += [f"unused + {path}" for path in sorted(unused - was_unused)]
-    lines += [f"unused - {path}" for path in sorted(was_unused - unused)]
-    was_needed, needed = (set(locked.needed_libraries or ()) for locked in (old, new))
-    lines += [f"needed library + {name}" for name in sorted(needed - was_needed)]
-    lines += [f"needed library - {name}" for name in sorted(was_needed - needed)]
-    before = {wheel.name: wheel for wheel in old.wheels}
-    after = {wheel.name: wheel for wheel in new.wheels}
-    for name in sorted(before.keys() | after.keys()):
-        was_wheel, wheel = before.get(name), after.get(name)
-        if was_wheel is None and wheel is not None:
-            lines.append(f"+ {name} {wheel.version}")
-        elif wheel is None and was_wheel is not None:
-            lines.append(f"- {name} {was_wheel.version}")
-        elif was_wheel is not None and wheel is not None and was_wheel != wheel:
-            lines.append(_format_change(was_wheel, wheel))
-    return lines + _debian_differences(old.debian, new.debian)
-
-
-def _debian_differences(old: LockedDebian | None, new: LockedDebian | None) -> list[str]:
-    before = {package.name: package for package in old.packages} if old else {}
-    after = {package.name: package for package in new.packages} if new else {}
-    lines = [f"- {name} (Debian)" for name in before if name not in after]
-    lines += [f"+ {name} {package.version} (Debian)" for name, package in after.items() if name not in before]
-    for name, package in after.items():
-        was = before.get(name, package)
-        if was != package:
-            what = package.version if was.version != package.version else "another file"
-            lines.append(f"{name} {was.version} -> {what} (Debian)")
-    if (old.engine if old else "") != (new.engine if new else "") and new is not None:
-        lines.append(f"Debian packages: {'by an engine' if new.engine else 'without an engine'}")
+    lines += _name_differences("unused", (path.path for path in old.unused), (path.path for path in new.unused))
+    lines += _name_differences("needed library", old.needed_libraries or (), new.needed_libraries or ())
+    lines += _package_differences(old.wheels, new.wheels, "")
+    was_debian, debian = old.debian or _NO_DEBIAN, new.debian or _NO_DEBIAN
+    lines += _package_differences(was_debian.packages, debian.packages, " (Debian)")
+    if was_debian.engine != debian.engine:
+        lines.append(f"Debian packages: {'by an engine' if debian.engine else 'without an engine'}")
     return lines
 
 
-def _format_change(was: Wheel, now: Wheel) -> str:
+def _name_differences(what: str, old: Iterable[str], new: Iterable[str]) -> list[str]:
+    was, now = set(old), set(new)
+    return [f"{what} + {name}" for name in sorted(now - was)] + [f"{what} - {name}" for name in sorted(was - now)]
+
+
+def _package_differences(
+    old: Iterable[Wheel | DebianPackage], new: Iterable[Wheel | DebianPackage], suffix: str
+) -> list[str]:
+    was, now = {package.name: package for package in old}, {package.name: package for package in new}
+    lines = []
+    for name in sorted(was.keys() | now.keys()):
+        if name not in was:
+            lines.append(f"+ {name} {now[name].version}{suffix}")
+        elif name not in now:
+            lines.append(f"- {name} {was[name].version}{suffix}")
+        elif was[name] != now[name]:
+            lines.append(f"{_format_change(was[name], now[name])}{suffix}")
+    return lines
+
+
+def _format_change(was: Wheel | DebianPackage, now: Wheel | DebianPackage) -> str:
     """Formats one package's change: of version, or of the file for the same version."""
     return f"{now.name} {was.version} -> {now.version if was.version != now.version else f'another file, {now.file}'}"
 
@@ -200,63 +194,25 @@ def _format_value(value: object) -> str:
 
 
 def _variant_text(locked: LockedVariant) -> str:
-    variant = locked.variant
-    lines = ["\n[[variant]]"]
-    for field in TEXTS:
-        value = getattr(variant, field.rstrip("?"))
-        if value is not None:
-            lines.append(f"{field.rstrip('?')} = {_text(value)}")
-        if field == "name":
-            lines.append(f"roles = [{', '.join(_text(str(role)) for role in variant.roles)}]")
-            lines.append(f"accelerator = {_text(str(variant.accelerator))}")
-        if field == "base":
-            lines.append(f"base_digest = {_text(locked.base_digest)}")
-    for field in LISTS:
-        values = getattr(variant, field.rstrip("?"))
-        if values or not field.endswith("?"):
-            lines.append(f"{field.rstrip('?')} = [{', '.join(map(_text, values))}]")
-    lines.append(f"installer = {_wheel_text(locked.installer)}")
-    lines.append("wheels = [")
-    lines += [f"  {_wheel_text(wheel)}," for wheel in sorted(locked.wheels, key=lambda wheel: wheel.name)]
-    lines.append("]")
-    if locked.unused:
-        lines += ["unused = [", *(f"  {_unused_text(unused)}," for unused in locked.unused), "]"]
-    if locked.needed_libraries is not None:
-        lines.append(f"needed_libraries = [{', '.join(map(_text, locked.needed_libraries))}]")
-    if locked.debian is not None:
-        lines += _debian_lines(locked.debian)
-    return "\n".join([*lines, ""])
+    wheels = tuple(sorted(locked.wheels, key=lambda wheel: wheel.name))
+    pairs = (*_list_pairs(locked.variant), *_list_pairs(dataclasses.replace(locked, wheels=wheels)))
+    return "\n".join(["\n[[variant]]", *(f"{name} = {text}" for name, text in pairs), ""])
 
 
-def _debian_lines(debian: LockedDebian) -> list[str]:
-    requested = f"debian_requested = [{', '.join(map(_text, debian.requested))}]"
-    if debian.engine:
-        return [requested, f"debian_engine = {_text(debian.engine)}"]
-    return [requested, "debian = [", *(f"  {_package_text(package)}," for package in debian.packages), "]"]
+def _list_pairs(row: Any) -> Iterator[tuple[str, str]]:
+    """Yields the names and texts of a dataclass's values, but those that a reader adds: none, and empty ones."""
+    for field in dataclasses.fields(row):
+        value = getattr(row, field.name)
+        if value is not None and field.name != "variant" and (value or value != field.default):
+            yield field.name, _value_text(value)
 
 
-def _package_text(package: DebianPackage) -> str:
-    return (
-        f"{{ name = {_text(package.name)}, version = {_text(package.version)}, "
-        f"architecture = {_text(package.architecture)}, size = {package.size}, sha256 = {_text(package.sha256)}, "
-        f"file = {_text(package.file)} }}"
-    )
-
-
-def _unused_text(unused: UnusedPath) -> str:
-    return f"{{ path = {_text(unused.path)}, size = {unused.size}, rule = {_text(unused.rule)} }}"
-
-
-def _wheel_text(wheel: Wheel) -> str:
-    source = "" if wheel.source is None else f", source = {_source_text(wheel.source)}"
-    return (
-        f"{{ name = {_text(wheel.name)}, version = {_text(wheel.version)}, size = {wheel.size}, "
-        f"sha256 = {_text(wheel.sha256)}, file = {_text(wheel.file)}{source} }}"
-    )
-
-
-def _source_text(source: Source) -> str:
-    origin = f", origin = {_text(source.origin)}" if source.origin else ""
-    commit = f", commit = {_text(source.commit)}" if source.commit else ""
-    archive, python = _wheel_text(source.archive), _text(source.python)
-    return f"{{ archive = {archive}, python = {python}{origin}{commit} }}"
+def _value_text(value: Any) -> str:
+    if dataclasses.is_dataclass(value):
+        return f"{{ {', '.join(f'{name} = {text}' for name, text in _list_pairs(value))} }}"
+    if isinstance(value, tuple):
+        texts = [_value_text(item) for item in value]
+        if value and dataclasses.is_dataclass(value[0]):
+            return "\n".join(["[", *(f"  {text}," for text in texts), "]"])
+        return f"[{', '.join(texts)}]"
+    return str(value) if isinstance(value, int) else _text(value)

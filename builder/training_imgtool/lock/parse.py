@@ -1,66 +1,34 @@
-"""The lock's grammar, and reading it strictly: what is in a lock goes into Dockerfiles and paths."""
+"""Reads a lock strictly: what is in a lock goes into Dockerfiles and paths.
+
+The types of `plan` are the grammar: a row has just the fields of its dataclass, and a text matches its field's pattern.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, get_args, get_origin
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.core.reference import InvalidReferenceError, check_digest, parse_reference
-from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, UnusedPath, Variant, Wheel
-from training_imgtool.spec.model import Accelerator, Role
+from training_imgtool.core.reference import InvalidReferenceError, parse_reference
+from training_imgtool.plan import Lock, LockedVariant, Variant, Wheel
+from training_imgtool.spec.decode import is_required, list_field_kinds, strip_none
 from training_imgtool.spec.requirements import normalise_name
 
 LOCK_VERSION = 2
 _SUM_LINE = 4  # from 0; the sum says nothing of its own place
-_VERSION = r"[0-9][0-9A-Za-z.+!_-]*"
-_WHEEL = {
-    "name": r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?",
-    "version": _VERSION,
-    "size": "",
-    "sha256": r"[0-9a-f]{64}",
-    "file": r"[A-Za-z0-9][\w.+!-]*\.whl",
-}
-_UNUSED = r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*"  # a path below site-packages
-_ARCHIVE = r"[A-Za-z0-9][\w.+!-]*\.(?:tar\.gz|zip|tar)"
-_LIBRARY = r"[^\x00-\x20\x7f/]+"
-_ORIGIN, _COMMIT = r"[^\x00-\x1f\x7f]+", r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
-_NEEDED = "needed_libraries"  # locks from before this key stay current
-_DEBIAN = ("debian", "debian_engine", "debian_requested")
-_PACKAGE = {  # Debian Policy 5.6.7 and 5.6.12
-    "name": r"[a-z0-9][a-z0-9.+-]+",
-    "version": r"[0-9][A-Za-z0-9.+~:-]*",
-    "architecture": r"[a-z0-9-]+",
-    "sha256": r"[0-9a-f]{64}",
-    "file": r"(?!\.\.?/)[\w.+~:%-]+(?:/(?!\.\.?(?:/|\Z))[\w.+~:%-]+)*\.deb",
-}
-TEXTS = {  # the variant's fields in the order of the file; "?" marks those that may be left out
-    "name": r"[a-z0-9]+(?:[._-][a-z0-9]+)*",
-    "package": r"tensorflow(?:-[a-z]+)?",
-    "tensorflow": r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?",
-    "python": r"3\.\d{1,2}",
-    "cuda?": r"\d+(?:\.\d+)+",
-    "cudnn?": r"\d+(?:\.\d+)+",
-    "base": r"[A-Za-z0-9][\w./:@\[\]-]*",
-    "os?": r"[a-z]+[0-9.]+",
-    "python_from": r"image|apt|deadsnakes",
-    "python_executable": r"(?:/[\w.+-]+)+",
-}
-LISTS = {
-    "apt?": r"[a-z0-9][a-z0-9.+:-]*(?:=[\w.+:~-]+)?",
-    "libraries?": r"lib[\w.+-]+",
-    "requirements": r"[^\x00-\x1f\x7f]+",
-    "constraints?": r"[^\x00-\x1f\x7f]+",
-    "notes?": r"[^\x00-\x1f\x7f]+",
-}
 
 
 class DamagedLockError(InputError):
     """The file is not a lock; `imgtool lock` replaces it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="imgtool lock writes a new one")
 
 
 def parse_lock(data: bytes, name: str) -> Lock:
@@ -70,14 +38,22 @@ def parse_lock(data: bytes, name: str) -> Lock:
         data: the file.
         name: its name, for messages.
     """
-    raw = _toml(data, name)
-    lock = _lock(raw, name)
-    text = data.decode()
-    if raw["sum"] != sum_text(text) or not text.splitlines()[_SUM_LINE].startswith("sum = "):
-        raise DamagedLockError(
-            f"{name}: its rows do not add up to its sum: somebody edited or merged them",
-            hint="imgtool lock writes a new one",
-        )
+    try:
+        text = data.decode()
+        raw = tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise DamagedLockError(f"{name}: not a lock, as a merge conflict leaves one: {error}") from None
+    _check_version(raw.pop("version", None), name)
+    total, rows = raw.pop("sum", None), raw.pop("variant", None)
+    if not isinstance(rows, list) or not rows:
+        raise DamagedLockError(f"{name}: variant: expected at least one [[variant]]")
+    try:
+        lock: Lock = _read_row(Lock, {**raw, "variants": rows}, "")
+        _check_names(lock)
+    except _WrongError as error:
+        raise DamagedLockError(f"{name}: {error}") from None
+    if total != sum_text(text) or not text.splitlines()[_SUM_LINE].startswith("sum = "):
+        raise DamagedLockError(f"{name}: its rows do not add up to its sum: somebody edited or merged them")
     return lock
 
 
@@ -87,202 +63,110 @@ def sum_text(text: str) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _toml(data: bytes, name: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise DamagedLockError(
-            f"{name}: not a lock: {error}", hint="imgtool lock writes a new one; a merge conflict leaves such a file"
-        ) from None
-
-
-def _lock(raw: Mapping[str, Any], name: str) -> Lock:
-    reader = _Reader(name)
-    version = raw.get("version")
+def _check_version(version: object, name: str) -> None:
     if type(version) is int and version > LOCK_VERSION:
         raise InputError(
             f"{name}: written by a newer imgtool (lock version {version}, this one reads {LOCK_VERSION})",
             hint="update imgtool",
         )
-    if type(version) is int and version == 1:
-        raise DamagedLockError(f"{name}: written by an older imgtool", hint="imgtool lock writes a new one")
     if version != LOCK_VERSION or type(version) is not int:
-        raise reader.error("version", f"expected {LOCK_VERSION}, found {version!r}")
-    reader.check_keys(raw, "", ("version", "inputs", "platform", "sum", "variant"))
-    variants = raw.get("variant")
-    if not isinstance(variants, list) or not variants:
-        raise reader.error("variant", "expected at least one [[variant]]")
-    reader.text(raw, "", "sum", r"[0-9a-f]{64}")
-    lock = Lock(
-        inputs=reader.text(raw, "", "inputs", r"[0-9a-f]{64}"),
-        platform=reader.text(raw, "", "platform", r"[a-z0-9]+/[a-z0-9]+(?:/[a-z0-9]+)?"),
-        variants=tuple(reader.variant(row, f"variant[{index}]") for index, row in enumerate(variants)),
-    )
-    names = [locked.variant.name for locked in lock.variants]
-    roles = [role for locked in lock.variants for role in locked.variant.roles]
-    if len(set(names)) != len(names) or len(set(roles)) != len(roles):
-        raise reader.error("variant", "a name or a role occurs twice")
-    return lock
+        raise DamagedLockError(f"{name}: version: expected {LOCK_VERSION}, found {version!r}")
 
 
-class _Reader:
-    """Takes values out of parsed TOML, each checked; `where` is the path of the table they are in."""
+class _WrongError(Exception):
+    """What is wrong, and where: `variant[0].wheels[3].size: …`."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
 
-    def error(self, where: str, message: str) -> InputError:
-        return DamagedLockError(f"{self._name}: {where}: {message}", hint="imgtool lock writes a new one")
+def _read_row(kind: type, row: object, where: str) -> Any:
+    """Makes a dataclass of a table; `where` is the table's place in the file."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if not isinstance(row, dict):
+        raise _WrongError(f"{where}: expected a table with {', '.join(fields)}")
+    if kind is LockedVariant:  # one table holds both
+        own = {key: value for key, value in row.items() if key not in fields}
+        row = {"variant": own, **{key: row[key] for key in row if key in fields}}
+    if unknown := sorted(set(row) - set(fields)):
+        raise _WrongError(f"{_join(where, unknown[0])}: unknown key")
+    values = {}
+    for name, field in fields.items():
+        annotation, optional = strip_none(list_field_kinds(kind)[name])
+        place = where if annotation is Variant else _join(where, name).replace("variants", "variant")
+        if name in row:
+            values[name] = _read_value(annotation, row[name], place, field.metadata.get("pattern", ""))
+        elif is_required(field):
+            values[name] = None if optional else () if get_origin(annotation) is tuple else _missing(place)
+    return kind(**values)
 
-    def check_keys(self, row: Mapping[str, Any], where: str, keys: Iterable[str]) -> None:
-        unknown = sorted(set(row) - set(keys))
-        if unknown:
-            raise self.error(f"{where}.{unknown[0]}".lstrip("."), "unknown key")
 
-    def check_once(self, names: Iterable[str], where: str) -> None:
-        twice = [name for name, count in Counter(names).items() if count > 1]
-        if twice:
-            raise self.error(where, f"{twice[0]} is there twice")
-
-    def text(self, row: Mapping[str, Any], where: str, key: str, pattern: str) -> str:
-        value = row.get(key)
-        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
-            shown = "nothing" if value is None else repr(value)[:80]
-            raise self.error(f"{where}.{key}".lstrip("."), f"expected {pattern}, found {shown}")
-        return value
-
-    def texts(self, row: Mapping[str, Any], where: str, key: str, pattern: str) -> tuple[str, ...]:
-        values = row.get(key.rstrip("?"), [] if key.endswith("?") else None)
-        if not isinstance(values, list):
-            raise self.error(f"{where}.{key}".rstrip("?"), "expected a list of texts")
-        for value in values:
-            if not isinstance(value, str) or not re.fullmatch(pattern, value):
-                raise self.error(f"{where}.{key}".rstrip("?"), f"expected {pattern}, found {value!r}"[:160])
-        return tuple(values)
-
-    def variant(self, row: object, where: str) -> LockedVariant:
-        if not isinstance(row, dict):
-            raise self.error(where, "expected a table")
-        fields = {
-            *TEXTS,
-            *LISTS,
-            *_DEBIAN,
-            "roles",
-            "accelerator",
-            "base_digest",
-            "installer",
-            "wheels",
-            "unused",
-            _NEEDED,
-        }
-        self.check_keys(row, where, (field.rstrip("?") for field in fields))
-        texts = {
-            field.rstrip("?"): None
-            if field.endswith("?") and field[:-1] not in row
-            else self.text(row, where, field.rstrip("?"), pattern)
-            for field, pattern in TEXTS.items()
-        }
-        lists = {field.rstrip("?"): self.texts(row, where, field, pattern) for field, pattern in LISTS.items()}
-        wheels = row.get("wheels")
-        if not isinstance(wheels, list):
-            raise self.error(f"{where}.wheels", "expected a list")
-        rows = tuple(self.wheel(wheel, f"{where}.wheels[{index}]") for index, wheel in enumerate(wheels))
-        self.check_once((normalise_name(row.name) for row in rows), f"{where}.wheels")
-        try:
-            parse_reference(str(texts["base"]))
-            digest = check_digest(str(row.get("base_digest")))
-            roles = tuple(Role(role) for role in self.texts(row, where, "roles", r"[a-z]+"))
-            accelerator = Accelerator(str(row.get("accelerator")))
-        except (InvalidReferenceError, ValueError) as error:
-            raise self.error(where, str(error)) from None
-        return LockedVariant(
-            variant=Variant(roles=roles, accelerator=accelerator, **texts, **lists),  # type: ignore[arg-type]
-            base_digest=digest,
-            installer=self.wheel(row.get("installer"), f"{where}.installer"),
-            wheels=rows,
-            unused=self.unused(row.get("unused", []), f"{where}.unused"),
-            needed_libraries=self.texts(row, where, _NEEDED, _LIBRARY) if _NEEDED in row else None,
-            debian=self.debian(row, where),
-        )
-
-    def debian(self, row: Mapping[str, Any], where: str) -> LockedDebian | None:
-        if not set(_DEBIAN) & set(row):
-            return None
-        packages = row.get("debian", [])
-        if not isinstance(packages, list) or ("debian" in row) is ("debian_engine" in row):
-            raise self.error(f"{where}.debian", "expected a list of Debian packages, or debian_engine in its place")
-        engine = self.text(row, where, "debian_engine", r"[^\x00-\x1f\x7f]+") if "debian_engine" in row else ""
-        parsed = tuple(self.package(item, f"{where}.debian[{index}]") for index, item in enumerate(packages))
-        self.check_once((f"{package.name}:{package.architecture}" for package in parsed), f"{where}.debian")
-        return LockedDebian(
-            requested=self.texts(row, where, "debian_requested", LISTS["apt?"]),
-            packages=parsed,
-            engine=engine,
-        )
-
-    def package(self, row: object, where: str) -> DebianPackage:
-        if not isinstance(row, dict):
-            raise self.error(where, "expected a Debian package: { name, version, architecture, size, sha256, file }")
-        self.check_keys(row, where, (*_PACKAGE, "size"))
-        size = self.size(row, where)
-        return DebianPackage(size=size, **{key: self.text(row, where, key, rule) for key, rule in _PACKAGE.items()})
-
-    def unused(self, rows: object, where: str) -> tuple[UnusedPath, ...]:
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise self.error(where, "expected a list of { path, size, rule }")
-        for row in rows:
-            self.check_keys(row, where, ("path", "size", "rule"))
+def _read_value(kind: Any, value: object, where: str, pattern: str) -> Any:
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise _WrongError(f"{where}: expected a list, found {value!r:.80}")
         return tuple(
-            UnusedPath(
-                path=self.text(row, where, "path", _UNUSED),
-                size=self.size(row, where),
-                rule=self.text(row, where, "rule", r"[A-Za-z][\w ]*"),
-            )
-            for row in rows
+            _read_value(get_args(kind)[0], item, f"{where}[{number}]", pattern) for number, item in enumerate(value)
         )
-
-    def size(self, row: Mapping[str, Any], where: str) -> int:
-        size = row.get("size")
-        if type(size) is not int or size <= 0:
-            raise self.error(f"{where}.size", f"expected a number of bytes, found {size!r}")
-        return size
-
-    def wheel(self, row: object, where: str, file: str = _WHEEL["file"]) -> Wheel:
-        if not isinstance(row, dict):
-            raise self.error(where, "expected a wheel: { name, version, size, sha256, file }")
-        self.check_keys(row, where, (*_WHEEL, "source"))
-        size = self.size(row, where)
-        patterns = {**_WHEEL, "file": file}
-        texts = {key: self.text(row, where, key, pattern) for key, pattern in patterns.items() if pattern}
-        if file == _WHEEL["file"] and not _names_file(texts["name"], texts["version"], texts["file"]):
-            raise self.error(where, f"{texts['file']} is not a wheel of {texts['name']} {texts['version']}")
-        return Wheel(
-            size=size, source=self.source(row["source"], f"{where}.source") if "source" in row else None, **texts
-        )
-
-    def source(self, row: object, where: str) -> Source:
-        if not isinstance(row, dict):
-            raise self.error(where, "expected a source: { archive, python }")
-        self.check_keys(row, where, ("archive", "python", "origin", "commit"))
-        return Source(
-            archive=self.wheel(row.get("archive"), f"{where}.archive", _ARCHIVE),
-            python=self.text(row, where, "python", TEXTS["python"]),
-            origin=self.text(row, where, "origin", _ORIGIN) if "origin" in row else "",
-            commit=self.text(row, where, "commit", _COMMIT) if "commit" in row else "",
-        )
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _read_row(kind, value, where)
+    if kind is int:
+        if type(value) is not int or value <= 0:
+            raise _WrongError(f"{where}: expected a number of bytes, found {value!r:.80}")
+        return value
+    if issubclass(kind, StrEnum):
+        if value not in list(kind):
+            raise _WrongError(f"{where}: expected {', '.join(kind)}, found {value!r:.80}")
+        return kind(value)
+    if not isinstance(value, str) or not re.fullmatch(pattern, value):
+        raise _WrongError(f"{where}: expected {pattern}, found {value!r:.80}")
+    return value
 
 
-def _names_file(name: str, version: str, file: str) -> bool:
-    """Says whether a wheel's file name begins with this name and version, as pip compares them."""
-    file_name, _, rest = file.partition("-")
+def _missing(where: str) -> Any:
+    raise _WrongError(f"{where}: missing")
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _check_names(lock: Lock) -> None:
+    """Checks what no single value shows: that names occur once, and that files have the names of their packages."""
+    _check_once((locked.variant.name for locked in lock.variants), "variant")
+    _check_once((role for locked in lock.variants for role in locked.variant.roles), "variant")
+    for number, locked in enumerate(lock.variants):
+        where = f"variant[{number}]"
+        try:
+            parse_reference(locked.variant.base)
+        except InvalidReferenceError as error:
+            raise _WrongError(f"{where}.base: {error}") from None
+        packages = locked.debian.packages if locked.debian else ()
+        _check_once((normalise_name(wheel.name) for wheel in locked.wheels), f"{where}.wheels")
+        _check_once((f"{package.name}:{package.architecture}" for package in packages), f"{where}.debian.packages")
+        for place, wheel in ((f"{where}.installer", locked.installer), *_list_wheels(locked, where)):
+            if not _names_file(wheel):
+                raise _WrongError(f"{place}: {wheel.file} is not a wheel of {wheel.name} {wheel.version}")
+
+
+def _list_wheels(locked: LockedVariant, where: str) -> Iterable[tuple[str, Wheel]]:
+    return ((f"{where}.wheels[{number}]", wheel) for number, wheel in enumerate(locked.wheels))
+
+
+def _check_once(names: Iterable[str], where: str) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise _WrongError(f"{where}: {twice[0]} is there twice")
+
+
+def _names_file(wheel: Wheel) -> bool:
+    """Says whether a wheel's file name begins with its name and version, as pip compares them."""
+    file_name, _, rest = wheel.file.partition("-")
     file_version = rest.partition("-")[0]
-    if normalise_name(file_name) != normalise_name(name):
+    if normalise_name(file_name) != normalise_name(wheel.name) or not wheel.file.endswith(".whl"):
         return False
-    if file_version == version:
+    if file_version == wheel.version:
         return True
     from packaging.version import InvalidVersion, Version
 
     try:
-        return Version(file_version.replace("_", "-")) == Version(version)
+        return Version(file_version.replace("_", "-")) == Version(wheel.version)
     except InvalidVersion:
         return False
