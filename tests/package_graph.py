@@ -35,10 +35,9 @@ ROOMS: dict[str, str] = {
     "pipeline": "attest context debian direct dockerfile engines http lock plan registry spec versions wheels",
     "cluster": "context engines jobs pipeline registry spec",
     "verify": "attest context direct dockerfile engines pipeline plan registry spec versions wheels",
-    "changes": "attest context direct dockerfile pipeline plan registry spec",
-    "commands": "attest changes cluster context dockerfile engines jobs lock pipeline registry spec "
+    "commands": "attest cluster context dockerfile engines jobs lock pipeline plan registry spec "
     "verify versions wheels yamlfile",
-    "cli": "attest changes cluster commands engines jobs lock pipeline registry spec verify versions",
+    "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",
     "api": "cli cluster commands pipeline spec verify",
 }
 

@@ -13,10 +13,9 @@ import pytest
 from training_imgtool.commands.prune import Freed, prune_cache
 from training_imgtool.core.atomic_files import create_temporary_file
 from training_imgtool.core.errors import LocalFileError
-from training_imgtool.core.json_cache import write_cached
+from training_imgtool.core.json_cache import make_file_name, write_cached
 from training_imgtool.core.settings import Settings
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record
-from training_imgtool.direct.registry.stored_stages import make_file_name
 from training_imgtool.plan import Wheel
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor
 from training_imgtool.wheels.store import WheelStore

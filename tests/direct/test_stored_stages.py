@@ -14,6 +14,7 @@ from tests.direct.registry import Bench, image_of
 from tests.registry.support import clients, machine
 from tests.servers.memory_registry import MemoryRegistry
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.json_cache import make_file_name
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Tag, parse_repository
 from training_imgtool.direct.image.image import read_config
@@ -21,7 +22,6 @@ from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.direct.registry.stored_stages import (
     StoredStages,
     as_stage,
-    make_file_name,
     make_stored,
     tag_of_stage,
 )

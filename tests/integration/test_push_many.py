@@ -53,28 +53,6 @@ def test_variants_share_their_stages(machine: Machine, project: Project, proxy: 
     assert Counter(proxy.methods()) == {"HEAD": 9, "GET": 9}
 
 
-def test_each_spec_and_variant_says_what_changed(machine: Machine, project: Project, tmp_path: Path) -> None:
-    shutil.copytree(project.folder, tmp_path / "other")
-    text = (tmp_path / "other/image.yaml").read_text()
-    (tmp_path / "other/image.yaml").write_text(text.replace("name: ", "name: other-", 1))
-    places = ("push", "--locked", "--role", "ps", project.folder, tmp_path / "other")
-    users = ("push", "--locked", "--role", "ps", "--set", "user=1000,1001")
-    for first in (places, users):
-        said = machine.run(*first, cwd=tmp_path if first is places else project.folder)[1]
-        assert said.count("ps: the first image that this machine pushes here, image of ") == 2
-    project.write("trainer/task.py", 'print("training")\nprint("more")\n')
-    out, said = machine.run(*places, "--json", cwd=tmp_path)
-    assert f"note: {project.folder}: ps: trainer/task.py 1 line added, 0 removed, image of " in said
-    assert said.count(": ps: ") == 1
-    assert [spec["images"][0]["changes"] for spec in json.loads(out)["specs"]] == [
-        ["trainer/task.py 1 line added, 0 removed"],
-        None,
-    ]
-    said = machine.run(*users, cwd=project.folder)[1]
-    for user in (1000, 1001):
-        assert f"note: . user={user}: ps: trainer/task.py 1 line added, 0 removed, image of " in said
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("variants", [5, 100, pytest.param(1000, marks=pytest.mark.campaign)])
 def test_what_a_variant_costs(machine: Machine, project: Project, proxy: FaultProxy, variants: int) -> None:

@@ -6,16 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.pipeline.test_buildx_engine import prepared
-from tests.servers.git_server import run_git
 from training_imgtool.attest.provenance import PREDICATE
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.core.settings import from_environment
 from training_imgtool.dockerfile.install_step import compile_command
 from training_imgtool.dockerfile.parse import parse
 from training_imgtool.pipeline.attach import (
@@ -24,7 +21,6 @@ from training_imgtool.pipeline.attach import (
     _list_laid_out,
     describe,
     list_makers,
-    list_untracked,
     make_attestation,
     read_trace,
 )
@@ -151,14 +147,3 @@ def test_the_attestations_name_spec_and_code(projects: Projects) -> None:
     for manifest in (made.bill, made.provenance):
         named = json.loads(json.loads(manifest)["annotations"][INPUTS])
         assert named == {"spec": spec, "source": image.plan.labels[REVISION]}
-
-
-def test_files_that_git_does_not_track_are_named_without_their_folders(tmp_path: Path) -> None:
-    inputs, _ = prepared(tmp_path / "a", "before_code", "")
-    folder, settings = inputs.spec_file.folder, from_environment({"HOME": str(tmp_path)})
-    assert list_untracked(inputs, settings) == ()
-    run_git(folder, "init", "-q")
-    run_git(folder, "add", ".")
-    assert list_untracked(inputs, settings) == ()
-    run_git(folder, "rm", "-q", "--cached", "trainer/task.py")
-    assert list_untracked(inputs, settings) == ("trainer/task.py",)

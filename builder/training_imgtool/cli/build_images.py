@@ -16,9 +16,8 @@ from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRu
 from training_imgtool.registry.connect import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from training_imgtool.changes.after_push import Changed
     from training_imgtool.core.progress import Progress
     from training_imgtool.core.settings import Settings
     from training_imgtool.lock.carry_over import Renewal
@@ -44,12 +43,8 @@ def build_and_print(
     if len(choices) > 1:
         from training_imgtool.pipeline.many import build_many
 
-        of_spec: dict[str, tuple[Changed, ...]] = {}
-        said: set[str] = set()
-
-        def note(choice: SpecChoice, inputs: Inputs, images: tuple[BuildResult, ...], view: Progress) -> None:
-            variant = " ".join(f"{key}={value}" for key, value in choice.values.items())
-            of_spec[choice.name] = _note_changes(inputs, images, settings, view, variant, said)
+        def note(inputs: Inputs, images: tuple[BuildResult, ...], view: Progress) -> None:
+            _note_push(inputs, images, settings, view)
 
         with machine.progress(progress) as view:
             inspect = check_job if options.check else None
@@ -57,7 +52,7 @@ def build_and_print(
             results = build_many(
                 choices, options, settings, view, registry=registry, locked=locked, inspect=inspect, after=after
             )
-        _print_many(results, of_spec, as_json=as_json)
+        _print_many(results, as_json=as_json)
         return
     with machine.progress(progress) as view, connect(settings, view) as registries:
         read, make = steps_of(choices[0], options, settings, view, registries, registry=registry, locked=locked)
@@ -68,45 +63,28 @@ def build_and_print(
             return every[-1]
 
         images = build_renewed(read_and_keep, make, view, locked=locked)
-        changed = _note_changes(every[-1], images, settings, view) if options.push else ()
+        if options.push:
+            _note_push(every[-1], images, settings, view)
     if as_json:
-        emit_json({"ok": True, "images": [_as_data(image, changed) for image in images]})
+        emit_json({"ok": True, "images": [_as_data(image) for image in images]})
     else:
         emit("".join(f"{image.role} {image.reference}\n" for image in images))
 
 
-def _note_changes(
-    inputs: Inputs,
-    images: tuple[BuildResult, ...],
-    settings: Settings,
-    view: Progress,
-    variant: str = "",
-    said: set[str] | None = None,
-) -> tuple[Changed, ...]:
-    """Remembers what was pushed and says what changed; nothing to say of images that were pushed last, too.
-
-    `said` has the files that Git does not track, which are said once where specs share them.
-    """
-    from training_imgtool.changes.pushed import find_pushed
-    from training_imgtool.pipeline.platforms import pair_parts
-
-    pairs = pair_parts(inputs, images)
-    where = (settings.cache, inputs.repository)
-    last = (find_pushed(*where, str(one.role), own.plan.platform, variant) for own, one in pairs)
-    if all(was and one.digest and was.digest == one.digest.digest for was, (_, one) in zip(last, pairs, strict=True)):
-        return ()
-    from training_imgtool.changes.after_push import describe_push, describe_untracked, note_push
+def _note_push(inputs: Inputs, images: Sequence[BuildResult], settings: Settings, view: Progress) -> None:
+    """Notes what was pushed, for `show --why`, and says how many bytes the push sent and reused."""
     from training_imgtool.cli.progress_lines import format_size
+    from training_imgtool.commands.why import note_pushed
 
-    changed, said = note_push(inputs, images, settings, variant), set() if said is None else said
-    untracked = describe_untracked(inputs, settings) if changed else ""
-    for line in (*([untracked] if untracked and untracked not in said else ()), *describe_push(changed, format_size)):
-        view(Note(line))
-    said.add(untracked)
-    return changed
+    note_pushed(inputs, images, settings.cache)
+    blobs = {digest: size for image in images for digest, size in image.blobs.items()}
+    if blobs:
+        sent = sum(blobs[digest] for digest in frozenset[str]().union(*(image.sent for image in images)))
+        total = sum(blobs.values())
+        view(Note(f"sent {format_size(sent)}, reused {format_size(total - sent)} that the registry had"))
 
 
-def _print_many(results: tuple[SpecResult, ...], changed: Mapping[str, tuple[Changed, ...]], *, as_json: bool) -> None:
+def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
     """Prints every image and every failure, and raises the most severe."""
     failures = {result.choice.name: result.error for result in results if result.error is not None}
     if not as_json:
@@ -116,7 +94,7 @@ def _print_many(results: tuple[SpecResult, ...], changed: Mapping[str, tuple[Cha
             {
                 "spec": str(row.choice.path or "."),
                 "set": dict(row.choice.values),
-                "images": [_as_data(image, changed.get(row.choice.name, ())) for image in row.images],
+                "images": [_as_data(image) for image in row.images],
                 "error": error_data(row.error) if row.error else None,
             }
             for row in results
@@ -129,11 +107,9 @@ def _print_many(results: tuple[SpecResult, ...], changed: Mapping[str, tuple[Cha
         raise typer.Exit(exit_code(failures.values()))
 
 
-def _as_data(result: BuildResult, changed: tuple[Changed, ...]) -> dict[str, Any]:
-    """Returns a result for `--json`; of an image that the run appended, with its bytes and what changed."""
+def _as_data(result: BuildResult) -> dict[str, Any]:
+    """Returns a result for `--json`; of an image that the run appended, with its bytes."""
     sent = sum(size for digest, size in result.blobs.items() if digest in result.sent)
-    own = [one.differences for one in changed if one.result.role is result.role]
-    texts = {difference.text: None for differences in own for difference in differences or ()}
     return {
         "role": str(result.role),
         "outcome": str(result.outcome),
@@ -145,7 +121,6 @@ def _as_data(result: BuildResult, changed: tuple[Changed, ...]) -> dict[str, Any
         "seconds": round(result.seconds, 3),
         "size": sum(result.blobs.values()) if result.blobs else None,
         "sent": sent if result.blobs else None,
-        "changes": [*texts] if own and None not in own else None,
     }
 
 

@@ -136,7 +136,6 @@ def verify_images(
     whole: bool = False,
 ) -> tuple[Inputs, tuple[ImageReport, ...]]:
     """Compares the images of one spec with the lock; raises as `verify.session.verify`."""
-    from training_imgtool.changes.after_push import telling_what_changed
     from training_imgtool.verify.session import VerifyRun, verify
 
     spec_file = open_spec(choice.path, choice.values)
@@ -150,8 +149,7 @@ def verify_images(
         settings=settings,
         progress=progress,
     )
-    with telling_what_changed(inputs, settings):
-        return inputs, verify(run)
+    return inputs, verify(run)
 
 
 def run_images(

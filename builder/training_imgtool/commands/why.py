@@ -1,213 +1,126 @@
-"""`imgtool show --why`: names the inputs that differ between images of a registry and what the spec says now."""
+"""`imgtool show --why`: names the parts of an image's key that differ from those of the image that was pushed last.
+
+A push notes the parts of each image's key, as a flat document, in the cache of the machine that pushes.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
-from training_imgtool.changes.compare import Difference, compare
-from training_imgtool.changes.planned import read_planned
-from training_imgtool.changes.pushed import find_pushed
-from training_imgtool.changes.stored import StoredInputs, read_stored
-from training_imgtool.core.errors import InputError, LocalFileError, RegistryRefusedError, UsageError
-from training_imgtool.core.progress import Progress
-from training_imgtool.core.reference import Digest, Tag, parse_reference
+from training_imgtool.context.entries import Entry
+from training_imgtool.core.errors import UsageError
+from training_imgtool.core.json_cache import make_file_name, read_cached, write_cached
 from training_imgtool.core.sanitize import join_lines
-from training_imgtool.core.settings import Settings
+from training_imgtool.dockerfile import install_step
+from training_imgtool.dockerfile.mounts import needed_stages
+from training_imgtool.dockerfile.parse import Instruction
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
-from training_imgtool.pipeline.request import name_for_role
-from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.pipeline.platforms import pair_parts
+from training_imgtool.pipeline.request import BuildResult
+from training_imgtool.plan import KEY_LABEL
 
-_DIGEST = "sha256:[0-9a-f]{64}"
-_LARGEST_FILE = 4 << 20
-_WRITTEN = b"# Written by imgtool "
-_IMAGES = "give a tag, a digest or a job file"
-_MOST_LINES = 20  # of one role, as text
+_MOST = 16 << 20  # bytes of a note
+_PRIVATE = 0o600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """One role's image beside what the spec says now.
-
-    Attributes:
-        image: what the spec says.
-        stored: the image that it is compared with; None where no image of the role was named.
-        source: who names that image, for people.
-        differences: the inputs that differ; none where the keys are the same.
-        notes: what differs without being an input, or cannot be compared.
-    """
+    """One role's image beside the one that this machine pushed last; `differences` has name, text then, text now."""
 
     image: RoleImage
-    stored: StoredInputs | None
-    source: str = ""
-    differences: tuple[Difference, ...] = ()
-    notes: tuple[str, ...] = ()
+    pushed: str
+    pushed_key: str
+    differences: tuple[tuple[str, str | None, str | None], ...]
 
     def as_data(self) -> dict[str, Any]:
         """Returns the row as JSON has it."""
         return {
             "role": str(self.image.role),
             "key": self.image.key,
-            "image": str(self.stored.digest) if self.stored else None,
-            "image_key": self.stored.inputs.key if self.stored else None,
-            "differences": [asdict(difference) for difference in self.differences],
-            "notes": list(self.notes),
+            "image": self.pushed,
+            "image_key": self.pushed_key,
+            "differences": [{"name": name, "was": was, "now": now} for name, was, now in self.differences],
         }
 
     def as_text(self) -> str:
-        """Returns the row for people; what stands in an image is foreign text."""
-        if self.stored is None:
-            return f"{self.image.role}: {self.source}\n"
-        lines = [f"{self.image.role}: {self.stored.digest}{f', {self.source}' if self.source else ''}"]
-        lines += [f"  {join_lines(difference.text)}" for difference in self.differences[:_MOST_LINES]]
-        if more := len(self.differences) - _MOST_LINES:
-            lines += [f"  and {more} more (--json has all)"] if more > 0 else []
-        if not self.differences:
-            lines.append("  no input differs: the spec, the lock and the code come to this image's key")
-        lines += [f"  {note}" for note in self.notes]
+        """Returns the row for people."""
+        lines = [f"{self.image.role}: {self.pushed}, pushed last from this machine"]
+        lines += [f"  {join_lines(_describe(*difference))}" for difference in self.differences]
+        if self.image.key == self.pushed_key:
+            lines.append("  nothing differs: the spec, the lock and the code come to this image's key")
         return "".join(f"{line}\n" for line in lines)
 
 
-def explain(inputs: Inputs, image: str, settings: Settings, progress: Progress) -> tuple[Why, ...]:
-    """Compares each role with an image.
-
-    Args:
-        inputs: the spec, for one platform.
-        image: a tag, a digest or a job file; empty for what this machine pushed last, else for the job file beside
-            the spec.
-        settings: of the machine.
-        progress: receives waits.
-
-    Raises UsageError where nothing names an image, and what reading images raises.
-    """
-    with connect(settings, progress) as registries:
-        found = dict(_find_images(inputs, image, registries, settings))
-        if not found:
-            raise UsageError(
-                f"{inputs.repository}: this machine has pushed no image, and no job file beside the spec names one",
-                hint="imgtool show --why TAG, --why sha256:DIGEST or --why JOB_FILE",
-            )
-        return tuple(_explain_role(inputs, role, found) for role in inputs.images)
-
-
-def _explain_role(inputs: Inputs, image: RoleImage, found: dict[str, tuple[StoredInputs, str]]) -> Why:
-    if str(image.role) not in found:
-        return Why(image=image, stored=None, source=f"no image here, only of {', '.join(sorted(found))}")
-    stored, source = found[str(image.role)]
-    planned = read_planned(inputs, image)
-    differences = compare(stored.inputs, planned)
-    notes = []
-    was, now = stored.inputs.attested, planned.attested
-    if was is None and differences:
-        notes.append("packages and parameters are not compared: nothing that says them is attached to this image")
-    if was and now and not differences:
-        notes += [
-            f"the {name} has another text than when the image was made, in what no image depends on"
-            for name in sorted(now.texts)
-            if was.texts.get(name) not in {None, now.texts[name]}
-        ]
-    return Why(image=image, stored=stored, source=source, differences=differences, notes=tuple(notes))
-
-
-def _find_images(
-    inputs: Inputs, image: str, registries: Registries, settings: Settings
-) -> Iterator[tuple[str, tuple[StoredInputs, str]]]:
-    """Yields the image that is named for each role."""
-    platform = inputs.plan.platform
-    if not image:
-        yield from _find_last(inputs, registries, settings)
-        return
-    path = Path(image)
-    if path.is_file():
-        for digest in _read_job_file(path, inputs):
-            stored = read_stored(digest, platform, registries, settings)
-            yield stored.role, (stored, path.name)
-        return
-    roles = {str(role.role) for role in inputs.images}
-    some = False
-    for ref in _name_images(inputs, image):
-        if isinstance(ref, Tag) and registries.at(ref.repository).head(ref) is None:
-            continue
-        stored = read_stored(ref, platform, registries, settings)
-        some = True
-        if stored.role not in roles:
-            raise UsageError(f"{image} is an image of the role {stored.role}: the spec has {', '.join(sorted(roles))}")
-        yield stored.role, (stored, "")
-    if not some:
-        raise RegistryRefusedError(f"{inputs.repository} has no image {image}", hint=_IMAGES)
-
-
-def _find_last(
-    inputs: Inputs, registries: Registries, settings: Settings
-) -> Iterator[tuple[str, tuple[StoredInputs, str]]]:
-    platform, repository = inputs.plan.platform, inputs.repository
-    some = False
+def explain(inputs: Inputs, cache: Path) -> tuple[Why, ...]:
+    """Compares each role with its last image; raises UsageError if this machine has pushed none."""
+    rows = []
     for image in inputs.images:
-        pushed = find_pushed(settings.cache, repository, str(image.role), platform)
-        if pushed is not None:
-            some = True
-            stored = read_stored(repository.digest(pushed.digest), platform, registries, settings)
-            yield str(image.role), (stored, "pushed last from this machine")
-    if some:
-        return
-    for path in _list_job_files(inputs):
-        for digest in _read_job_file(path, inputs):
-            stored = read_stored(digest, platform, registries, settings)
-            yield stored.role, (stored, path.name)
-        return
+        note = read_cached(_path_of(cache, inputs, image), _MOST)
+        if isinstance(note, dict):
+            was, now = note["parts"], list_parts(inputs, image)
+            names = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
+            differences = tuple((name, was.get(name), now.get(name)) for name in names)
+            rows.append(Why(image=image, pushed=note["image"], pushed_key=note["key"], differences=differences))
+    if not rows:
+        raise UsageError(f"{inputs.repository}: this machine has pushed no image of this spec yet")
+    return tuple(rows)
 
 
-def _name_images(inputs: Inputs, image: str) -> Iterator[Tag | Digest]:
-    """Yields what a word may name: a digest, a reference, or a tag of the repository, ROLE-TAG for several roles."""
-    repository = inputs.repository
-    if re.fullmatch(_DIGEST, image):
-        yield repository.digest(image)
-    elif "/" in image or "@" in image:
-        try:
-            yield parse_reference(image)
-        except InputError as error:
-            raise UsageError(f"--why {image}: {error.message}", hint=_IMAGES) from error
+def note_pushed(inputs: Inputs, results: Iterable[BuildResult], cache: Path) -> None:
+    """Notes the parts of each image's key that a push made or found."""
+    for own, result in pair_parts(inputs, results):
+        (image,) = own.selected((result.role,))
+        path = _path_of(cache, own, image)
+        note = read_cached(path, _MOST)
+        if not isinstance(note, dict) or note.get("image") != result.reference:
+            parts = list_parts(own, image)
+            write_cached(path, {"image": result.reference, "key": result.key, "parts": parts}, _MOST, mode=_PRIVATE)
+
+
+def list_parts(inputs: Inputs, image: RoleImage) -> dict[str, str]:
+    """Lists what an image's key is made of: a text by the name of each part."""
+    plan, parts = image.plan, dict[str, str]()
+    parts |= {"platform": plan.platform, "compression": inputs.plan.compression}
+    parts |= {"base": f"{plan.base_name}@{plan.base.digest}", "pip": plan.locked.installer.version}
+    parts |= {f"wheel {wheel.name}": f"{wheel.version} {wheel.sha256[:12]}" for wheel in plan.locked.wheels}
+    if plan.locked.debian is not None:
+        parts |= {f"debian {package.name}": package.version for package in plan.locked.debian.packages}
+    for stage in needed_stages(image.dockerfile, image.dockerfile.stages[-1]):
+        for instruction in stage.instructions:
+            parts |= dict(_list_texts(stage.label, instruction))
+            for entry in _list_files(inputs, instruction):
+                parts[f"file {entry.path}"] = f"{entry.mode:o} {(entry.sha256 or entry.target or '')[:12]}".rstrip()
+    return parts
+
+
+def _list_texts(label: str, instruction: Instruction) -> Iterator[tuple[str, str]]:
+    if instruction.name in {"ENV", "ARG", "LABEL"}:
+        for name, value in instruction.pairs:
+            if name != KEY_LABEL:
+                yield f"{label} {instruction.name} {name}", value or ""
+    elif instruction.name in {"RUN", "COPY", "ADD"}:
+        text = " ".join([instruction.text, *(document.text for document in instruction.heredocs)])
+        yield f"{label} {instruction.name} {text}", ""
     else:
-        names = dict.fromkeys(
-            [image, *(name_for_role(image, role.role, of=len(inputs.images)) for role in inputs.images)]
-        )
-        for name in names:
-            try:
-                yield repository.tag(name)
-            except InputError as error:
-                raise UsageError(f"--why {image}: {error.message}", hint=_IMAGES) from error
+        yield f"{label} {instruction.name}", instruction.text
 
 
-def _list_job_files(inputs: Inputs) -> list[Path]:
-    """Lists the job files beside the spec that imgtool wrote for its repository, the newest first."""
-    name = f"{inputs.repository}@".encode()
-    found = []
-    for path in inputs.spec_file.folder.iterdir():
-        with suppress(OSError):  # what cannot be read is no job file of this user
-            state = path.stat()
-            if S_ISREG(state.st_mode) and state.st_size < _LARGEST_FILE:
-                text = path.read_bytes()
-                if _WRITTEN in text[:400] and name in text:
-                    found.append((state.st_mtime, path))
-    return [path for _, path in sorted(found, reverse=True)]
+def _list_files(inputs: Inputs, instruction: Instruction) -> Iterator[Entry]:
+    """Yields what an instruction copies from the context, without the wheels."""
+    if instruction.name in {"COPY", "ADD"} and instruction.flag("from") is None and instruction.sources:
+        for entry in inputs.context.select(instruction.sources).entries:
+            if entry.path.split("/")[0] != install_step.context_root():
+                yield entry
 
 
-def _read_job_file(path: Path, inputs: Inputs) -> list[Digest]:
-    """Reads the images of the spec's repository that a job file names."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LocalFileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    name = re.escape(str(inputs.repository))
-    found = list(dict.fromkeys(re.findall(f"{name}@({_DIGEST})", text)))
-    if not found:
-        raise UsageError(
-            f"{path}: names no image of {inputs.repository} by digest",
-            hint=f"for the spec {path.name} itself: imgtool show {path} --why",
-        )
-    return [inputs.repository.digest(digest) for digest in found]
+def _describe(name: str, was: str | None, now: str | None) -> str:
+    if was is None:
+        return f"{name} added{f': {now}' if now else ''}"
+    return f"{name} removed" if now is None else f"{name}: {was} → {now}"
+
+
+def _path_of(cache: Path, inputs: Inputs, image: RoleImage) -> Path:
+    return cache / "pushed" / make_file_name(f"{inputs.repository} {image.role} {inputs.plan.platform}")

@@ -21,6 +21,12 @@ from training_imgtool.core.errors import LocalFileError
 from training_imgtool.core.system import WARY, user_number
 
 MAX_BYTES = 1 << 20
+_NAME_DIGITS = 40
+
+
+def make_file_name(text: str) -> str:
+    """Returns a file name for any text."""
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]}.json"
 
 
 def open_cache_file(path: Path) -> BinaryIO:

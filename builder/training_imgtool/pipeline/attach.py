@@ -132,16 +132,6 @@ def find_checkout(inputs: Inputs, settings: Settings) -> tuple[str, str] | None:
     return Git(settings.environ).find_checkout(entry.top, path, tree) if tree else None
 
 
-def list_untracked(inputs: Inputs, settings: Settings) -> tuple[str, ...]:
-    """Lists the files of the code that Git does not track; none where it tracks none of them, or there is no Git."""
-    from training_imgtool.wheels.sources.git import Git
-
-    paths = [entry.path for entry in inputs.context.on_disk()]
-    tracked = Git(settings.environ).list_tracked(inputs.spec_file.entry.top)
-    untracked = tuple(path for path in paths if path not in tracked)
-    return untracked if len(untracked) < len(paths) else ()
-
-
 def describe(
     inputs: Inputs,
     image: RoleImage,

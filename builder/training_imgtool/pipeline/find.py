@@ -55,10 +55,15 @@ def require_images(
         raise ImageMissingError(
             f"{len(missing)} of {len(digests)} images of the current spec, lock and code are not in the registry:"
             f" {names}",
-            hint=f"imgtool push {inputs.spec_file.path}",
+            hint=push_hint(inputs),
             details=tuple(f"{image.role}: {image.tag}" for image in missing),
         )
     return {role: digest for role, digest in digests.items() if digest is not None}
+
+
+def push_hint(inputs: Inputs) -> str:
+    """Says what to do where the images of the current inputs are missing."""
+    return f"imgtool push {inputs.spec_file.path}; imgtool show --why names what changed since this machine's last push"
 
 
 class KeyedImages:

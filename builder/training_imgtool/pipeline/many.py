@@ -47,7 +47,7 @@ def build_many(
     registry: str | None,
     locked: bool,
     inspect: Callable[[SpecFile], None] | None,
-    after: Callable[[SpecChoice, Inputs, tuple[BuildResult, ...], Progress], None] | None = None,
+    after: Callable[[Inputs, tuple[BuildResult, ...], Progress], None] | None = None,
 ) -> tuple[SpecResult, ...]:
     """Builds every spec, several side by side, over the same connections; a spec that fails stops no other.
 
@@ -71,7 +71,7 @@ def build_many(
                     run = BuildRun(inputs=inputs, options=options, settings=own, progress=view)
                     images = _build_gated(run, gate, registries)
                     if after:
-                        after(choice, inputs, images, view)
+                        after(inputs, images, view)
                     return images
 
                 prepare_spec = partial(

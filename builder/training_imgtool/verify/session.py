@@ -22,7 +22,7 @@ from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.engine.engines import pull_image
-from training_imgtool.pipeline.find import find_images, require_images
+from training_imgtool.pipeline.find import find_images, push_hint, require_images
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.platforms import check_index
 from training_imgtool.spec.model import Accelerator, Role
@@ -150,7 +150,7 @@ def _locate(
         raise ImageMissingError(
             f"{len(missing)} of {len(images)} images of the current spec, lock and code are not {where}: "
             + ", ".join(image.role for image in missing),
-            hint=f"imgtool push {run.inputs.spec_file.path}",
+            hint=push_hint(run.inputs),
             details=tuple(f"{image.role}: {image.tag or image.key[:32]}" for image in missing),
         )
     return locations

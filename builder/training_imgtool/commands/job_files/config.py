@@ -112,11 +112,10 @@ def _of_images(
 
 
 def _find(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Role, Digest]:
-    from training_imgtool.changes.after_push import telling_what_changed
     from training_imgtool.pipeline.find import require_images
     from training_imgtool.registry.connect import connect
 
-    with connect(settings, progress) as registries, telling_what_changed(inputs, settings):
+    with connect(settings, progress) as registries:
         return require_images(inputs.named_by_index(), registries, progress)
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from training_imgtool.core.errors import ImgtoolError, RegistryRefusedError, VerificationError
-from training_imgtool.core.json_cache import read_cache_file, write_cache_file
+from training_imgtool.core.json_cache import make_file_name, read_cache_file, write_cache_file
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.direct.image.image import DirectImage, StoredImage
 from training_imgtool.registry.connect import Registries
@@ -24,12 +23,6 @@ from training_imgtool.registry.manifests import Manifest, parse_manifest, requir
 
 _MAX_BYTES = 32 << 20
 _KEY_DIGITS = 32  # as in a role's tag
-_NAME_DIGITS = 40
-
-
-def make_file_name(text: str) -> str:
-    """Returns a file name for any text."""
-    return f"{hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]}.json"
 
 
 def tag_of_stage(repository: Repository, label: str, key: str) -> Tag:

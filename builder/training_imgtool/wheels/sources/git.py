@@ -88,14 +88,6 @@ class Git:
             url = ""
         return _hide_credentials(url), commit
 
-    def list_tracked(self, folder: Path) -> frozenset[str]:
-        """Lists the files below `folder` that a checkout tracks; none without a checkout or without Git."""
-        try:
-            output = self._run("-C", str(folder), "ls-files", "-z", "--recurse-submodules")
-        except ImgtoolError:
-            return frozenset()
-        return frozenset(name.decode(errors="surrogateescape") for name in output.split(b"\0") if name)
-
     def read(self, url: str, commit: str, subdirectory: str, writer: TreeWriter) -> None:
         """Gives `writer` the files of a commit, or of one folder of it.
 
