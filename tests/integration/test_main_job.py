@@ -283,8 +283,6 @@ def test_everything_goes_up_once(first: Machine, pushed: Built) -> None:
     sent = blobs_sent(pushed.log)
     assert len(sent) == len({*sent})
     assert sum(exchange.received for exchange in pushed.log) > 150 << 20
-    kept = sum(path.stat().st_size for path in first.cache.rglob("*") if path.is_file())
-    assert not (first.cache / "layers/blobs").exists() or kept < 100 << 20
 
 
 @directly

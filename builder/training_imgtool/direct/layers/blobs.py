@@ -6,12 +6,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.direct.layers.codecs import Codec
+from training_imgtool.direct.layers.codecs import Codec, join_pieces
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord
 from training_imgtool.direct.layers.tar_writer import Sink
 from training_imgtool.registry.manifests import Descriptor
 
-_PIECE = 1 << 20  # bytes of tar that are compressed at once
 _BATCH = 1 << 16
 
 Blocks = Callable[[Sink], Iterator[bytes]]
@@ -20,7 +19,7 @@ Blocks = Callable[[Sink], Iterator[bytes]]
 def measure(name: str, media_type: str, blocks: Blocks) -> LayerRecord:
     """Runs through a layer once for its digest, diff ID and size, keeping nothing."""
     plain, blob, size = hashlib.sha256(), hashlib.sha256(), 0
-    for piece in _join_pieces(blocks(plain.update), _BATCH):  # one call for many small blocks, outside Python's lock
+    for piece in join_pieces(blocks(plain.update), _BATCH):  # one call for many small blocks, outside Python's lock
         size += len(piece)
         blob.update(piece)
     return LayerRecord(
@@ -39,23 +38,9 @@ def keep(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> La
     )
 
 
-def _join_pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:
-    """Joins blocks until each has at least `least` bytes, the last one aside."""
-    parts: list[bytes] = []
-    size = 0
-    for block in blocks:
-        parts.append(block)
-        size += len(block)
-        if size >= least:
-            yield b"".join(parts)
-            parts, size = [], 0
-    if size:
-        yield b"".join(parts)
-
-
 def tee(blocks: Iterable[bytes], sink: Sink) -> Iterator[bytes]:
     """Passes blocks of a tar on in pieces and shows each to the sink."""
-    for piece in _join_pieces(blocks):
+    for piece in join_pieces(blocks):
         sink(piece)
         yield piece
 
@@ -63,7 +48,7 @@ def tee(blocks: Iterable[bytes], sink: Sink) -> Iterator[bytes]:
 def verify(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]) -> Iterator[bytes]:
     """Passes blocks on; raises VerificationError at the end when they are not those of `blob`."""
     digest, size = hashlib.sha256(), 0
-    for portion in _join_pieces(blocks, _BATCH):
+    for portion in join_pieces(blocks, _BATCH):
         digest.update(portion)
         size += len(portion)
         if size > blob.size:
