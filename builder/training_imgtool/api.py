@@ -224,7 +224,7 @@ def verify(
     with _call(progress, gates) as (view, settings):
         if engine not in ENGINES:
             raise UsageError(f"engine {engine!r}: expected {', '.join(ENGINES)}")
-        _, reports = verify_images(
+        reports = verify_images(
             _choose(spec, changes),
             settings,
             view,

@@ -6,6 +6,7 @@ wheel that is not in a machine's cache cannot be had.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -15,6 +16,7 @@ import resource
 import subprocess
 import sys
 import tarfile
+import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +38,7 @@ from training_imgtool.registry.manifests import (
     DOCKER_LAYER_GZIP,
     DOCKER_MANIFEST,
     OCI_CONFIG,
+    OCI_INDEX,
     OCI_LAYER_GZIP,
     OCI_MANIFEST,
     Descriptor,
@@ -296,6 +299,17 @@ def document(host: str, reference: str) -> dict[str, Any]:
         body = answer.read()
         assert sha256_digest(body) == digest
         return dict(json.loads(body))
+
+
+def referrers(reference: str) -> list[dict[str, Any]]:
+    """What refers to an image `HOST/PATH@DIGEST`: by the registry's own list, else by that under the tag."""
+    host, _, rest = reference.partition("/")
+    path, _, digest = rest.partition("@")
+    for place in (f"referrers/{digest}", f"manifests/{digest.replace(':', '-')}"):
+        request = urllib.request.Request(f"http://{host}/v2/{path}/{place}", headers={"Accept": OCI_INDEX})
+        with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(request, timeout=10) as answer:
+            return list(json.load(answer)["manifests"])
+    return []
 
 
 def check_whole(host: str, references: Iterable[str]) -> None:

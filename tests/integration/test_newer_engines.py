@@ -78,7 +78,6 @@ def test_an_image_that_the_engine_builds_and_pushes(world: Private) -> None:
     assert outcomes(run(world, "build", "--role", "worker")) == {"worker": "found"}  # in the engine's own store
     checks = run(world, "verify", "--role", "worker", code=10).document["images"][0]["checks"]
     assert {check["check"] for check in checks if check["status"] == "MISMATCH"} == {"python", "tensorflow", "wheels"}
-    assert {check["check"]: check["status"] for check in checks}["attestations"] == "ok"
 
 
 def test_a_step_that_fails(world: Private) -> None:
@@ -95,8 +94,6 @@ def test_an_image_on_a_stage_that_the_engine_pushes(world: Private) -> None:
     ended = run(world, "push")
     assert outcomes(ended) == {"master": "appended", "worker": "appended"}
     assert "[system cpu] pushed" in ended.err
-    checked = run(world, "verify", "--engine", "direct", "--role", "worker").document["images"][0]["checks"]
-    assert {check["check"]: check["status"] for check in checked}["attestations"] == "ok"
     ran = run(world, "run")  # it pulls both images
     assert {replica["state"] for replica in ran.document["replicas"]} <= {"exited", "stopped"}
 

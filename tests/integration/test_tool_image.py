@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import subprocess
@@ -17,13 +16,12 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.cosign import PASSWORD, find_program, make_keys
-from tests.integration.push_world import Machine, Project, check_whole
+from tests.integration.push_world import Machine, Project, check_whole, referrers
 from tests.servers.kubernetes import PROGRAMS, api_server, install, kube_apiserver
 from tests.servers.registry_process import list_tags
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import from_environment
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.referrers import list_referrers
 
 pytestmark = [pytest.mark.long, pytest.mark.engine, pytest.mark.network, pytest.mark.registry]
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -75,13 +73,15 @@ def test_anybody_may_start_it_with_a_root_that_cannot_be_written(image: str) -> 
     assert "no such file" in shell.stderr
 
 
-def test_it_has_a_signed_bill_of_every_package(image: str, env: dict[str, str], keys: tuple[Path, Path, Path]) -> None:
+def test_it_is_signed_and_has_a_bill_of_every_package(
+    image: str, env: dict[str, str], keys: tuple[Path, Path, Path]
+) -> None:
     reference = parse_reference(image)
     assert isinstance(reference, Digest)
+    (referrer,) = (one for one in referrers(image) if "cyclonedx" in str(one["artifactType"]))
     with Registries(from_environment(env)) as registries:
         registry = registries.at(reference.repository)
-        (referrer,) = (one for one in list_referrers(registry, reference) if "cyclonedx" in str(one.artifact_type))
-        manifest = registry.manifest(reference.repository.digest(referrer.descriptor.digest))
+        manifest = registry.manifest(reference.repository.digest(referrer["digest"]))
         bill = registry.read(reference.repository, manifest.layers[0]).decode()
     assert JsonStrictValidator(SchemaVersion.V1_5).validate_str(bill) is None
     assert all(f'"pkg:pypi/{name}@' in bill for name in ("training-imgtool", "jinja2", "uv", "google-auth"))
@@ -90,9 +90,6 @@ def test_it_has_a_signed_bill_of_every_package(image: str, env: dict[str, str], 
     check = [f"--key={keys[2]}", "--insecure-ignore-tlog=true", image]
     signed = subprocess.run([keys[0] / "cosign", "verify", *check], capture_output=True, check=True)
     assert reference.digest in signed.stdout.decode()
-    attest: list[str | Path] = [keys[0] / "cosign", "verify-attestation", "--type=cyclonedx", *check]
-    said = json.loads(subprocess.run(attest, capture_output=True, check=True).stdout)
-    assert json.loads(base64.b64decode(said["payload"]))["predicate"] == json.loads(bill)
 
 
 def test_the_examples_are_what_their_servers_take(tmp_path: Path) -> None:

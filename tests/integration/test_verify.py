@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,9 @@ from tests.integration.verify_world import Toy, open_toy
 from tests.verify import images
 from tests.verify.images import Change, Layer, Link
 from tests.verify.tampering import FORGED
-from training_imgtool.attest import cyclonedx
 from training_imgtool.cli import app
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.core.settings import from_environment
-from training_imgtool.pipeline.attach import Trace, describe, make_attestation
-from training_imgtool.registry.referrers import attach
 from training_imgtool.spec.model import Ignore, Role
 from training_imgtool.verify.checks import apply_ignores
 from training_imgtool.verify.facts import Finding, Status
@@ -154,28 +150,6 @@ def test_a_fault_is_one_line_and_exit_10(
     assert len(lines) <= 3, lines  # a secret in /app is no file of the context either
 
 
-@pytest.mark.engine
-def test_a_false_bill_of_materials_is_one_line_and_exit_10(toy: Toy, imgtool: Run) -> None:
-    """The image is good, and in a repository where somebody attached another bill to it."""
-    env = toy.faulty("bill", [], None)
-    inputs = toy.inputs
-    repository, registry = parse_repository(f"{toy.place}/bill/toy"), toy.registries.at(toy.good.repository)
-    assert inputs.images[0].tag is not None
-    stored = registry.manifest(repository.tag(inputs.images[0].tag.name))
-    where = repository.digest(stored.digest)
-    predicates = describe(inputs, inputs.images[0], Trace(direct=False, builder=False), epoch=0)
-    predicates[cyclonedx.PREDICATE]["components"][1]["version"] = "9.9"
-    made = make_attestation(where, stored.descriptor, predicates)
-    for blob, content in made.blobs:
-        registry.upload(repository, blob, partial(iter, (content,)))
-    attach(registry, where, made.bill, statement=made.provenance)
-    done = imgtool("verify", "--engine", "direct", "--locked", toy.folder, env=env, check=False)
-    assert done.returncode == 10, done.stderr
-    (line,) = (line for line in done.stderr.splitlines() if line.startswith("Error: "))
-    assert line.startswith("Error: master: attestations: found attestation ")
-    assert 'version is "9.9", not ' in line
-
-
 @pytest.mark.long
 def test_changed_files_are_seen_from_inside(toy: Toy, imgtool: Run) -> None:
     changed: Layer = {
@@ -256,37 +230,6 @@ def test_an_image_that_is_nowhere_is_an_error_of_its_own(toy: Toy, imgtool: Run)
     assert done.returncode == 3
     assert "1 of 1 images of the current spec, lock and code are not in the registry: master" in done.stderr
     assert f"imgtool push {toy.folder / 'image.yaml'}" in done.stderr
-
-
-def test_the_sbom_is_valid_exact_and_the_same_again(toy: Toy, imgtool: Run, tmp_path: Path) -> None:
-    from cyclonedx.schema import SchemaVersion
-    from cyclonedx.validation.json import JsonStrictValidator
-
-    first, second = tmp_path / "a.json", tmp_path / "b.json"
-    for path in (first, second):
-        imgtool("verify", "--engine", "direct", "--locked", toy.folder, "--sbom", path, env=toy.env)
-    assert first.read_bytes() == second.read_bytes()
-    assert JsonStrictValidator(SchemaVersion.V1_5).validate_str(first.read_text()) is None
-    document = json.loads(first.read_text())
-    parts = [one for one in document["components"] if one.get("purl", "").startswith("pkg:pypi/")]
-    wheels = toy.inputs.lock.variants[0].wheels
-    assert {(one["name"], one["version"], one["hashes"][0]["content"]) for one in parts} == {
-        (wheel.name, wheel.version, wheel.sha256) for wheel in wheels
-    }
-    assert len(parts) == len(wheels)
-    debian = [one for one in document["components"] if one.get("purl", "").startswith("pkg:deb/debian/")]
-    assert "libc6" in {one["name"] for one in debian}
-    assert all("distro=debian-12" in one["purl"] for one in debian)
-
-
-@pytest.mark.long
-def test_no_sbom_of_a_faulty_image(toy: Toy, imgtool: Run, tmp_path: Path) -> None:
-    env = toy.faulty("wheel-more", [images.package(SITE, "pandas", "2.2.0", {})], None)
-    path = tmp_path / "sbom.json"
-    done = imgtool("verify", "--engine", "direct", "--locked", toy.folder, "--sbom", path, env=env, check=False)
-    assert done.returncode == 10
-    assert "was not written" in done.stderr
-    assert not path.exists()
 
 
 @pytest.mark.long

@@ -93,8 +93,6 @@ def test_large_layers_of_the_base_are_not_read(
         stored = read_image(where, image.plan.platform, base, registries)
         own = {number for number, layer in enumerate(stored.layers) if layer.own}
         assert LayerReader(registries, Events()).read(stored, subject="worker").keys() == own == {1, 2, 3, 4}
-        whole = LayerReader(registries, Events(), whole=True).read(stored, subject="worker")
-        assert whole.keys() == own | {0}
 
 
 def test_what_hides_behind_a_digest(machine: Machine, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from tests.verify import images
 from tests.verify.images import Change, Layer, inputs_of
 from training_imgtool.core.reference import Digest, Repository, parse_reference, parse_repository
 from training_imgtool.core.settings import from_environment
-from training_imgtool.lock.lockfile import read_lock
 from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.registry.connect import Registries
 
@@ -91,27 +89,20 @@ def _errors(stderr: str) -> list[str]:
     return [line.removeprefix("Error: ") for line in stderr.splitlines() if line.startswith("Error: ")]
 
 
-def check_passes(imgtool: Run, folder: Path, env: dict[str, str], way: str, bill: Path) -> None:
-    """Verifies images of images/mnist, and looks at the bill of materials."""
-    from cyclonedx.schema import SchemaVersion
-    from cyclonedx.validation.json import JsonStrictValidator
-
-    done = imgtool("verify", "--engine", way, "--sbom", bill, folder, env=env)
+def check_passes(imgtool: Run, folder: Path, env: dict[str, str], way: str) -> None:
+    """Verifies images of images/mnist."""
+    done = imgtool("verify", "--engine", way, folder, env=env)
     rows = _rows(done.stdout)
     assert "MISMATCH" not in done.stdout
     assert "warning" not in done.stdout
     assert "  all   ok" in rows["wheels"].replace("     ", "   ")
     assert "2.15.1" in rows["tensorflow"]
-    assert JsonStrictValidator(SchemaVersion.V1_5).validate_str(bill.read_text()) is None
-    parts = [one for one in json.loads(bill.read_text())["components"] if "hashes" in one]
-    locked = read_lock(folder / "image.lock").variants[0].wheels
-    assert sorted(one["hashes"][0]["content"] for one in parts) == sorted(wheel.sha256 for wheel in locked)
 
 
 @pytest.mark.long
-def test_mnist_passes_seen_from_inside(cpu: Real, imgtool: Run, tmp_path: Path) -> None:
+def test_mnist_passes_seen_from_inside(cpu: Real, imgtool: Run) -> None:
     """`test_main_job` has it without an engine."""
-    check_passes(imgtool, cpu.folder, cpu.env, "docker", tmp_path / "sbom.json")
+    check_passes(imgtool, cpu.folder, cpu.env, "docker")
 
 
 @pytest.mark.long

@@ -54,7 +54,6 @@ REQUESTS: dict[str, Callable[[Registry, Repository], object]] = {
     "put_referrer": lambda registry, place: registry.put_referrer(
         place.digest(sha256_digest(image(CONTENT))), image(CONTENT)
     ),
-    "find_referrers": lambda registry, place: registry.find_referrers(place.digest(CONTENT.digest)),
 }
 
 

@@ -74,14 +74,14 @@ class MemoryRegistry:
 
     Args:
         refusal: the answer to a manifest that names unknown blobs; None accepts it, as `crane registry serve` does.
-        referrers: how many entries a page of the referrers API has; 0 for a registry without that API.
+        referrers: whether it has the referrers API.
         dialect: the name of a dialect; its refusal counts where `refusal` is None.
     """
 
     def __init__(
         self,
         refusal: Refusal | None = None,
-        referrers: int = 0,
+        referrers: bool = False,
         dialect: str = "standard",
     ) -> None:
         self.dialect = SERVER_DIALECTS[dialect]
@@ -92,7 +92,6 @@ class MemoryRegistry:
         self.deletes = True
         self.promises = False  # whether it says of every blob that it mounted it
         self.keeps = False  # whether it drops what is uploaded for a digest that it has, as docker-registry does
-        self.endless = False  # whether each page of the referrers names itself as the next one
         self._uploads = 0
         self._parts: dict[str, bytes] = {}  # the content of open uploads, as crane and cosign send it
         self._lock = threading.Lock()
@@ -164,7 +163,7 @@ class MemoryRegistry:
         with self._lock:
             query = {key: values[0] for key, values in parse_qs(parts.query).items()}
             if kind == "referrers":
-                return self._referrers(path, name, int(query.get("after", 0)))
+                return self._referrers(path, name)
             return self._blob(asked, path, name, query) if kind == "blobs" else self._manifest(asked, path, name)
 
     def _bar(self, asked: Asked, path: str) -> Reply | None:
@@ -197,8 +196,8 @@ class MemoryRegistry:
         digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
         return Reply(200, body, {"Content-Type": media_type, "Docker-Content-Digest": digest})
 
-    def _referrers(self, path: str, subject: str, after: int) -> Reply:
-        """One page of the referrers API (distribution specification 1.1)."""
+    def _referrers(self, path: str, subject: str) -> Reply:
+        """The referrers API (distribution specification 1.1)."""
         if not self.referrers:
             return Reply(404, b"404 page not found")
         entries = {}
@@ -209,14 +208,8 @@ class MemoryRegistry:
                 entry = {"mediaType": media_type, "digest": digest, "size": len(body)}
                 extra = {key: document[key] for key in ("artifactType", "annotations") if key in document}
                 entries[digest] = entry | extra
-        found = list(entries.values())
-        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": found[after : after + self.referrers]}
-        headers = {"Content-Type": OCI_INDEX}
-        if self.endless:
-            headers["Link"] = f'</v2/{path}/referrers/{subject}>; rel="next"'
-        elif after + self.referrers < len(found):
-            headers["Link"] = f'</v2/{path}/referrers/{subject}?after={after + self.referrers}>; rel="next"'
-        return Reply(200, json.dumps(index).encode(), headers)
+        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": list(entries.values())}
+        return Reply(200, json.dumps(index).encode(), {"Content-Type": OCI_INDEX})
 
     def _upload(self, asked: Asked, path: str, name: str, query: Mapping[str, str]) -> Reply:
         """An open upload: content in a PATCH and then a PUT, or in a PUT alone."""

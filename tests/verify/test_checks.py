@@ -20,7 +20,6 @@ from training_imgtool.spec.model import Role
 from training_imgtool.verify.checks import check
 from training_imgtool.verify.checks.settings import plan_settings
 from training_imgtool.verify.facts import Expected, Facts, Fields, Finding, Layer, Listing, Started, Status, Tree
-from training_imgtool.verify.report import ImageReport
 
 BASE: dict[str, Any] = {
     "os": "linux",
@@ -289,28 +288,6 @@ def test_faults_that_layers_tell(
     found = _of(gpu, _without_engine(gpu[0], items, removed=removed))
     assert check_name in _wrong(found)
     assert says in found[check_name].found
-
-
-@pytest.mark.parametrize(
-    ("seen", "layer", "complete", "debian"),
-    [
-        ({1, 2}, 1, False, "Package: a"),
-        ({2}, 1, False, None),
-        ({1}, 1, False, None),
-        ({2}, 2, False, "Package: a"),
-        (set(), None, False, None),
-        (set(), None, True, ""),
-        (set(), 1, True, "Package: a"),
-    ],
-)
-def test_debians_packages_are_told_where_no_unread_layer_may_change_them(
-    gpu: tuple[RoleImage, Any, Context], seen: set[int], layer: int | None, complete: bool, debian: str | None
-) -> None:
-    status = {"path": "var/lib/dpkg/status", "kind": "dpkg", "text": "Package: a\n", "layer": layer}
-    facts = _facts(gpu[0], listings={number: Listing(items=(), folders={}) for number in seen})
-    tree = _tree([] if layer is None else [status], complete=complete)
-    facts = replace(facts, tree=tree, layers=(*facts.layers, facts.layers[0]))
-    assert ImageReport.of(gpu[0], facts, ()).debian == debian
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_suspect_of_a_package_is_known_by_its_bytes(shipped: bytes, changed: b
     assert items["record"]["names"] == ["certifi"]
 
 
-def _read_stored(*, own: bool = True, of_base: bool = False, size: int = 1000, whole: bool = False) -> list[Event]:
+def _read_stored(*, own: bool = True, of_base: bool = False, size: int = 1000) -> list[Event]:
     """Reads an image of one layer for two roles; returns what was told."""
     data = gzip.compress(tar({"app/a.py": b"1\n"}))
     descriptor = replace(blob(data), size=size)
@@ -86,7 +86,7 @@ def _read_stored(*, own: bool = True, of_base: bool = False, size: int = 1000, w
     )
     asked = SimpleNamespace(at=lambda _: SimpleNamespace(blob=lambda *_, **__: _blocks(data)))
     events = Events()
-    reader = LayerReader(cast("Registries", asked), events, whole=whole)
+    reader = LayerReader(cast("Registries", asked), events)
     found = [reader.read(stored, subject=subject) for subject in ("master", "worker")]
     assert found[0] == found[1]
     assert all(listing.diff_id for listing in found[0].values())
@@ -99,19 +99,16 @@ def test_a_layer_is_read_once_for_all_roles() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "of_base", "size", "whole", "is_read"),
+    ("own", "of_base", "size", "is_read"),
     [
-        (True, False, LARGEST_BASE_LAYER + 1, False, True),
-        (False, True, LARGEST_BASE_LAYER, False, True),
-        (False, True, LARGEST_BASE_LAYER + 1, False, False),
-        (False, True, LARGEST_BASE_LAYER + 1, True, True),
-        (False, False, LARGEST_BASE_LAYER + 1, False, True),  # it says that it is of the base, and the base lacks it
+        (True, False, LARGEST_BASE_LAYER + 1, True),
+        (False, True, LARGEST_BASE_LAYER, True),
+        (False, True, LARGEST_BASE_LAYER + 1, False),
+        (False, False, LARGEST_BASE_LAYER + 1, True),  # it says that it is of the base, and the base lacks it
     ],
 )
-def test_large_layers_of_the_base_are_left_out(
-    *, own: bool, of_base: bool, size: int, whole: bool, is_read: bool
-) -> None:
-    assert bool(_read_stored(own=own, of_base=of_base, size=size, whole=whole)) == is_read
+def test_large_layers_of_the_base_are_left_out(*, own: bool, of_base: bool, size: int, is_read: bool) -> None:
+    assert bool(_read_stored(own=own, of_base=of_base, size=size)) == is_read
 
 
 def test_layers_are_laid_over_each_other() -> None:

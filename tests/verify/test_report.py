@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from training_imgtool.spec.model import Role
-from training_imgtool.verify import report, sbom
+from training_imgtool.verify import report
 from training_imgtool.verify.facts import Finding, Layer, Status
 from training_imgtool.verify.interesting_paths import sum_folders
 from training_imgtool.verify.report import ImageReport, find_largest
@@ -22,13 +22,10 @@ def _report(role: Role, *findings: Finding, **changes: Any) -> ImageReport:
     values: dict[str, Any] = {
         "role": role,
         "image": f"host/x@sha256:{hashlib.sha256(role.encode()).hexdigest()}",
-        "source": None,
         "findings": tuple(replace(one, role=role) for one in findings),
         "layers": (),
         "directories": (("/opt", 5_000_000),),
         "complete": True,
-        "debian": None,
-        "release": "",
     }
     return ImageReport(**(values | changes))
 
@@ -88,32 +85,3 @@ def test_one_line_per_mismatch_and_data_to_match() -> None:
         "found": "2.14.0",
         "expected": "2.15.1",
     }
-
-
-def test_debian_packages_are_those_that_are_installed() -> None:
-    status = (
-        "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9+deb12u9\n\n"
-        "Package: gone\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 1\n\n"
-        "Status: install ok installed\nArchitecture: all\nVersion: 1\n\n"
-        "Package: unversioned\nStatus: install ok installed\nArchitecture: all\n\n"
-        "Package: epoch\nStatus: install ok installed\nArchitecture: all\nVersion: 1:2.0~rc1\n"
-    )
-    release = 'ID=debian\nVERSION_ID="12"\n'
-    one = _report(Role.MASTER, debian=status, release=release, source=cast("Any", _Source()))
-    document = sbom.make_sbom("mnist", (one,))
-    purls = [part["purl"] for part in document["components"] if part.get("purl", "").startswith("pkg:deb")]
-    assert purls == [
-        "pkg:deb/debian/epoch@1%3A2.0~rc1?arch=all&distro=debian-12",
-        "pkg:deb/debian/libc6@2.36-9%2Bdeb12u9?arch=amd64&distro=debian-12",
-    ]
-
-
-class _Source:
-    """As much of a RoleImage as an SBOM asks for."""
-
-    key = "k"
-
-    def __init__(self) -> None:
-        from tests import plans
-
-        self.plan = plans.role_plan(Role.MASTER)

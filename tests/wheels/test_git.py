@@ -101,16 +101,3 @@ def test_the_hash_of_a_folder_depends_on_names_modes_and_contents_alone(tmp_path
 def test_a_tag_may_name_the_version(revision: str, version: str) -> None:
     code = PackedCode(path=Path("source.tar"), sha256="", origin=f"git+https://host/p{revision}#subdirectory=a")
     assert code.version == version
-
-
-def test_the_commit_of_a_checkout_is_told_only_where_it_has_just_this_code(git: Git, tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    made = commit(repository, {"a/pkg/x.py": "1", "a/y": "2"})
-    tree = run_git(repository, "rev-parse", "HEAD:a/pkg")
-    assert git.find_checkout(repository / "a", "pkg", tree) == ("", made)
-    run_git(repository, "remote", "add", "origin", "https://robot:s3cret@example.com/team/code.git")
-    assert git.find_checkout(repository / "a", "pkg", tree) == ("https://example.com/team/code.git", made)
-    assert git.find_checkout(repository / "a/pkg", ".", tree) == ("https://example.com/team/code.git", made)
-    assert git.find_checkout(repository / "a", "pkg", "0" * 40) is None
-    assert git.find_checkout(repository / "a", "none", tree) is None
-    assert git.find_checkout(tmp_path, "repository", tree) is None

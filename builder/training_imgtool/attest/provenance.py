@@ -1,8 +1,7 @@
 """SLSA provenance, version 1, in an in-toto statement: who made an image, from what, and with which parameters.
 
 Everything in it follows from the spec, the lock and the trainer's files, so two machines that make the same image write
-the same provenance, but for the commit, which Git tells only some of them, and the stages that a run found. Formats:
-https://slsa.dev/spec/v1.0/provenance, https://in-toto.io/Statement/v1.
+the same provenance. Formats: https://slsa.dev/spec/v1.0/provenance, https://in-toto.io/Statement/v1.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from training_imgtool.plan import REVISION, RolePlan
 
 PREDICATE = "https://slsa.dev/provenance/v1"  # the in-toto predicate type
 BUILD_TYPE = "urn:dev.imgtool:build:v1"
-BUILDER = "urn:dev.imgtool:builder"  # with `:direct`, or `:engine` where an engine took part
+BUILDER = "urn:dev.imgtool:builder"
 MEDIA_TYPE = "application/vnd.in-toto+json"
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"  # the media type of what `wrap` makes
 _STATEMENT = "https://in-toto.io/Statement/v1"
@@ -56,31 +54,6 @@ def wrap(statement: Mapping[str, Any]) -> bytes:
     return encode({**envelope, "rootfs": {"type": "layers", "diff_ids": layers}})
 
 
-def unwrap(envelope: bytes) -> bytes:
-    """Takes the statement out of an envelope; raises ValueError if it is none."""
-    try:
-        return base64.b64decode(json.loads(envelope)["payload"], validate=True)
-    except (KeyError, TypeError, RecursionError) as error:
-        raise ValueError("no envelope") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeStage:
-    """A stage of an image.
-
-    Attributes:
-        name: its label.
-        key: its content key.
-        engine: an engine ran it, else imgtool made it itself, by the plan and the image's history.
-        found: the registry had it under its key before the run, which therefore does not say that it made it.
-    """
-
-    name: str
-    key: str
-    engine: bool
-    found: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """What an image was made from.
@@ -94,9 +67,7 @@ class Origin:
         dockerfile_sha256: the hash of the rendered Dockerfile.
         key: the image's content key.
         compression: how layers are packed.
-        stages: what the image was made of, lowest first.
         bill_sha256: the hash of the bill of materials, which lists the wheels and Debian packages by theirs.
-        checkout: the address and the commit of the repository that has just this code; None where nothing says so.
         epoch: SOURCE_DATE_EPOCH; 0 for none.
     """
 
@@ -108,9 +79,7 @@ class Origin:
     dockerfile_sha256: str
     key: str
     compression: str
-    stages: tuple[MadeStage, ...]
     bill_sha256: str
-    checkout: tuple[str, str] | None = None
     epoch: int = 0
 
 
@@ -123,29 +92,14 @@ def make_provenance(origin: Origin) -> dict[str, Any]:
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": _list_parameters(origin),
-            "internalParameters": {
-                "key": origin.key,
-                "dockerfile": {"sha256": origin.dockerfile_sha256},
-                "stages": [
-                    {"name": stage.name, "key": stage.key, "builder": _name_builder(engine=stage.engine)}
-                    for stage in origin.stages
-                ],
-                "found": [stage.name for stage in origin.stages if stage.found],
-            },
+            "internalParameters": {"key": origin.key, "dockerfile": {"sha256": origin.dockerfile_sha256}},
             "resolvedDependencies": _list_dependencies(origin),
         },
         "runDetails": {
-            "builder": {
-                "id": _name_builder(engine=any(stage.engine for stage in origin.stages)),
-                "version": {"imgtool": __version__},
-            },
+            "builder": {"id": BUILDER, "version": {"imgtool": __version__}},
             "metadata": metadata,
         },
     }
-
-
-def _name_builder(*, engine: bool) -> str:
-    return f"{BUILDER}:{'engine' if engine else 'direct'}"
 
 
 def _list_parameters(origin: Origin) -> dict[str, Any]:
@@ -178,19 +132,5 @@ def _list_dependencies(origin: Origin) -> list[dict[str, Any]]:
         {"name": "bill", "digest": {"sha256": origin.bill_sha256}, "mediaType": cyclonedx.MEDIA_TYPE},
     ]
     if tree := plan.labels.get(REVISION):
-        url, commit = origin.checkout or ("", "")
-        dependencies.append(
-            {
-                "name": "source",
-                **({"uri": _name_repository(url)} if url else {}),
-                "digest": {"gitTree": tree, **({"gitCommit": commit} if commit else {})},
-            }
-        )
+        dependencies.append({"name": "source", "digest": {"gitTree": tree}})
     return dependencies
-
-
-def _name_repository(url: str) -> str:
-    """Writes the address of a repository as SPDX and pip do: `git+https://…`, also where it is `git@HOST:PATH`."""
-    if "://" not in url and (match := re.fullmatch(r"([\w.@-]+):(.+)", url)):
-        url = f"ssh://{match[1]}/{match[2]}"
-    return f"git+{url}" if "://" in url else f"git+file://{url}"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_error, emit_json, emit_note
+from training_imgtool.cli.output import emit, emit_error, emit_json
 from training_imgtool.core.errors import UsageError, VerificationError
 
 
@@ -34,10 +33,6 @@ def verify(
             autocompletion=lambda: ["auto", "docker", "direct"],
         ),
     ] = "auto",
-    sbom: Annotated[
-        Path | None,
-        typer.Option("--sbom", metavar="FILE", help="Write a CycloneDX SBOM of wheels and Debian packages."),
-    ] = None,
     signature: Annotated[
         str | None,
         typer.Option("--signature", metavar="KEY|IDENTITY", help="Check that this key or identity signed."),
@@ -51,14 +46,13 @@ def verify(
     from training_imgtool.commands.images import verify_images
     from training_imgtool.pipeline.request import SpecChoice
     from training_imgtool.verify import report
-    from training_imgtool.verify.sbom import write_sbom
 
     values = opt.read_changes(changes)
-    _check_usage(engine, sbom)
+    _check_engine(engine)
     wanted = tuple(roles or ())
     settings = machine.settings()
     with machine.progress(progress) as view:
-        inputs, reports = verify_images(
+        reports = verify_images(
             SpecChoice(path=spec, values=values),
             settings,
             view,
@@ -67,7 +61,6 @@ def verify(
             engine=engine,
             signed_by=machine.signatory(signature, issuer),
             locked=locked,
-            whole=sbom is not None,
         )
     wrong, unproven = report.list_mismatches(reports), report.list_unproven(reports)
     if as_json:
@@ -78,24 +71,13 @@ def verify(
     for line in (*wrong, *unproven):
         emit_error(f"Error: {line}\n")
     if wrong or unproven:
-        if sbom is not None:
-            emit_note(f"{sbom} was not written: the images are not {'what the lock says' if wrong else 'proven'}")
         if not wrong:
             emit_error("Try: what this machine lacks to make the image again, such as its Python, or verify.ignore\n")
         raise typer.Exit(VerificationError.exit_code)
-    if sbom is not None:
-        for line in write_sbom(sbom, inputs.plan.name, reports):
-            emit_note(line)
 
 
-def _check_usage(engine: str, sbom: Path | None) -> None:
-    """Checks the options before anything is read; raises UsageError, or LocalFileError for a file's folder."""
-    from training_imgtool.core.atomic_files import check_writable
+def _check_engine(engine: str) -> None:
     from training_imgtool.verify.session import ENGINES
 
     if engine not in ENGINES:
         raise UsageError(f"--engine {engine}: expected {', '.join(ENGINES)}")
-    if opt.is_stdout(sbom):
-        raise UsageError(f"--sbom {sbom}: stdout has the report", hint="name a file, such as sbom.cdx.json")
-    if sbom is not None:
-        check_writable(sbom)

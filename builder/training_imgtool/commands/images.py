@@ -133,8 +133,7 @@ def verify_images(
     engine: str,
     signed_by: Signatory | None,
     locked: bool,
-    whole: bool = False,
-) -> tuple[Inputs, tuple[ImageReport, ...]]:
+) -> tuple[ImageReport, ...]:
     """Compares the images of one spec with the lock; raises as `verify.session.verify`."""
     from training_imgtool.verify.session import VerifyRun, verify
 
@@ -145,11 +144,10 @@ def verify_images(
         roles=roles,
         engine=engine,
         signed_by=signed_by,
-        whole=whole,
         settings=settings,
         progress=progress,
     )
-    return inputs, verify(run)
+    return verify(run)
 
 
 def run_images(

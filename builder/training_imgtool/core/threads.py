@@ -84,11 +84,6 @@ class SingleFlight(Generic[T]):
         future.set_result(result)
         return result
 
-    def has(self, key: Hashable) -> bool:
-        """Returns whether some work for `key` has not failed."""
-        with self._lock:
-            return key in self._results
-
     def forget(self, key: Hashable) -> None:
         """Makes the next caller run its work again."""
         with self._lock:

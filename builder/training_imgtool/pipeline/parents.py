@@ -151,7 +151,6 @@ class StageParents(Parents):
         self._engine = engine
         self._repository = publisher.repository
         self._found: dict[str, Future[StoredImage]] = {}
-        self._were_there: set[Tag] = set()  # stages that this run did not make
         self._background = ThreadPoolExecutor(1, thread_name_prefix="latest")
 
     def of(self, role: RoleStages, lost: Appending | None = None) -> Appending:
@@ -164,15 +163,6 @@ class StageParents(Parents):
         """Returns the image of a stage in a registry, made when it is missing; raises what making it raises."""
         stored = self._find_once(plan_stage_image(self._run.inputs, image, label), None)
         return stored.repository.digest(stored.manifest.digest)
-
-    def found_below(self, image: RoleImage) -> str:
-        """Returns the label of the highest stage of an image that this run found in the registry, or an empty text."""
-        labels = [
-            stage.label
-            for stage in image.dockerfile.stages[:-1]
-            if tag_of_stage(self._repository, stage.label, image.keys[stage.label]) in self._were_there
-        ]
-        return labels[-1] if labels else ""
 
     def close(self, *, failed: bool) -> None:
         """Waits until the next run can find what this one made; a failed run gives up."""
@@ -220,12 +210,10 @@ class StageParents(Parents):
         """Looks up a stage's image in the repository, unless the registry lost it or the run must not use it."""
         if anew:
             self._stored.forget(tag)
-            self._were_there.discard(tag)
         if anew or self._run.options.no_cache:
             return None
         stored = self._stored.stage(tag)
         if stored:
-            self._were_there.add(tag)
             self._publisher.expect(stored.manifest.layers)
             self._reader.cache.given |= _records_in(stored.manifest)
         return stored

@@ -98,8 +98,7 @@ class RegistrySink(Sink):
         self._publisher = Publisher(registries, run.inputs.repository, run.progress)
         self._attestations = Attestations(run, self._publisher)
         self.builder = DirectBuilder(run, None, self._publisher.send)
-        self._stages = StageParents(run, registries, self.builder, self._publisher, engine)
-        self.parents = self._stages
+        self._stages = self.parents = StageParents(run, registries, self.builder, self._publisher, engine)
 
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Uploads what the repository lacks, then the manifest; raises what `Publisher.publish` raises."""
@@ -111,7 +110,7 @@ class RegistrySink(Sink):
             if other is None:
                 raise
             return BuildResult.for_image(image, Outcome.FOUND, other)
-        self._attestations.add(image, made, self._stages.found_below(image))
+        self._attestations.add(image, made)
         blobs = {blob.digest: blob.size for blob in list_blobs(made)}
         sent = frozenset(filter(self._publisher.was_missing, blobs))
         return replace(BuildResult.for_image(image, Outcome.APPENDED, digest), blobs=blobs, sent=sent)
@@ -119,7 +118,7 @@ class RegistrySink(Sink):
     def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Has the engine push the image."""
         digest = engines.push(image, image.label, image.registry_tag, self._stages)
-        self._attestations.add_from_engine(image, digest, by_builder=engines.was_pushed_by_buildx(image.registry_tag))
+        self._attestations.add_from_engine(image, digest)
         return BuildResult.for_image(image, Outcome.BUILT, digest)
 
     def finish(self, results: Sequence[BuildResult]) -> None:

@@ -19,11 +19,9 @@ from training_imgtool.http.addresses import next_url
 from training_imgtool.http.client import Answer
 from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import pull
-from training_imgtool.registry.dialects import NO_REFERRERS_API
 from training_imgtool.registry.manifests import (
     LARGEST_MANIFEST,
     MANIFEST_TYPES,
-    OCI_INDEX,
     OCI_MANIFEST,
     Descriptor,
     Manifest,
@@ -172,29 +170,6 @@ class Registry:
         put = self._prepare_put(ref, OCI_MANIFEST, body)
         put.run(self.session.attempts())
         return put.is_listed
-
-    def find_referrers(self, subject: Digest, page: str | None = None) -> tuple[Manifest, str | None] | None:
-        """Reads one page of the registry's list of referrers, an OCI index; None where the registry keeps no such list.
-
-        Args:
-            subject: the manifest that they refer to.
-            page: the URL of the page, from an earlier answer; without it, the first page.
-
-        Returns the page and the URL of the next one. Raises as `manifest`.
-        """
-        doing, scopes = f"looking for referrers of {subject}", pull(subject.repository.path)
-        url = page or self.session.url(subject.repository, f"referrers/{subject.digest}")
-        accept = {"Accept": OCI_INDEX}
-        for attempt in self.session.attempts():
-            with attempt:
-                answer = self.session.send(
-                    "GET", url, scopes=scopes, doing=doing, headers=accept, limit=LARGEST_MANIFEST
-                )
-        if answer.status in NO_REFERRERS_API:
-            return None
-        if answer.status != 200 or not answer.complete:
-            raise self.session.refusal(answer, doing)
-        return parse_manifest(answer.body, OCI_INDEX, doing), _next_page(answer, url, self.session, doing)
 
     def _prepare_put(self, ref: Tag | Digest, media_type: str, body: bytes) -> ManifestPut:
         from training_imgtool.registry.manifest_put import ManifestPut

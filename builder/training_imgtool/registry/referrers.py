@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,20 +22,8 @@ from training_imgtool.registry.manifests import (
     OCI_MANIFEST,
     Descriptor,
     Manifest,
-    read_descriptor,
     sha256_digest,
 )
-
-_MOST, _MOST_PAGES = 10_000, 1000  # referrers of one image
-
-
-@dataclass(frozen=True, slots=True)
-class Referrer:
-    """One entry of a list of referrers."""
-
-    descriptor: Descriptor
-    artifact_type: str
-    annotations: Mapping[str, str]
 
 
 def referrer_manifest(
@@ -45,7 +32,6 @@ def referrer_manifest(
     layers: tuple[Mapping[str, Any], ...],
     *,
     config: Descriptor,
-    annotations: Mapping[str, str],
 ) -> bytes:
     """Writes an OCI manifest that refers to `subject`; `layers` are descriptors as documents."""
     document = {
@@ -55,9 +41,8 @@ def referrer_manifest(
         "config": config.document(),
         "layers": [dict(layer) for layer in layers],
         "subject": subject.document(),
-        "annotations": dict(annotations),
     }
-    return json.dumps({key: value for key, value in document.items() if value}, sort_keys=True).encode()
+    return json.dumps(document, sort_keys=True).encode()
 
 
 def attach(registry: Registry, subject: Digest, *bodies: bytes, statement: bytes = b"", is_first: bool = False) -> None:
@@ -92,14 +77,6 @@ def attach(registry: Registry, subject: Digest, *bodies: bytes, statement: bytes
         _put_list(registry, subject, (*_find_present(registry, subject, others), *new))
 
 
-def list_referrers(registry: Registry, subject: Digest) -> tuple[Referrer, ...]:
-    """Lists a manifest's referrers by the registry's own list or the tag; raises as `Registry.manifest`."""
-    entries = _fetch_list(registry, subject)
-    if entries is None:
-        entries = _find_present(registry, subject, _read_tagged(registry, subject))
-    return tuple(map(_read_entry, entries))
-
-
 def _put_list(registry: Registry, subject: Digest, entries: tuple[Mapping[str, Any], ...]) -> None:
     document = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
     registry.put_manifest(_list_tag(subject), OCI_INDEX, json.dumps(document, sort_keys=True).encode())
@@ -110,22 +87,6 @@ def _find_present(registry: Registry, subject: Digest, entries: tuple[dict[str, 
     return [
         entry for entry in entries if registry.head(subject.repository.digest(str(entry.get("digest")))) is not None
     ]
-
-
-def _fetch_list(registry: Registry, subject: Digest) -> list[dict[str, Any]] | None:
-    entries: list[dict[str, Any]] = []
-    page: str | None = None
-    for _ in range(_MOST_PAGES):
-        answer = registry.find_referrers(subject, page)
-        if answer is None:
-            return None
-        index, page = answer
-        entries += _entries(index)
-        if page is None:
-            return entries
-        if len(entries) > _MOST:
-            break
-    raise RegistryRefusedError(f"{subject}: the registry's list of referrers does not end")
 
 
 def _read_tagged(registry: Registry, subject: Digest) -> tuple[dict[str, Any], ...]:
@@ -145,19 +106,7 @@ def _list_tag(subject: Digest) -> Tag:
 
 
 def _entry(body: bytes) -> dict[str, Any]:
-    """Makes a manifest's entry: with its artifact type and annotations, as the specification wants."""
+    """Makes a manifest's entry, with its artifact type as the specification wants."""
     document = json.loads(body)
     descriptor = Descriptor(OCI_MANIFEST, sha256_digest(body), len(body))
-    config = document["config"]["mediaType"]
-    entry = descriptor.document() | {"artifactType": document.get("artifactType") or config}
-    annotations = document.get("annotations")
-    return entry | ({"annotations": annotations} if annotations else {})
-
-
-def _read_entry(entry: Mapping[str, Any]) -> Referrer:
-    annotations = entry.get("annotations")
-    return Referrer(
-        read_descriptor(entry, "referrer"),
-        str(entry.get("artifactType", "")),
-        {str(key): str(value) for key, value in annotations.items()} if isinstance(annotations, dict) else {},
-    )
+    return descriptor.document() | {"artifactType": document["artifactType"]}

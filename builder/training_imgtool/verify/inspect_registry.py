@@ -42,15 +42,10 @@ class Stored:
 
 @dataclass(slots=True)
 class LayerReader:
-    """Reads layers, each digest once, however many roles share it.
-
-    Attributes:
-        whole: whether to read every layer of the base too.
-    """
+    """Reads layers, each digest once, however many roles share it."""
 
     registries: Registries
     progress: Progress
-    whole: bool = False
     listings: dict[tuple[str, bool], Listing] = field(default_factory=dict)
 
     def read(self, stored: Stored, *, subject: str) -> dict[int, Listing]:
@@ -59,7 +54,7 @@ class LayerReader:
         chosen = {
             number: (layer, descriptor)
             for number, (layer, descriptor) in pairs
-            if self.whole or layer.own or layer.size <= LARGEST_BASE_LAYER or layer.digest not in stored.of_base
+            if layer.own or layer.size <= LARGEST_BASE_LAYER or layer.digest not in stored.of_base
         }
         new = {
             descriptor.digest: descriptor.size

@@ -27,8 +27,6 @@ _KINDS = (
     ("library", re.compile(r"(?:.*/)?lib(?:" + CUDA + r")\.so(?:\.[\d.]+)?\Z")),
     ("tool", re.compile(r"(?:.*/)?(?:ptxas|libdevice[\w.]*\.bc)\Z")),
     ("python", re.compile(r"(?:opt/venv/(?:bin/python[\d.]*|pyvenv\.cfg)|usr/(?:local/)?bin/python3[\d.]*)\Z")),
-    ("dpkg", re.compile(r"var/lib/dpkg/status(?:\.d/[^/]+)?\Z")),
-    ("release", re.compile(r"(?:usr/lib|etc)/os-release\Z")),
     ("module", re.compile(SITE + r"[^/]+\.(?:py|so)\Z")),
     ("source", re.compile(r"app/.*\.py\Z")),
     (
@@ -39,7 +37,7 @@ _KINDS = (
         ),
     ),
 )
-_WITH_TEXT = frozenset({"metadata", "record", "dpkg", "release", "source"})
+_WITH_TEXT = frozenset({"metadata", "record", "source"})
 # Wider than the rule that decides (training_imgtool.context.secret_files): what is not fetched cannot be judged.
 _TELLING = re.compile(
     r"(?:\A|/)(?:\.(?:aws|azure|gnupg|kube|ssh|docker|pip)/.*|\.config/(?:gcloud|pip)/.*|\.env(?:\.[^/]*)?|id_[a-z0-9_]+"

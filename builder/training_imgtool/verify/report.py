@@ -24,13 +24,10 @@ class ImageReport:
 
     role: Role
     image: str
-    source: RoleImage
     findings: tuple[Finding, ...]
     layers: tuple[Layer, ...]
     directories: tuple[tuple[str, int], ...]  # the largest, disjoint, with their unpacked bytes
     complete: bool  # whether the directories are those of the whole image
-    debian: str | None  # the text of dpkg's status file; None when it was not seen
-    release: str  # the text of os-release, when it was seen
 
     @classmethod
     def of(cls, image: RoleImage, facts: Facts, findings: tuple[Finding, ...]) -> ImageReport:
@@ -38,25 +35,11 @@ class ImageReport:
         return cls(
             role=image.role,
             image=facts.image,
-            source=image,
             findings=findings,
             layers=facts.layers,
             directories=find_largest(facts.tree.folders),
             complete=facts.tree.complete,
-            debian=_read_debian(facts),
-            release=next((item["text"] for item in facts.tree.of("release") if item.get("text")), ""),
         )
-
-
-def _read_debian(facts: Facts) -> str | None:
-    """Reads the packages' status, if no layer that was not read could have another."""
-    items = facts.tree.of("dpkg")
-    texts = [item["text"] for item in items if item.get("text")]
-    if not facts.tree.complete:
-        above = max((item.get("layer", -1) for item in items), default=-1)
-        if not texts or any(number not in facts.listings for number in range(above, len(facts.layers))):
-            return None
-    return "\n\n".join(text.strip() for text in texts)
 
 
 def find_largest(folders: Mapping[str, int], most: int = LARGEST) -> tuple[tuple[str, int], ...]:

@@ -27,8 +27,7 @@ from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.platforms import check_index
 from training_imgtool.spec.model import Accelerator, Role
 from training_imgtool.verify import inspect_container, inspect_registry
-from training_imgtool.verify.checks import apply_ignores, check
-from training_imgtool.verify.checks.attestations import check_attestations
+from training_imgtool.verify.checks import check
 from training_imgtool.verify.checks.signature import check_signed
 from training_imgtool.verify.expected_image import expect
 from training_imgtool.verify.facts import Facts, Finding, Layer, Listing, Status, read_platform
@@ -51,7 +50,6 @@ class VerifyRun:
     roles: tuple[Role, ...]
     engine: str  # auto, docker or direct (the registry only)
     signed_by: Signatory | None = None  # who must have signed the images
-    whole: bool = False  # read the whole base too
     settings: Settings
     progress: Progress
 
@@ -76,7 +74,7 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
 
     with _open_engine(run) as engine, connect(run.settings, run.progress) as registries:
         reports: list[ImageReport] = []
-        reader = inspect_registry.LayerReader(registries, run.progress, whole=run.whole)
+        reader = inspect_registry.LayerReader(registries, run.progress)
         for inputs in run.inputs.by_platform:
             each = replace(run, inputs=inputs)
             images = inputs.selected(run.roles)
@@ -183,12 +181,6 @@ def _report(
             raise
         refusal, facts = error, _gather_facts(run, image, location, None, reader)
     findings = check(image, facts, spec, context)
-    if location.digest is not None:
-        registry = reader.registries.at(location.digest.repository)
-        attested = check_attestations(
-            run.inputs, image, location.digest, facts.config, registry=registry, settings=run.settings
-        )
-        findings += (apply_ignores(attested, spec.verify.ignore),)
     if run.signed_by is not None:
         findings += (check_signed(image.role, location.digest, run.signed_by, run.settings),)
     if refusal is not None and not any(finding.status is Status.MISMATCH for finding in findings):

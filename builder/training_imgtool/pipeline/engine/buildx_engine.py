@@ -64,10 +64,6 @@ class BuildxEngine:
         run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
 
-    def has_pushed(self, tag: Tag) -> bool:
-        """Returns whether this builder ran what has this tag."""
-        return self._pushed.has(tag)
-
     def compile(self, image: RoleImage, label: str, tag: Tag, below: Digest) -> Digest:
         """Compiles /opt/venv of the image `below`, which has everything of the stage but bytecode; raises as `push`."""
         run, started, subject = self._run, time.monotonic(), image.subject_of(label)

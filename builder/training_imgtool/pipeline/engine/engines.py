@@ -195,10 +195,6 @@ class Engines:
             digest = images.image_of(image, below.label)
             _pull_stage(self._run, digest, image.keys[below.label], self.engine, self._registries)
 
-    def was_pushed_by_buildx(self, tag: Tag) -> bool:
-        """Returns whether buildx, and not an engine with a store of its own, pushed what has this tag."""
-        return self._buildx is not None and self._buildx.has_pushed(tag)
-
     def uses_buildx(self, image: RoleImage, label: str) -> bool:
         """Returns whether buildx runs this stage, and not an engine with a store of its own."""
         return self._buildx_for(image, label) is not None

@@ -69,25 +69,6 @@ class Git:
             hint="write a full commit, a branch or a tag after the @",
         )
 
-    def find_checkout(self, folder: Path, path: str, tree: str) -> tuple[str, str] | None:
-        """Returns the address of `origin`, without a login, and the commit that a checkout is at.
-
-        None unless `folder` lies in one whose commit has exactly the tree `tree` at `path`, relative to `folder`. The
-        address is empty where there is no such remote.
-        """
-        try:
-            place = f"HEAD:./{'' if path == '.' else path}"
-            commit, committed = self._run("-C", str(folder), "rev-parse", "HEAD", place).decode().split()
-        except (ImgtoolError, ValueError):
-            return None
-        if committed != tree:
-            return None
-        try:
-            url = self._run("-C", str(folder), "remote", "get-url", "origin").decode(errors="replace").strip()
-        except ImgtoolError:
-            url = ""
-        return _hide_credentials(url), commit
-
     def read(self, url: str, commit: str, subdirectory: str, writer: TreeWriter) -> None:
         """Gives `writer` the files of a commit, or of one folder of it.
 
