@@ -230,15 +230,6 @@ def test_p07_read_only_folder(project: Project) -> None:
     project.refused("config", "-o", "config.yaml", code=9, says=says, hint="choose another place", before=NOBODY)
 
 
-def test_p09_a_loop_of_links(project: Project) -> None:
-    (project.folder / "loop").symlink_to("loop")
-    project.refused("config", "-o", "loop", code=9, says=["cannot write loop: too many levels of symbolic links"])
-
-
-def test_p11_few_descriptors(project: Project) -> None:
-    assert project.run("show", before=("prlimit", "--nofile=64", "--")).code == 0
-
-
 @pytest.mark.parametrize("limit", ["--as=60000000", "--nproc=1"])
 def test_p11_little_memory_and_few_threads(project: Project, limit: str) -> None:
     """Where the limits leave enough to start, the end is a result or a message; processes count per user."""
@@ -333,22 +324,6 @@ def test_p17_a_fifo_for_certificates_does_not_hang(project: Project, name: str) 
     os.mkfifo(project.root / "ca.pem")
     env = {name: str(project.root / "ca.pem")}
     project.refused("lock", env=env, code=2, says=["ca.pem: expected a PEM file"], hint="IMGTOOL_CA_FILE")
-
-
-def test_p17_a_fifo_as_pip_conf_does_not_hang(project: Project) -> None:
-    os.mkfifo(project.root / "pip.conf")
-    assert project.run("show", "--locked", env={"PIP_CONFIG_FILE": str(project.root / "pip.conf")}).code == 0
-
-
-def test_a10_a_password_in_a_registry_is_not_shown(project: Project) -> None:
-    place = "robot:hunter2hunter2@registry.example.com/x"
-    for ended in (
-        project.refused(
-            "show", "--registry", place, code=2, says=["without a user name or password"], hint="docker login"
-        ),
-        project.refused("show", env={"IMGTOOL_REGISTRY": place}, code=2, says=["without a user name or password"]),
-    ):
-        assert "hunter2" not in ended.err
 
 
 def test_a_zip_archive_is_named_as_the_cause(project: Project) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from tests.faults.base import BASE_TAG, base_image, put_manifest
 from tests.faults.project import CANARY, SPEC, Project
-from tests.servers.fault_proxy import FaultProxy
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 
 pytestmark = pytest.mark.registry
@@ -52,17 +51,6 @@ def lock_text(project: Project) -> str:
     return (project.folder / "image.lock").read_text()
 
 
-def test_y16_a_base_is_pinned_once(locking: Project, proxy: FaultProxy) -> None:
-    """The tag is resolved, the digest printed and written, and every role starts from it."""
-    ended = locking.run("lock", "--json")
-    assert ended.code == 0, ended.err
-    digest = base_image().digest
-    assert [row["base"] for row in ended.document["variants"]] == [f"python:{BASE_TAG}@{digest}"]
-    assert f'base_digest = "{digest}"' in lock_text(locking)
-    shown = locking.run("show", "--json", "--locked").document
-    assert {role["base"].partition("@")[2] for role in shown["roles"]} == {digest}
-
-
 def test_e09_a_base_tag_that_moves(pushing: Project, registry_host: str) -> None:
     """What is locked is built, whatever the tag says meanwhile."""
     before = pushing.images(pushing.run("push"))
@@ -78,44 +66,11 @@ def test_e09_a_base_tag_that_moves(pushing: Project, registry_host: str) -> None
     assert [name.partition("@")[2] for name in after.values()] == [name.partition("@")[2] for name in before.values()]
 
 
-def test_c12_requirements_that_fight(locking: Project) -> None:
-    """uv explains it, and the lock that was there stays."""
-    locking.write("requirements.txt", "alpha==1.0\nbeta==2.0\n")
-    before = lock_text(locking)
-    for verb in ("lock", "push"):
-        ended = locking.refused(
-            verb, "--json", code=3, says=["cpu (master, worker): ", "cannot be resolved"], hint="loosen"
-        )
-        explained = " ".join(" ".join(ended.document["error"]["details"]).split())
-        assert "depend on beta<2" in explained
-        assert "you require beta==2.0" in explained
-    assert lock_text(locking) == before
-
-
-def test_c12_a_package_that_is_not_there(locking: Project) -> None:
-    locking.write("requirements.txt", "alhpa\n")
-    ended = locking.refused("lock", "--json", code=3, says=["cannot be resolved"])
-    assert "alhpa" in " ".join(ended.document["error"]["details"])
-
-
-def test_c12_only_a_source_archive(locking: Project, index: SimpleIndex) -> None:
-    locking.env["UV_HTTP_RETRIES"] = "0"
-    index.add("gamma", "gamma-1.0.tar.gz", b"not read")
-    locking.write("requirements.txt", "gamma\n")
-    locking.refused("lock", "--json", code=3, says=["gamma"], hint="a version that has one")
-
-
 def test_the_index_wants_a_login(locking: Project, index: SimpleIndex) -> None:
     """Exit 7; the password that was sent is not shown."""
     index.login = ("robot", "another")
     locking.env["UV_INDEX_URL"] = index.url.replace("://", f"://robot:{CANARY}@")
     locking.refused("lock", "--json", code=7, says=["index"])
-
-
-def test_the_index_does_not_answer(locking: Project) -> None:
-    locking.env["UV_INDEX_URL"] = f"http://robot:{CANARY}@127.0.0.1:9/simple"
-    locking.env["UV_HTTP_RETRIES"] = "0"
-    locking.refused("lock", "--json", code=8, says=["the package index does not answer"], hint="try again later")
 
 
 @pytest.mark.parametrize(
@@ -181,33 +136,6 @@ def _record(server: socket.socket, heard: bytearray) -> None:
                 connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
-def test_p09_the_lock_is_a_folder(locking: Project) -> None:
-    (locking.folder / "image.lock").unlink()
-    (locking.folder / "image.lock").mkdir()
-    locking.refused("lock", "--json", code=3, says=["image.lock: expected a file, found a folder"])
-
-
-@pytest.mark.long
-def test_a_spec_that_changes_keeps_the_versions_that_fit(locking: Project, index: SimpleIndex) -> None:
-    """By whichever verb; newer ones come when they are asked for."""
-    locking.env["UV_NO_CACHE"] = "1"
-    assert locking.run("lock").code == 0
-    index.add("alpha", "alpha-1.1-py3-none-any.whl", tiny_wheel("alpha", "1.1"))
-    before = lock_text(locking)
-    ended = locking.run("lock")
-    assert (ended.code, lock_text(locking)) == (0, before)
-    assert "is current" in ended.err
-    locking.write("requirements.txt", "alpha\nbeta\n")
-    ended = locking.run("show")
-    assert ended.code == 0
-    assert '"alpha", version = "1.0"' in lock_text(locking)
-    ended = locking.run("lock", "-P", "Alpha")
-    assert "\nnote:   cpu: alpha 1.0 -> 1.1\n" in ended.err
-    assert "beta" not in ended.err
-    ended = locking.run("lock", "--upgrade")
-    assert "beta 1.0 -> 2.0" in ended.err
-
-
 @pytest.mark.parametrize("verb", ["lock", "show", "doctor"])
 def test_y01_the_lock_is_a_fifo(locking: Project, verb: str) -> None:
     """Refused, not waited for."""
@@ -235,12 +163,6 @@ def test_specs_in_one_folder_have_a_lock_each(locking: Project) -> None:
     assert locking.run("show", "gpu.yaml", "--locked").code == 0
 
 
-def test_upgrades_that_cannot_be(locking: Project) -> None:
-    assert locking.run("lock").code == 0
-    locking.refused("lock", "-P", "alhpa", code=2, says=["the lock has no package alhpa"], hint="requirements")
-    locking.refused("lock", "--locked", "--upgrade", code=2, says=["--locked forbids writing the lock"])
-
-
 @pytest.mark.parametrize("verb", ["lock", "show", "push"])
 def test_a_lock_of_another_program_stays(locking: Project, verb: str) -> None:
     foreign = 'version = 1\nrequires-python = ">=3.11"\n\n[[package]]\nname = "numpy"\n'
@@ -263,12 +185,6 @@ def test_a_damaged_lock_is_made_anew(locking: Project, damage: str) -> None:
     assert ended.code == 0, ended.err
     assert "imgtool makes a new one" in ended.err
     assert lock_text(locking) == good
-
-
-def test_a_lock_of_a_newer_imgtool_stays(locking: Project) -> None:
-    locking.write("image.lock", "version = 99\n")
-    locking.refused("lock", "--upgrade", code=3, says=["written by a newer imgtool"], hint="update imgtool")
-    assert lock_text(locking) == "version = 99\n"
 
 
 def test_a_registry_of_bases_that_is_not_there(locking: Project) -> None:
@@ -302,15 +218,3 @@ def test_verbs_that_check_write_no_lock(locking: Project, verb: str, code: int) 
     assert ended.code == code, ended.err
     assert "image.lock is missing; `imgtool lock` writes it" in ended.err
     assert sorted(path.name for path in locking.folder.rglob("*")) == before
-
-
-@pytest.mark.registry
-@pytest.mark.parametrize("change", ["lost", "doubled", "swapped"])
-def test_a_damaged_row_ends_no_verb_with_0(pushing: Project, change: str) -> None:
-    lines = lock_text(pushing).splitlines(keepends=True)
-    number = next(number for number, line in enumerate(lines) if "numpy" in line and ".whl" in line)
-    rows = {"lost": [], "doubled": [lines[number]] * 2, "swapped": [lines[number + 1], lines[number]]}[change]
-    lines[number : number + (2 if change == "swapped" else 1)] = rows
-    (pushing.folder / "image.lock").write_text("".join(lines))
-    for verb in ("show", "push", "config", "verify", "render"):
-        pushing.refused(verb, "--locked", code=3, says=["image.lock"])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 from tests.faults.project import SPEC, Project
@@ -45,20 +42,3 @@ def test_an_agent_that_nobody_passes_on(mounting: Project) -> None:
     mounting.refused(
         "push", code=3, says=["worker.Dockerfile:6: RUN --mount=type=ssh"], hint="--mount=type=secret,id=key"
     )
-
-
-def test_an_engine_that_cannot_mount_it(mounting: Project) -> None:
-    arguments = ("push", "--engine", "docker", *GIVEN)
-    says = ["worker.Dockerfile:6: RUN --mount=type=secret needs BuildKit"]
-    mounting.refused(*arguments, code=3, says=says, hint="--engine buildx")
-
-
-def test_a_value_on_the_command_line(mounting: Project) -> None:
-    mounting.refused("push", "--secret", "id=token,value=0123456", code=2, says=["expected id=ID,src=FILE"])
-
-
-def test_a_secret_from_a_pipe(mounting: Project, tmp_path: Path) -> None:
-    """As `src=<(program)` names one: imgtool would read it, and buildx would wait for it for ever."""
-    os.mkfifo(tmp_path / "pipe")
-    arguments = ("push", "--engine", "buildx", "--secret", f"id=token,src={tmp_path}/pipe")
-    mounting.refused(*arguments, code=2, says=["pipe is not a regular file"], hint="--secret id=token,env=VARIABLE")

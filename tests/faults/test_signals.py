@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -68,19 +66,6 @@ def test_p01_twice_is_at_once(stalled: Project, proxy: FaultProxy) -> None:
 
 
 @pytest.mark.registry
-def test_p01_while_waiting_for_a_retry(pushing: Project, proxy: FaultProxy) -> None:
-    """A registry that asks for a minute's patience does not get it from someone who presses Ctrl-C."""
-    busy = Fault(action=Action.ANSWER, times=-1, status=429, headers={"Retry-After": "60"})
-    proxy.add(busy)
-    with pushing.under_way("config", "-o", "config.yaml") as process:
-        assert wait_for(lambda: proxy.log, 20)
-        time.sleep(0.2)
-        ended = stop(pushing, process, signal.SIGINT)
-    assert ended.code == 130
-    assert pushing.config.read_text() == OLD_CONFIG
-
-
-@pytest.mark.registry
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
 def test_p02_while_uv_resolves(pushing: Project, signum: int) -> None:
     """The program that was started ends too, with its temporary files, and no half of a lock is written."""
@@ -98,19 +83,6 @@ def test_p02_while_uv_resolves(pushing: Project, signum: int) -> None:
     assert (pushing.folder / "image.lock").read_bytes() == lock
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
-def test_p02_while_a_template_runs(project: Project, signum: int) -> None:
-    """The child that renders is gone with its parent."""
-    loops = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3
-    project.write("worker.j2", loops)
-    project.spec(SPEC.replace("worker: {machine", "worker: {template: worker.j2, machine"))
-    with project.under_way("show", "--json") as process:
-        assert wait_for(lambda: len(project.running()) > 1, 20)
-        time.sleep(0.3)
-        ended = stop(project, process, signum)
-    check_stopped(project, signum, ended)
-
-
 @pytest.mark.registry
 def test_p02_while_a_credential_helper_hangs(pushing: Project, proxy: FaultProxy) -> None:
     """It and what it started are ended."""
@@ -125,29 +97,6 @@ def test_p02_while_a_credential_helper_hangs(pushing: Project, proxy: FaultProxy
         assert wait_for(lambda: any("sleep 300" in line for line in pushing.running()), 20)
         ended = stop(pushing, process, signal.SIGTERM)
     check_stopped(pushing, signal.SIGTERM, ended)
-
-
-@pytest.mark.registry
-def test_p04_stopped_and_continued(pushing: Project, proxy: FaultProxy) -> None:
-    proxy.delay = 0.05
-    with pushing.under_way("push") as process:
-        assert wait_for(lambda: proxy.log, 20)
-        os.kill(process.pid, signal.SIGSTOP)
-        time.sleep(1)
-        os.kill(process.pid, signal.SIGCONT)
-        assert list(pushing.images(pushing.ended(process))) == ["master", "worker"]
-
-
-def test_p04_nohup(project: Project) -> None:
-    """A signal that was ignored when the command began stays ignored."""
-    before = ("sh", "-c", 'trap "" HUP; kill -HUP $$; exec "$0" "$@"')
-    assert project.run("show", before=before).code == 0
-
-
-def test_nothing_of_ours_is_left_in_the_systems_folder(project: Project, tmp_path: Path) -> None:
-    """TMPDIR of every command above is the project's; the system's own is not used beside it."""
-    assert project.run("show").code == 0
-    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 @pytest.mark.parametrize(

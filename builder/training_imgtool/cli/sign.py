@@ -31,13 +31,13 @@ def sign(
     as_json: opt.Json = False,
 ) -> None:
     """Prove the images, and have cosign sign them."""
-    from training_imgtool.commands.signatures import find_proven, open_signer
+    from training_imgtool.commands.signatures import find_proven
 
     settings = machine.settings()
-    sign_images = open_signer(key, settings)
     with machine.progress(progress) as view:
-        images = find_proven(
+        images, sign_images = find_proven(
             spec,
+            key,
             settings,
             view,
             values=opt.read_changes(changes),

@@ -20,6 +20,7 @@ from training_imgtool.spec.model import Role
 
 def find_proven(
     where: Path | None,
+    key: str | None,
     settings: Settings,
     progress: Progress,
     *,
@@ -28,13 +29,16 @@ def find_proven(
     registry: str | None = None,
     locked: bool = False,
     unproven: bool = False,
-) -> tuple[tuple[Role, Digest], ...]:
-    """Finds the images of the current inputs that may be signed; of several platforms also the indexes, which are last.
+) -> tuple[tuple[tuple[Role, Digest], ...], Callable[[Sequence[Digest]], None]]:
+    """Finds the images of the current inputs that may be signed, and what signs them.
+
+    Of several platforms the indexes come last.
 
     What is in the registry under an image's key may be anybody's, so each image is proven first as `verify` does.
 
     Args:
         where: the spec.
+        key: as `open_signer` takes it.
         settings: of the machine.
         progress: gets the steps.
         values: of keys of the spec, in place of the file's.
@@ -44,11 +48,11 @@ def find_proven(
         unproven: prove nothing.
 
     Raises VerificationError for an image that `verify` does not prove, ImageMissingError for one that is not in the
-    registry, and what the registry's client raises.
+    registry, and what the registry's client and `open_signer` raise.
     """
-    inputs = prepare(
-        open_spec(where, values), settings, progress, registry=registry, locked=locked, write=False, roles=roles
-    )
+    spec_file = open_spec(where, values)
+    sign = open_signer(key, settings)
+    inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked, write=False, roles=roles)
     with connect(settings, progress) as registries:
         found: list[tuple[Role, Digest]] = []
         for each in inputs.by_platform:
@@ -58,7 +62,7 @@ def find_proven(
         if inputs.others:
             named = inputs.named_by_index()
             found += require_images(named, registries, progress, named.selected(roles)).items()
-    return tuple(found)
+    return tuple(found), sign
 
 
 def _prove(
