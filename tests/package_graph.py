@@ -26,7 +26,7 @@ ROOMS: dict[str, str] = {
     "jobs": "spec",
     "versions": "plan spec yamlfile",
     "dockerfile": "plan spec",
-    "wheels": "context http plan spec versions",
+    "wheels": "context http plan versions",
     "lock": "plan spec versions wheels yamlfile",
     "attest": "http plan spec",
     "engines": "dockerfile",

@@ -79,15 +79,13 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What imgtool built a wheel from, and on which Python.
+    """What imgtool built a wheel from.
 
-    `origin` is empty for an archive of an index; else it says what imgtool packs, as the requirements name it: a path
-    relative to the spec, or `git+URL@REVISION#subdirectory=PATH`, whose `commit` is locked.
+    `origin` is the file name of an index's archive, or what the requirements name: a path relative to the spec, or
+    `git+URL@REVISION#subdirectory=PATH`, whose `commit` is locked.
     """
 
-    archive: Wheel
-    python: str = field(metadata=text(_PYTHON))  # the minor version of the interpreter that builds it
-    origin: str = field(metadata=text(_LINE), default="")
+    origin: str = field(metadata=text(_LINE))
     commit: str = field(metadata=text(r"[0-9a-f]{40}(?:[0-9a-f]{24})?"), default="")
 
 

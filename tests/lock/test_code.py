@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +13,13 @@ from tests.lock.place import Events, Place, add
 from tests.lock.test_archives import SPEC, locked
 from tests.servers.git_server import commit, serving_git
 from tests.wheels.archives import source_archive, source_files
-from training_imgtool.core.errors import FieldError, VerificationError
+from training_imgtool.core.errors import FieldError
 from training_imgtool.lock.carry_over import Renewal
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import Wheel
 from training_imgtool.wheels.interpreters import find_interpreter
-from training_imgtool.wheels.sources.pack import pack_folder
-from training_imgtool.wheels.store import WheelStore
+from training_imgtool.wheels.sources.folder import CodeFolder
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not on this machine")
 
@@ -53,7 +50,7 @@ def test_a_folder_becomes_a_wheel_with_its_requirements(code: Place) -> None:
     wheels, notes = locked(code, requirements="-e ./libs/private[more]\n")
     source = wheels["private"].source
     assert source is not None
-    assert (source.origin, source.commit, source.archive.file) == ("libs/private", "", "private-1.5.tar")
+    assert (source.origin, source.commit) == ("libs/private", "")
     assert {"private", "dep", "extra"} == wheels.keys() - {"numpy", "setuptools", "tensorflow-cpu"}
     assert notes == []
 
@@ -72,27 +69,6 @@ def test_the_lock_follows_the_files_and_nothing_else(code: Place) -> None:
     assert lock_inputs(spec_file) != lock.inputs
 
 
-def test_another_machine_takes_the_wheel_from_the_registry_or_builds_it(code: Place) -> None:
-    folder = code.folder / "libs/private"
-    write(folder, private())
-    wheel = locked(code, requirements="./libs/private\n")[0]["private"]
-    content = WheelStore(code.settings).require(wheel).read_bytes()
-
-    def fetch(name: str, registry: bytes | None) -> bytes:
-        settings = replace(code.settings, cache=code.folder / name)
-        store = WheelStore(
-            settings, code.folder, read_artifact=lambda _: None if registry is None else iter((registry,))
-        )
-        store.fetch([wheel])
-        return store.require(wheel).read_bytes()
-
-    assert fetch("with-the-folder", None) == content
-    write(folder, {"more.py": ""})
-    assert fetch("with-the-registry", content) == content
-    with pytest.raises(VerificationError, match=r"libs/private is not what the lock says: sha256 .*, locked"):
-        fetch("with-neither", None)
-
-
 @pytest.mark.parametrize("smart", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_branch_is_locked_at_its_commit(code: Place, tmp_path: Path, *, smart: bool) -> None:
     repository = tmp_path / "served/private"
@@ -105,10 +81,6 @@ def test_a_branch_is_locked_at_its_commit(code: Place, tmp_path: Path, *, smart:
         assert wheel.source is not None
         assert (wheel.source.origin, wheel.source.commit, wheel.version) == (origin, first, "1.5")
         second = commit(repository, {f"lib/{name}": text for name, text in private(version="1.6").items()})
-        content = WheelStore(code.settings).require(wheel).read_bytes()
-        fresh = WheelStore(replace(code.settings, cache=tmp_path / "fresh"), code.folder)
-        fresh.fetch([wheel])  # the first commit, whatever the branch is now
-        assert fresh.require(wheel).read_bytes() == content
 
         def renewed(renewal: Renewal) -> Wheel:
             carried = renewal.carry_over(lock, "linux/amd64")
@@ -169,7 +141,7 @@ def test_a_local_archive_and_a_pyproject(code: Place) -> None:
     spec_file = code.spec(f"{SPEC}requirements: pyproject.toml\n")
     wheels = {wheel.name: wheel for wheel in code.lock(spec_file).variants[0].wheels}
     assert wheels["private"].source is not None
-    assert wheels["private"].source.archive.file == "private-1.5.tar.gz"
+    assert wheels["private"].source.origin == "vendor/private-1.5.tar.gz"
     assert "dep" in wheels
 
 
@@ -197,12 +169,13 @@ def test_no_package_is_left_out_of_a_folder_for_its_name(code: Place) -> None:
     folder = code.folder / "libs/private"
     names = ("private/feature_cache/__init__.py", "private/lru_cache", "dist/__init__.py", "private/build/__init__.py")
     write(folder, {**private(), **dict.fromkeys((*names, ".mypy_cache/x", "build/lib/y.py"), "")})
-    with tempfile.TemporaryFile() as stream:
-        pack_folder(folder, stream)
-        stream.seek(0)
-        with tarfile.open(fileobj=stream) as archive:
-            packed = {name.removeprefix("source/") for name in archive.getnames()}
-    assert packed == {*names, *private()}
+    CodeFolder(code.folder, "libs/private", "image.yaml").copy(code.folder / "copied")
+    copied = {
+        path.relative_to(code.folder / "copied").as_posix()
+        for path in (code.folder / "copied").rglob("*")
+        if path.is_file()
+    }
+    assert copied == {*names, *private()}
 
 
 def test_a_script_beside_a_package_of_its_project_gets_the_package(code: Place) -> None:
@@ -214,8 +187,5 @@ def test_a_script_beside_a_package_of_its_project_gets_the_package(code: Place) 
     (code.folder / "job").mkdir()
     (code.folder / "job/.imgtool-job").touch()
     assert lock_inputs(spec_file) == lock.inputs
-    [own] = [wheel for wheel in lock.variants[0].wheels if wheel.name == "own"]
-    fresh = WheelStore(replace(code.settings, cache=code.folder.parent / "fresh"), code.folder)
-    fresh.fetch([own])
     write(code.folder, {"own/__init__.py": "x = 1"})
     assert lock_inputs(spec_file) != lock.inputs

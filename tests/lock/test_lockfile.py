@@ -181,8 +181,7 @@ PACKAGES = LockedDebian(
     ),
 )
 UNUSED = (UnusedPath(path="clang", size=9, rule="libclang"), UnusedPath(path="x/include", size=8, rule="headers"))
-ARCHIVE = replace(wheel("absl-py"), file="absl-py-1.0.tar.gz")
-BUILT = replace(wheel("absl-py"), source=Source(archive=ARCHIVE, python="3.10", origin="./absl", commit=""))
+BUILT = replace(wheel("absl-py"), source=Source(origin="./absl"))
 LOCKS = {
     "two": LOCK,
     "engine": replace(LOCK, variants=(replace(CPU, debian=BY_ENGINE), GPU)),

@@ -131,7 +131,7 @@ def test_same_inputs_same_text_and_sizes_are_asked_once(place: Place) -> None:
 
 def test_locked_wheels_can_be_fetched(place: Place) -> None:
     lock = place.lock(place.spec(SPEC))
-    store = WheelStore(place.settings, place.folder)
+    store = WheelStore(place.settings)
     for locked in lock.variants:
         store.fetch((*locked.wheels, locked.installer))
         assert all(store.require(wheel).stat().st_size == wheel.size for wheel in locked.wheels)

@@ -15,6 +15,7 @@ def build_wheel(folder, settings=None, metadata=None):
     file = f"{{NAME}}-{{VERSION}}-{tag}.whl"
     info = f"{{NAME}}-{{VERSION}}.dist-info"
     with zipfile.ZipFile(os.path.join(folder, file), "w", zipfile.ZIP_DEFLATED) as wheel:
+        zipfile.time.time = lambda: 315532800  # SOURCE_DATE_EPOCH, as real backends read it
         wheel.writestr(f"{{NAME}}.py", CONTENT)
         wheel.writestr(f"{{info}}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: {tag}\\n")
         head = f"Metadata-Version: 2.1\\nName: {{NAME}}\\nVersion: {{VERSION}}\\n"

@@ -187,7 +187,7 @@ def test_no_index_is_obeyed(tmp_path: Path, index: SimpleIndex) -> None:
     (tmp_path / "pip.conf").write_text(config)
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
     own = replace(settings(tmp_path), environ=environ)
-    wheels = WheelStore(own, tmp_path)
+    wheels = WheelStore(own)
     wheels.fetch([BIG])
     with pytest.raises(VerificationError, match="no index of this machine has other"):
         wheels.fetch([wheel(b"other", "other")])

@@ -22,7 +22,6 @@ from training_imgtool.plan import Source, Wheel
 from training_imgtool.spec.requirements import normalise_name
 from training_imgtool.wheels.index.page import IndexedFile
 from training_imgtool.wheels.sources.build import SourceBuildError, build_wheel
-from training_imgtool.wheels.sources.pack import PackedCode
 from training_imgtool.wheels.store import WheelStore
 from training_imgtool.wheels.uv import ArchiveNeededError, ResolvedWheel, Target
 
@@ -31,7 +30,15 @@ _LARGEST = 1 << 30  # bytes
 _REFUSED_BY_SPEC = SourceBuildError("the spec says `sdists: refuse`")
 
 
-Built = dict[tuple[str, str, str], Wheel | SourceBuildError]  # by name, version (or hash of code) and Python
+@dataclass(frozen=True, slots=True)
+class BuiltWheel:
+    """A wheel and the hash of the archive or the folder that it was built from; of a commit, its name."""
+
+    wheel: Wheel
+    sha256: str
+
+
+Built = dict[tuple[str, str, str], BuiltWheel | SourceBuildError]  # by name, version (or hash of code) and Python
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +69,23 @@ class ArchiveBuilder:
 
     def folders(self) -> tuple[Path, ...]:
         """Lists the folders of the wheels built so far, for uv's --find-links."""
-        return tuple(sorted({path.parent for wheel in self._wheels() if (path := self._store.path(wheel))}))
+        return tuple(sorted({path.parent for built in self._built() if (path := self._store.path(built.wheel))}))
 
-    def _wheels(self) -> tuple[Wheel, ...]:
-        return tuple(wheel for wheel in tuple(self._results.values()) if isinstance(wheel, Wheel))
+    def _built(self) -> tuple[BuiltWheel, ...]:
+        return tuple(built for built in tuple(self._results.values()) if isinstance(built, BuiltWheel))
 
     def allow_built(self, hashes: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
         """Returns the sha256 values that may be chosen, per package: `hashes`, and wheels built from such archives."""
         allowed = dict(hashes)
-        for wheel in self._wheels():
-            name = normalise_name(wheel.name)
-            if name in hashes and wheel.source and wheel.source.archive.sha256 in hashes[name]:
-                allowed[name] |= {wheel.sha256}
+        for built in self._built():
+            name = normalise_name(built.wheel.name)
+            if built.sha256 in hashes.get(name, ()):
+                allowed[name] |= {built.wheel.sha256}
         return allowed
 
     def add_sources(self, wheels: tuple[Wheel, ...]) -> tuple[Wheel, ...]:
         """Returns the wheels, those that were built here with their source."""
-        built = {wheel.sha256: wheel for wheel in self._wheels()}
+        built = {built.wheel.sha256: built.wheel for built in self._built()}
         return tuple(
             replace(wheel, source=built[wheel.sha256].source) if wheel.sha256 in built else wheel for wheel in wheels
         )
@@ -116,32 +123,33 @@ class ArchiveBuilder:
                     self._results[key] = self._build(name, version, target.python)
                 except SourceBuildError as error:
                     self._results[key] = error
-            elif isinstance(self._results[key], Wheel):
+            elif isinstance(self._results[key], BuiltWheel):
                 return SourceBuildError("uv refuses the wheel that was built from it")
-            return self._results[key]
+            result = self._results[key]
+            return result if isinstance(result, SourceBuildError) else result.wheel
 
-    def build_code(self, code: PackedCode, python: str, version: str) -> Wheel:
-        """Builds the wheel of packed code, once per Python; raises SourceBuildError.
+    def build_code(self, folder: Path, source: Source, sha256: str, python: str, version: str) -> Wheel:
+        """Builds the wheel of code, once per Python; raises SourceBuildError.
 
         Args:
-            code: what is packed.
+            folder: the code, which the build may write into; or an archive.
+            source: what the lock says of it.
+            sha256: the hash of the code, or its commit.
             python: the version that builds.
             version: what a Git tag says, for a build that reads it there; empty if none does.
         """
-        key = (code.origin, code.sha256, python)
+        key = (source.origin, sha256, python)
+        label = source.origin.partition("#")[0].rpartition("/")[2]
+        subject = f"wheel {'of the project' if label in {'.', '..'} else label}"
         with self._lock:
             built = self._results.get(key)
-            if not isinstance(built, Wheel):
-                self._progress(Step(f"wheel {code.label}", "building"))
-                wheel = self._build_wheel(f"wheel {code.label}", code.path, python, version)
-                file = f"{wheel.name}-{wheel.version}{code.suffix}"
-                size = code.path.stat().st_size
-                archive = Wheel(name=wheel.name, version=wheel.version, file=file, sha256=code.sha256, size=size)
-                source = Source(archive=archive, python=python, origin=code.origin, commit=code.commit)
-                built = self._results[key] = replace(wheel, source=source)
-            return built
+            if not isinstance(built, BuiltWheel):
+                self._progress(Step(subject, "building"))
+                wheel = self._build_wheel(subject, folder, python, version)
+                built = self._results[key] = BuiltWheel(replace(wheel, source=source), sha256)
+            return built.wheel
 
-    def _build(self, name: str, version: str, python: str) -> Wheel:
+    def _build(self, name: str, version: str, python: str) -> BuiltWheel:
         archive = self._archive(name, version)
         self._progress(Step(f"wheel {name}", f"building {archive.file}"))
         self._store.fetch((archive,), self._progress)
@@ -149,14 +157,14 @@ class ArchiveBuilder:
         same_version = Version(wheel.version.replace("_", "-")) == Version(version)
         if normalise_name(wheel.name) != normalise_name(name) or not same_version:
             raise SourceBuildError(f"its build makes {wheel.file}")
-        return replace(wheel, source=Source(archive=archive, python=python))
+        return BuiltWheel(replace(wheel, source=Source(origin=archive.file)), archive.sha256)
 
-    def _build_wheel(self, subject: str, archive: Path, python: str, tagged: str = "") -> Wheel:
+    def _build_wheel(self, subject: str, code: Path, python: str, tagged: str = "") -> Wheel:
         with tempfile.TemporaryDirectory(prefix="imgtool-wheel-") as temporary:
             indexes = self._store.index.places()
             try:
                 built = build_wheel(
-                    archive, python, Path(temporary), indexes=indexes, environ=self._environ, version=tagged
+                    code, python, Path(temporary), indexes=indexes, environ=self._environ, version=tagged
                 )
             except SourceBuildError as error:  # the lock may do without it, and goes on
                 self._progress(Done(subject, Outcome.FAILED, error.message))

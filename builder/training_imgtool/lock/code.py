@@ -1,8 +1,8 @@
 """Requirements that name code: folders, source archives and Git commits become wheels of the lock.
 
-A wheel is built as those of an index's archives are; the lock has the hashes of the packed code and of the wheel, and
-the commit of a Git repository. The project that contains the trainer gives its requirements
-alone: its code is in the image already, and a changed line must not change the lock.
+A wheel is built as those of an index's archives are; the lock has its hash, and the commit of a Git repository. The
+project that contains the trainer gives its requirements alone: its code is in the image already, and a changed line
+must not change the lock.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.core.errors import FieldError, ImgtoolError
+from training_imgtool.core.errors import FieldError, ImgtoolError, InputError
 from training_imgtool.lock.archives import ArchiveBuilder
-from training_imgtool.plan import Wheel
+from training_imgtool.plan import Source, Wheel
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.own_projects import PROJECT_FILES, is_own_project
 from training_imgtool.spec.requirements import FIELD, normalise_name
 from training_imgtool.spec.source_requirements import SourceRequirement, is_archive, parse_git
 from training_imgtool.wheels.sources.build import SourceBuildError
+from training_imgtool.wheels.sources.folder import CodeFolder
 from training_imgtool.wheels.sources.git import Git
-from training_imgtool.wheels.sources.pack import Packer, hash_folder, own_paths, require_project
 from training_imgtool.wheels.store import WheelStore
 
 _METADATA_FILES = (*PROJECT_FILES, "requirements*.txt", "requirements*.in")
@@ -33,7 +33,7 @@ _LIST = re.compile(
 _LARGEST_METADATA = 1 << 20  # bytes of a file that the metadata of a project may depend on
 _NO_VERSION = "0"  # of a wheel that no image has: Git tags may be where a project's version comes from
 _CURE = (
-    "imgtool builds it with what its [build-system] requires, and no compiler or Git history; else run "
+    "imgtool builds it with what its [build-system] requires, and no compiler; else run "
     "`pip wheel --no-deps -w wheels {}` once and require ./wheels/NAME.whl"
 )
 
@@ -91,17 +91,27 @@ class CodeBuilder:
         return CodeWheels(tuple(lines), frozenset(left_out))
 
     def _wheel(self, requirement: SourceRequirement, python: str) -> Wheel:
-        commit = self._commit(requirement.origin) if requirement.is_git else ""
-        if not requirement.is_git:
-            _require_reachable(requirement.path, self._spec_file.folder)
+        if requirement.is_git:
+            return self._git_wheel(requirement.origin, python)
+        _require_reachable(requirement.path, self._spec_file.folder)
+        place, source = self._spec_file.folder / requirement.path, Source(origin=requirement.origin)
+        if is_archive(requirement.path):
+            return self._archives.build_code(place, source, _hash_file(place), python, "")
+        code = CodeFolder(self._spec_file.folder, requirement.path, self._spec_file.path.name)
+        is_own = is_own_project(requirement, self._spec_file)
         with tempfile.TemporaryDirectory(prefix="imgtool-code-") as work:
-            is_own = is_own_project(requirement, self._spec_file)
-            largest = _LARGEST_METADATA if is_own else None
-            leave_out = own_paths(self._spec_file.folder, self._spec_file.path.name)
-            folder = self._spec_file.folder
-            packer = Packer(folder, self._git, Path(work), largest_file=largest, leave_out=leave_out)
-            code = packer.pack(requirement.origin, commit)
-            return self._archives.build_code(code, python, _NO_VERSION if is_own else code.version)
+            code.copy(Path(work), largest_file=_LARGEST_METADATA if is_own else None)
+            digest = _hash_metadata(place) if is_own else code.hash()
+            return self._archives.build_code(Path(work), source, digest, python, _NO_VERSION if is_own else "")
+
+    def _git_wheel(self, origin: str, python: str) -> Wheel:
+        place, commit = parse_git(origin), self._commit(origin)
+        with tempfile.TemporaryDirectory(prefix="imgtool-code-") as work:
+            self._git.check_out(place.url, commit, Path(work, "code"))
+            folder = Path(work, "code", place.subdirectory)
+            if not folder.is_dir():
+                raise InputError(f"the repository has no folder {place.subdirectory} in {commit[:12]}")
+            return self._archives.build_code(folder, Source(origin=origin, commit=commit), commit, python, "")
 
     def _commit(self, origin: str) -> str:
         if origin not in self._commits:
@@ -139,10 +149,9 @@ def hash_code(spec_file: SpecFile, requirements: Iterable[SourceRequirement]) ->
             if is_own_project(requirement, spec_file):
                 digest = _hash_metadata(path)
             elif is_archive(requirement.path):
-                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                digest = _hash_file(path)
             else:
-                require_project(spec_file.folder, requirement.path)
-                digest = hash_folder(path, leave_out=own_paths(spec_file.folder, spec_file.path.name))
+                digest = CodeFolder(spec_file.folder, requirement.path, spec_file.path.name).hash()
         except ImgtoolError as error:
             raise _add_place(requirement, error) from error
         except OSError as error:
@@ -150,6 +159,11 @@ def hash_code(spec_file: SpecFile, requirements: Iterable[SourceRequirement]) ->
             raise FieldError(message, field=FIELD) from error
         hashes.append((requirement.origin, digest))
     return tuple(hashes)
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _hash_metadata(folder: Path) -> str:

@@ -138,7 +138,7 @@ class _Maker:
         self._carried_over = carried_over
         self._named: tuple[Named, ...] = parse_requirements(texts)
         self._environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
-        self._store = WheelStore(settings, spec_file.folder, options=lambda: index_options(spec_file.folder, texts))
+        self._store = WheelStore(settings, options=lambda: index_options(spec_file.folder, texts))
         self._sizes = Sizes(self._store, settings.cache / "wheel-sizes.json")
         self._archives = ArchiveBuilder(self._store, environ=self._environ, progress=progress, built=built)
         self._code = CodeBuilder(

@@ -54,7 +54,6 @@ def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
 
     return WheelStore(
         with_index_logins(inputs.spec_file, settings),
-        inputs.spec_file.folder,
         read_artifact=read,
         options=lambda: index_options(inputs.spec_file.folder, read_texts(inputs.spec_file)),
     )

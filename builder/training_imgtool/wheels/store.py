@@ -10,7 +10,6 @@ import hashlib
 import io
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -21,12 +20,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from training_imgtool.core.atomic_files import mark_used
 from training_imgtool.core.errors import LocalFileError, TemporaryError, VerificationError
-from training_imgtool.core.json_cache import open_cache_file, read_cache_file
-from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Step, Transfer, silent
+from training_imgtool.core.json_cache import read_cache_file
+from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.system import WARY, lock_file
-from training_imgtool.plan import Source, Wheel
+from training_imgtool.plan import Wheel
 from training_imgtool.wheels.index.credentials import without_login
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ class WheelStore:
 
     Args:
         settings: where the cache lies, and how the network is reached.
-        folder: the spec's, for code that lies below it; the current folder by default.
         index: the indexes; by default those of the settings.
         read_artifact: reads a wheel that imgtool built elsewhere; None where there is no such wheel.
         options: gives what the spec's requirements say about indexes and folders.
@@ -51,7 +49,6 @@ class WheelStore:
     def __init__(
         self,
         settings: Settings,
-        folder: Path | None = None,
         *,
         index: Index | None = None,
         read_artifact: ReadArtifact | None = None,
@@ -59,7 +56,7 @@ class WheelStore:
     ) -> None:
         self._read_artifact, self._options = read_artifact, options
         self._root = settings.cache / "wheels"
-        self._settings, self._folder = settings, folder or Path()
+        self._settings = settings
         if index:
             self.index = index
 
@@ -192,7 +189,7 @@ class WheelStore:
     def _read_bytes(
         self, wheel: Wheel, offset: int, restarted: Callable[[], None], progress: Progress
     ) -> Iterator[bytes]:
-        """Yields the bytes from `offset` on: from the last place, else from an index, else from a build."""
+        """Yields the bytes from `offset` on: from the last place, else from an index."""
         from training_imgtool.wheels.index.client import MissingFileError
         from training_imgtool.wheels.sources.sdist import remake_wheel
 
@@ -210,9 +207,12 @@ class WheelStore:
             self.remember(wheel.sha256, url)
             return
         if wheel.source is not None:
-            with self._rebuild(wheel, wheel.source, progress) as path:
-                yield from _from_start(read_blocks(path), restarted)
-            return
+            raise VerificationError(
+                f"{wheel.file} was built from {wheel.source.origin} where image.lock was written, and neither this "
+                "machine nor the images' registry has it",
+                hint="push once from the machine that locked it: the registry keeps its wheel; "
+                f"or imgtool lock --upgrade-package {wheel.name} builds it here",
+            )
         data = remake_wheel(wheel, self.index)
         if data is None:
             raise VerificationError(
@@ -221,54 +221,12 @@ class WheelStore:
             )
         yield data[offset:]
 
-    @contextmanager
-    def _rebuild(self, wheel: Wheel, source: Source, progress: Progress) -> Iterator[Path]:
-        """Builds a wheel that imgtool built before; raises VerificationError when this machine builds another one."""
-        from training_imgtool.wheels.index.pip_config import make_uv_environ
-        from training_imgtool.wheels.sources.build import build_wheel
-
-        progress(Step(f"wheel {wheel.name}", f"building {source.archive.file}"))
-        environ = make_uv_environ(self._settings.environ, ca_file=self._settings.ca_file)
-        with tempfile.TemporaryDirectory(prefix="imgtool-wheel-") as temporary:
-            (output := Path(temporary, "out")).mkdir()
-            archive, tagged = self._fetch_source(source, Path(temporary), progress)
-            path = build_wheel(
-                archive, source.python, output, indexes=self.index.places(), environ=environ, version=tagged
-            )
-            with path.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            if digest != wheel.sha256:
-                raise VerificationError(
-                    f"{source.archive.file} builds {path.name} with sha256 {digest} here, the lock says {wheel.sha256}",
-                    hint=f"push once from the machine that locked it: the registry keeps its wheel; "
-                    f"or imgtool lock --upgrade-package {wheel.name}",
-                )
-            progress(Done(f"wheel {wheel.name}", Outcome.BUILT, wheel.file))
-            yield path
-
-    def _fetch_source(self, source: Source, work: Path, progress: Progress) -> tuple[Path, str]:
-        """Fetches the archive of a source, and the version that a Git tag gives it."""
-        from training_imgtool.wheels.sources.git import Git
-        from training_imgtool.wheels.sources.pack import Packer
-
-        if not source.origin:
-            self.fetch((source.archive,), progress)
-            return self.require(source.archive), ""
-        git = Git(self._settings.environ, ca_file=self._settings.ca_file)
-        code = Packer(self._folder, git, work).pack(source.origin, source.commit)
-        if code.sha256 != source.archive.sha256:
-            raise VerificationError(
-                f"{source.origin} is not what the lock says: sha256 {code.sha256}, locked {source.archive.sha256}",
-                hint="imgtool lock pins the present code",
-            )
-        return code.path, code.version
-
     def _list_urls(self, wheel: Wheel, progress: Progress = silent) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):
             hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip()
             if hint and not hint.startswith("file:"):  # `locate` checks the hash of a local file
                 yield hint
-        with suppress(TemporaryError) if wheel.source else nullcontext():  # a build may need no index
+        with suppress(TemporaryError) if wheel.source else nullcontext():  # then the error says where it was built
             if found := self.index.locate(wheel.name, wheel.file, wheel.sha256):
                 if found.yanked is not None:
                     progress(Note(describe_yank(wheel.file, found.yanked)))
@@ -334,10 +292,3 @@ def hash_part(part: BinaryIO, digest: hashlib._Hash, size: int) -> int:
     part.seek(0)
     part.truncate()
     return 0
-
-
-def read_blocks(path: Path) -> Iterator[bytes]:
-    """Yields a cache file's bytes; raises OSError."""
-    with open_cache_file(path) as stream:
-        while block := stream.read(BLOCK):
-            yield block

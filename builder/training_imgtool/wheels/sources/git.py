@@ -1,28 +1,20 @@
-"""Git repositories: what a branch or a tag names, and the files of a commit. Runs the machine's `git`.
+"""Git repositories: what a branch or a tag names, and a checkout of a commit. Runs the machine's `git`.
 
-The files come from Git's objects and not from a checkout, so that no filter, hook or line-end setting of the machine
-changes them. Logins are Git's own: credential helpers, netrc and SSH agents.
+Logins are Git's own: credential helpers, netrc and SSH agents.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
 from training_imgtool.core.sanitize import sanitize_line
 
-if TYPE_CHECKING:
-    from training_imgtool.wheels.sources.pack import TreeWriter
-
 _SECONDS = 600
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # how the text that stands for a file of Git LFS begins
-_LINK, _MODULE, _EXECUTABLE = "120000", "160000", "100755"
 _REFUSED = re.compile(r"(?i)Authentication failed|could not read Username|Permission denied|\b40[13]\b|access denied")
 _MISSING = re.compile(r"(?i)not found|does not exist|does not appear to be a git repository|couldn't find remote ref")
 _LOGIN = re.compile(r"://[^/\s@]+@")
@@ -69,69 +61,24 @@ class Git:
             hint="write a full commit, a branch or a tag after the @",
         )
 
-    def read(self, url: str, commit: str, subdirectory: str, writer: TreeWriter) -> None:
-        """Gives `writer` the files of a commit, or of one folder of it.
+    def check_out(self, url: str, commit: str, folder: Path) -> None:
+        """Clones a repository with its tags and submodules into `folder`, at a commit.
 
-        Raises InputError for a commit or folder that the repository lacks, CredentialsError, TemporaryError.
+        Raises InputError for a commit that the repository lacks, CredentialsError, TemporaryError.
         """
-        with tempfile.TemporaryDirectory(prefix="imgtool-git-") as folder:
-            self._run("init", "--quiet", "--bare", folder)
-            self._fetch(folder, url, commit)
-            tree = f"{commit}:{subdirectory}" if subdirectory else f"{commit}^{{tree}}"
-            try:
-                listing = self._run("-C", folder, "ls-tree", "-r", "-z", tree)
-            except InputError as error:
-                raise InputError(f"{_hide_credentials(url)} has no folder {subdirectory} in {commit[:12]}") from error
-            for mode, name, content in self._read_contents(folder, listing):
-                if content.startswith(_LFS_POINTER):
-                    raise InputError(
-                        f"{name} is kept by Git LFS, which imgtool does not read",
-                        hint="check the repository out with `git lfs pull`, and require that folder, such as ./libs/x",
-                    )
-                if mode == _LINK:
-                    writer.link(name, content.decode())
-                else:
-                    writer.add(name, content, executable=mode == _EXECUTABLE)
-
-    def _fetch(self, folder: str, url: str, commit: str) -> None:
-        """Fetches one commit; a server that gives no commit by its name gives all branches and tags."""
+        self._run("clone", "--quiet", "--no-checkout", "--", url, str(folder))
         try:
-            self._run("-C", folder, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, commit)
-        except ImgtoolError:
-            self._run(
-                "-C", folder, "fetch", "--quiet", "--", url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"
-            )
-        try:
-            self._run("-C", folder, "cat-file", "-e", f"{commit}^{{commit}}")
+            self._run("-C", str(folder), "checkout", "--quiet", "--detach", commit)
         except InputError as error:
             hint = "push the commit, or name another one"
             raise InputError(f"{_hide_credentials(url)} has no commit {commit}", hint=hint) from error
+        self._run("-C", str(folder), "submodule", "--quiet", "update", "--init", "--recursive")
 
-    def _read_contents(self, folder: str, listing: bytes) -> Iterator[tuple[str, str, bytes]]:
-        """Reads mode, path and content of each file, in Git's order."""
-        rows = []
-        for row in filter(None, listing.split(b"\0")):
-            head, _, name = row.partition(b"\t")
-            mode, _, sha = head.decode().split(" ")
-            if mode == _MODULE:
-                shown = name.decode(errors="replace")
-                raise InputError(f"{shown} is a submodule", hint="require that repository on a line of its own")
-            rows.append((mode, name.decode(errors="surrogateescape"), sha))
-        output = self._run(
-            "-C", folder, "cat-file", "--batch", stdin="".join(f"{sha}\n" for _, _, sha in rows).encode()
-        )
-        at = 0
-        for mode, path, _ in rows:
-            end = output.index(b"\n", at)
-            size = int(output[at:end].rsplit(b" ", 1)[1])
-            yield mode, path, output[end + 1 : end + 1 + size]
-            at = end + size + 2
-
-    def _run(self, *arguments: str, stdin: bytes | None = None) -> bytes:
+    def _run(self, *arguments: str) -> bytes:
         command = ["git", "-c", "protocol.ext.allow=never", "-c", "gc.auto=0", *arguments]
         try:
             done = subprocess.run(
-                command, input=stdin or b"", env=self._environ, capture_output=True, timeout=_SECONDS, check=False
+                command, stdin=subprocess.DEVNULL, env=self._environ, capture_output=True, timeout=_SECONDS, check=False
             )
         except FileNotFoundError as error:
             raise LocalFileError(
