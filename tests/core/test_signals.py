@@ -197,12 +197,3 @@ def test_what_nohup_ignores_stays_ignored() -> None:
     with program("time.sleep(0.5)", prefix=prefix) as process:
         process.send_signal(signal.SIGHUP)
         assert ended(process) == (0, ["cleaned False", "went on"])
-
-
-def test_afterwards_signals_do_what_they_did() -> None:
-    with program("pass", prefix="import atexit, time; atexit.register(time.sleep, 60)\n") as process:
-        assert process.stdout
-        assert process.stdout.readline() == "cleaned False\n"
-        assert process.stdout.readline() == "went on\n"
-        process.send_signal(signal.SIGTERM)
-        assert ended(process) == (-signal.SIGTERM, [])

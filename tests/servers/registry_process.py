@@ -60,7 +60,6 @@ def run_registry(
     tls: tuple[Path, Path] | None = None,
     clients_ca: Path | None = None,
     auth: str = "",
-    read_only: bool = False,
 ) -> Iterator[RunningRegistry]:
     """Runs a registry until the block ends.
 
@@ -70,13 +69,11 @@ def run_registry(
         tls: certificate and key, PEM.
         clients_ca: whose certificates clients must have, PEM.
         auth: the `auth:` section's YAML, if any.
-        read_only: refuses writes with 405.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     lines = ["version: 0.1", "log: {level: warn}", "storage:"]
     lines += [f"  filesystem: {{rootdirectory: {data or folder / 'data'}}}", "  delete: {enabled: true}"]
-    lines += ["  maintenance: {readonly: {enabled: true}}"] if read_only else []
     lines += ["http:", f"  addr: 127.0.0.1:{port}"]
     lines += [f"  tls:\n    certificate: {tls[0]}\n    key: {tls[1]}"] if tls else []
     lines += [f"    clientcas: [{clients_ca}]"] if clients_ca else []

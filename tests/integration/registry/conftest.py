@@ -32,12 +32,6 @@ def plain_registry(tmp_path_factory: pytest.TempPathFactory, registry_data: Path
 
 
 @pytest.fixture(scope="session")
-def read_only_registry(tmp_path_factory: pytest.TempPathFactory, registry_data: Path) -> Iterator[str]:
-    with run_registry(tmp_path_factory.mktemp("read-only"), data=registry_data, read_only=True) as running:
-        yield running.host
-
-
-@pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return make_certificate(tmp_path_factory.mktemp("certificate"))
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.registry.support import Clock, Events, clients, config, image, layer, machine, quick_retry
+from tests.registry.support import Clock, clients, config, image, layer, machine, quick_retry
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.token_server import TokenServer
 from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError
@@ -80,44 +79,6 @@ def test_a_noop_costs_one_request_in_the_next_process(
     assert (settings.cache / "tokens").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_stored_token_of_another_login_is_not_used(
-    proxy: FaultProxy, token_server: TokenServer, tmp_path: Path
-) -> None:
-    settings = _log_in(tmp_path, proxy.host, "ann", "correct-horse")
-    repository = _repository(proxy, "login-changed")
-    _push(settings, repository)
-    _log_in(tmp_path, proxy.host, "nobody", "x")
-    with clients(settings) as registries, pytest.raises(CredentialsError):
-        registries.at(repository).head(repository.tag("one"))
-
-
-@pytest.mark.parametrize("damage", ["mode", "json", "foreign", "link"])
-def test_a_damaged_token_file_costs_a_token_and_no_more(
-    proxy: FaultProxy, token_server: TokenServer, tmp_path: Path, damage: str
-) -> None:
-    settings = _log_in(tmp_path, proxy.host, "ann", "correct-horse")
-    repository = _repository(proxy, "damaged")
-    digest = _push(settings, repository)
-    for _ in range(2):
-        with clients(settings) as registries:
-            registries.at(repository).head(repository.tag("one"))
-        for file in (settings.cache / "tokens").iterdir():
-            if damage == "mode":
-                file.chmod(0o644)
-            elif damage == "json":
-                file.write_text("{")
-            elif damage == "foreign":
-                file.write_text(json.dumps({"token": "not.a.token", "expires": 9e9}))
-            else:
-                moved = tmp_path / file.name
-                file.rename(moved)
-                file.symlink_to(moved)
-    token_server.requests.clear()
-    with clients(settings) as registries:
-        assert registries.at(repository).head(repository.tag("one")) == digest
-    assert len(token_server.requests) == 1
-
-
 def test_r1_no_login(proxy: FaultProxy, token_server: TokenServer, tmp_path: Path) -> None:
     repository = _repository(proxy, "r1")
     with clients(machine(tmp_path)) as registries, pytest.raises(CredentialsError) as caught:
@@ -127,18 +88,6 @@ def test_r1_no_login(proxy: FaultProxy, token_server: TokenServer, tmp_path: Pat
     assert f"{tmp_path}/.docker/config.json" in str(caught.value)
     assert (caught.value.hint or "").startswith(f"run `docker login {proxy.host}`; or check the name")
     assert len(token_server.requests) == 1
-
-
-def test_r1_a_wrong_password(proxy: FaultProxy, token_server: TokenServer, tmp_path: Path) -> None:
-    repository = _repository(proxy, "r1")
-    settings = _log_in(tmp_path, proxy.host, "ann", "canary-password")
-    events = Events()
-    with clients(settings, events=events) as registries, pytest.raises(CredentialsError) as caught:
-        registries.at(repository).head(repository.tag("x"))
-    assert f"the login from {tmp_path}/.docker/config.json was not accepted" in str(caught.value)
-    assert "canary" not in f"{caught.value}{caught.value.hint}{events.all}"
-    assert len(token_server.requests) == 1
-    assert len(proxy.log) == 1
 
 
 def test_r2_a_login_that_may_only_read(proxy: FaultProxy, token_server: TokenServer, tmp_path: Path) -> None:
@@ -171,20 +120,6 @@ def test_r4_a_token_that_ends_in_the_middle_of_a_push(
     assert [put.status for put in puts] == [401, 201]
     assert puts[0].path == puts[1].path
     assert puts[0].headers["authorization"] != puts[1].headers["authorization"]
-
-
-def test_r4_a_registry_that_says_a_real_token_has_ended(
-    proxy: FaultProxy, token_server: TokenServer, tmp_path: Path
-) -> None:
-    """docker-registry allows 60 s of leeway, so tokens are made 400 s ago and said to last."""
-    settings = _log_in(tmp_path, proxy.host, "ann", "correct-horse")
-    repository = _repository(proxy, "r4b")
-    token_server.age = 400
-    with clients(settings) as registries:
-        with pytest.raises(CredentialsError, match="was not accepted"):
-            registries.at(repository).head(repository.tag("x"))
-        token_server.age = 0
-        assert registries.at(repository).head(repository.tag("x")) is None
 
 
 def test_tokens_are_renewed_before_they_end(proxy: FaultProxy, token_server: TokenServer, tmp_path: Path) -> None:
@@ -240,16 +175,3 @@ def test_a_token_server_that_fails_for_now(
         registries.at(repository).head(repository.tag("x"))
     assert str(status) in str(caught.value)
     assert len(token_server.requests) == 7
-
-
-def test_threads_share_one_token_request(proxy: FaultProxy, token_server: TokenServer, tmp_path: Path) -> None:
-    settings = _log_in(tmp_path, proxy.host, "ann", "correct-horse")
-    repository = _repository(proxy, "threads")
-    with clients(settings) as registries:
-        registry = registries.at(repository)
-        threads = [threading.Thread(target=registry.head, args=(repository.tag("x"),)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-    assert len(token_server.requests) == 1

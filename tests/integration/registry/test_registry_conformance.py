@@ -1,21 +1,15 @@
-"""The rules of a well-behaved client, read off the proxy's log; and a push that is cut at every request in turn."""
+"""The rules of a well-behaved client, read off the proxy's log."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from tests.integration.registry.conftest import Bench
-from tests.registry.support import clients, config, image, layer, machine
+from tests.registry.support import clients, config, image, layer
 from tests.servers.fault_proxy import Action, Exchange, Fault
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.reference import Repository
@@ -100,66 +94,3 @@ def test_a_session_that_cannot_be_deleted_is_no_error(bench: Bench) -> None:
         bench.registry.upload(bench.repository, layer(b"x"), broken)
     assert caught.value.exit_code == 9
     assert bench.proxy.methods().count("DELETE") == 1
-
-
-def _requests_of_a_clean_push(bench: Bench) -> int:
-    _push_everything(bench.registries, bench.repository.child("clean"))
-    count = len(bench.proxy.log)
-    bench.proxy.clear()
-    return count
-
-
-@pytest.mark.parametrize("action", [Action.CUT_BEFORE, Action.CUT_AFTER])
-def test_a_push_cut_at_any_request_gets_there(bench: Bench, action: Action) -> None:
-    count = _requests_of_a_clean_push(bench)
-    assert count == 11
-    digests = set()
-    for at in range(1, count + 1):
-        repository = bench.repository.child(f"cut{at}")
-        bench.proxy.clear()
-        bench.proxy.add(Fault(action=action, at=at))
-        with clients(bench.settings) as registries:
-            digests.add(_push_everything(registries, repository))
-        bodies = [e.received_sha256 for e in bench.proxy.log if e.method == "PUT" and e.upstream_status == 201]
-        assert len(bodies) == len(set(bodies))  # nothing is sent again that arrived
-    assert len(digests) == 1
-
-
-PUSH = """
-import sys
-from training_imgtool.core.reference import parse_repository
-from tests.integration.registry.test_registry_conformance import _push_everything
-from tests.registry.support import clients, machine
-from pathlib import Path
-with clients(machine(Path(sys.argv[2]))) as registries:
-    print(_push_everything(registries, parse_repository(sys.argv[1])))
-"""
-
-
-def _killed_push(bench: Bench, repository: Repository, at: int, folder: Path) -> None:
-    """A push in a process of its own that is killed while its request number `at` waits."""
-    bench.proxy.clear()
-    bench.proxy.add(Fault(action=Action.DELAY, at=at, seconds=0.3))
-    process = subprocess.Popen([sys.executable, "-c", PUSH, str(repository), str(folder)], stdout=subprocess.DEVNULL)
-    try:
-        while len(bench.proxy.log) < at and process.poll() is None:
-            time.sleep(0.01)
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait(10)
-
-
-@pytest.mark.long
-def test_a_push_killed_at_any_request_is_finished_by_the_next(bench: Bench, tmp_path: Path) -> None:
-    count = _requests_of_a_clean_push(bench)
-    digests = set()
-    for at in range(1, count + 1, 2):
-        repository = bench.repository.child(f"killed{at}")
-        _killed_push(bench, repository, at, tmp_path)
-        arrived = [e.received_sha256 for e in bench.proxy.log if e.method == "PUT" and e.upstream_status == 201]
-        bench.proxy.clear()
-        with clients(machine(tmp_path)) as registries:
-            digests.add(_push_everything(registries, repository))
-        sent = [e.received_sha256 for e in bench.proxy.log if e.method == "PUT" and "/blobs/" in e.path]
-        assert not set(sent) & set(arrived)
-    assert len(digests) == 1

@@ -14,7 +14,7 @@ from tests.integration.registry.conftest import Bench
 from tests.registry.support import clients, layer, machine
 from tests.servers.fault_proxy import Action, Fault
 from tests.servers.registry_process import run_registry
-from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError, VerificationError
+from training_imgtool.core.errors import RegistryRefusedError, TemporaryError, VerificationError
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.http.client import Body, Client
 from training_imgtool.registry.manifests import sha256_digest
@@ -88,13 +88,6 @@ def test_many_threads_send_a_blob_once(bench: Bench) -> None:
     assert bench.proxy.methods() == ["HEAD", "POST", "PUT"]
 
 
-def test_connections_are_used_again(bench: Bench) -> None:
-    for number in range(10):
-        _upload(bench, b"blob %d" % number)
-    assert len(bench.proxy.log) == 30
-    assert bench.proxy.connections == 1
-
-
 @pytest.mark.parametrize("content", [b"", b"x"], ids=["empty", "one byte"])
 def test_the_smallest_blobs(bench: Bench, content: bytes) -> None:
     assert _upload(bench, content) is How.UPLOADED
@@ -143,37 +136,6 @@ def test_r12_a_stale_session_is_opened_anew(bench: Bench) -> None:
     assert [e.status for e in bench.proxy.log if e.method == "PUT"] == [404, 201]
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_r7_a_passing_status_once(bench: Bench, status: int) -> None:
-    html = b"<html><body><h1>Service Unavailable</h1></body></html>"
-    bench.proxy.add(Fault(action=Action.ANSWER, method="POST", status=status, body=html))
-    assert _upload(bench) is How.UPLOADED
-    assert bench.clock.slept == [5.0 if status == 429 else 0.5]
-
-
-def test_r7_a_passing_status_for_ever(bench: Bench) -> None:
-    html = b"<html><body><h1>Service Unavailable</h1></body></html>"
-    bench.proxy.add(Fault(action=Action.ANSWER, status=503, body=html, times=-1, headers={"Content-Type": "text/html"}))
-    with pytest.raises(TemporaryError) as caught:
-        _upload(bench)
-    assert caught.value.exit_code == 8
-    assert str(caught.value) == f"{bench.proxy.host} answered 503 seven times in 32 s"
-    assert bench.clock.slept == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
-
-
-def test_r6_retry_after(bench: Bench) -> None:
-    bench.proxy.add(Fault(action=Action.ANSWER, method="POST", status=429, headers={"Retry-After": "2"}))
-    assert _upload(bench) is How.UPLOADED
-    assert bench.clock.slept == [2.0]
-
-
-def test_r6_an_absurd_retry_after(bench: Bench) -> None:
-    bench.proxy.add(Fault(action=Action.ANSWER, status=429, headers={"Retry-After": "86400"}))
-    with pytest.raises(TemporaryError, match="asks to wait 86400 s"):
-        _upload(bench)
-    assert bench.clock.slept == []
-
-
 def test_r8_a_proxy_that_limits_bodies(bench: Bench) -> None:
     html = b"<html><head><title>413 Request Entity Too Large</title></head></html>"
     bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=413, body=html, times=-1))
@@ -183,21 +145,6 @@ def test_r8_a_proxy_that_limits_bodies(bench: Bench) -> None:
     assert str(len(CONTENT)) in str(caught.value)
     assert "title" not in str(caught.value)
     assert "limits the size" in (caught.value.hint or "")
-
-
-def test_r14_corrupted_in_transit_once(bench: Bench) -> None:
-    body = b'{"errors":[{"code":"DIGEST_INVALID","message":"provided digest did not match uploaded content"}]}'
-    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=400, body=body))
-    assert _upload(bench) is How.UPLOADED
-
-
-def test_r14_corrupted_in_transit_for_ever(bench: Bench) -> None:
-    body = b'{"errors":[{"code":"DIGEST_INVALID","message":"provided digest did not match uploaded content"}]}'
-    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=400, body=body, times=-1))
-    with pytest.raises(VerificationError, match="corrupted in transit") as caught:
-        _upload(bench)
-    assert layer(CONTENT).digest in str(caught.value)
-    assert bench.proxy.methods().count("PUT") == 2
 
 
 def test_r14_content_that_is_not_the_descriptors(bench: Bench) -> None:
@@ -248,37 +195,6 @@ def test_r17_a_refused_mount_falls_back(bench: Bench, fault: Fault) -> None:
     assert done.how is How.UPLOADED
     assert bench.proxy.methods() == ["HEAD", "POST", "POST", "PUT"]
     assert bench.events.notes == []
-
-
-def test_r17_a_202_to_a_mount_is_a_session(bench: Bench) -> None:
-    source = bench.repository.child("source")  # has nothing
-    done = bench.registry.upload(bench.repository, layer(CONTENT), lambda: io.BytesIO(CONTENT), mount_from=source)
-    assert done.how is How.UPLOADED
-    assert bench.proxy.methods() == ["HEAD", "POST", "PUT"]
-
-
-def test_r21_a_read_only_registry(bench: Bench, read_only_registry: str) -> None:
-    repository = parse_repository(f"{read_only_registry}/test/read-only")
-    with pytest.raises(RegistryRefusedError, match="405") as caught:
-        bench.registries.at(repository).upload(repository, layer(b"x"), lambda: iter((b"x",)))
-    assert "read-only" in (caught.value.hint or "")
-
-
-def test_r21_a_full_disk(bench: Bench) -> None:
-    body = b'{"errors":[{"code":"UNKNOWN","message":"write /data: no space left on device"}]}'
-    bench.proxy.add(Fault(action=Action.ANSWER, method="PUT", status=500, body=body, times=-1))
-    with pytest.raises(TemporaryError, match="no space left on device"):
-        _upload(bench, b"x")
-
-
-def test_r1_no_login_is_tried_once(bench: Bench) -> None:
-    challenge = {"WWW-Authenticate": 'Basic realm="x"'}
-    bench.proxy.add(Fault(action=Action.ANSWER, status=401, headers=challenge, times=-1))
-    with pytest.raises(CredentialsError) as caught:
-        _upload(bench)
-    assert caught.value.exit_code == 7
-    assert str(bench.settings.docker_config / "config.json") in str(caught.value)
-    assert len(bench.proxy.log) == 1
 
 
 def test_a_copy_across_registries_touches_no_disk(
