@@ -20,7 +20,7 @@ def test_only_a_run_that_failed_gives_up_what_is_under_way(monkeypatch: pytest.M
             ends.append(failed)
 
     monkeypatch.setattr(sinks, "EngineSink", Recorder)
-    nothing: Any = SimpleNamespace(options=SimpleNamespace(layout=None))
+    nothing: Any = SimpleNamespace(options=SimpleNamespace(push=False, layout=None))
     with sinks.open_sink(nothing, nothing, nothing):
         pass
     with pytest.raises(KeyboardInterrupt), sinks.open_sink(nothing, nothing, nothing):

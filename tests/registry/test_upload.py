@@ -66,7 +66,7 @@ def _upload(recorder: _Recorder, target: str, source: str) -> How:
         subject="",
         progress=silent,
     )
-    return upload.run().how
+    return upload.run()
 
 
 EU, US = "eu-docker.pkg.dev", "us-docker.pkg.dev"

@@ -15,7 +15,7 @@ from training_imgtool.core.errors import ImgtoolError, NeedsEngineError
 from training_imgtool.core.progress import Done, Note, Outcome, Step
 from training_imgtool.core.threads import run_all
 from training_imgtool.pipeline.engine.secrets import check_given, check_unused
-from training_imgtool.pipeline.find import KeyedImages
+from training_imgtool.pipeline.find import find_results, name_results
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.pipeline.trainer_check import check_trainer
@@ -38,17 +38,16 @@ def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
     Raises what finding, building and pushing raise. The tags that the user named move only when every role has arrived.
     """
     check_inputs(run)
-    pushed = KeyedImages(run, registries) if run.options.push else None
-    results = pushed.find(run.wanted) if pushed else {}
-    if pushed and len(results) == len(run.wanted):
-        pushed.finish(tuple(results.values()))
+    results = find_results(run, registries) if run.options.push else {}
+    if len(results) == len(run.wanted):
+        name_results(run, registries, tuple(results.values()))
     else:
         from training_imgtool.pipeline.engine.engines import Engines
         from training_imgtool.pipeline.role_stages import without_engine
         from training_imgtool.pipeline.sinks import open_sink
 
         hint = partial(without_engine, run)
-        with Engines(run, registries, hint=hint) as engines, open_sink(run, registries, engines, pushed) as sink:
+        with Engines(run, registries, hint=hint) as engines, open_sink(run, registries, engines) as sink:
             results = _make_missing(run, sink, engines, results)
     return tuple(results[image.role] for image in run.wanted)
 

@@ -66,37 +66,33 @@ def push_hint(inputs: Inputs) -> str:
     return f"imgtool push {inputs.spec_file.path}; imgtool show --why names what changed since this machine's last push"
 
 
-class KeyedImages:
-    """The images of a run in the spec's repository, each under the tag of its key. Threads may call it at will."""
+def find_results(run: BuildRun, registries: Registries) -> Mapping[Role, BuildResult]:
+    """Returns the images of a run that the spec's repository holds under the tags of their keys.
 
-    def __init__(self, run: BuildRun, registries: Registries) -> None:
-        self._run = run
-        self._registries = registries
+    None with `--no-cache`.
+    """
+    if run.options.no_cache:
+        return {}
+    digests = find_images(run.wanted, registries, run.progress)
+    return {
+        image.role: BuildResult.for_image(image, Outcome.FOUND, digest)
+        for image in run.wanted
+        if (digest := digests[image.role]) is not None
+    }
 
-    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
-        """Returns the images that the repository holds. None with `--no-cache`."""
-        run = self._run
-        if run.options.no_cache:
-            return {}
-        digests = find_images(images, self._registries, run.progress)
-        return {
-            image.role: BuildResult.for_image(image, Outcome.FOUND, digest)
-            for image in images
-            if (digest := digests[image.role]) is not None
-        }
 
-    def finish(self, results: Sequence[BuildResult]) -> None:
-        """Moves the tags that the user named."""
-        for name in self._run.options.tags:
-            run_all({result.role: partial(self._name, result, name) for result in results})
+def name_results(run: BuildRun, registries: Registries, results: Sequence[BuildResult]) -> None:
+    """Moves the tags that the user named: NAME, or ROLE-NAME when the run has several roles."""
+    repository = run.inputs.repository
+    registry = registries.at(repository)
 
-    def _name(self, result: BuildResult, name: str) -> None:
-        """Gives an image a further tag: NAME, or ROLE-NAME when the run has several roles."""
+    def give(result: BuildResult, name: str) -> None:
         if result.digest is None:
             raise AssertionError(f"{result.role}: in the registry without a digest")
-        repository = self._run.inputs.repository
-        tag = repository.tag(name_for_role(name, result.role, of=len(self._run.wanted)))
-        registry = self._registries.at(repository)
+        tag = repository.tag(name_for_role(name, result.role, of=len(run.wanted)))
         manifest = registry.manifest(result.digest)
         registry.put_manifest(tag, manifest.media_type, manifest.body)
-        self._run.progress(Note(f"{result.role}: tagged {tag}"))
+        run.progress(Note(f"{result.role}: tagged {tag}"))
+
+    for name in run.options.tags:
+        run_all({result.role: partial(give, result, name) for result in results})

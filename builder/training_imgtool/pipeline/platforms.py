@@ -16,7 +16,7 @@ from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Event, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest
 from training_imgtool.pipeline.build import build, check_inputs
-from training_imgtool.pipeline.find import KeyedImages
+from training_imgtool.pipeline.find import find_results, name_results
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.registry.connect import Registries
@@ -38,12 +38,11 @@ def build_platforms(run: BuildRun, registries: Registries) -> tuple[BuildResult,
         )
     check_inputs(run)
     named = replace(run, inputs=run.inputs.named_by_index())
-    indexes = KeyedImages(named, registries)
-    results = dict(indexes.find(named.wanted))
+    results = dict(find_results(named, registries))
     if missing := tuple(image for image in named.wanted if image.role not in results):
         results |= _make(run, missing, registries)
     ordered = tuple(replace(results[image.role], key=run.inputs.index_key(image.role)) for image in named.wanted)
-    indexes.finish(ordered)
+    name_results(named, registries, ordered)
     return ordered
 
 

@@ -18,7 +18,7 @@ from training_imgtool.direct.registry.publish import Publisher, list_blobs
 from training_imgtool.pipeline.attach import Attestations
 from training_imgtool.pipeline.direct_builder import DirectBuilder
 from training_imgtool.pipeline.engine.engines import Engines
-from training_imgtool.pipeline.find import KeyedImages, find_image
+from training_imgtool.pipeline.find import find_image, name_results
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.parents import BaseParents, Parents, StageParents
 from training_imgtool.pipeline.request import BuildResult, BuildRun
@@ -65,17 +65,15 @@ class Sink(ABC):
 
 
 @contextmanager
-def open_sink(
-    run: BuildRun, registries: Registries, engine: Engines, pushed: KeyedImages | None = None
-) -> Iterator[Sink]:
-    """Opens the sink that the options name; `pushed` is the spec's repository when images go there."""
+def open_sink(run: BuildRun, registries: Registries, engine: Engines) -> Iterator[Sink]:
+    """Opens the sink that the options name."""
     sink: Sink
-    if pushed is not None:
+    if run.options.push:
         if run.options.create_repository:
             from training_imgtool.registry.auth.google import create_repository
 
             create_repository(run.inputs.repository, run.settings, run.progress)
-        sink = RegistrySink(run, registries, engine, pushed)
+        sink = RegistrySink(run, registries, engine)
     elif run.options.layout is not None:
         sink = LayoutSink(run, run.options.layout, registries)
     else:
@@ -91,10 +89,9 @@ def open_sink(
 class RegistrySink(Sink):
     """Pushes images to the spec's repository; each is done when the registry has answered for its digest."""
 
-    def __init__(self, run: BuildRun, registries: Registries, engine: Engines, pushed: KeyedImages) -> None:
+    def __init__(self, run: BuildRun, registries: Registries, engine: Engines) -> None:
         self._run = run
         self._registries = registries
-        self._pushed = pushed
         self._publisher = Publisher(registries, run.inputs.repository, run.progress)
         self._attestations = Attestations(run, self._publisher)
         self.builder = DirectBuilder(run, None, self._publisher.send)
@@ -124,7 +121,7 @@ class RegistrySink(Sink):
     def finish(self, results: Sequence[BuildResult]) -> None:
         """Waits for attestations, moves the tags that the user named, and keeps built wheels."""
         self._attestations.finish()
-        self._pushed.finish(results)
+        name_results(self._run, self._registries, results)
         if any(result.outcome is not Outcome.FOUND for result in results):
             keep_built_wheels(self._run, self._registries)
 

@@ -6,7 +6,6 @@ asks for images loads nothing that reads or writes them, so the methods that do 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag, check_digest
 from training_imgtool.core.threads import SingleFlight
-from training_imgtool.http.addresses import next_url
 from training_imgtool.http.client import Answer
 from training_imgtool.http.retry import PassingError
 from training_imgtool.registry.auth.challenges import pull
@@ -34,7 +32,7 @@ from training_imgtool.registry.session import Session, manifest_url
 
 if TYPE_CHECKING:
     from training_imgtool.registry.manifest_put import ManifestPut
-    from training_imgtool.registry.upload import OpenBody, Uploaded
+    from training_imgtool.registry.upload import How, OpenBody
 
 _ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
 
@@ -44,7 +42,7 @@ class Registry:
     """One registry. Safe for threads; made by `registry.connect`."""
 
     session: Session
-    uploads: SingleFlight[Uploaded]
+    uploads: SingleFlight[How]
 
     @property
     def host(self) -> str:
@@ -125,7 +123,7 @@ class Registry:
         expect_missing: bool = False,
         subject: str = "",
         progress: Progress = silent,
-    ) -> Uploaded:
+    ) -> How:
         """Makes sure that a repository has a blob. Each blob goes to a repository once, however many threads ask.
 
         The arguments are the attributes of `BlobUpload`; this raises what its `run` raises.
@@ -219,11 +217,6 @@ class Registry:
             wrong = VerificationError(f"{ref}: expected {expected}, the registry's bytes are {actual}")
             raise PassingError("sent a manifest that is not what its digest says", final=wrong, tries=2)
         return answer
-
-
-def _next_page(answer: Answer, url: str, session: Session, doing: str) -> str | None:
-    link = re.search(r'<([^>]+)>\s*;[^,]*rel="?next', answer.headers.get("link", ""))
-    return next_url(url, link[1], session.origin, doing) if link else None
 
 
 def _parse(ref: Tag | Digest, answer: Answer) -> Manifest:

@@ -22,7 +22,7 @@ from training_imgtool.registry.manifests import Descriptor
 from training_imgtool.registry.session import Session, find_origin
 
 if TYPE_CHECKING:
-    from training_imgtool.registry.upload import Uploaded
+    from training_imgtool.registry.upload import How
 
 
 class Registries:
@@ -99,7 +99,7 @@ class Registries:
         *,
         subject: str = "",
         progress: Progress = silent,
-    ) -> Uploaded:
+    ) -> How:
         """Makes sure that `target` has a blob that `source` has: HEAD, mount where it can be, else streamed across.
 
         Nothing is written to disk, and the bytes are verified on their way; raises as `Registry.upload` and `blob`.

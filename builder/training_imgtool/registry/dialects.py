@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from training_imgtool.core.reference import DOCKER_HUB
 
-# How registries say that they have no referrers API: 404 by those that know no such URL.
-NO_REFERRERS_API = frozenset({404, 405, 501})
 # docker-registry 2.8 answers 500 for a blob during whose storing it was killed; sending the blob again mends that.
 NO_SUCH_BLOB = frozenset({404, 500})
 NO_SUCH_REPOSITORY = frozenset({"NAME_UNKNOWN", "NOT_FOUND", "REPOSITORY_NOT_FOUND"})

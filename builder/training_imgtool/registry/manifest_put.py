@@ -26,7 +26,7 @@ from training_imgtool.registry.manifests import Descriptor, Manifest
 from training_imgtool.registry.session import Session, manifest_url
 
 if TYPE_CHECKING:
-    from training_imgtool.registry.upload import Uploaded
+    from training_imgtool.registry.upload import How
 
 
 class ManifestPut:
@@ -50,7 +50,7 @@ class ManifestPut:
         manifest: Manifest,
         *,
         head: Callable[[Tag | Digest], str | None],
-        uploads: SingleFlight[Uploaded],
+        uploads: SingleFlight[How],
     ) -> None:
         self._session = session
         self._ref = ref

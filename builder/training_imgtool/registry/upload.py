@@ -41,15 +41,6 @@ class How(StrEnum):
     UPLOADED = "uploaded"
 
 
-@dataclass(frozen=True, slots=True)
-class Uploaded:
-    """A blob that a repository has now; `sent` counts the bytes of content of all tries."""
-
-    descriptor: Descriptor
-    how: How
-    sent: int
-
-
 @dataclass(slots=True, kw_only=True)
 class BlobUpload:
     """Brings one blob into a repository.
@@ -85,7 +76,7 @@ class BlobUpload:
         """Returns what errors begin with."""
         return f"uploading blob {self.descriptor.short} ({self.descriptor.size} bytes) to {self.repository}"
 
-    def run(self) -> Uploaded:
+    def run(self) -> How:
         """Makes sure that the repository has the blob.
 
         Raises:
@@ -100,7 +91,7 @@ class BlobUpload:
                     how = self._try(attempt.number)
         finally:
             self._cancel()
-        return Uploaded(self.descriptor, how, self._sent)
+        return how
 
     def _mount(self, source: Repository) -> bool:
         """Asks the registry to take the blob over from another repository, and returns whether it did.

@@ -114,7 +114,7 @@ def test_r4_a_token_that_ends_in_the_middle_of_a_push(
     proxy.add(ended)
     with clients(settings) as registries:
         done = registries.at(repository).upload(repository, layer(CONTENT), lambda: io.BytesIO(CONTENT))
-        assert done.how is How.UPLOADED
+        assert done is How.UPLOADED
         assert registries.at(repository).read(repository, layer(CONTENT), limit=1 << 30) == CONTENT
     puts = [exchange for exchange in proxy.log if exchange.method == "PUT"]
     assert [put.status for put in puts] == [401, 201]
@@ -144,7 +144,7 @@ def test_r17_a_mount_asks_for_the_source_too(proxy: FaultProxy, token_server: To
         done = registries.at(target).upload(
             target, layer(CONTENT), lambda: io.BytesIO(CONTENT), mount_from=source, expect_missing=True
         )
-    assert done.how is How.MOUNTED
+    assert done is How.MOUNTED
     (request,) = token_server.requests
     assert request.scopes == [f"repository:{source.path}:pull", f"repository:{target.path}:pull,push"]
     assert [exchange.status for exchange in proxy.log] == [401, 201, 200]

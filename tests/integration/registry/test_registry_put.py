@@ -118,7 +118,7 @@ def test_r20_a_manifest_whose_blob_is_gone(bench: Bench) -> None:
         bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, image(layer(content)))
     assert caught.value.digests == (layer(content).digest,)
     again = bench.registry.upload(bench.repository, layer(content), partial(io.BytesIO, content))
-    assert (again.how, again.sent) == (How.UPLOADED, len(content))
+    assert again is How.UPLOADED
     bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, image(layer(content)))
 
 

@@ -18,7 +18,7 @@ from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.registry.manifests import Descriptor
-from training_imgtool.registry.upload import How, Uploaded
+from training_imgtool.registry.upload import How
 
 _SMALL_BLOBS = "attestations"  # what progress calls blobs that belong to no layer
 _SMALL = 1 << 20  # bytes; sending as much takes about as long as a HEAD request
@@ -150,19 +150,19 @@ class Publisher:
         """Asks for a blob, once however many specs this process pushes to the repository."""
         self.registry.uploads.do((self.repository, descriptor.digest), partial(self._ask, descriptor))
 
-    def _ask(self, descriptor: Descriptor) -> Uploaded:
+    def _ask(self, descriptor: Descriptor) -> How:
         if not self.registry.has_blob(self.repository, descriptor):
             raise BlobUnknownError(
                 f"{self.repository} lacks blob {descriptor.short}",
                 digests=(descriptor.digest,),
                 hint="run the command again",
             )
-        return Uploaded(descriptor, How.PRESENT, 0)
+        return How.PRESENT
 
     def _put(self, descriptor: Descriptor, read: Read, subject: str) -> None:
         """Uploads a blob; of a small one that is likely missing, asks in the request that opens the upload."""
         asks_in_mount = descriptor.size <= _SMALL and descriptor.digest not in self._expected
-        uploaded = self.registry.upload(
+        how = self.registry.upload(
             self.repository,
             descriptor,
             read,
@@ -171,16 +171,15 @@ class Publisher:
             subject=subject,
             progress=self._progress,
         )
-        self._note(uploaded)
+        self._note(descriptor, how)
 
     def _copy(self, descriptor: Descriptor, base: Repository, subject: str) -> None:
-        self._note(
-            self._registries.copy_blob(base, descriptor, self.repository, subject=subject, progress=self._progress)
-        )
+        copy = self._registries.copy_blob
+        self._note(descriptor, copy(base, descriptor, self.repository, subject=subject, progress=self._progress))
 
-    def _note(self, uploaded: Uploaded) -> None:
-        if uploaded.how is How.UPLOADED:
-            self._sent.add(uploaded.descriptor.digest)
+    def _note(self, descriptor: Descriptor, how: How) -> None:
+        if how is How.UPLOADED:
+            self._sent.add(descriptor.digest)
 
 
 def list_blobs(image: DirectImage) -> tuple[Descriptor, ...]:
