@@ -192,20 +192,22 @@ def verify(
     changes: Mapping[str, str] | None = None,
     roles: Sequence[str] = (),
     registry: str | None = None,
-    engine: str = "auto",
+    accept: Sequence[str] = (),
+    smoke: bool = False,
     signature: str | None = None,
     issuer: str | None = None,
     locked: bool = False,
     progress: Listener | None = None,
 ) -> ByRole[VerifiedImage]:
-    """Compares the images with lock, base and code, as `imgtool verify`.
+    """Makes the images again and compares them with those in the registry, as `imgtool verify`.
 
     Args:
         spec: the image.yaml, or the folder that it lies in.
         changes: values of keys of the spec, in place of the file's.
         roles: only these; empty for all.
         registry: where the images are, if the spec does not say it.
-        engine: `auto`, `docker`, or `direct` (read the registry, run nothing).
+        accept: what passes although this machine cannot prove it: `bytecode`, `engine`, `gone`.
+        smoke: also have a container import TensorFlow and the trainer.
         signature: the key or identity that must have signed.
         issuer: the OIDC provider that vouches for the identity.
         locked: require a lock that exists and is current.
@@ -217,34 +219,32 @@ def verify(
     """
     from training_imgtool.cli import machine
     from training_imgtool.commands.images import verify_images
-    from training_imgtool.verify.report import as_data, list_mismatches, list_unproven
-    from training_imgtool.verify.session import ENGINES
+    from training_imgtool.verify.findings import read_accepted
+    from training_imgtool.verify.report import list_failures
 
-    gates = {"registry": registry, "roles": roles, "engine": engine, "signature": signature, "issuer": issuer}
+    gates = {"registry": registry, "roles": roles, "accept": accept, "signature": signature, "issuer": issuer}
     with _call(progress, gates) as (view, settings):
-        if engine not in ENGINES:
-            raise UsageError(f"engine {engine!r}: expected {', '.join(ENGINES)}")
         reports = verify_images(
             _choose(spec, changes),
             settings,
             view,
             roles=_roles(roles),
             registry=registry,
-            engine=engine,
             signed_by=machine.signatory(signature, issuer),
+            accept=read_accepted(accept),
+            smoke=smoke,
             locked=locked,
         )
-    if wrong := (*list_mismatches(reports), *list_unproven(reports)):
-        raise VerificationError("the images are not proven to be what the lock says", details=wrong)
+    if failures := list_failures(reports):
+        raise VerificationError("the images are not proven to be what the lock says", details=failures)
     return ByRole(
         tuple(
             VerifiedImage(
-                role=row["role"],
-                reference=row["image"],
-                checks={check["check"]: check["found"] for check in row["checks"]},
-                bytes=sum(layer["bytes"] for layer in row["layers"]),
+                role=str(report.role),
+                reference=report.image,
+                checks={finding.check: finding.found for finding in report.findings},
             )
-            for row in as_data(reports)
+            for report in reports
         )
     )
 

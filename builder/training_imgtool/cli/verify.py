@@ -1,4 +1,4 @@
-"""`imgtool verify`: compares the built images with the lock, the spec and the build context."""
+"""`imgtool verify`: makes the images again, and compares them with those in the registry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_error, emit_json
-from training_imgtool.core.errors import UsageError, VerificationError
+from training_imgtool.core.errors import VerificationError
 
 
 def register(app: typer.Typer) -> None:
@@ -24,15 +24,18 @@ def verify(
     changes: opt.Changes = None,
     roles: opt.Roles = None,
     registry: opt.Registry = None,
-    engine: Annotated[
-        str,
+    accept: Annotated[
+        list[str] | None,
         typer.Option(
-            "--engine",
-            metavar="NAME",
-            help="auto, docker, or direct (read the registry, run nothing).",
-            autocompletion=lambda: ["auto", "docker", "direct"],
+            "--accept",
+            metavar="WHAT",
+            help="Pass what this machine cannot prove: bytecode, engine or gone.",
+            autocompletion=lambda: ["bytecode", "engine", "gone"],
         ),
-    ] = "auto",
+    ] = None,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Also have a container import TensorFlow and the trainer.")
+    ] = False,
     signature: Annotated[
         str | None,
         typer.Option("--signature", metavar="KEY|IDENTITY", help="Check that this key or identity signed."),
@@ -42,42 +45,33 @@ def verify(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Check that the images contain what the lock pins, and no secret."""
+    """Check that the images are what the lock, the base and the code make."""
     from training_imgtool.commands.images import verify_images
     from training_imgtool.pipeline.request import SpecChoice
     from training_imgtool.verify import report
+    from training_imgtool.verify.findings import read_accepted
 
     values = opt.read_changes(changes)
-    _check_engine(engine)
-    wanted = tuple(roles or ())
+    accepted = read_accepted(accept or ())
     settings = machine.settings()
     with machine.progress(progress) as view:
         reports = verify_images(
             SpecChoice(path=spec, values=values),
             settings,
             view,
-            roles=wanted,
+            roles=tuple(roles or ()),
             registry=registry,
-            engine=engine,
             signed_by=machine.signatory(signature, issuer),
+            accept=accepted,
+            smoke=smoke,
             locked=locked,
         )
-    wrong, unproven = report.list_mismatches(reports), report.list_unproven(reports)
+    failures = report.list_failures(reports)
     if as_json:
-        images = report.as_data(reports)
-        emit_json({"ok": not (wrong or unproven), "images": images, "mismatches": [*wrong], "unproven": [*unproven]})
+        emit_json({"ok": not failures, "images": report.as_data(reports), "failures": [*failures]})
     else:
         emit(report.as_text(reports, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
-    for line in (*wrong, *unproven):
+    for line in failures:
         emit_error(f"Error: {line}\n")
-    if wrong or unproven:
-        if not wrong:
-            emit_error("Try: what this machine lacks to make the image again, such as its Python, or verify.ignore\n")
+    if failures:
         raise typer.Exit(VerificationError.exit_code)
-
-
-def _check_engine(engine: str) -> None:
-    from training_imgtool.verify.session import ENGINES
-
-    if engine not in ENGINES:
-        raise UsageError(f"--engine {engine}: expected {', '.join(ENGINES)}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from training_imgtool.cluster.watch import Sign, Watch
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.spec.load import SpecFile
-    from training_imgtool.verify.report import ImageReport
+    from training_imgtool.verify.findings import Accepted, ImageReport
 
 
 def plan_images(
@@ -130,11 +130,12 @@ def verify_images(
     *,
     roles: tuple[Role, ...],
     registry: str | None,
-    engine: str,
     signed_by: Signatory | None,
+    accept: frozenset[Accepted],
+    smoke: bool,
     locked: bool,
 ) -> tuple[ImageReport, ...]:
-    """Compares the images of one spec with the lock; raises as `verify.session.verify`."""
+    """Compares the images of one spec with those that this machine makes; raises as `verify.session.verify`."""
     from training_imgtool.verify.session import VerifyRun, verify
 
     spec_file = open_spec(choice.path, choice.values)
@@ -142,8 +143,9 @@ def verify_images(
     run = VerifyRun(
         inputs=inputs,
         roles=roles,
-        engine=engine,
         signed_by=signed_by,
+        accept=accept,
+        smoke=smoke,
         settings=settings,
         progress=progress,
     )

@@ -68,11 +68,11 @@ def find_proven(
 def _prove(
     inputs: Inputs, found: list[tuple[Role, Digest]], settings: Settings, progress: Progress, roles: tuple[Role, ...]
 ) -> None:
-    from training_imgtool.verify.report import list_mismatches, list_unproven
+    from training_imgtool.verify.report import list_failures
     from training_imgtool.verify.session import VerifyRun, verify
 
-    reports = verify(VerifyRun(inputs=inputs, roles=roles, engine="direct", settings=settings, progress=progress))
-    if wrong := (*list_mismatches(reports), *list_unproven(reports)):
+    reports = verify(VerifyRun(inputs=inputs, roles=roles, settings=settings, progress=progress))
+    if wrong := list_failures(reports):
         hint = "`imgtool build --push --no-cache` makes them again; --unproven signs all the same"
         raise VerificationError("what is not proven is not signed", hint=hint, details=wrong)
     for role, image in found:

@@ -109,15 +109,13 @@ class VerifiedImage:
 
     Attributes:
         role: `master`, `worker`, `ps` or `evaluator`.
-        reference: `REPOSITORY@sha256:DIGEST`, or the image's ID in an engine.
+        reference: `REPOSITORY@sha256:DIGEST`.
         checks: what was found, by the name of the check.
-        bytes: the compressed size of the layers.
     """
 
     role: str
     reference: str
     checks: Mapping[str, str]
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

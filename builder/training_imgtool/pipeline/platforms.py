@@ -11,16 +11,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial, reduce
 from operator import or_
+from typing import Any
 
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Event, Note, Outcome, Progress
-from training_imgtool.core.reference import Digest
+from training_imgtool.core.reference import Digest, Repository
 from training_imgtool.pipeline.build import build, check_inputs
 from training_imgtool.pipeline.find import find_results, name_results
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
+from training_imgtool.registry.client import Registry
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import Platform, index_body, index_entry, platform_of
+from training_imgtool.registry.manifests import Manifest, index_body, index_entry
 from training_imgtool.spec.model import Role
 
 
@@ -51,26 +53,17 @@ def check_index(inputs: Inputs, image: RoleImage, index: Digest, registries: Reg
 
     Raises what reading from the registry raises.
     """
-    manifest = registries.at(index.repository).manifest(index)
-    if not manifest.is_index:
-        return "it is not an index"
-    named = [(_name(platform_of(entry)), described.digest) for entry, described in manifest.entries]
-    wanted = {}
+    registry, entries = registries.at(index.repository), []
     for each in inputs.by_platform:
         (same,) = each.selected((image.role,))
-        tag = same.registry_tag
-        wanted[each.plan.platform] = registries.at(tag.repository).head(tag)
-    if len(named) != len(wanted) or dict(named) != wanted:
-        return f"it names {_format_entries(named)}; expected {_format_entries(wanted.items())}"
-    return None
+        entries.append(_read_entry(registry, registry.manifest(same.registry_tag), index.repository))
+    if registry.manifest(index).body == index_body(entries)[1]:
+        return None
+    return "not the index of " + ", ".join(f"{entry['digest']}" for entry in entries)
 
 
-def _name(platform: Platform | None) -> str:
-    return f"{platform.os}/{platform.architecture}" if platform else "no platform"
-
-
-def _format_entries(images: Iterable[tuple[str, str | None]]) -> str:
-    return ", ".join(f"{digest} for {platform}" for platform, digest in images)
+def _read_entry(registry: Registry, manifest: Manifest, repository: Repository) -> dict[str, Any]:
+    return index_entry(manifest, json.loads(registry.read(repository, manifest.config)))
 
 
 def _make(run: BuildRun, missing: tuple[RoleImage, ...], registries: Registries) -> dict[Role, BuildResult]:
@@ -92,8 +85,7 @@ def _put_index(image: RoleImage, results: list[BuildResult], registries: Registr
     for result in results:
         if result.digest is None:
             raise AssertionError(f"{image.role}: pushed without a digest")
-        manifest = registry.manifest(result.digest)
-        entries.append(index_entry(manifest, json.loads(registry.read(repository, manifest.config))))
+        entries.append(_read_entry(registry, registry.manifest(result.digest), repository))
     media_type, body = index_body(entries)
     digest = registry.put_manifest(image.registry_tag, media_type, body)
     built = any(result.outcome is Outcome.BUILT for result in results)

@@ -34,14 +34,6 @@ class Accelerator(StrEnum):
     TPU = "tpu"
 
 
-CHECKS = (
-    "image", "platform", "base", "layers", "entry point", "user", "environment", "python", "tensorflow",
-    "tensorflow build", "compute", "wheels", "bytecode", "pip check", "libraries", "cuda", "cudnn", "xla", "cuda once",
-    "gpu", "trainer", "settings", "secrets", "caches", "size",
-)  # fmt: skip
-"""The checks of `imgtool verify`, in the order of its report."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trainer:
     """The training code: a folder or a Python file, or this mapping."""
@@ -156,22 +148,6 @@ class RoleSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ignore:
-    """A mismatch that `imgtool verify` reports as a warning."""
-
-    check: str = key("The check, as the report names it, such as pip check.", choices=CHECKS)
-    match: str | None = key("Only complaints that contain this text; by default all of the check.", default=None)
-    reason: str = key("Why the image is right nevertheless; the report shows it.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verify:
-    """What `imgtool verify` does not fail for."""
-
-    ignore: tuple[Ignore, ...] = key("Mismatches that are warnings, each with a reason.", default=())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
     """Where a secret comes from. Its value is never in the spec, an image or a key."""
 
@@ -277,7 +253,6 @@ class ImageSpec:
     secrets: Mapping[str, Secret] = key("Secrets that a template's RUN mounts, by id.", default={})
     roles: Mapping[Role, RoleSpec] = key("The roles: master, worker, ps, evaluator.")
     job: JobSpec = key("The job that runs the images.", default=JobSpec())
-    verify: Verify = key("What verify does not fail for.", default=Verify())
 
     def accelerator_of(self, role: Role) -> Accelerator:
         """Returns what `role` computes on: its own word, its gpus or tpu, else the spec's (cpu for a ps)."""

@@ -1,161 +1,196 @@
-"""Compares every path above the base with what the lock, the code and the base's digest put there.
+"""Compares an image of a registry with the one that this machine made of the same inputs.
 
-The image is never asked: what it must have comes from `expected_image`, what it has from its layers.
+Nothing of the registry's image is interpreted. Its manifest and its config must be byte for byte what this machine
+writes. A layer of another digest may be the same archive, compressed by another library: then its content, inflated,
+must be the archive that this machine made.
 """
 
 from __future__ import annotations
 
-import posixpath
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+import json
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from training_imgtool.direct.layers.tar_reader import FILE, FOLDER, LINK
-from training_imgtool.direct.tree import PLAIN, Attributes
-from training_imgtool.verify.expected_files import CopiedFiles
-from training_imgtool.verify.facts import Expected, Node, Tree
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.direct.image.image import DirectImage, dump_document
+from training_imgtool.direct.layers.codecs import decompress, decompress_strictly
+from training_imgtool.direct.layers.layers import LayerSource
+from training_imgtool.registry.manifests import Descriptor, Manifest, read_descriptor, read_document, sha256_digest
+from training_imgtool.verify.findings import Accepted, Finding, Status, mismatch, ok, unproven
 
-_VENV = "opt/venv"
-_BYTECODE = re.compile(r"(?P<folder>(?:.*/)?)__pycache__/(?P<name>[^/]+?)\.cpython-\d+(?:\.opt-\d)?\.pyc\Z")
-
-_UNPROVEN = "bytecode", "is not what this machine makes of its source"
+_MOST_NAMED = 3  # differences in one line
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """One image's paths beside those that it must have.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """An image of a registry: its manifest, read by its digest, and what reads its blobs."""
 
-    Attributes:
-        tree: what its layers hold.
-        made: what this machine makes of the lock and the code; None if it cannot.
-        copied: what COPY puts there, by the context.
-        base: the folders of the base with mode and owner, as far as its layers were read.
+    manifest: Manifest
+    blob: Callable[[Descriptor], Iterator[bytes]]
+    config: Callable[[], bytes]
+
+
+def compare_image(stored: Stored, made: DirectImage, *, compiles_alike: Callable[[], bool]) -> tuple[Finding, ...]:
+    """Compares a stored image with the same image made here.
+
+    Args:
+        stored: the image of the registry.
+        made: the image that it must be.
+        compiles_alike: whether this machine has the very release of Python that the image has. Releases of one minor
+            version compile a few files in a hundred differently.
+
+    Raises what reading from the registry and making a layer again raise.
     """
-
-    tree: Tree
-    made: Expected | None
-    copied: CopiedFiles
-    base: Mapping[str, Attributes] = field(default_factory=dict)
-
-    @cached_property
-    def whole(self) -> bool:
-        """Whether every path is known; else only those of the wheels and of COPY are."""
-        return self.made is not None and self.made.whole
-
-    @cached_property
-    def nodes(self) -> Mapping[str, Node]:
-        """What must be there. Of copied files that an engine puts there, only the content is known."""
-        nodes = dict(self.made.nodes) if self.made else {}
-        if not self.whole:
-            for path, text in self.copied.files.items():
-                link = text.startswith("->")
-                nodes[path] = Node(LINK if link else FILE, None, text.removeprefix("->") if link else text)
-        return nodes
-
-    @cached_property
-    def complaints(self) -> Mapping[str, tuple[str, ...]]:
-        """The differences, by the check that they belong to: wheels, bytecode, trainer or base."""
-        found: dict[str, list[str]] = {"wheels": [], "bytecode": [], "trainer": [], "base": []}
-        for path in sorted({*self.nodes, *self.tree.nodes}):
-            if complaint := self._judge(path, self.nodes.get(path), self.tree.nodes.get(path)):
-                check, text = complaint
-                found[check].append(f"/{path} {text}")
-        wanted = self.made.removed if self.made else frozenset()
-        for path, layer in sorted(self.tree.removed.items()):
-            if path not in wanted and not self._may_be_run(path, layer):
-                found[self._name_check(path)].append(f"/{path} is removed by layer {layer + 1}")
-        found["base"] += [f"/{path} of the base is still there" for path in sorted(wanted - self.tree.removed.keys())]
-        return {check: tuple(texts) for check, texts in found.items()}
-
-    @cached_property
-    def unpredicted(self) -> int:
-        """How many files only an engine can make, since a RUN of the Dockerfile may have put them there."""
-        return sum(path not in self.nodes and node.kind != FOLDER for path, node in self.tree.nodes.items())
-
-    @cached_property
-    def bytecode(self) -> int:
-        """How many files of bytecode the environment has."""
-        return sum(path.startswith(f"{_VENV}/") and path.endswith(".pyc") for path in self.tree.nodes)
-
-    def _judge(self, path: str, wanted: Node | None, there: Node | None) -> tuple[str, str] | None:
-        """Names the check that a path's difference belongs to, and says what differs; None if nothing does."""
-        check, of_bytecode = self._name_check(path), self._stands_for_source(path)
-        if there is None:
-            return None if self._may_lack(path) else (check, "is missing")
-        if wanted is None:
-            return self._judge_extra(path, there, check, of_bytecode=of_bytecode)
-        if (wanted.kind, wanted.content) == (there.kind, there.content):
-            if wanted.kind == FOLDER and wanted.attributes is None:  # only what is below it is known
-                wanted = replace(wanted, attributes=self.base.get(path, PLAIN))
-            return _compare_attributes(check, wanted, there)
-        if of_bytecode:
-            return _UNPROVEN
-        origin = {"trainer": "the context", "wheels": "its wheel"}.get(check, "what the Dockerfile puts there")
-        return check, f"is a link to {there.content}" if there.kind == LINK else f"differs from {origin}"
-
-    def _judge_extra(self, path: str, there: Node, check: str, *, of_bytecode: bool) -> tuple[str, str] | None:
-        if self._is_parent(path, there) or self._may_be_run(path, there.layer):
-            return None
-        if of_bytecode:
-            return _UNPROVEN
-        text = {"wheels": "belongs to no wheel", "trainer": "is not in the context"}.get(check)
-        return check, text or f"of layer {there.layer + 1} is put there by no instruction"
-
-    def _name_check(self, path: str) -> str:
-        if path == _VENV or path.startswith(f"{_VENV}/"):
-            return "wheels"
-        copied = path in self.copied.files or any(f"{path}/".startswith(f"{top}/") for top in self.copied.folders)
-        return "trainer" if copied else "base"
-
-    def _stands_for_source(self, path: str) -> bool:
-        """Returns whether a path is that of bytecode in the environment whose source belongs there."""
-        match = _BYTECODE.match(path) if path.startswith(f"{_VENV}/") else None
-        return match is not None and f"{match['folder']}{match['name']}.py" in self.nodes
-
-    def _may_lack(self, path: str) -> bool:
-        """Returns whether an image works without a path: it takes time to compile again, and no more."""
-        folder = path.startswith(f"{_VENV}/") and path.endswith("/__pycache__")
-        return folder or self._stands_for_source(path)
-
-    @cached_property
-    def _parents(self) -> frozenset[str]:
-        return frozenset({"", *(folder for path in self.nodes for folder in _list_parents(path))})
-
-    def _is_parent(self, path: str, there: Node) -> bool:
-        """Returns whether a folder is one that an engine lists because of what is below it, with nothing of its own."""
-        return there.kind == FOLDER and (
-            there.attributes is None
-            or (path.removesuffix("/__pycache__") in self._parents and there.attributes == self.base.get(path, PLAIN))
-        )
-
-    @cached_property
-    def _first_copied(self) -> int:
-        """The lowest layer with a file of the wheels or of COPY; what lies in those below it, a RUN can have made."""
-        known = (node.layer for path, node in self.tree.nodes.items() if path in self.nodes and node.kind != FOLDER)
-        return min(known, default=0)
-
-    def _may_be_run(self, path: str, layer: int) -> bool:
-        """Returns whether a RUN of the Dockerfile, or a COPY that nobody predicts, may have put something at a path."""
-        if self.whole:
-            return False
-        if path == _VENV or path.startswith(f"{_VENV}/"):
-            return self.made is None
-        if any(path == prefix or path.startswith(f"{prefix}/") for prefix in self.copied.unclear):
-            return True
-        return self.copied.runs or (self.copied.any_run and layer < self._first_copied)
+    return _Comparison(stored, made, compiles_alike).run()
 
 
-def _list_parents(path: str) -> Iterator[str]:
-    while path := posixpath.dirname(path):
+class _Comparison:
+    """One comparison. `_wanted` becomes the manifest that a registry must have, where layers may differ in bytes."""
+
+    def __init__(self, stored: Stored, made: DirectImage, compiles_alike: Callable[[], bool]) -> None:
+        self._stored, self._made, self._compiles_alike = stored, made, compiles_alike
+        self._wanted = json.loads(made.manifest)
+        self._config = made.config
+        self._bytecode: list[int] = []  # numbers of layers that this machine cannot make
+
+    def run(self) -> tuple[Finding, ...]:
+        wanted, there = self._wanted["layers"], self._stored.manifest.document.get("layers")
+        if not isinstance(there, list) or len(there) != len(wanted):
+            count = f"{len(there)} layers" if isinstance(there, list) else "no list of layers"
+            return (mismatch("layers", count, f"{len(wanted)} layers"),)
+        of_base = len(self._made.base_layers)
+        findings = [self._compare_base(there[:of_base]), *self._compare_layers(there, of_base)]
+        findings.append(self._compare_config())
+        self._wanted["config"] |= {"digest": sha256_digest(self._config), "size": len(self._config)}
+        if not any(finding.status is Status.MISMATCH for finding in findings):
+            findings.append(self._compare_manifest())
+        return tuple(findings)
+
+    def _compare_base(self, there: list[Any]) -> Finding:
+        for number, (row, layer) in enumerate(zip(there, self._wanted["layers"], strict=False), 1):
+            if row != layer:
+                return mismatch("base", f"layer {number} is {_name(row)}", f"{_name(layer)}, as the base has it")
+        return ok("base", f"the {len(there)} layers of the base in the lock")
+
+    def _compare_layers(self, there: list[Any], first: int) -> Iterator[Finding]:
+        wrong: list[str] = []
+        again = 0
+        for number, layer in enumerate(self._made.layers, first):
+            row, wanted = there[number], self._wanted["layers"][number]
+            if row == wanted:
+                continue
+            if not _may_be_the_same(row, wanted):
+                wrong.append(f"layer {number + 1} is {_name(row)}, not {_name(wanted)}")
+                continue
+            self._wanted["layers"][number] = row
+            if layer.is_bytecode and not self._compiles_alike():
+                self._bytecode.append(number)
+                continue
+            again += 1
+            try:
+                path = _find_difference(layer, self._stored.blob(read_descriptor(row, f"layer {number + 1}")))
+            except VerificationError as error:
+                path = error.message
+            if path is not None:
+                wrong.append(f"layer {number + 1} ({layer.history}): {path}")
+        if wrong:
+            yield mismatch("layers", "; ".join(wrong[:_MOST_NAMED]), f"the {len(self._made.layers)} layers made here")
+        else:
+            other = f", {again} of them compressed otherwise" if again else ""
+            yield ok("layers", f"the {len(self._made.layers) - len(self._bytecode)} layers made here{other}")
+        if self._bytecode:
+            why = "this machine lacks the image's release of Python, and another one compiles some files differently"
+            yield unproven("bytecode", f"{len(self._bytecode)} layers: {why}", Accepted.BYTECODE)
+
+    def _compare_config(self) -> Finding:
+        if self._bytecode:
+            self._config = self._fill_in_bytecode()
+        row = self._stored.manifest.document.get("config")
+        if isinstance(row, dict) and row.get("digest") == sha256_digest(self._config):
+            return ok("config", "the settings and the history made here")
+        return mismatch("config", self._describe_config(), "the settings and the history made here")
+
+    def _fill_in_bytecode(self) -> bytes:
+        """Returns the config with the diff IDs of bytecode that the stored config has."""
+        document = json.loads(self._made.config)
+        try:
+            theirs = read_document(self._stored.config())["rootfs"]["diff_ids"]
+            for number in self._bytecode:
+                document["rootfs"]["diff_ids"][number] = theirs[number]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return self._made.config
+        return dump_document(document)
+
+    def _describe_config(self) -> str:
+        """Names the fields of the stored config that differ."""
+        try:
+            there, wanted = read_document(self._stored.config()), json.loads(self._config)
+        except (ValueError, RecursionError) as error:
+            return f"not a config that every engine reads alike: {error}"
+        except VerificationError as error:
+            return error.message
+        names = list(_list_differences(wanted, there, ""))
+        return f"{', '.join(names[:_MOST_NAMED])} differ" if names else "the same values in other bytes"
+
+    def _compare_manifest(self) -> Finding:
+        if dump_document(self._wanted) == self._stored.manifest.body:
+            return ok("manifest", self._stored.manifest.digest)
+        names = list(_list_differences(self._wanted, self._stored.manifest.document, ""))
+        found = f"{', '.join(names[:_MOST_NAMED])} differ" if names else "the same values in other bytes"
+        return mismatch("manifest", found, "the manifest made here")
+
+
+def _may_be_the_same(row: object, wanted: dict[str, Any]) -> bool:
+    """Returns whether a descriptor is that of a layer in all but how its archive was compressed."""
+    if not isinstance(row, dict) or row.get("digest") == wanted["digest"]:
+        return False
+    return {**row, "digest": wanted["digest"], "size": wanted["size"]} == wanted
+
+
+def _name(row: object) -> str:
+    if not isinstance(row, dict):
+        return "no descriptor"
+    return f"{str(row.get('digest'))[:19]} of {row.get('size')} bytes, {row.get('mediaType')}"
+
+
+def _list_differences(wanted: Any, there: Any, path: str) -> Iterator[str]:
+    """Names the fields in which two documents differ, down to the fields of `config`."""
+    if path in {"", "config"} and isinstance(wanted, dict) and isinstance(there, dict):
+        for name in sorted({*wanted, *there}):
+            if name not in wanted or name not in there or wanted[name] != there[name]:
+                yield from _list_differences(wanted.get(name), there.get(name), f"{path}.{name}".strip("."))
+    elif wanted != there:
         yield path
 
 
-def _compare_attributes(check: str, wanted: Node, there: Node) -> tuple[str, str] | None:
-    ours, theirs = wanted.attributes, there.attributes
-    if ours is None or theirs is None or ours == theirs:
-        return None
-    if wanted.kind == LINK and (ours.uid, ours.gid) == (theirs.uid, theirs.gid):
-        return None  # a link's mode means nothing
-    has, must = (f"mode {item.mode:04o} of {item.uid}:{item.gid}" for item in (theirs, ours))
-    return check, f"has {has}, not {must}"
+def _find_difference(made: LayerSource, stored: Iterator[bytes]) -> str | None:
+    """Returns what differs first in a stored layer; None if it is the archive that was made."""
+    theirs = decompress_strictly(stored, made.descriptor.media_type)
+    offset = _find_offset(decompress(made.open()), theirs)
+    return None if offset is None else _name_path(made, offset)
+
+
+def _find_offset(ours: Iterator[bytes], theirs: Iterator[bytes]) -> int | None:
+    offset, left = 0, b""
+    for block in ours:
+        while len(left) < len(block) and (more := next(theirs, b"")):
+            left += more
+        if left[: len(block)] != block:
+            return offset + next((at for at, (a, b) in enumerate(zip(left, block, strict=False)) if a != b), len(left))
+        offset, left = offset + len(block), left[len(block) :]
+    return offset if left or next(theirs, b"") else None
+
+
+def _name_path(made: LayerSource, offset: int) -> str:
+    """Names the path of the archive made here in which the byte `offset` lies."""
+    with tempfile.TemporaryFile() as file:
+        file.writelines(decompress(made.open()))
+        file.seek(0)
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            for member in archive:
+                if offset < member.offset_data + member.size:
+                    return f"/{member.name} differs"
+    return "there is more behind its last path"

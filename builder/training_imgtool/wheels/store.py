@@ -36,6 +36,10 @@ BLOCK = 1 << 18
 ReadArtifact = Callable[[Wheel], "Iterator[bytes] | None"]
 
 
+class WheelGoneError(VerificationError):
+    """No index has a wheel of the lock any more."""
+
+
 class WheelStore:
     """The cache of one machine. Safe to use from several threads and processes.
 
@@ -215,7 +219,7 @@ class WheelStore:
             )
         data = remake_wheel(wheel, self.index)
         if data is None:
-            raise VerificationError(
+            raise WheelGoneError(
                 f"no index of this machine has {wheel.file} with sha256 {wheel.sha256}",
                 hint="give its index or folder to uv or pip (UV_INDEX_URL, UV_FIND_LINKS), or imgtool lock --upgrade",
             )

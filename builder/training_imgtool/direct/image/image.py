@@ -123,6 +123,11 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
             raise VerificationError(f"the base's config: {key} is {json.dumps(value)[:60]}, which no engine reads")
 
 
+def dump_document(document: Any) -> bytes:
+    """Writes a manifest or a config: the same bytes for the same values."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
@@ -172,7 +177,7 @@ def as_oci(image: DirectImage) -> DirectImage:
     document["mediaType"] = OCI_MANIFEST
     document["config"]["mediaType"] = OCI_CONFIG
     document["layers"] = [_convert_layer(layer, docker=False) for layer in document["layers"]]
-    manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    manifest = dump_document(document)
     return replace(
         image,
         config_descriptor=replace(image.config_descriptor, media_type=OCI_CONFIG),
@@ -190,7 +195,7 @@ def _format_line(line: History) -> dict[str, Any]:
 def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSource, ...]) -> DirectImage:
     added = [layer.descriptor for layer in layers]
     docker = base.media_type == DOCKER_MANIFEST and all(descriptor.media_type == OCI_LAYER_GZIP for descriptor in added)
-    config_bytes = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    config_bytes = dump_document(config)
     config_type = DOCKER_CONFIG if docker else OCI_CONFIG
     config_descriptor = Descriptor(config_type, sha256_digest(config_bytes), len(config_bytes))
     raw_layers = [_convert_layer(dict(layer), docker=docker) for layer in base.document["layers"]]
@@ -200,7 +205,7 @@ def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSo
         "config": config_descriptor.document(),
         "layers": raw_layers + [_convert_layer(descriptor.document(), docker=docker) for descriptor in added],
     }
-    manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    manifest = dump_document(document)
     if len(manifest) > LARGEST_MANIFEST:
         raise NeedsEngineError(
             f"the manifest has {len(manifest)} bytes: registries take {LARGEST_MANIFEST}", hint=WHOLE_IMAGE_HINT

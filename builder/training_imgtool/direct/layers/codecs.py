@@ -116,11 +116,11 @@ def _load_zstd() -> Any:
     return zstd
 
 
-def decompress(blocks: Iterable[bytes]) -> Iterator[bytes]:
+def decompress(blocks: Iterable[bytes], *, several: bool = True) -> Iterator[bytes]:
     """Yields a layer's archive: out of gzip of one member or several, zstd, or neither; in bounded memory.
 
     The first bytes decide, as in engines, which unpack a layer whatever its media type says. Raises VerificationError
-    when it is damaged.
+    when it is damaged, or has several streams without `several`.
     """
     stream, head = iter(blocks), b""
     while len(head) < _LONGEST_MAGIC and (block := next(stream, None)) is not None:
@@ -130,30 +130,52 @@ def decompress(blocks: Iterable[bytes]) -> Iterator[bytes]:
         zstd = _load_zstd()
         pieces = (block[at : at + _ZSTD_PIECE] for block in whole for at in range(0, len(block), _ZSTD_PIECE))
         options = {zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW}
-        yield from _inflate(pieces, lambda: zstd.ZstdDecompressor(options=options), (zstd.ZstdError,), "zstd")
+        yield from _inflate(
+            pieces, lambda: zstd.ZstdDecompressor(options=options), (zstd.ZstdError,), "zstd", several=several
+        )
     elif head.startswith(_GZIP_MAGIC):
-        yield from _inflate(whole, lambda: load_fast_library().decompressobj(_GZIP_ONLY), inflate_errors(), "gzip")
+        yield from _inflate(
+            whole, lambda: load_fast_library().decompressobj(_GZIP_ONLY), inflate_errors(), "gzip", several=several
+        )
     else:
         yield from whole
 
 
+def decompress_strictly(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
+    """Yields the archive of a layer that is one stream of its media type and no more, as this module writes layers.
+
+    Raises VerificationError for everything else: another format, a second stream, a tail, a gzip header with a name.
+    """
+    stream = iter(blocks)
+    head = next(stream, b"")
+    while len(head) < _LONGEST_MAGIC and (block := next(stream, b"")):
+        head += block
+    magic = _ZSTD_MAGIC if media_type == OCI_LAYER_ZSTD else _GZIP_MAGIC + b"\0"
+    if not head.startswith(magic):
+        raise VerificationError(f"the layer is not one stream of {media_type}")
+    yield from decompress(chain((head,), stream), several=False)
+
+
 def _inflate(
-    blocks: Iterable[bytes], new: Callable[[], Any], errors: tuple[type[Exception], ...], name: str
+    blocks: Iterable[bytes], new: Callable[[], Any], errors: tuple[type[Exception], ...], name: str, *, several: bool
 ) -> Iterator[bytes]:
     """Yields the content of compressed streams, one after the other; of gzip in pieces, as zlib takes a limit."""
     limit = (_PIECE,) if name == "gzip" else ()
     engine: Any = None
+    is_over = False
     try:
         for block in chain(blocks, (b"",)):
             data = block
             while data or engine:
+                if is_over:
+                    raise VerificationError(f"a layer has more behind its stream of {name}")
                 engine = engine or new()
                 out = engine.decompress(data, *limit)
                 if out:
                     yield out
                 data = engine.unused_data if engine.eof else engine.unconsumed_tail if limit else b""
                 if engine.eof:
-                    engine = None
+                    engine, is_over = None, not several
                 elif not data and not out:
                     break
     except errors as error:

@@ -47,12 +47,14 @@ class LayerSource:
         history: what made it, for the config.
         open: the blob's bytes from the first on, as often as it is called; not kept in memory. It raises
             VerificationError at the end when they are not those of the digest.
+        is_bytecode: whether it depends on the release of Python that compiled it.
     """
 
     descriptor: Descriptor
     diff_id: str
     history: str
     open: Callable[[], Iterator[bytes]]
+    is_bytecode: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

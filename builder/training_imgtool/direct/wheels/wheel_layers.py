@@ -201,6 +201,7 @@ class _Making:
             diff_id=record.diff_id,
             history=f"COPY {install_step.VENV}: {record.name} # imgtool, from wheels",
             open=partial(self._open, record),
+            is_bytecode=record.name.endswith(BYTECODE),
         )
 
     def _open(self, record: LayerRecord) -> Iterator[bytes]:

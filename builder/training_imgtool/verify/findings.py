@@ -1,0 +1,92 @@
+"""What `verify` found out about an image."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from training_imgtool.core.errors import UsageError
+from training_imgtool.core.sanitize import join_lines
+from training_imgtool.spec.model import Role
+
+_LONGEST = 300
+
+
+class Status(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    MISMATCH = "MISMATCH"
+    UNPROVEN = "NOT PROVEN"
+    ACCEPTED = "accepted"
+
+
+class Accepted(StrEnum):
+    """What `--accept` lets pass although this machine cannot prove it."""
+
+    BYTECODE = "bytecode"
+    ENGINE = "engine"
+    GONE = "gone"
+
+
+def read_accepted(words: Collection[str]) -> frozenset[Accepted]:
+    """Reads the words of `--accept`; raises UsageError for another one."""
+    for word in words:
+        if word not in list(Accepted):
+            raise UsageError(f"--accept {word}: expected {', '.join(Accepted)}")
+    return frozenset(map(Accepted, words))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        check: its name, as in docs/verify.md.
+        status: how the check came out.
+        found: what the registry has, or what hinders the check.
+        expected: what it should have; empty where `found` says enough.
+        accepted_as: which word of `--accept` lets it pass; None if nothing does.
+    """
+
+    check: str
+    status: Status
+    found: str
+    expected: str = ""
+    accepted_as: Accepted | None = None
+
+
+def ok(check: str, found: str) -> Finding:
+    """Returns a finding about what is as it should be."""
+    return _make(check, Status.OK, found, "")
+
+
+def mismatch(check: str, found: str, expected: str) -> Finding:
+    """Returns a finding about what is not as it should be."""
+    return _make(check, Status.MISMATCH, found, expected)
+
+
+def unproven(check: str, why: str, accepted_as: Accepted | None = None) -> Finding:
+    """Returns a finding about what this machine cannot prove."""
+    return _make(check, Status.UNPROVEN, why, "", accepted_as)
+
+
+def _make(check: str, status: Status, found: str, expected: str, accepted_as: Accepted | None = None) -> Finding:
+    """Makes one line for a terminal of text that a registry may have written."""
+    return Finding(
+        check=check,
+        status=status,
+        found=join_lines(found, limit=_LONGEST),
+        expected=join_lines(expected, limit=_LONGEST),
+        accepted_as=accepted_as,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageReport:
+    """One role's image with all findings about it; `image` is REPOSITORY@DIGEST."""
+
+    role: Role
+    image: str
+    findings: tuple[Finding, ...]

@@ -1,0 +1,18 @@
+"""Has cosign say who signed an image."""
+
+from __future__ import annotations
+
+from training_imgtool.attest.cosign import Signatory, find_cosign
+from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.reference import Digest
+from training_imgtool.core.settings import Settings
+from training_imgtool.verify.findings import Finding, mismatch, ok
+
+
+def check_signed(where: Digest, signatory: Signatory, settings: Settings) -> Finding:
+    """Returns whether the signatory signed an image."""
+    try:
+        find_cosign(settings).check(where, signatory)
+    except VerificationError as error:
+        return mismatch("signature", error.message, f"signed by {signatory.name}")
+    return ok("signature", f"signed by {signatory.name}")

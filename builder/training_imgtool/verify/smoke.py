@@ -1,0 +1,113 @@
+"""The smoke test: whether an image starts, in a short-lived container. It is no evidence of what the image holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from training_imgtool.core.progress import Progress, Step
+from training_imgtool.core.reference import Digest
+from training_imgtool.engines.docker.containers import Containers
+from training_imgtool.engines.docker.probe import Answer, Probe, run_probe
+from training_imgtool.pipeline.engine.engines import pull_image
+from training_imgtool.pipeline.inputs import RoleImage
+from training_imgtool.spec.model import Accelerator
+from training_imgtool.verify.findings import Finding, mismatch, ok, unproven
+
+if TYPE_CHECKING:
+    from training_imgtool.engines.docker.engine import DockerEngine
+    from training_imgtool.registry.connect import Registries
+
+PYTHON = "/opt/venv/bin/python"
+RUN_SECONDS = 300.0
+Parts = Mapping[str, Mapping[str, Any]]
+
+
+def check_start(
+    image: RoleImage, digest: Digest, engine: DockerEngine, registries: Registries, progress: Progress
+) -> Iterator[Finding]:
+    """Has a container open libraries, import TensorFlow, multiply with it, and import the trainer.
+
+    Raises what pulling the image and the engine raise.
+    """
+    plan = image.plan
+    name = pull_image(
+        digest, image.key, platform=plan.platform, engine=engine, registries=registries, progress=progress
+    )
+    is_gpu = plan.locked.variant.accelerator is Accelerator.GPU
+    gpus = is_gpu and bool(Containers(engine.api).machine().nvidia)
+    progress(Step(str(image.role), f"importing tensorflow and {plan.entry.name}"))
+    module = plan.entry.module or plan.entry.arguments[-1]
+    request = {"seconds": RUN_SECONDS, "module": module, "libraries": sorted(plan.locked.variant.libraries)}
+    source = files("training_imgtool.verify").joinpath("smoke_program.py").read_text()
+    text = f"{source}\nrun(json.loads({json.dumps(request)!r}))\n"
+    probe = Probe(image=name, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus)
+    answer = run_probe(engine.api, probe)
+    if answer.fault is not None and "exec format error" in answer.fault:
+        yield unproven("smoke test", f"the engine's machine does not run {plan.platform}")
+        return
+    yield from judge(answer, plan.locked.variant.tensorflow, needs_gpu=gpus)
+
+
+def judge(answer: Answer, tensorflow: str, *, needs_gpu: bool) -> Iterator[Finding]:
+    """Yields a finding per part of what the program printed; the text is the image's own."""
+    parts = _read_parts(answer)
+    if problem := _find_problem(answer, parts):
+        yield mismatch("smoke test", problem, "a program that starts and ends")
+    closed = [library for library in parts.get("libraries", {}).get("libraries", ()) if library.get("error")]
+    if closed:
+        yield mismatch("libraries", f"{closed[0]['name']}: {closed[0]['error']}", "libraries that open")
+    yield _judge_part(parts, "tensorflow", f"TensorFlow {tensorflow}", found=parts.get("tensorflow", {}).get("version"))
+    used = parts.get("compute", {}).get("used") or ()
+    if needs_gpu and not parts.get("compute", {}).get("gpus") and used:
+        yield mismatch("compute", "TensorFlow sees no GPU", "a product on each GPU")
+    else:
+        yield _judge_part(parts, "compute", "a product of two matrices", found=", ".join(used))
+    trainer = parts.get("trainer", {})
+    if "left" in trainer:
+        yield ok(
+            "trainer", f"ends the program as it is imported ({trainer['left']}), as one that reads its arguments does"
+        )
+    else:
+        yield _judge_part(parts, "trainer", "a trainer that imports", found=trainer.get("file"))
+
+
+def _judge_part(parts: Parts, name: str, expected: str, *, found: object) -> Finding:
+    part = parts.get(name)
+    if part is None:
+        return mismatch(name, "nothing: the program did not get that far", expected)
+    if "error" in part:
+        where = f" at {part['where']}" if part.get("where") else ""
+        return mismatch(name, f"{part['error']}: {part.get('message', '')}{where}", expected)
+    version = expected.removeprefix("TensorFlow ")
+    if name == "tensorflow" and str(found) != version:
+        return mismatch(name, f"TensorFlow {found}", expected)
+    return ok(name, f"{found}")
+
+
+def _read_parts(answer: Answer) -> dict[str, Mapping[str, Any]]:
+    parts: dict[str, Mapping[str, Any]] = {}
+    for line in answer.output.splitlines():
+        try:
+            part = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(part, dict) and isinstance(part.get("part"), str):
+            parts[part["part"]] = part
+    return parts
+
+
+def _find_problem(answer: Answer, parts: Parts) -> str | None:
+    """Returns why the program did not start or end by itself; None if it did."""
+    if answer.fault is not None:
+        return answer.fault
+    if not parts:
+        return answer.errors.splitlines()[-1] if answer.errors else "it printed nothing"
+    end = parts.get("end", {})
+    if answer.late or end.get("late"):
+        return f"it did not end within {RUN_SECONDS:.0f} seconds"
+    if end.get("signal"):
+        return f"it was killed by signal {end['signal']}"
+    return "it broke off" if not end else None
