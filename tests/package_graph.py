@@ -34,7 +34,7 @@ ROOMS: dict[str, str] = {
     "debian": "direct http plan registry",
     "pipeline": "attest context debian direct dockerfile engines http lock plan registry spec versions wheels",
     "cluster": "context engines jobs pipeline registry spec",
-    "verify": "attest context direct dockerfile engines pipeline plan registry spec versions wheels",
+    "verify": "attest direct engines pipeline registry spec wheels",
     "commands": "attest cluster context dockerfile engines jobs lock pipeline plan registry spec "
     "verify versions wheels yamlfile",
     "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",

@@ -31,3 +31,25 @@ def archive(*entries: str, form: int = tarfile.PAX_FORMAT) -> bytes:
     with tarfile.open(fileobj=stream, mode="w", format=form) as tar:
         add_entries(tar, entries)
     return stream.getvalue()
+
+
+def raw_header(
+    name: str, *, kind: str = "0", prefix: str = "", gnu: bool = False, data: bytes = b"", size: bytes = b""
+) -> bytes:
+    """An entry as no library writes it: with another type, or with GNU's magic number and a prefix."""
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    block = bytearray(member.tobuf(tarfile.USTAR_FORMAT)[:512])
+    block[156:157] = kind.encode()
+    block[124 : 124 + len(size)] = size
+    block[345 : 345 + len(prefix)] = prefix.encode()
+    if gnu:
+        block[257:265] = b"ustar  \0"
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block) + data + bytes(-len(data) % 512)
+
+
+def raw_archive(*headers: bytes) -> bytes:
+    """An archive of such entries."""
+    return b"".join(headers) + bytes(1024)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.direct.tars import archive
+from tests.direct.tars import archive, raw_archive, raw_header
 from tests.measure import peak_memory
-from tests.verify.tampering import raw_archive, raw_header
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.direct import base_files, tree
 from training_imgtool.direct.base_files import BaseReader

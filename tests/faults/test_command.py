@@ -347,7 +347,7 @@ def test_a_zip_archive_is_named_as_the_cause(project: Project) -> None:
         (("push", "--registry", "registry.example.com/x", "--role", "ps"), "the spec has no role ps"),
         (("push",), "no registry"),
         (("config", "--target", "vertex"), "no registry"),
-        (("verify", "--engine", "podman"), "--engine podman: expected auto"),
+        (("verify", "--accept", "all"), "--accept all: expected bytecode"),
         (("verify", "--role", "ps"), "the spec has no role ps"),
     ],
 )

@@ -143,16 +143,10 @@ def test_push_and_verify(world: World, columns: int) -> None:
     check_frames(shown, columns)
 
     other = world.machine(f"{columns}-two")
-    shown = record([IMGTOOL, "verify", "--locked", "--engine", "direct"], columns=columns, env=other.env, cwd=folder)
-    assert shown.code == 10, shown.frames[-1]  # the base of these tests has no Python
-    every = check_frames(shown, columns, master=(6e6, 3e6))  # the image's own layers, then those of the base
-    master = [row for rows in every for row in rows if row.subject == "master"]
-    announced = [row for row in master if row.total is not None]
-    assert master.index(announced[0]) <= 1, "the manifest tells the total at once"
-    assert not [row for row in announced if row.about]
-    table = [line for line in shown.frames[-1] if line.startswith(("platform ", "python "))]
-    assert any(line.split()[2:] == ["ok", "linux/amd64"] for line in table)
-    assert "MISMATCH" in "\n".join(table)
+    shown = record([IMGTOOL, "verify", "--locked"], columns=columns, env=other.env, cwd=folder)
+    assert shown.code == 0, shown.frames[-1]
+    check_frames(shown, columns)
+    assert any(line.startswith("manifest  master  ok") for line in shown.frames[-1])
 
 
 @pytest.mark.long

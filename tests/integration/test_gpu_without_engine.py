@@ -95,7 +95,7 @@ def test_the_example_needs_no_engine(
     imgtool("config", folder / spec, "-o", tmp_path / "job.yaml", env=env)
     pools = yaml.safe_load((tmp_path / "job.yaml").read_text())["workerPoolSpecs"]
     assert {pool["containerSpec"]["imageUri"] for pool in pools if pool} == {*images.values()}
-    checked = imgtool("verify", "--engine", "direct", folder / spec, env=env, timeout=1500)
+    checked = imgtool("verify", folder / spec, env=env, timeout=1500)
     assert "MISMATCH" not in checked.stdout
     assert dead_engine.connections == 0
     if engine_missing() is None:

@@ -71,13 +71,12 @@ def outcomes(ended: Ended) -> dict[str, str]:
 
 
 def test_an_image_that_the_engine_builds_and_pushes(world: Private) -> None:
-    """The stand-in base has no Python, which is all that `verify` finds wrong with the image."""
     write_step(world, "before_code")
     assert outcomes(run(world, "push", "--engine", "docker", "--role", "worker")) == {"worker": "built"}
     assert outcomes(run(world, "push", "--role", "worker")) == {"worker": "found"}
     assert outcomes(run(world, "build", "--role", "worker")) == {"worker": "found"}  # in the engine's own store
     checks = run(world, "verify", "--role", "worker", code=10).document["images"][0]["checks"]
-    assert {check["check"] for check in checks if check["status"] == "MISMATCH"} == {"python", "tensorflow", "wheels"}
+    assert [(check["check"], check["status"]) for check in checks] == [("blobs", "ok"), ("image", "NOT PROVEN")]
 
 
 def test_a_step_that_fails(world: Private) -> None:
@@ -180,5 +179,3 @@ def test_the_engine_runs_one_stage_on_the_packages_that_imgtool_pushed(world: Pr
     ended = run(world, "push")
     assert outcomes(ended) == {"master": "appended", "worker": "built"}
     assert "RUN set -eu" not in ended.err, "the engine installed the wheels too"
-    checks = run(world, "verify", "--engine", "direct", "--role", "worker").document["images"][0]["checks"]
-    assert {check["check"]: check["status"] for check in checks}["wheels"] == "ok"

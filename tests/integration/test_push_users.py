@@ -131,10 +131,11 @@ def test_two_releases_of_python_and_one_registry(world: World) -> None:
 
 
 def _bytecode(machine: Machine, project: Project) -> str:
-    """What verify finds of the bytecode; these images hold no Python, so it ends with 10."""
-    out, _ = machine.run("verify", "--engine", "direct", "--role", "ps", "--json", cwd=project.folder, code=10)
+    """What verify finds of the bytecode: `ok` where nothing is said of it."""
+    process = machine.start("verify", "--role", "ps", "--json", cwd=project.folder)
+    out, _ = process.communicate(timeout=120)
     (image,) = json.loads(out)["images"]
-    return str(next(row["status"] for row in image["checks"] if row["check"] == "bytecode"))
+    return next((str(row["status"]) for row in image["checks"] if row["check"] == "bytecode"), "ok")
 
 
 @pytest.mark.long

@@ -181,14 +181,13 @@ def test_verify_tells_the_good_image_from_another(
         other = toy.faulty("extra", [{"etc/extra": b"x"}], None)
         for name, value in {**services_env, **toy.env}.items():
             monkeypatch.setenv(name, value)
-        good = imgtool.verify(toy.folder, engine="direct", locked=True)["master"]
+        good = imgtool.verify(toy.folder, locked=True)["master"]
         assert good.reference == str(toy.good)
-        assert good.bytes > 1_000_000
-        assert "wheels" in good.checks
+        assert good.checks.keys() == {"blobs", "base", "layers", "config", "manifest"}
         monkeypatch.setenv("IMGTOOL_REGISTRY", other["IMGTOOL_REGISTRY"])
         with pytest.raises(imgtool.VerificationError) as wrong:
-            imgtool.verify(toy.folder, engine="direct", locked=True)
-    assert any("/etc/extra" in line for line in wrong.value.details)
+            imgtool.verify(toy.folder, locked=True)
+    assert any("layers: found" in line for line in wrong.value.details)
     assert wrong.value.exit_code == 10
 
 

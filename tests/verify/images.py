@@ -97,7 +97,7 @@ Change = Callable[[dict[str, Any]], None]
 
 def write_spec(folder: Path, locked: LockedVariant, *, more: str = "") -> Path:
     """A spec with its trainer and a lock that fits; returns the folder."""
-    (folder / "trainer").mkdir(parents=True)
+    (folder / "trainer").mkdir(parents=True, exist_ok=True)
     (folder / "trainer/__init__.py").write_text("")
     (folder / "trainer/model.py").write_text("layers = 2\n")
     (folder / "trainer/task.py").write_text(TRAINER)

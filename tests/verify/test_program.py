@@ -13,10 +13,6 @@ from typing import Any
 
 import pytest
 
-from training_imgtool.engines.docker.probe import Answer
-from training_imgtool.verify import interesting_paths
-from training_imgtool.verify.inspect_container import _read_answer
-
 TEXT = (files("training_imgtool.verify") / "smoke_program.py").read_text()
 
 
@@ -155,80 +151,8 @@ def test_a_crash_is_told_with_what_came_before(folder: Path) -> None:
     assert parts["end"] == {"part": "end", "late": False, "signal": 11}
 
 
-def test_what_is_no_part_of_an_answer_is_passed_over() -> None:
-    printed = b'3\nnull\n["part"]\n{"part": 1}\n{"no": "part"}\nnonsense\n{"part": "end", "late": false}\n'
-    assert _read_answer(Answer(output=printed)).parts == {"end": {"part": "end", "late": False}}
-
-
 def test_what_does_not_end_is_ended(folder: Path) -> None:
     (folder / "trainer/task.py").write_text("import time\ntime.sleep(60)\n")
     parts = _parts(_run("trainer.task", folder, 0.5))
     assert parts["importing"]["name"] == "trainer.task"
     assert parts["end"] == {"part": "end", "late": True, "signal": 9}
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("opt/venv/lib/python3.11/site-packages/numpy-1.26.4.dist-info/METADATA", "metadata"),
-        ("opt/venv/lib/python3.11/site-packages/setuptools/_vendor/x-1.dist-info/METADATA", None),
-        ("opt/venv/lib/python3.11/site-packages/numpy-1.26.4.dist-info/RECORD", "record"),
-        ("opt/venv/lib/python3.11/site-packages/six.py", "module"),
-        ("opt/venv/lib/python3.11/site-packages/certifi/cacert.pem", "telling"),
-        ("opt/venv/lib/python3.11/site-packages/keras/token.py", None),
-        ("usr/lib/x86_64-linux-gnu/libcudnn.so.8.9.6", "library"),
-        ("usr/lib/x86_64-linux-gnu/libcudnn_ops_infer.so.8", "library"),
-        ("usr/local/cuda-12.2/targets/x86_64-linux/lib/libcublasLt.so.12", "library"),
-        ("usr/lib/x86_64-linux-gnu/libc.so.6", None),
-        ("usr/local/cuda/bin/ptxas", "tool"),
-        ("usr/local/cuda/nvvm/libdevice/libdevice.10.bc", "tool"),
-        ("opt/venv/bin/python3.11", "python"),
-        ("usr/local/bin/python3.11", "python"),
-        ("var/lib/dpkg/status", None),
-        ("app/trainer/task.py", "source"),
-        ("root/.cache/pip/http/1", "cache"),
-        ("var/lib/apt/lists/archive_Packages", "cache"),
-        ("var/lib/apt/lists/lock", None),
-        ("var/cache/apt/archives/a.deb", "cache"),
-        ("root/.ssh/known", "telling"),
-        ("app/.env", "telling"),
-        ("app/id_rsa", "telling"),
-        ("app/data.csv", None),
-    ],
-)
-def test_which_paths_matter(path: str, kind: str | None) -> None:
-    assert interesting_paths.classify(path) == kind
-
-
-@pytest.mark.parametrize(
-    ("path", "size", "looked_into"),
-    [
-        ("app/data.bin", 1, True),
-        ("app/data.bin", interesting_paths.LARGEST_SUSPECT, True),
-        ("app/data.bin", interesting_paths.LARGEST_SUSPECT + 1, False),
-        ("app/data.bin", 0, False),
-        ("app/page.html", 1, False),
-        ("usr/share/data.bin", 1, False),
-        ("opt/venv/data.bin", 1, False),
-    ],
-)
-def test_which_files_without_a_telling_name_are_looked_into(path: str, size: int, *, looked_into: bool) -> None:
-    assert interesting_paths.wants_look(path, size) == looked_into
-
-
-def test_folders_are_summed_and_small_ones_left_out() -> None:
-    assert interesting_paths.sum_folders({"a/b": 900, "a": 99_100, "c": 1}) == {"": 100_001, "a": 100_000, "a/b": 900}
-    assert interesting_paths.sum_folders({}) == {}
-
-
-@pytest.mark.parametrize(("path", "most"), [("app/task.py", 1 << 20), ("opt/venv/pyvenv.cfg", 16 << 20)])
-def test_how_much_of_a_file_is_read(path: str, most: int) -> None:
-    asked: list[int] = []
-
-    def read(size: int) -> bytes:
-        asked.append(size)
-        return b"x"
-
-    kind = interesting_paths.classify(path)
-    assert (interesting_paths.describe(path, kind, 1, read) or {})["text"] == "x"
-    assert asked == [most]

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from training_imgtool.verify.facts import Fields, Tree
-from training_imgtool.verify.packages import find_installed
 from training_imgtool.versions.closure import Package, find_broken, is_same_version
 from training_imgtool.versions.markers import marker_environment
 
-SITE = "opt/venv/lib/python3.11/site-packages"
 LINUX = marker_environment("3.11", "linux/amd64")
-
-
-def _tree(*texts: str) -> Tree:
-    items: dict[str, Fields] = {
-        f"{SITE}/p{n}.dist-info/METADATA": {"path": f"{SITE}/p{n}.dist-info/METADATA", "kind": "metadata", "text": text}
-        for n, text in enumerate(texts)
-    }
-    return Tree(items=items, folders={}, complete=True)
 
 
 def _packages(*entries: tuple[str, str, tuple[str, ...]]) -> tuple[Package, ...]:
     return tuple(Package(name=name, version=version, requires=needs) for name, version, needs in entries)
-
-
-def test_headers_are_read_as_headers() -> None:
-    tree = _tree("Name: Foo.Bar\nVersion: 1.0\nRequires-Dist: a>=1\nRequires-Dist: b ; extra == 'x'\n")
-    assert find_installed(tree) == _packages(("foo-bar", "1.0", ("a>=1", "b ; extra == 'x'")))
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ class _Comparison:
         for number, (row, layer) in enumerate(zip(there, self._wanted["layers"], strict=False), 1):
             if row != layer:
                 return mismatch("base", f"layer {number} is {_name(row)}", f"{_name(layer)}, as the base has it")
-        return ok("base", f"the {len(there)} layers of the base in the lock")
+        return ok("base", f"every layer of the base in the lock ({len(there)})")
 
     def _compare_layers(self, there: list[Any], first: int) -> Iterator[Finding]:
         wrong: list[str] = []

@@ -13,6 +13,7 @@ from training_imgtool.core.interpreters import NoInterpreterError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.settings import Settings
+from training_imgtool.core.threads import run_all
 from training_imgtool.pipeline.find import require_images
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.platforms import check_index
@@ -87,7 +88,7 @@ def _open_engine(run: VerifyRun) -> Iterator[DockerEngine | None]:
 def _report(
     run: VerifyRun, image: RoleImage, digest: Digest, engine: DockerEngine | None, registries: Registries
 ) -> ImageReport:
-    findings = list(_compare(run, image, digest, registries))
+    findings = [_find_blobs(digest, registries), *_compare(run, image, digest, registries)]
     if run.signed_by is not None:
         findings.append(check_signed(digest, run.signed_by, run.settings))
     if engine is not None:
@@ -95,6 +96,19 @@ def _report(
 
         findings += check_start(image, digest, engine, registries, run.progress)
     return ImageReport(role=image.role, image=str(digest), findings=tuple(findings))
+
+
+def _find_blobs(digest: Digest, registries: Registries) -> Finding:
+    """Asks the registry for every blob that the manifest names: registries take manifests of blobs that they lack."""
+    registry = registries.at(digest.repository)
+    manifest = registry.manifest(digest)
+    if manifest.is_index:
+        return mismatch("blobs", "an index", "an image")
+    blobs = dict.fromkeys((manifest.config, *manifest.layers))
+    there = run_all({blob: partial(registry.has_blob, digest.repository, blob) for blob in blobs})
+    if missing := [blob.short for blob, is_there in there.items() if not is_there]:
+        return mismatch("blobs", f"no {', '.join(missing[:3])}", f"the {len(blobs)} blobs of the manifest")
+    return ok("blobs", f"the {len(blobs)} blobs of the manifest are there")
 
 
 def _compare(run: VerifyRun, image: RoleImage, digest: Digest, registries: Registries) -> tuple[Finding, ...]:
