@@ -13,11 +13,10 @@ import os
 import re
 import stat
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError
 from training_imgtool.core.progress import Note, Progress
@@ -25,9 +24,6 @@ from training_imgtool.core.reference import Login
 from training_imgtool.core.sanitize import mask_secrets
 from training_imgtool.core.settings import Settings
 from training_imgtool.registry.dialects import find_dialect
-
-if TYPE_CHECKING:
-    import subprocess
 
 IDENTITY_TOKEN = "<token>"  # noqa: S105 the user name that helpers give with a refresh token, not a secret
 _LARGEST_CONFIG = 4 * 1024 * 1024
@@ -303,58 +299,21 @@ def _talk(program: str, path: str, server: str, environ: Mapping[str, str], seco
     import signal
     import subprocess
 
+    pipe = subprocess.PIPE
     try:
         process = subprocess.Popen(
-            [path, "get"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environ),
-            start_new_session=True,
+            [path, "get"], stdin=pipe, stdout=pipe, stderr=pipe, env=dict(environ), start_new_session=True
         )
     except OSError as error:
         raise CredentialsError(f"{program} cannot be run: {error.strerror}") from error
-    try:
-        return _collect(program, process, server.encode(), time.monotonic() + seconds, seconds)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream is not None and not stream.closed:
-                stream.close()
-
-
-def _collect(
-    program: str, process: subprocess.Popen[bytes], question: bytes, stop: float, seconds: float
-) -> tuple[int, bytes, bytes]:
-    import selectors
-    import subprocess
-
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None  # noqa: S101,PT018 for mypy: all are pipes
-    try:
-        process.stdin.write(question)
-        process.stdin.close()
-    except BrokenPipeError:
-        pass  # the helper reads no input; its exit code says the rest
-    output = {process.stdout: bytearray(), process.stderr: bytearray()}
-    with selectors.DefaultSelector() as selector:
-        for stream in output:
-            selector.register(stream, selectors.EVENT_READ)
-        while selector.get_map():
-            left = stop - time.monotonic()
-            if left <= 0:
-                raise CredentialsError(f"{program} did not answer within {seconds:.0f} s")
-            for key, _ in selector.select(left):
-                stream = process.stdout if key.fileobj is process.stdout else process.stderr
-                block = os.read(stream.fileno(), 65536)
-                output[stream] += block
-                if not block:
-                    selector.unregister(stream)
-                if len(output[stream]) > _LARGEST_ANSWER:
-                    raise CredentialsError(f"{program} answered with more than {_LARGEST_ANSWER} bytes")
-    try:
-        code = process.wait(max(0.1, stop - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        raise CredentialsError(f"{program} did not end within {seconds:.0f} s") from None
-    return code, bytes(output[process.stdout]), bytes(output[process.stderr])
+    with process:
+        try:
+            out, err = process.communicate(server.encode(), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise CredentialsError(f"{program} did not answer within {seconds:.0f} s") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    if max(len(out), len(err)) > _LARGEST_ANSWER:
+        raise CredentialsError(f"{program} answered with more than {_LARGEST_ANSWER} bytes")
+    return process.returncode, out, err
