@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from training_imgtool.core.errors import LocalFileError, VerificationError
+from training_imgtool.direct.layers import layer_cache
 from training_imgtool.direct.layers.layer_cache import LayerCache, LayerRecord, Record, dump_record, read_record
 from training_imgtool.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, Descriptor
 
@@ -52,3 +54,14 @@ def test_a_manifest_carries_records_whose_layers_it_names_all(tmp_path: Path) ->
     cache.keep("3" * 64, Record((), {"files": "of a base"}))
     assert cache.records_of([A.blob.digest]).keys() == {"2" * 64}
     assert cache.records_of([A.blob.digest, B.blob.digest]).keys() == {"1" * 64, "2" * 64}
+
+
+def test_the_blobs_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_cache, "_MOST_BLOBS", 25)
+    cache = LayerCache(tmp_path)
+    kept = [cache.keep_blob([bytes([number]) * 10])[0] for number in range(3)]
+    for age, digest in enumerate(reversed(kept)):
+        os.utime(cache.blob_path(digest), (1_000_000 - age, 1_000_000 - age))
+    os.utime(cache.blob_path(kept[0]))  # used again
+    kept.append(cache.keep_blob([b"d" * 10])[0])
+    assert [cache.blob_path(digest).exists() for digest in kept] == [True, False, True, True]

@@ -2,8 +2,8 @@
 
 A record is a small JSON document that names its own key and the hash of its fields, so a torn file does not count. The
 manifest of a stage carries the records of its layers as an annotation, so that a second machine reuses them without the
-wheels; this machine does not keep those, since whoever pushes to that repository wrote them. The cache keeps blobs that
-are expensive to make again (bytecode, whole-layer compression) by digest.
+wheels; this machine does not keep those, since whoever pushes to that repository wrote them. The cache keeps the layers
+of wheels and of Debian packages as blobs by digest, up to a bound.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from training_imgtool.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, 
 RECORDS = "dev.imgtool.records"  # the annotation
 _BLOCK = 1 << 20
 _MAX_RECORD = 64 << 20  # bytes
+_MOST_BLOBS = 20 << 30  # bytes of all blobs: a GPU image has 2.5 GB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +181,18 @@ class LayerCache:
                 yield block
 
         self._write(None, counted(), name=lambda: self._blobs / digest.hexdigest())
+        self._drop_oldest(digest.hexdigest())
         return f"sha256:{digest.hexdigest()}", size
+
+    def _drop_oldest(self, kept: str) -> None:
+        """Removes the blobs that no run used for longest until the others fit; who misses one makes it again."""
+        found = [(entry.stat(), Path(entry.path)) for entry in os.scandir(self._blobs) if entry.name != kept]
+        size = sum(state.st_size for state, _ in found)
+        for state, path in sorted(found, key=lambda pair: max(pair[0].st_atime, pair[0].st_mtime)):
+            if size <= _MOST_BLOBS:
+                return
+            path.unlink(missing_ok=True)
+            size -= state.st_size
 
     def read_blob(self, blob: Descriptor) -> Iterator[bytes]:
         """Yields the blob's bytes; raises VerificationError at the end when they are not those of its digest."""
