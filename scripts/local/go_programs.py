@@ -11,14 +11,13 @@ from local import newer_debian
 from local.machine import STATE, UnavailableError, say
 
 
-def build(name: str, packages: tuple[str, ...], source: str, *, main: str = "", programs: tuple[str, ...] = ()) -> Path:
+def build(name: str, packages: tuple[str, ...], source: str, *, programs: tuple[str, ...] = ()) -> Path:
     """Builds one program into .services/NAME, called as `source` ends; packages and caches are removed again.
 
     Args:
         name: of the folder.
         packages: Debian's names, besides Go itself.
         source: the import path of what is built.
-        main: the text of main.go, if the source is none of the packages'.
         programs: further programs to copy, by their path in the packages.
 
     Raises UnavailableError.
@@ -29,9 +28,6 @@ def build(name: str, packages: tuple[str, ...], source: str, *, main: str = "", 
     if go is None:
         raise UnavailableError("the packages hold no Go")
     path, cache, target = root / "usr/share/gocode", folder / "cache", folder / source.rpartition("/")[2]
-    if main:
-        (path / "src" / source).mkdir(parents=True, exist_ok=True)
-        (path / "src" / source / "main.go").write_text(main)
     environ = {
         **os.environ,
         "CGO_ENABLED": "0",

@@ -19,7 +19,6 @@ from local import (
     newer_debian,
     packages,
     podman5,
-    referrers,
     registry,
     slurm,
 )
@@ -35,7 +34,7 @@ _BASES = {
 }
 _PARTS = (
     "engine", "registry", "bases", "distroless", "python3.7", "pythons", "cuda", "tools", "engine28", "podman5",
-    "readers", "buildx", "compose", "kubernetes", "kube-apiserver", "referrers", "cosign", "slurm",
+    "readers", "buildx", "compose", "kubernetes", "kube-apiserver", "cosign", "slurm",
     *_PACKAGES,
 )  # fmt: skip
 _DEFAULT = ("engine", "registry", "bases")
@@ -66,7 +65,6 @@ def _start(part: str) -> str:
         "cosign": cosign,
         "kubernetes": kubernetes,
         "kube-apiserver": kube_apiserver,
-        "referrers": referrers,
         "slurm": slurm,
     }
     if part in modules:

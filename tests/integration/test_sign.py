@@ -13,7 +13,7 @@ import pytest
 from tests.cosign import PASSWORD, Recorder, find_program, make_keys
 from tests.integration.push_world import Machine, Project, Wheels, make_base
 from tests.registry.support import machine as settings_of
-from tests.servers.registry_process import WITH_REFERRERS, run_registry, run_with_referrers
+from tests.servers.registry_process import run_registry
 from tests.verify import images
 from training_imgtool.core.reference import Digest, Tag, parse_reference
 from training_imgtool.registry.connect import Registries
@@ -44,16 +44,11 @@ class World:
 
 
 @contextmanager
-def _run_plain(folder: Path) -> Iterator[str]:
-    with run_registry(folder) as registry:
-        yield registry.host
-
-
-@contextmanager
-def _open(folder: Path, program: Path, *, referrers: bool = False) -> Iterator[World]:
+def _open(folder: Path, program: Path) -> Iterator[World]:
     base = make_base()
     project = Project(folder / "project", Wheels(folder / "wheels"), base)
-    with run_with_referrers(folder / "registry") if referrers else _run_plain(folder / "registry") as host:
+    with run_registry(folder / "registry") as registry:
+        host = registry.host
         base.put(host)
         machine = Machine(folder / "machine", f"{host}/team", host, COSIGN_PASSWORD=PASSWORD)
         machine.env["PATH"] = f"{program}:{machine.env['PATH']}"
@@ -61,23 +56,12 @@ def _open(folder: Path, program: Path, *, referrers: bool = False) -> Iterator[W
         yield World(machine, project, machine.push(project))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cosign3",
-        pytest.param("cosign2", marks=pytest.mark.long),
-        pytest.param("cosign3 with referrers", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("name", ["cosign3", pytest.param("cosign2", marks=pytest.mark.long)])
 def test_signed_images_pass_and_others_do_not(tmp_path: Path, name: str) -> None:
-    """In docker-registry, where signatures are behind tags, or in crane's, with the referrers API."""
-    name, _, referrers = name.partition(" ")
-    if referrers and not WITH_REFERRERS.exists():
-        pytest.skip("no registry with the referrers API (scripts/services up referrers)")
     program = find_program(name)
     private, public = make_keys(tmp_path / "keys", program)
     _, other = make_keys(tmp_path / "other", program)
-    with _open(tmp_path, program, referrers=bool(referrers)) as world:
+    with _open(tmp_path, program) as world:
         assert world.findings(public) == dict.fromkeys(world.images, "MISMATCH")
         out, _ = world.run("sign", "--key", private)
         assert dict(line.split() for line in out.splitlines()) == world.images

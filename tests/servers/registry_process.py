@@ -19,7 +19,6 @@ from pathlib import Path
 
 PROGRAM = "docker-registry"
 CRANE = "crane"
-WITH_REFERRERS = Path(__file__).resolve().parents[2] / ".services/referrers/referrers-registry"
 
 
 def installed() -> bool:
@@ -108,15 +107,6 @@ def run_crane(folder: Path, *, disk: Path | None = None, port: int | None = None
         disk.mkdir(exist_ok=True)
         command += ["--disk", str(disk)]
     with _serve(command, folder, port) as host:
-        yield host
-
-
-@contextlib.contextmanager
-def run_with_referrers(folder: Path) -> Iterator[str]:
-    """Runs crane's registry with the referrers API, in memory, until the block ends; yields HOST:PORT."""
-    folder.mkdir(parents=True, exist_ok=True)
-    port = free_port()
-    with _serve([str(WITH_REFERRERS), f"127.0.0.1:{port}"], folder, port) as host:
         yield host
 
 
