@@ -1,8 +1,7 @@
 """`python -m bench [SCENARIO…]`: runs the scenarios, all by default, and then writes bench/RESULTS.md.
 
-`python -m bench noop start` runs two of them and prints the rows; `noop` is another name of `nothing`. `python -m bench gpu`
-builds, pulls and starts GPU images, and renews that section of bench/RESULTS.md alone. `--before REV` races the imgtool of an
-earlier commit in the same rounds, each with its own checkout's images/mnist: a change makes no row worse.
+`python -m bench nothing line` runs two of them and prints the rows. `--before REV` races the imgtool of an earlier commit
+in the same rounds, each with its own checkout's images/mnist: a change makes no row worse.
 
 Where the base image is: IMGTOOL_MIRRORS=docker.io=HOST:PORT, as `scripts/services env` says. Peers: IMGTOOL_PEERS.
 """
@@ -12,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import shutil
 import signal
@@ -22,21 +20,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench import gpu, report
+from bench import report
 from bench.bake import Bake
 from bench.contenders import OURS, Contender, Imgtool, Track
 from bench.crane import Crane
 from bench.dockerpy import DockerPy
-from bench.download import Download
-from bench.index import serve_wheels
 from bench.installed import install, install_revision
 from bench.machine import describe
 from bench.peers import Peers, find_peers
-from bench.pipcache import PipCache
 from bench.processes import FailedError
-from bench.project import BASE, Projects
-from bench.scenarios import SCENARIOS, START, Sample, Scenario, leave_out, measure
-from bench.start import helps, starts
+from bench.project import Projects
+from bench.scenarios import SCENARIOS, Sample, Scenario, measure
 from bench.world import Engine, World, copy_base, open_engine, open_registry
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
@@ -48,8 +42,6 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that services end
     peers = find_peers(os.environ)
-    if options.scenarios == [gpu.NAME]:
-        return _gpu_images(peers, options)
     scenarios = [scenario for scenario in SCENARIOS if not options.scenarios or scenario.name in options.scenarios]
     samples: list[Sample] = []
     with contextlib.ExitStack() as stack:
@@ -78,41 +70,9 @@ def main() -> int:
                     options.json.write_text(json.dumps([asdict(sample) for sample in samples], indent=1))
                 if not options.scenarios:
                     # What there is by then, if the run is cut.
-                    section = gpu.kept(RESULTS.read_text())
-                    RESULTS.write_text(report.results(machine, samples, world.left_out) + section)
-    if not options.scenarios:
-        return _gpu_images(peers, options)
-    print(report.results(machine, samples, world.left_out))
-    return 0
-
-
-def _gpu_images(peers: Peers, options: argparse.Namespace) -> int:
-    """Measures GPU images and writes their section of the results, which has what there is by then if the run is cut."""
-    with contextlib.ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="imgtool-bench-", dir=options.folder))
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        free = shutil.disk_usage(folder).free
-        if free < gpu.NEEDED:
-            sys.exit(f"{free >> 30} GiB free at {folder.parent}, GPU images need {gpu.NEEDED >> 30}: --folder")
-        world = stack.enter_context(_world(folder, replace(peers, docker=None), options))
-        ours = install(folder / "imgtool")
-        images = gpu.GpuImages(
-            world=world,
-            projects=Projects(folder / "projects", world.registry.host, ours),
-            earlier=_earlier(folder, world, options),
-            peers=peers,
-            rate=options.index_rate,
-            pulls=options.rounds or gpu.PULLS,
-        )
-        for projects in (images.projects, *images.earlier.values()):
-            projects.link_wheels(Path(os.environ.get("IMGTOOL_CACHE", "~/.cache/imgtool")).expanduser())
-        rows = describe(peers, world, ours.python).splitlines(keepends=True)
-        machine = "".join(row for row in rows if not row.startswith(("- engines:", "- crane:")))
-        print(machine, flush=True)
-        for sample in images.run():
-            print(report.line(sample), flush=True)
-            RESULTS.write_text(gpu.replaced(RESULTS.read_text(), images.results(machine)))
-    print(f"wrote {RESULTS.name}")
+                    RESULTS.write_text(report.results(machine, samples, world.left_out))
+    if options.scenarios:
+        print(report.results(machine, samples, world.left_out))
     return 0
 
 
@@ -127,7 +87,7 @@ def _earlier(folder: Path, world: World, options: argparse.Namespace) -> dict[st
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    names = [*(scenario.name for scenario in SCENARIOS), START.name, gpu.NAME]
+    names = [scenario.name for scenario in SCENARIOS]
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"{', '.join(names)}; all by default")
     parser.add_argument(
         "--rounds", type=int, help="how often each contender runs, instead of the scenario's own number"
@@ -135,18 +95,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--delay", type=float, default=20.0, metavar="MS", help="round trip for the delayed rounds (20)"
     )
-    parser.add_argument("--index-rate", type=float, default=25.0, metavar="MB/S", help="of the slow index (25)")
     parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave a contender out")
     parser.add_argument("--before", action="append", default=[], metavar="REV", help="race this revision too, by git")
     parser.add_argument("--track", choices=("direct", "counted"), help="only without, or through, the proxy")
     parser.add_argument("--folder", type=Path, help=f"where to work; a whole run needs {NEEDED >> 30} GiB")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
     options = parser.parse_args()
-    options.scenarios = ["nothing" if name == "noop" else name for name in options.scenarios]
-    if options.scenarios == [START.name]:
-        options.scenarios = ["nothing", START.name]  # which pushes the images that start
-    if gpu.NAME in options.scenarios[1:] or (options.scenarios[1:] and options.scenarios[0] == gpu.NAME):
-        parser.error("gpu runs alone")
     unknown = set(options.scenarios) - set(names)
     if unknown:
         parser.error(f"no scenario {', '.join(sorted(unknown))}; there are {', '.join(names)}")
@@ -197,51 +151,14 @@ def _all(
     for scenario in scenarios:
         if track.counted and not scenario.counted:
             continue
-        if scenario.name == "help":
-            yield from helps(Path(track.projects.imgtool), options.rounds or scenario.rounds)
-            continue
         racing = {name: contenders[name] for name in contenders if _takes_part(contenders[name], scenario)}
-        if scenario.name == "index":
-            yield from _from_index(scenario, tracks, options)
-            continue
         for contender in racing.values():
             if isinstance(contender, Bake):
                 contender.inline_cache = scenario.elsewhere
         track.world.proxy.delay = 0.0 if scenario.heavy else options.delay / 1000
         rounds = options.rounds or (1 if scenario.heavy and track.counted else scenario.rounds)
         watch = scenario.heavy and not track.counted
-        with contextlib.ExitStack() as stack:
-            if scenario.name == "cold":
-                racing |= stack.enter_context(_pip_caches(track, peers, options))
-            yield from measure(scenario, racing, warm, track.world, rounds=rounds, watch=watch)
-        last = scenarios[-1].name if options.scenarios else "cold"
-        if scenario.name == last and not track.counted and (not options.scenarios or START.name in options.scenarios):
-            try:
-                yield from starts(racing, START.rounds)
-            except FailedError as error:  # what was measured before is not lost for it
-                leave_out(START, error, track.world)
-
-
-@contextlib.contextmanager
-def _pip_caches(track: Track, peers: Peers, options: argparse.Namespace) -> Iterator[dict[str, Contender]]:
-    """For each Engine, bake with a mount that keeps pip's cache; and the index that it is filled from."""
-    with serve_wheels(track.projects.wheels(BASE), math.inf) as index:
-        contenders: dict[str, Contender] = {}
-        for engine in track.world.engines.values() if peers.buildx else ():
-            name = f"bake, pip cache mount, {engine.version}"
-            if name not in options.without:
-                contenders[name] = PipCache(track=track, engine=engine, name=name, index=index)
-        yield contenders
-
-
-def _from_index(scenario: Scenario, tracks: dict[str, Track], options: argparse.Namespace) -> Iterator[Sample]:
-    """Imgtool with an empty wheel cache against the download alone."""
-    track = tracks[OURS]
-    with serve_wheels(track.projects.wheels(BASE), options.index_rate * 1e6) as index:
-        racing: dict[str, Contender] = {name: Imgtool(its, name, index.url) for name, its in tracks.items()}
-        if shutil.which("curl"):
-            racing["curl"] = Download(track, index)
-        yield from measure(scenario, racing, set(), track.world, rounds=options.rounds or scenario.rounds, watch=True)
+        yield from measure(scenario, racing, warm, track.world, rounds=rounds, watch=watch)
 
 
 def _contenders(tracks: dict[str, Track], peers: Peers) -> Iterator[Contender]:

@@ -72,9 +72,6 @@ class Bake:
         environ = {**self.engine.environ, "BUILDX_NO_DEFAULT_LOAD": "1"}
         return run(command, environ=environ, folder=self._folder, watch=watch)
 
-    def wheel_bytes(self) -> int:
-        return 0
-
     def service_seconds(self) -> float:
         return self.engine.seconds()
 

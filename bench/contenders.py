@@ -71,9 +71,6 @@ class Contender(Protocol):
     def service_seconds(self) -> float:
         """CPU seconds that daemons have spent on it so far."""
 
-    def wheel_bytes(self) -> int:
-        """Bytes of wheels that it has fetched from the index and kept."""
-
 
 @dataclass
 class Imgtool:
@@ -81,8 +78,6 @@ class Imgtool:
 
     track: Track
     name: str = OURS
-    index: str = ""  # where wheels come from, instead of the machine's own index
-    images: dict[str, str] = field(default_factory=dict)  # by role, as last pushed
     _folder: Path = field(init=False)
     _cache: Path = field(init=False)
     _number: int = 0
@@ -112,14 +107,6 @@ class Imgtool:
         self.new_machine()
         shutil.copytree(self.track.projects.cache / "wheels", self._cache / "wheels", copy_function=os.link)
 
-    def have_wheels(self, variation: Variation) -> None:
-        """Has the wheels of a variation in the cache."""
-        for name, path in self.track.projects.wheels(variation).items():
-            target = self._cache / "wheels" / path.relative_to(self.track.projects.cache / "wheels")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not (target.parent / name).exists():
-                os.link(path, target)
-
     @property
     def repository(self) -> str:
         return f"{self.track.host}/{self._own}-{self._number}"
@@ -132,17 +119,10 @@ class Imgtool:
         command = [self.track.projects.imgtool, "push", str(self._spec), "--registry", self.repository]
         command += [part for role in roles for part in ("--role", role)] if roles != ROLES else []
         environ = project.environment(self._cache, self.track.host)
-        environ |= {"UV_DEFAULT_INDEX": f"{self.index}/simple"} if self.index else {}
-        usage = run(command, environ=environ, folder=self._folder, watch=watch)
-        lines = [line.split() for line in usage.output.splitlines()]
-        self.images |= {words[0]: words[1] for words in lines if len(words) == 2 and words[0] in roles}
-        return usage
+        return run(command, environ=environ, folder=self._folder, watch=watch)
 
     def service_seconds(self) -> float:
         return 0.0
-
-    def wheel_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self._cache.glob("wheels/*/*/*.whl"))
 
 
 def copied(source: Path, target: Path, old: str, new: str) -> None:

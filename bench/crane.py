@@ -85,9 +85,6 @@ class Crane:
         script += f"{first}\n" + "".join(f'{other} &\npids="$pids $!"\n' for other in others) + _WAIT
         return run(["sh", "-c", script], environ=self._environ, folder=self._folder, watch=watch)
 
-    def wheel_bytes(self) -> int:
-        return 0
-
     def service_seconds(self) -> float:
         return 0.0
 

@@ -64,8 +64,5 @@ class DockerPy:
         command = [sys.executable, "-c", _SCRIPT, str(self._folder), repository, *roles]
         return run(command, environ=self.engine.environ, folder=self._folder, watch=watch)
 
-    def wheel_bytes(self) -> int:
-        return 0
-
     def service_seconds(self) -> float:
         return self.engine.seconds()

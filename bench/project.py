@@ -5,7 +5,6 @@ Resolving versions takes the index's time, not the builder's, so no row has it i
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -26,13 +25,9 @@ class Variation:
 
     name: str
     package: str = ""
-    tensorflow: str = ""
-    spec: str = "image.yaml"
-    keys: str = ""  # lines that the spec has beside
 
 
 BASE = Variation(name="base")
-PATCH = Variation(name="patch", tensorflow="2.15.0")
 
 
 def environment(cache: Path, host: str) -> dict[str, str]:
@@ -70,30 +65,12 @@ class Projects:
             run(command, environ=self._environ, folder=self._folder)
         return target
 
-    def wheels(self, variation: Variation, accelerator: str = "*") -> dict[str, Path]:
-        """Where the wheels that a variation installs, and the pip that installs them, are in the cache, by name."""
-        names = {path.name for path in self.rendered(variation).glob(f"context/wheels/{accelerator}/**/*.whl")}
-        return {path.name: path for path in self.cache.glob("wheels/*/*/*.whl") if path.name in names}
-
-    def link_wheels(self, cache: Path) -> None:
-        """Has the wheels that a cache of this machine has, where links can be made, so that none is fetched again."""
-        with contextlib.suppress(OSError):
-            shutil.copytree(cache / "wheels", self.cache / "wheels", copy_function=os.link, dirs_exist_ok=True)
-
     @property
     def _environ(self) -> Mapping[str, str]:
         return environment(self.cache, self._host)
 
 
 def _changed(folder: Path, variation: Variation) -> None:
-    spec = folder / "image.yaml"
-    if variation.spec != spec.name:
-        (folder / variation.spec).replace(spec)
-    spec.write_text(spec.read_text() + variation.keys)
-    if variation.tensorflow:
-        text = spec.read_text()
-        old = next(line for line in text.splitlines() if line.startswith("tensorflow:"))
-        spec.write_text(text.replace(old, f'tensorflow: "{variation.tensorflow}"'))
     if variation.package:
         requirements = folder / "requirements.txt"
         requirements.write_text(requirements.read_text().rstrip("\n") + f"\n{variation.package}\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.contenders import OURS
-from bench.scenarios import SCENARIOS, START, Sample, Scenario
+from bench.scenarios import SCENARIOS, Sample, Scenario
 from bench.statistics import middle, ratios, spread
 
 _HEAD = (
@@ -19,8 +19,6 @@ ratio is taken within its round, and its median is in bold: below 1, imgtool too
 - *bake* is `docker buildx bake --push` of the Dockerfiles that `imgtool render -o` writes; on the newer Engine with what
   its BuildKit allows (`COPY --link`, one shared target, mounted wheels, WORKDIR before the code), no provenance. Engine 28
   unpacks what it pushes although it is told not to (moby/moby#51493, mended in 29): about a quarter of its cold time.
-- *bake, pip cache mount*: the same with `RUN --mount=type=cache … pip install` instead of wheels in the context; the mount
-  is warm, the index is on loopback.
 - *docker-py*: the roles built and pushed one after the other by the Engine's classic builder, as launchers do.
 - *crane append* appends the code to images that were made beforehand, and cannot tell whether they are still right;
   *uv + tar + crane* makes those too, in each run.
@@ -41,8 +39,6 @@ def line(sample: Sample) -> str:
         text += f"  {sum(sample.requests.values())} requests, {size(sample.up)} up, {size(sample.down)} down"
     if sample.memory:
         text += f"  memory {size(sample.memory)}, largest {size(sample.largest)}, written {size(sample.written)}"
-    if sample.wheels:
-        text += f"  {size(sample.wheels)} of wheels"
     return text
 
 
@@ -66,7 +62,7 @@ def _faster(samples: Sequence[Sample]) -> Iterator[str]:
 
 def _races(samples: Sequence[Sample]) -> Iterator[tuple[Scenario, str, list[Sample]]]:
     """What was measured side by side: a scenario, its track, and the samples."""
-    for scenario in (*SCENARIOS, START):
+    for scenario in SCENARIOS:
         for track in dict.fromkeys(sample.track for sample in samples if sample.scenario == scenario.name):
             yield (
                 scenario,

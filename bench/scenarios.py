@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.contenders import Contender, Imgtool, ready
+from bench.contenders import Contender, ready
 from bench.processes import FailedError
-from bench.project import BASE, PATCH, ROLES, SMALL_PACKAGES, Variation
+from bench.project import BASE, ROLES, SMALL_PACKAGES, Variation
 from bench.world import World
 
 Prepare = Callable[[Contender, int], None]
@@ -61,7 +61,6 @@ class Sample:
     requests: dict[str, int] = field(default_factory=dict)  # by method; only through the proxy
     up: int = 0  # bytes of request bodies
     down: int = 0  # bytes of answer bodies
-    wheels: int = 0  # bytes of wheels that came from the index
 
 
 def _nothing(contender: Contender, _: int) -> None:
@@ -89,12 +88,6 @@ def _take_with(contender: Contender, name: str) -> None:
     contender.take(Variation(name=f"with-{name}", package=name))
 
 
-def _patch(contender: Contender, _: int) -> None:
-    contender.take(PATCH)
-    if isinstance(contender, Imgtool):  # the others have the wheels in their folders
-        contender.have_wheels(PATCH)
-
-
 def _cold(contender: Contender, number: int) -> None:
     contender.new_machine()  # each round's image has 1.6 GB, twice where the Engine unpacks it
     contender.new_repository()
@@ -107,14 +100,7 @@ def _package_elsewhere(contender: Contender, number: int) -> None:
     _take_with(contender, SMALL_PACKAGES[-1 - number % len(SMALL_PACKAGES)])  # not one that `package` added
 
 
-def _index(contender: Contender, _: int) -> None:
-    contender.new_repository()
-    contender.new_machine()
-    contender.take(BASE)
-
-
 SCENARIOS = (
-    Scenario(name="help", title="`imgtool --help`", prepare=_nothing, rounds=20, counted=False),
     Scenario(name="nothing", title="nothing changed", prepare=_nothing, rounds=9),
     Scenario(name="line", title="one line of code changed", prepare=_line, rounds=9),
     Scenario(name="nothing-elsewhere", title="nothing changed, on a machine without state", prepare=_elsewhere,
@@ -125,16 +111,9 @@ SCENARIOS = (
              counted=False),
     Scenario(name="package-elsewhere", title="one small package added, on a machine without state",
              prepare=_package_elsewhere, rounds=1, heavy=True, packages=True, elsewhere=True, counted=False),
-    Scenario(name="patch", title="TensorFlow 2.15.1 to 2.15.0, its wheel at hand", prepare=_patch, rounds=1,
-             heavy=True, packages=True),
     Scenario(name="cold", title="cold: an empty repository, nothing made yet; wheels and base at hand", prepare=_cold,
              rounds=2, heavy=True, packages=True, warm=False, counted=False),
-    Scenario(name="index", title="cold, and the wheels come from an index of 25 MB/s", prepare=_index, rounds=3, heavy=True,
-             packages=True, warm=False, counted=False),
 )  # fmt: skip
-START = Scenario(
-    name="start", title="`import tensorflow` in a container of the pushed image", prepare=_nothing, rounds=12
-)
 
 
 def measure(
@@ -166,17 +145,13 @@ def _rotate(contenders: tuple[Contender, ...], number: int) -> tuple[Contender, 
     return contenders[first:] + contenders[:first]
 
 
-def leave_out(scenario: Scenario, error: FailedError, world: World, *, who: str = "it") -> None:
-    """Says that a row is missing, now and in the results."""
-    print(f"{scenario.name}: {who} failed and is left out: {error}", flush=True)
-    said = " ".join(str(error).split())
-    world.left_out.append(f"*{who}* failed, {scenario.title}: “…{said[-200:]}”")
-
-
 def _leave_out(
     scenario: Scenario, contender: Contender, error: FailedError, racing: dict[str, Contender], world: World
 ) -> None:
-    leave_out(scenario, error, world, who=contender.name)
+    """Says that a row is missing, now and in the results."""
+    print(f"{scenario.name}: {contender.name} failed and is left out: {error}", flush=True)
+    said = " ".join(str(error).split())
+    world.left_out.append(f"*{contender.name}* failed, {scenario.title}: “…{said[-200:]}”")
     racing.pop(next(name for name, one in racing.items() if one is contender))
 
 
@@ -186,7 +161,6 @@ def run_once(
     """Builds once, and says what that took."""
     load = float(Path("/proc/loadavg").read_text().split()[0])
     world.proxy.clear()
-    wheels = contender.wheel_bytes()
     services, registry = contender.service_seconds(), world.registry_seconds()
     usage = contender.build(roles, watch=watch)
     requests: dict[str, int] = {}
@@ -208,5 +182,4 @@ def run_once(
         requests=requests,
         up=world.proxy.bytes_up(),
         down=world.proxy.bytes_down(),
-        wheels=contender.wheel_bytes() - wheels,
     )

@@ -1,4 +1,4 @@
-"""What other people's pipelines run: the workflows, the action, GitLab's component, the hooks, SchemaStore's files."""
+"""What other people's pipelines run: the workflows, the action, GitLab's component, the hooks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -62,20 +61,6 @@ def test_the_steps_are_run_as_the_service_does(tmp_path: Path) -> None:
         inputs_of({"x": None}, {"z": "1"})
     with pytest.raises(ValueError, match="unknown"):
         expand("${{ github.actor }}", {})
-
-
-def test_schemastore_gets_what_it_asks_for(tmp_path: Path) -> None:
-    script = CHECKOUT / "scripts/schemastore"
-    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, check=True)
-    entry = json.loads(done.stdout)
-    schema = json.loads((tmp_path / "src/schemas/json/imgtool.json").read_text())
-    assert schema["$schema"] == "http://json-schema.org/draft-07/schema#"
-    assert entry["url"] == schema["$id"]
-    jsonschema.Draft7Validator.check_schema(schema)
-    check = jsonschema.Draft7Validator(schema)
-    taken = [path for path in (tmp_path / "src/test/imgtool").iterdir() if check.is_valid(_load(path))]
-    refused = [path for path in (tmp_path / "src/negative_test/imgtool").iterdir() if not check.is_valid(_load(path))]
-    assert (len(taken), len(refused)) == (5, 3)
 
 
 def _load(path: Path) -> Any:

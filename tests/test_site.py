@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -77,16 +76,3 @@ def test_every_link_and_anchor_exists(site: Path) -> None:
             ):
                 broken.append(f"{page.relative_to(site)}: {target}")
     assert not [line for line in broken if not line.startswith("404.html")]
-
-
-def test_a_browser_shows_it_and_axe_finds_nothing_serious(site: Path, python: Path, tmp_path: Path) -> None:
-    if not Path("/usr/bin/chromium").exists():
-        pytest.skip("no chromium (apt-get install chromium)")
-    if not shutil.which("npm"):
-        pytest.skip("no npm on this machine")
-    subprocess.run(["npm", "install", "axe-core@4"], cwd=tmp_path, capture_output=True, check=True)
-    axe = tmp_path / "node_modules/axe-core/axe.min.js"
-    command: list[str | Path] = [python, CHECKOUT / "scripts/look", site, axe, tmp_path / "shots"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert len(list((tmp_path / "shots").glob("*.png"))) == 24

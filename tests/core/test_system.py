@@ -6,7 +6,6 @@ import ast
 import os
 import subprocess
 import sys
-from ctypes.util import find_library
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -133,35 +132,4 @@ PLUGIN += ["--deselect", "tests/engines/test_buildx.py::test_what_buildx_is_star
 def test_the_suite_passes_without_what_linux_alone_has() -> None:
     """Rooms whose tests start no engine, in processes that lack names, `core.system` as on a Mac."""
     done = subprocess.run([*PLUGIN, *ROOMS], cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:]
-
-
-NAMED = [f"tests/{room}" for room in ("context", "spec", "lock", "dockerfile", "pipeline", "project", "direct")]
-
-
-@pytest.mark.network
-@pytest.mark.parametrize(
-    ("kind", "rooms"),
-    [
-        pytest.param("hfs+", NAMED[:2], marks=pytest.mark.long),
-        *(pytest.param(kind, NAMED, marks=pytest.mark.campaign) for kind in ("apfs", "hfs+")),
-    ],
-)
-def test_the_suite_passes_where_names_are_as_on_a_mac(kind: str, rooms: list[str]) -> None:
-    """Case and accents tell no names apart there, and HFS+ lists accents decomposed."""
-    if os.geteuid() != 0 or find_library("fuse3") is None:
-        pytest.skip("scripts/mac-folder needs root, and Debian's libfuse3-3")
-    left = ["--deselect", "tests/context/test_scan.py::test_names_that_no_one_can_read[name1]"]  # no UTF-8: no file
-    left += ["--deselect", "tests/context/test_context.py::test_long_and_foreign_names"]  # 255 bytes are Linux's limit
-    start = [
-        str(Path(sys.executable).parent / "uv"),
-        "run",
-        "-q",
-        "--no-project",
-        "--with",
-        "mfusepy",
-        "scripts/mac-folder",
-    ]
-    command = [*start, kind, *PLUGIN, *left, *rooms]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
