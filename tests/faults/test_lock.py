@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
-from tests.faults.base import BASE_TAG, base_image, put_manifest
+from tests.faults.base import base_image
 from tests.faults.project import CANARY, SPEC, Project
+from tests.integration.push_world import BASE_TAG
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 
 pytestmark = pytest.mark.registry
@@ -54,15 +55,12 @@ def lock_text(project: Project) -> str:
 def test_e09_a_base_tag_that_moves(pushing: Project, registry_host: str) -> None:
     """What is locked is built, whatever the tag says meanwhile."""
     before = pushing.images(pushing.run("push"))
-    moved = base_image().manifest + b"\n"
-    connection = http.client.HTTPConnection(registry_host, timeout=20)
+    replace(base_image(), manifest=base_image().manifest + b"\n").put(registry_host)
     try:
-        put_manifest(connection, BASE_TAG, moved)
         pushing.env["IMGTOOL_REGISTRY"] += "again"
         after = pushing.images(pushing.run("push", "--locked"))
     finally:
-        put_manifest(connection, BASE_TAG, base_image().manifest)
-        connection.close()
+        base_image().put(registry_host)
     assert [name.partition("@")[2] for name in after.values()] == [name.partition("@")[2] for name in before.values()]
 
 

@@ -81,14 +81,14 @@ class Base:
     def digest(self) -> str:
         return sha256_digest(self.manifest)
 
-    def put(self, host: str, name: str = BASE) -> None:
+    def put(self, host: str, name: str = BASE, tag: str = BASE_TAG) -> None:
         """Puts it into the registry at HOST:PORT, under the name that specs ask for unless they have another."""
         repository = parse_repository(f"{host}/{name}")
         with Registries(settings_of(Path("/nonexistent"))) as registries:
             client = registries.at(repository)
             for data in (self.layer, self.config):
                 client.upload(repository, Descriptor("", sha256_digest(data), len(data)), partial(io.BytesIO, data))
-            client.put_manifest(repository.tag(BASE_TAG), self.media_type, self.manifest)
+            client.put_manifest(repository.tag(tag), self.media_type, self.manifest)
 
 
 def make_base(
@@ -112,12 +112,19 @@ def make_base(
         entry.size = size
         noise = b"".join(hashlib.sha256(b"%d %d" % (seed, n)).digest() for n in range(size // 32 + 1))
         tar.addfile(entry, io.BytesIO(noise[:size]))
-    layer = gzip.compress(buffer.getvalue(), 1, mtime=0)
-    config = {
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin", *env], "Cmd": ["python3"]},
-        "rootfs": {"type": "layers", "diff_ids": [sha256_digest(buffer.getvalue())]},
+    settings = {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin", *env], "Cmd": ["python3"]}
+    return wrap_layer(buffer.getvalue(), settings, docker=docker)
+
+
+def wrap_layer(
+    archive: bytes, settings: Mapping[str, Any], *, docker: bool = True, platform: str = "linux/amd64"
+) -> Base:
+    """A base of one uncompressed layer."""
+    layer = gzip.compress(archive, 1, mtime=0)
+    config: dict[str, Any] = {
+        **dict(zip(("os", "architecture", "variant"), platform.split("/"), strict=False)),
+        "config": {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin"]} | dict(settings),
+        "rootfs": {"type": "layers", "diff_ids": [sha256_digest(archive)]},
         "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "tests"}],
     }
     data = json.dumps(config).encode()
