@@ -47,7 +47,7 @@ def open_toy(registry_address: str, services_env: dict[str, str], root: Path) ->
     place = f"{services_env['IMGTOOL_REGISTRY']}/verify/{token_hex(4)}"  # where no other run attached anything
     env = {"IMGTOOL_REGISTRY": f"{place}/good", "IMGTOOL_CACHE": str(root / "machine/cache")}
     settings = from_environment({**services_env, **env})
-    with Registries(settings, keep_tokens=False) as registries:
+    with Registries(settings) as registries:
         repository, _, tag = BASE.partition(":")
         base = registries.at(registry_address).head(parse_repository(f"{registry_address}/{repository}").tag(tag))
         assert base is not None

@@ -211,7 +211,7 @@ def _authorizer(host: str, sent: _Sent) -> Authorizer:
         find_dialect(host),
         Origin("https", host, 443),
         login=HostLogin(host, lambda: found, Events()),
-        tokens=TokenStore(host, None, identity="", now=lambda: 0.0),
+        tokens=TokenStore(host, Path("/proc/none"), identity="", now=lambda: 0.0),
         send=sent,
         now=lambda: 0.0,
     )

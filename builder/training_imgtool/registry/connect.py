@@ -15,7 +15,7 @@ from training_imgtool.core.threads import SingleFlight
 from training_imgtool.http.client import Client
 from training_imgtool.http.retry import Retry
 from training_imgtool.registry.auth.auth import Authorizer, TokenStore
-from training_imgtool.registry.auth.logins import FindGoogle, FoundLogin, HostLogin, find_login
+from training_imgtool.registry.auth.logins import FoundLogin, HostLogin, find_login
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.dialects import DIALECTS, Dialect, find_dialect
 from training_imgtool.registry.manifests import Descriptor
@@ -32,8 +32,6 @@ class Registries:
         settings: the machine's own.
         progress: receives waits and warnings.
         retry: the policy of every request.
-        keep_tokens: keep bearer tokens on disk until they end.
-        google: finds Google's own credentials.
         dialects: what hosts do differently.
         idle_seconds: limit between two blocks.
         now: the wall clock.
@@ -45,8 +43,6 @@ class Registries:
         progress: Progress = silent,
         *,
         retry: Retry | None = None,
-        keep_tokens: bool = True,
-        google: FindGoogle | None = None,
         dialects: tuple[Dialect, ...] = DIALECTS,
         idle_seconds: float = 60.0,
         now: Callable[[], float] = time.time,
@@ -54,8 +50,6 @@ class Registries:
         self._settings = settings
         self._progress = progress
         self._retry = retry or Retry()
-        self._keep_tokens = keep_tokens
-        self._google = google
         self._dialects = dialects
         self._now = now
         self._http = Client(
@@ -86,9 +80,7 @@ class Registries:
 
     def _login(self, host: str) -> HostLogin:
         if host not in self._logins:  # two threads may make two; one of them stays
-            self._logins.setdefault(
-                host, HostLogin(host, lambda: find_login(host, self._settings, google=self._google), self._progress)
-            )
+            self._logins.setdefault(host, HostLogin(host, lambda: find_login(host, self._settings), self._progress))
         return self._logins[host]
 
     def copy_blob(
@@ -132,7 +124,7 @@ class Registries:
         settings, dialect, login = self._settings, find_dialect(host, self._dialects), self._login(host)
         tokens = TokenStore(
             host,
-            settings.cache / "tokens" if self._keep_tokens else None,
+            settings.cache / "tokens",
             identity=_fingerprint(settings.docker_config / "config.json"),
             now=self._now,
         )

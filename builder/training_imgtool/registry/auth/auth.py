@@ -52,19 +52,19 @@ class Token:
 
 
 class TokenStore:
-    """Keeps the tokens of one host, in memory and, if it has a folder, in files that only their owner can read.
+    """Keeps the tokens of one host, in memory and in files that only their owner can read.
 
     With a token on disk the next process needs one request instead of three. The name of a file is a hash; it holds
     one token and its end, and counts only while its mode is 0600. Safe for threads.
 
     Args:
         host: the registry.
-        folder: where to keep tokens for other processes, or None.
+        folder: where to keep tokens for other processes.
         identity: what else a token depends on, such as the state of the login file; hashed.
         now: the wall clock, in seconds since 1970.
     """
 
-    def __init__(self, host: str, folder: Path | None, *, identity: str, now: Callable[[], float]) -> None:
+    def __init__(self, host: str, folder: Path, *, identity: str, now: Callable[[], float]) -> None:
         self._host = host
         self._folder = folder
         self._identity = identity
@@ -100,22 +100,19 @@ class TokenStore:
             dropped = [token for token in self._tokens if token.text == text]
             self._tokens = [token for token in self._tokens if token.text != text]
         for token in dropped:
-            if self._folder is not None:
-                with contextlib.suppress(OSError):
-                    self._file(self._folder, token.scopes).unlink()
+            with contextlib.suppress(OSError):
+                self._file(token.scopes).unlink()
 
     def _lasts(self, token: Token) -> bool:
         return token.expires - _MARGIN > self._now()
 
-    def _file(self, folder: Path, scopes: Scopes) -> Path:
+    def _file(self, scopes: Scopes) -> Path:
         name = "\n".join((self._host, self._identity, *sorted(scopes)))
-        return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:40]}.json"
+        return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:40]}.json"
 
     def _read(self, scopes: Scopes) -> Token | None:
-        if self._folder is None:
-            return None
         try:
-            with open_cache_file(self._file(self._folder, scopes)) as file:
+            with open_cache_file(self._file(scopes)) as file:
                 state = os.fstat(file.fileno())
                 if state.st_mode & 0o177 or state.st_uid != os.geteuid():
                     return None
@@ -128,12 +125,10 @@ class TokenStore:
         return Token(text, scopes, float(expires), stored=True)
 
     def _write(self, token: Token) -> None:
-        if self._folder is None:
-            return
         with contextlib.suppress(OSError):  # without the file the next process needs two requests more
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             document = {"token": token.text, "expires": token.expires}
-            write_cache_file(self._file(self._folder, token.scopes), json.dumps(document).encode(), mode=0o600)
+            write_cache_file(self._file(token.scopes), json.dumps(document).encode(), mode=0o600)
 
 
 class Authorizer:
