@@ -147,22 +147,14 @@ def test_one_changed_line(machine: Machine, project: Project, proxy: FaultProxy)
 
 
 @pytest.mark.long
-def test_a_push_says_what_changed_on_all_platforms(machine: Machine, project: Project) -> None:
-    first = _notes(machine, project)[-2:]
-    assert first[0].startswith("master, worker, ps: the first image that this machine pushes here, image of ")
-    assert first[1].startswith("sent ")
+def test_a_push_says_what_it_sent_for_all_platforms(machine: Machine, project: Project) -> None:
+    assert _notes(machine, project)[-1].startswith("sent ")
     assert _notes(machine, project) == []
     project.write("trainer/task.py", 'print("training")\nprint("more")\n')
-    changed, sent = _notes(machine, project)[-2:]
-    assert changed.startswith("master, worker, ps: trainer/task.py 1 line added, 0 removed, image of ")
-    assert sent.startswith("sent ")
-    path = project.folder / "image.yaml"
-    path.write_text(path.read_text().replace("ps: {", "ps: {env: {A: '1'}, "))
     out, said = machine.run("push", "--role", "ps", "--json", "--locked", cwd=project.folder)
     (image,) = json.loads(out)["images"]
-    assert image["changes"] == ["env A added: 1"]
     assert 0 < image["sent"] < image["size"]
-    assert "note: ps: env A added: 1, image of " in said
+    assert "note: sent " in said
 
 
 def _notes(machine: Machine, project: Project) -> list[str]:

@@ -1,7 +1,4 @@
-"""A registry of one's own on a free port: docker-registry (plain, TLS, token server, read-only) or crane's.
-
-`scripts/services up referrers` builds crane's with the referrers API.
-"""
+"""A registry of one's own on a free port: docker-registry (plain, TLS, token server, read-only) or crane's."""
 
 from __future__ import annotations
 
