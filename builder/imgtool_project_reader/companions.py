@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from imgtool_project_reader.knowledge import Variant
-from imgtool_project_reader.tables import limit_by_companion, load_tables
+from imgtool_project_reader.tables import load_tables
 
 _OF_TENSORFLOW = re.compile(
     r"tensorflow(?:-(?:cpu|gpu|tpu|metal|macos|intel|rocm.*|directml|aarch64|cpu-aws|gpu-macosx))?"
@@ -34,12 +34,6 @@ def brings_keras(variant: Variant) -> bool:
     """Says whether TensorFlow depends on a Keras of its own minor."""
     numbers = variant.tensorflow.split(".")
     return (int(numbers[0]), int(numbers[1])) >= (2, 6)
-
-
-def is_for(requirement: Requirement, variant: Variant) -> bool:
-    """Says whether what may be a companion of TensorFlow is one of this release."""
-    limit = limit_by_companion(requirement)
-    return limit is None or SpecifierSet(limit).contains(variant.tensorflow, prereleases=True)
 
 
 def find_release(requirement: Requirement, variant: Variant) -> str | None:
@@ -97,16 +91,6 @@ def _is_inside(specifier: SpecifierSet, limit: SpecifierSet) -> bool:
     before = [Version(version) for part, version in zip(last, versions, strict=True) if part.operator == "<"]
     ends = [Version(part.version) for part in limit if part.operator == "<"]
     return bool(last) and (any(map(limit.contains, versions)) or any(end >= one for end in ends for one in before))
-
-
-def find_nearest(requirement: Requirement) -> tuple[Requirement, str] | None:
-    """Returns the nearest release that installs beside TensorFlow in the place of a pinned one, and why."""
-    pins = [part.version.removesuffix(".*") for part in requirement.specifier if part.operator == "=="]
-    for key, (nearest, why) in load_tables()["nearest"].items():
-        old = Requirement(key)
-        if pins and old.name == canonicalize_name(requirement.name) and old.specifier.contains(pins[0]):
-            return Requirement(nearest), why
-    return None
 
 
 def is_needed(requirement: Requirement) -> bool:

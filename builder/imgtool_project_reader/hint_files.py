@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from packaging.requirements import Requirement
 
-from imgtool_project_reader.requirement_files import harmless, read_conda_row, read_link
+from imgtool_project_reader.requirement_files import read_conda_row, read_link
 from imgtool_project_reader.statement import Certainty, Fact, Statement, parse_requirement
 from imgtool_project_reader.tables import find_named, is_distribution, is_known, limit_by_companion
 
@@ -53,7 +53,7 @@ _VERSION = re.compile(  # such as: TensorFlow >= 1.3, `tensorflow`: 2.0.0-beta1,
     r"(?i)\b(?:tensorflow|TF)(?:[- ]?gpu)?(?:\s*\(\s*(?:[a-z]+\s+){1,4}:?\s*|\s+version)?"
     r"[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|<=|~=|>|<|≥)?\s?v?r?"
     r"(?P<version>[0-2]\.\d{1,2}(?:\.\d{1,2}|\.x)?)(?P<plus>\s?\+|[`_*)\]]*\s+(?:or|and)\s+(?:later|above|higher|newer|up))?"
-    r"(?P<others>(?:\s*(?:,|or|and|to|\u2013|-|/)+\s*v?\d\.\d{1,2}(?!\.?\d))+)?(?![\d%]|\.\d)"
+    r"(?![\d%]|\.\d)"
 )
 _PREVIEW = re.compile(r"(?i)(?:\.0)?[- ]?(?:alpha|beta|rc)\d*\b|(?:\.0)?-?[ab]\d\b")  # who names one means that release
 _REFUSAL = re.compile(  # what precedes a version that a project is not for
@@ -77,7 +77,6 @@ _KERAS_VERSION = re.compile(
 _PYTHON_VERSION = re.compile(
     r"(?i)\bpython[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|<=|~=|>|<|≥)?\s?v?(?P<version>3\.\d{1,2})(?!\d)"
     r"(?:\.\d+)?(?P<more>\s?\+|\s+(?:or|and)\s+(?:later|above|higher|newer|up))?"
-    r"(?P<others>(?:\s*(?:,|or|and|to|\u2013|-|/)+\s*v?3\.\d{1,2}(?!\.?\d))+)?"
 )
 _STRONG = re.compile(r"(?i)require|depend|tested|prerequisite|version|environment|install|compatib|^\s*[-*+]\s|[=>~]=")
 
@@ -93,7 +92,8 @@ def read_docker(text: str, file: str) -> Iterator[Statement]:
             values.setdefault(key, default.strip("\"'"))
         elif name == "FROM":
             words = [word for word in value.split() if not word.startswith("--")]
-            yield from _read_image(_expand(words[0] if words else "", values), file)
+            image = re.sub(r"\$\{?(\w+)(?::[-+][^}]*)?\}?", lambda match: values.get(match[1], ""), " ".join(words))
+            yield from _read_image(image.partition(" ")[0], file)
         elif name == "RUN":
             command = shlex.join(_read_words(value)) if value.startswith("[") else value
             yield from _read_apt(command, file, number)
@@ -120,11 +120,6 @@ def _list_instructions(text: str) -> Iterator[tuple[int, str, str]]:
             name, _, rest = before.strip().partition(" ")
             yield start, name.upper(), rest.strip()
             start, before = 0, ""
-
-
-def _expand(text: str, values: Mapping[str, str]) -> str:
-    """Puts the defaults of ARGs in the place of their names."""
-    return re.sub(r"\$\{?(\w+)(?::[-+][^}]*)?\}?", lambda match: values.get(match[1], ""), text)
 
 
 def _read_words(text: str) -> list[str]:
@@ -229,7 +224,6 @@ def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> I
     for match in _PYTHON_VERSION.finditer(plain):
         is_open = match["more"] or match["operator"] in {">=", ">", "≥"}
         limit = f">={match['version']}" if is_open else f"=={match['version']}.*"
-        limit = _span(match["version"], match["others"]) if match["others"] else limit
         if match["operator"] not in {"<", "<="}:
             yield Statement(Fact.PYTHON, limit, file, number, Certainty.GUESS)
 
@@ -239,8 +233,6 @@ def _limit_tensorflow(match: re.Match[str], line: str) -> str | None:
     version = match["version"].removesuffix(".x")
     if _REFUSAL.search(line, 0, match.start()):
         return "<2" if version in {"2", "2.0"} else None
-    if match["others"]:
-        return _span(version, match["others"])
     if match["plus"] or match["operator"] in {">=", ">", "≥"}:
         return f">={version}"
     if match["operator"] in {"<", "<="}:
@@ -249,13 +241,6 @@ def _limit_tensorflow(match: re.Match[str], line: str) -> str | None:
         is_exact = match["operator"] == "==" or _PREVIEW.match(line, match.end("version"))
         return f"=={version}.*" if is_exact else f"=={version[0]}.*"
     return f"=={version}" + (".*" if version.count(".") < 2 else "")
-
-
-def _span(version: str, others: str) -> str:
-    """Returns the specifier of a list of minors: all from its lowest to its highest."""
-    minors = sorted({tuple(map(int, text.split(".")[:2])) for text in (version, *re.findall(r"\d\.\d{1,2}", others))})
-    (low, first), (high, last) = minors[0], minors[-1]
-    return f">={low}.{first},<{high}.{last + 1}"
 
 
 def _read_commands(line: str, file: str, number: int, folder: str) -> Iterator[Statement]:
@@ -346,15 +331,6 @@ def read_python_version(text: str, file: str) -> Iterator[Statement]:
     """Reads a .python-version, or Heroku's runtime.txt."""
     if match := re.search(r"(?m)^(?:python-)?(?P<minor>3\.\d+)", text):
         yield Statement(Fact.PYTHON, f"=={match['minor']}.*", file, text.count("\n", 0, match.start()) + 1)
-
-
-@harmless
-def read_notebook(text: str, file: str) -> Iterator[Statement]:
-    """Reads what the cells of a notebook install."""
-    for _, source in read_cells(text):
-        for line in source.splitlines():
-            if re.match(r"\s*[!%]\s*(?:pip|conda|python|uv)", line):
-                yield from _read_installs(line, file, 0, Certainty.HINT)
 
 
 def read_cells(text: str) -> Iterator[tuple[int, str]]:

@@ -25,9 +25,9 @@ def find_limits(used: Iterable[tuple[str, int]]) -> Iterator[tuple[Requirement, 
     tops = {name.partition(".")[0] for name, _ in rows}
     for name, line in rows:
         parts = name.split(".")
-        owners = tops & table.keys() if name[0] in ".]" else [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+        owners = tops & table.keys() if name[0] == "." else [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
         for owner in owners:
-            rest = name if name[0] in ".]" else name[len(owner) + 1 :]
+            rest = name if name[0] == "." else name[len(owner) + 1 :]
             for requirement, words in table.get(owner, {}).items():
                 if _has(words.split(), rest, is_module=f"{owner}.{rest.partition('.')[0]}" in table):
                     yield Requirement(requirement), line
@@ -45,12 +45,9 @@ def _has(words: list[str], rest: str, *, is_module: bool) -> bool:
 def limit_by_code(reached: Reached | None) -> dict[str, tuple[Requirement, str]]:
     """Returns the strictest requirement of each package that the program's files limit, with its place."""
     sources = reached.sources if reached else ()
-    shapes = {
-        name: line for source in sources for name, line in source.used if "/" in name
-    }  # of another file's objects
     chosen: dict[str, tuple[Requirement, str]] = {}
     for source in sources:
-        for limit, line in find_limits((dict(source.used) | shapes).items()):
+        for limit, line in find_limits(source.used):
             name = canonicalize_name(limit.name)
             if name not in chosen or _end(limit) < _end(chosen[name][0]):
                 chosen[name] = limit, f"{source.path}:{line}"

@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 from packaging.utils import canonicalize_name
 
 from imgtool_project_reader.read import Project
-from imgtool_project_reader.requirement_files import is_development
 from imgtool_project_reader.statement import TENSORFLOW, Fact, Statement
 
 _OF_PROJECT = ("pyproject.toml", "setup.cfg", "setup.py")
@@ -55,16 +54,6 @@ class Listing:
     score: float
     named_by: str | None = None
 
-    @property
-    def has_tensorflow(self) -> bool:
-        """Whether it names a TensorFlow package."""
-        return any(item.package in TENSORFLOW for item in self.packages)
-
-
-def is_for_development(file: str) -> bool:
-    """Says whether a file lists what work on the project needs, such as its tests."""
-    return bool(_DEVELOPMENT.search(file))
-
 
 def rank_listings(project: Project, folder: str) -> tuple[Listing, ...]:
     """Returns the listings, the one for a program in `folder` first."""
@@ -76,7 +65,9 @@ def rank_listings(project: Project, folder: str) -> tuple[Listing, ...]:
         rows = tuple(_include(project, file, set()))
         extras = _choose_extras(rows, file, installs, folder)
         packages = tuple(
-            item for item in rows if item.fact is Fact.PACKAGE and _is_chosen(item, extras) and item.package not in own
+            item
+            for item in rows
+            if item.fact is Fact.PACKAGE and (not item.group or item.group in extras) and item.package not in own
         )
         if packages:
             score, named_by = _score(file, folder, installs, packages)
@@ -85,13 +76,6 @@ def rank_listings(project: Project, folder: str) -> tuple[Listing, ...]:
                 Listing(file=file, packages=packages, extras=names, statements=rows, score=score, named_by=named_by)
             )
     return tuple(sorted(listings, key=lambda listing: (-listing.score, listing.file.count("/"), listing.file)))
-
-
-def _is_chosen(item: Statement, extras: tuple[str, ...]) -> bool:
-    """Says whether a package is in all installations or in chosen extras: of what development needs, TensorFlow."""
-    if item.group and is_development(item.group) and item.package not in TENSORFLOW:
-        return False
-    return not item.group or item.group in extras
 
 
 def _include(project: Project, file: str, seen: set[str]) -> Iterator[Statement]:
@@ -121,11 +105,7 @@ def _choose_extras(rows: tuple[Statement, ...], file: str, installs: list[Statem
         if PurePosixPath(file).name in _OF_PROJECT and _installed_folder(item) == folder and "[" in item.value
         for extra in item.value.partition("[")[2].rstrip("]").split(",")
     }
-    wanted = [
-        group
-        for group in groups
-        if group in named and not is_development(group) and not _VARIANT.search(f".{group[6:]}")
-    ]
+    wanted = [group for group in groups if group in named and not _VARIANT.search(f".{group[6:]}")]
     beside = posixpath.relpath(program, folder).partition("/")[0]
     wanted += [group for group in groups if _USED_EXTRA.fullmatch(group) or group == f"extra {beside}"]
     has = {item.package for item in rows if item.fact is Fact.PACKAGE and (not item.group or item.group in wanted)}

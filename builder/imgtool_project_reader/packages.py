@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -14,9 +14,7 @@ from imgtool_project_reader.companions import (
     NEEDED_BY_TENSORFLOW,
     add_release,
     brings_keras,
-    find_nearest,
     find_release,
-    is_for,
     is_in_python,
     is_needed,
     is_tensorflow,
@@ -25,10 +23,10 @@ from imgtool_project_reader.companions import (
 )
 from imgtool_project_reader.knowledge import Knowledge, Variant
 from imgtool_project_reader.limits import can_be, find_newest_python, has_end, limit_by_code, list_called
-from imgtool_project_reader.listings import Listing, is_for_development
+from imgtool_project_reader.listings import Listing
 from imgtool_project_reader.programs import Reached
 from imgtool_project_reader.python2 import is_module_of_2
-from imgtool_project_reader.read import Project, list_locked, list_pinned, list_placed
+from imgtool_project_reader.read import Project, list_locked, list_placed
 from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, Statement, applies, parse_requirement
 from imgtool_project_reader.system_packages import choose_system
 from imgtool_project_reader.tables import (
@@ -41,8 +39,6 @@ _READ_BY_SPEC = re.compile(r".*\.(?:txt|in|pip)|(?:.*/)?pyproject\.toml")
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "python", "jupyter", "notebook", "jupyterlab", "ipykernel"})
 _ITSELF = r"(?:-e )?\.(?:\[[\w.,-]*\])?"  # a line that names the project
 _IDLE = "the program imports nothing of it, and it has no wheel, or is no Python package"
-_OF_PROJECT = frozenset({"pyproject.toml", "setup.cfg", "setup.py"})
-_ASIDE = -3.0  # the score below which a listing is for something else
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +107,11 @@ def choose_packages(
     listing = listings[0] if listings else None
     stated = [item for item in listing.packages if applies(item.requirement, variant.python)] if listing else []
     idle = [item for item in stated if item.certainty is Certainty.GUESS and not _is_imported(item.package, reached)]
-    idle += [item for item in stated if _is_aside(item, reached)]
     said = {item.package for item in stated if item.requirement.specifier}  # more than by a list that it includes
     stated = [item for item in stated if item not in idle and (item.requirement.specifier or item.package not in said)]
     placed = list_placed(project)
     changed = {"python", *load_tables()["renamed"], *concessions.loosened, *concessions.left_out}  # python is conda's
     changed |= {item.package for item in stated if item.package in placed and not str(item.requirement.specifier)}
-    changed |= {item.package for item in stated if find_nearest(item.requirement)}
     why = None
     if listing:
         is_changed = bool(idle) or any(
@@ -133,8 +127,7 @@ def choose_packages(
         named, dropped = _mend(stated, project, variant, knowledge, concessions, far=far)
     renamed = load_tables()["renamed"]
     has = {renamed.get(item.package, item.package) for item in listing.packages} if listing else set()
-    exact = list_locked(project) | (list_pinned(project) if listing and listing.file in _OF_PROJECT else {})
-    limits = _choose_limits(reached, stated, exact, variant, knowledge)
+    limits = _choose_limits(reached, stated, list_locked(project), variant, knowledge)
     missing, unknown = _find_missing(project, listings, reached, variant, has=has, limits=limits)
     missing = [line for line in missing if canonicalize_name(_name_of(line.text)) not in concessions.left_out]
     missing += [*_list_companions((item for item in stated if item.package not in limits), variant)] if not why else []
@@ -163,12 +156,6 @@ def _is_imported(name: str, reached: Reached | None) -> bool:
     modules = {item.module for item, *_ in (reached.foreign if reached else ())}
     named = {find_distribution(module) or module.partition(".")[0] for module in modules}
     return name in {canonicalize_name(found) for found in named if "://" not in found}
-
-
-def _is_aside(item: Statement, reached: Reached | None) -> bool:
-    """Says whether nothing that the program reaches imports a package, and no release of it has a wheel here."""
-    has_wheel = find_newest_python(item.requirement) != "" and item.package not in load_tables()["no_wheels"]["names"]
-    return reached is not None and not has_wheel and not _is_imported(item.package, reached)
 
 
 def _find_trouble(project: Project, listing: Listing, variant: Variant, knowledge: Knowledge) -> str | None:
@@ -205,7 +192,7 @@ def _mend(
     `far` says that the project means an older TensorFlow than any that imgtool has: then the limits of what TensorFlow
     itself needs are that one's.
     """
-    pinned, placed = list_pinned(project), list_placed(project)
+    placed = list_placed(project)
     lines, dropped = dict[str, Line](), list[tuple[str, str]]()
     for item, named in _rename(stated, variant):
         requirement, name, place = named, canonicalize_name(named.name), item.place
@@ -215,14 +202,11 @@ def _mend(
         reason = concessions.loosened.get(name)
         if not reason:
             requirement, place = _specify(requirement, place, list_locked(project), placed)
-            exact = pinned.get(name) if item.file in _OF_PROJECT and not requirement.url else None
-            if exact and _is_within(exact, requirement) and _fits(exact, variant, knowledge):
-                requirement, place = _with_specifier(requirement, exact), f"{place}, pinned in requirements.txt"
         reason = reason or _find_reason(requirement, variant, knowledge, far=far)
         plain = Requirement(f"{requirement.name}{with_extras(requirement)}")
-        changed, why = (plain, reason) if reason else (find_nearest(requirement) or (requirement, None))
-        dropped += [(f"{requirement.name}{requirement.specifier} ({item.place})", why)] if why else []
-        requirement = changed
+        if reason:
+            dropped.append((f"{requirement.name}{requirement.specifier} ({item.place})", reason))
+            requirement = plain
         if release := find_release(requirement, variant):
             requirement = _with_specifier(requirement, Requirement(release))
         requirement.marker = None  # it holds for this Python, or the line would not be here
@@ -312,7 +296,7 @@ def _find_missing(
         other = elsewhere.get(plain) or (elsewhere.get("opencv-python") if top == "cv2" else None)
         if limit is None and (plain in lines or not (always or other)):
             continue
-        if other is not None and limit is None and is_for(other.requirement, variant):
+        if other is not None and limit is None:
             requirement = other.requirement
             requirement.marker = None
             lines[plain] = Line(str(requirement), other.place)
@@ -327,15 +311,9 @@ def _find_missing(
 def _list_elsewhere(project: Project, listings: tuple[Listing, ...], python: str) -> dict[str, Statement]:
     """Returns what other files say about a package, by its name."""
     pinned = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
-    near = (item for listing in listings[1:] if listing.score > _ASIDE for item in listing.packages)
-    aside = (  # what documentation and tests need has the right name, and limits of its own
-        replace(item, value=item.requirement.name) if is_for_development(listing.file) else item
-        for listing in listings[1:]
-        if listing.score <= _ASIDE
-        for item in listing.packages
-    )
+    listed = (item for listing in listings[1:] for item in listing.packages)
     found: dict[str, Statement] = {}
-    for item in (*near, *pinned, *aside):
+    for item in (*listed, *pinned):
         if (item.requirement.url or "git+").startswith("git+") and applies(item.requirement, python):
             found.setdefault(item.package, item)
     return found
@@ -365,12 +343,6 @@ def _needed_by(name: str, variant: Variant, knowledge: Knowledge) -> SpecifierSe
     """Returns the releases of a package that TensorFlow's METADATA asks for."""
     limit = knowledge.releases[variant.tensorflow].requires.get(name, "")
     return SpecifierSet(re.split(r" \|\| |;", limit)[0].strip())
-
-
-def _fits(pin: Requirement, variant: Variant, knowledge: Knowledge) -> bool:
-    version = next(iter(pin.specifier)).version.removesuffix(".*")
-    needed = _needed_by(canonicalize_name(pin.name), variant, knowledge)
-    return needed.contains(version) and not _fight(pin, variant, knowledge)
 
 
 def _fight(requirement: Requirement, variant: Variant, knowledge: Knowledge) -> str | None:

@@ -96,7 +96,7 @@ def _find_start(program: Program, reached: Reached, project: Project) -> str:
         return folder
     paths = {path for source in reached.sources for path in source.paths if "." in path and not path.startswith("/")}
     beside = {path for source in reached.sources if source.path.startswith(f"{folder}/") for path in source.paths}
-    inside = {path for path in beside if path.startswith("../") and not _leaves(posixpath.join(folder, path))}
+    inside = {path for path in beside if path.startswith("../")}
     top = {path for path in paths if project.has(path) and not project.has(posixpath.join(folder, path))}
     if inside and not top:
         return folder  # from the project's own folder, these leave it
@@ -114,10 +114,6 @@ def _starts_in(command: Statement, program: Program) -> bool:
         starts = {posixpath.normpath(posixpath.join(base, inner)) for base in (posixpath.dirname(command.file), "")}
         return program.folder in starts
     return list_words(command)[:1] == (posixpath.basename(program.path),)
-
-
-def _leaves(path: str) -> bool:
-    return posixpath.normpath(path).startswith("..")
 
 
 def _needs_all(reached: Reached, folder: str) -> bool:

@@ -181,7 +181,7 @@ class Code:
         foreign: list[tuple[Imported, Source, bool]] = []
         start = posixpath.dirname(program.path) or "."
         sure = {program.path}
-        tops, own = set(), set()
+        tops = set[str]()
         while waiting:
             source = waiting.pop(0)
             for item, found in sorted(self._locate_all(source, start), key=lambda row: not row[0].always):
@@ -192,7 +192,6 @@ class Code:
                     continue
                 folder, files = found
                 if not item.level:
-                    own |= {item.module.partition(".")[0]}
                     roots |= {folder: None} if always or folder in {".", "src", start} else {}
                     tops |= {item.module.partition(".")[0]} if source is program else set()
                 for file in files:
@@ -203,7 +202,7 @@ class Code:
         return Reached(
             sources=tuple(seen.values()),
             roots=tuple(roots),
-            foreign=tuple(sorted((row for row in foreign if not _is_of(row[0], own)), key=lambda row: not row[2])),
+            foreign=tuple(sorted(foreign, key=lambda row: not row[2])),
             is_relative=any(item.level for item in program.imports),
             tops=frozenset(tops),
         )
@@ -238,26 +237,11 @@ class Code:
             alone = None if source.starts and (by_file or not named) else script
             part = self._find_part(path)
             aside = {f"{part} has packages of its own": -20 if part else 0}
-            aside |= {"it imports names that the project lacks": -20 if self._lacks_names(source) else 0}
             aside |= {"other programs import it": -12 if path in imported and not named else 0}
             rest = not source.trains and not _says_train(source, script=script) and bool(told_to)
             aside |= {"another program says that it trains": -12 if rest else 0}
             programs.append(replace(_judge(source, reached, named, alone, aside, told=self._told), home=home))
         return tuple(sorted(programs, key=lambda program: (-program.score, program.path)))
-
-    def _lacks_names(self, source: Source) -> bool:
-        """Says whether a program always imports a name that a module of the project does not have."""
-        start = posixpath.dirname(source.path) or "."
-        for item, found in self._locate_all(source, start):
-            files = found[1] if found and item.always else ()
-            base = item.module.rpartition(".")[2]
-            names = {*item.names} - {PurePosixPath(file).stem for file in files}
-            names -= {PurePosixPath(file).parent.name for file in files}
-            module = [file for file in files if file.endswith((f"{base}.py", f"{base}/__init__.py"))]
-            inner = self.source(module[-1]) if module and base else None
-            if inner and inner.defines is not None and names - inner.defines:
-                return True
-        return False
 
     @cached_property
     def _told(self) -> frozenset[str]:
@@ -266,15 +250,6 @@ class Code:
         words = {*re.findall(r"[\w./-]+\.sh\b", readme)}
         names = {posixpath.normpath(word) for word in words} | {PurePosixPath(word).name for word in words}
         return frozenset(path for path in self.project.files if path in names)
-
-    def list_unread(self) -> tuple[tuple[str, Statement], ...]:
-        """Returns the programs that a README at the top starts and that Python 3 cannot read, with what starts them."""
-        files = [path for path in self.project.files if path.endswith(".py") and self.source(path) is None]
-        rows = [item for items in self.project.statements.values() for item in items if item.fact is Fact.COMMAND]
-        found = ((path, item) for item in rows if _weigh(item, self._told) >= _README for path in files)
-        return tuple(
-            {path: (path, item) for path, item in found if _starts_program(item, path, None, self.project)}.values()
-        )
 
     def _find_part(self, path: str) -> str | None:
         """Returns the folder below the top that has a program and a list of packages of its own, beside the top's."""
@@ -293,12 +268,6 @@ def _says_train(source: Source, *, script: str | None) -> bool:
     is_aside = any(map(_ASIDE.fullmatch, path.parts[:-1])) or path.suffix == ".ipynb"
     named = re.search(r"(?i)(?:^|[_-])train(?:ing|er)?(?:[_-]|$)", f"{path.stem}-{script or ''}")
     return bool(named and not is_aside and (source.trains or source.calls_train))
-
-
-def _is_of(imported: Imported, own: set[str]) -> bool:
-    """Says whether an import is of a folder of the project that other imports find: a wheel would hide that one."""
-    top = imported.module.partition(".")[0]
-    return top in own and top not in WITH_TENSORFLOW and top != "keras"
 
 
 def _depth(source: Source) -> int:

@@ -13,7 +13,7 @@ from imgtool_project_reader.programs import Code, Program, Reached
 from imgtool_project_reader.read import Project, read_project, write_head
 from imgtool_project_reader.releases import Choice, choose
 from imgtool_project_reader.source import write_cells
-from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, Statement, is_dockerfile
+from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, is_dockerfile
 
 _USUAL_PYTHON = "3.11"
 _LOWEST_SCORE = -12  # below it, a file is some program, and none that trains
@@ -44,7 +44,6 @@ class Proposal:
         reached: what the first reaches.
         listings: the files that list packages.
         name: the project's own name, if a file states one.
-        unread: files that Python 3 cannot read, with the commands that start them.
     """
 
     project: Project
@@ -59,7 +58,6 @@ class Proposal:
     reached: Reached | None
     listings: tuple[Listing, ...]
     name: str | None
-    unread: tuple[tuple[str, Statement], ...]
 
     @property
     def program(self) -> Program | None:
@@ -153,7 +151,6 @@ def propose(
         reached=reached,
         listings=listings,
         name=names[0].value if names else None,
-        unread=code.list_unread(),
     )
 
 

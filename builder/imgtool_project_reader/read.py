@@ -13,20 +13,18 @@ from pathlib import Path, PurePosixPath
 
 from packaging.requirements import Requirement
 
-from imgtool_project_reader.hint_files import read_docker, read_notebook, read_prose, read_python_version, read_shell
+from imgtool_project_reader.hint_files import read_docker, read_prose, read_python_version, read_shell
 from imgtool_project_reader.requirement_files import (
     Reader,
     read_conda,
     read_pip,
     read_pipfile,
-    read_pipfile_lock,
-    read_pixi,
     read_pyproject,
     read_setup_cfg,
     read_setup_py,
     read_toml_lock,
 )
-from imgtool_project_reader.statement import Fact, Statement, is_pinned
+from imgtool_project_reader.statement import Fact, Statement
 
 _MOST_FILES = 4000
 _LARGEST = 4 << 20  # bytes
@@ -101,17 +99,14 @@ def _list_readers(conda: Reader) -> tuple[tuple[re.Pattern[str], Reader], ...]:
         ),
         (re.compile(r"pyproject\.toml"), read_pyproject),
         (re.compile(r"Pipfile"), read_pipfile),
-        (re.compile(r"Pipfile\.lock"), read_pipfile_lock),
         (re.compile(r"(?:poetry|uv|pdm)\.lock"), read_toml_lock),
         (re.compile(r"setup\.cfg"), read_setup_cfg),
         (re.compile(r"setup\.py"), read_setup_py),
         (re.compile(r"(?i)(?:.*[._-])?(?:environment|conda|env|requirements?)[\w.-]*\.ya?ml"), conda),
-        (re.compile(r"pixi\.toml"), read_pixi),
         (re.compile(r"(?i)(?:.*\.)?dockerfile(?:[._-].*)?|containerfile"), read_docker),
         (re.compile(r"\.python-version|runtime\.txt"), read_python_version),
         (re.compile(r"(?i)readme(?:\.\w+)?|install(?:ation)?\.(?:md|rst|txt)"), read_prose),
         (re.compile(r".*\.sh|[Mm]akefile"), read_shell),
-        (re.compile(r".*\.ipynb"), read_notebook),
     )
 
 
@@ -153,7 +148,7 @@ def _list_files(folder: Path, patterns: list[re.Pattern[str]]) -> Iterator[str]:
         for name in sorted(files):
             path = Path(place, name)
             is_list = any(pattern.fullmatch(name) for pattern in patterns)
-            if not (is_list or name.endswith((".py", ".sh"))) or not name.isprintable():
+            if not (is_list or name.endswith((".py", ".sh", ".ipynb"))) or not name.isprintable():
                 continue
             if path.is_symlink() and not (is_list and path.resolve().is_relative_to(folder.resolve())):
                 continue
@@ -167,12 +162,6 @@ def list_locked(project: Project) -> dict[str, Requirement]:
     """Returns the releases in the lock files of other programs."""
     items = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
     return {item.package: item.requirement for item in items if item.file.rpartition("/")[2].endswith(".lock")}
-
-
-def list_pinned(project: Project) -> dict[str, Requirement]:
-    """Returns the releases that requirements.txt pins at the top: its neighbours, such as setup.py, say less."""
-    listed = [item for item in project.statements.get("requirements.txt", ()) if item.fact is Fact.PACKAGE]
-    return {item.package: item.requirement for item in listed if is_pinned(item.requirement)}
 
 
 def list_placed(project: Project) -> dict[str, Statement]:

@@ -82,10 +82,7 @@ def choose(
         allowed = kept or allowed
         rows.append(Judged(statement, followed))
     older = [version for version in allowed if version.startswith("1.")]
-    below = next((row.statement.place for row in rows if row.followed and _starts_below_2(row.statement.value)), None)
-    if older and not is_decided and below:
-        allowed, decided_by = older, below  # a lower limit is what its author had
-    elif older and all(_key(version) < _OLD_ENOUGH for version in allowed):
+    if older and all(_key(version) < _OLD_ENOUGH for version in allowed):
         allowed = older  # nothing asks for TensorFlow 2
     preferred = _order(allowed, releases, is_decided=is_decided)
     python_rows = [*_python_statements(project, listings, reached, folder)]
@@ -122,7 +119,7 @@ def _tensorflow_statements(
     ends = [item for item in prose if item.value.startswith("<")]  # code may have come to need more since
     yield from sorted(
         (item for item in prose if item not in ends),
-        key=lambda item: (-item.certainty, _folder(item) != folder, item.file.count("/"), _is_major(item)),
+        key=lambda item: (-item.certainty, _folder(item) != folder, item.file.count("/")),
     )
     yield from (item for item in images if _folder(item) not in near)
     keras = next((item.requirement for one in first for item in one.packages if item.package == "keras"), None)
@@ -130,11 +127,6 @@ def _tensorflow_statements(
     yield from (item for item in of_code if item.value.startswith(">="))
     yield from ends
     yield from (item for item in of_code if not item.value.startswith(">="))
-
-
-def _is_major(item: Statement) -> bool:
-    """Says whether a statement names a major version only; whoever names a release means it."""
-    return item.value.endswith(("==2.*", "==1.*"))
 
 
 def _folder(item: Statement) -> str:
@@ -235,10 +227,6 @@ def _is_bounded(value: str) -> bool:
         and re.fullmatch(r"\d+(\.\*)?|3(\.0)*|2\.16", part.version) is None
         for part in SpecifierSet(value)
     )
-
-
-def _starts_below_2(value: str) -> bool:
-    return any(part.operator in {">=", ">"} and part.version.startswith("1.") for part in SpecifierSet(value))
 
 
 def _key(version: str) -> tuple[int, ...]:

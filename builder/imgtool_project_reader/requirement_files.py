@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import configparser
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,6 @@ from imgtool_project_reader.tables import is_known, translate_conda
 
 Reader = Callable[[str, str], Iterator[Statement]]
 
-_DEVELOPMENT = re.compile(r"dev.*|tests?|testing|docs?|lint.*|ci|format.*|typing|release|build|style|types|quality")
 _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*[\"']?(?P<file>[^\s\"']+)")
 _EGG = re.compile(r"[#&]egg=(?P<name>[\w.-]+)")
 _LINK = re.compile(r"(?:(?:-e|--editable)[\s=]+)?(?P<link>git\+|https?://)")
@@ -83,7 +81,7 @@ def read_link(link: str) -> Requirement | None:
 
 @harmless
 def read_pyproject(text: str, file: str) -> Iterator[Statement]:
-    """Reads a pyproject.toml: PEP 621 and 735, Poetry, PDM, Hatch, uv, Pixi, setuptools' dynamic dependencies."""
+    """Reads a pyproject.toml: PEP 621 and 735, Poetry, setuptools' dynamic dependencies."""
     document = tomllib.loads(text)
     project, tool = document.get("project", {}), document.get("tool", {})
     line = _line_finder(text)
@@ -92,44 +90,18 @@ def read_pyproject(text: str, file: str) -> Iterator[Statement]:
     if limit := project.get("requires-python"):
         yield Statement(Fact.PYTHON, limit, file, line("requires-python"))
     groups = {f"extra {key}": lines for key, lines in project.get("optional-dependencies", {}).items()}
-    pdm, hatch = tool.get("pdm", {}), tool.get("hatch", {})
-    further = document.get("dependency-groups", {}) | pdm.get("dev-dependencies", {})
-    for name, row in hatch.get("envs", {}).items():
-        further |= {name: [*row.get("dependencies", []), *row.get("extra-dependencies", [])]}
-    groups |= {f"group {key}": lines for key, lines in further.items() if key != "default"}
-    always = [*project.get("dependencies", []), *further.get("default", [])]  # Hatch's environment of that name
-    for group, lines in {"": always, **groups}.items():
+    groups |= {f"group {key}": lines for key, lines in document.get("dependency-groups", {}).items()}
+    for group, lines in {"": project.get("dependencies", []), **groups}.items():
         for item in lines:
-            if isinstance(item, str) and (requirement := parse_requirement(item)):
-                place = _place_in_git(tool.get("uv", {}).get("sources", {}).get(requirement.name, {}))
-                text = f"{requirement.name}{place}" if place else item
-                yield Statement(Fact.PACKAGE, text, file, line(item), group=group)
+            if isinstance(item, str) and parse_requirement(item):
+                yield Statement(Fact.PACKAGE, item, file, line(item), group=group)
     for name, target in project.get("scripts", {}).items():
         yield Statement(Fact.SCRIPT, f"{name}={target}", file, line(target))
-    yield from _read_tools(tool, file, line)
-    yield from _read_pixi(tool.get("pixi", {}), file, line)
-    yield from _read_poetry(tool.get("poetry", {}), file, line)
-
-
-def _read_tools(tool: Mapping[str, Any], file: str, line: Callable[[str], int]) -> Iterator[Statement]:
-    """Yields the files that setuptools and Hatch include, and the commands that PDM and Hatch know by names."""
-    hatch = tool.get("hatch", {})
     dynamic = tool.get("setuptools", {}).get("dynamic", {}).get("dependencies", {})
     included = dynamic.get("file", []) if isinstance(dynamic, dict) else []
-    hooked = hatch.get("metadata", {}).get("hooks", {}).get("requirements_txt", {}).get("files", [])
-    for path in [*([included] if isinstance(included, str) else included), *hooked]:
+    for path in [included] if isinstance(included, str) else included:
         yield Statement(Fact.INCLUDE, path, file, line(path))
-    for extra, row in tool.get("setuptools", {}).get("dynamic", {}).get("optional-dependencies", {}).items():
-        for path in [row["file"]] if isinstance(row["file"], str) else row["file"]:
-            yield Statement(Fact.INCLUDE, path, file, line(path), group=f"extra {extra}")
-    scripts = [
-        tool.get("pdm", {}).get("scripts", {}),
-        *(row.get("scripts", {}) for row in hatch.get("envs", {}).values()),
-    ]
-    for value in (value for table in scripts for value in table.values()):
-        command = value.get("cmd") if isinstance(value, dict) else value
-        if isinstance(command, str):
-            yield Statement(Fact.COMMAND, command, file, line(command))
+    yield from _read_poetry(tool.get("poetry", {}), file, line)
 
 
 def _read_poetry(poetry: Mapping[str, Any], file: str, line: Callable[[str], int]) -> Iterator[Statement]:
@@ -149,24 +121,6 @@ def _read_poetry(poetry: Mapping[str, Any], file: str, line: Callable[[str], int
             within = f"extra {extras.get(canonicalize_name(name), name)}" if optional else f"group {group}"
             for item in value if isinstance(value, list) else [value]:
                 yield from _read_poetry_row(name, item, file, at, within if optional or group else "")
-
-
-def _read_pixi(pixi: Mapping[str, Any], file: str, line: Callable[[str], int]) -> Iterator[Statement]:
-    for key in ("dependencies", "pypi-dependencies"):
-        for name, value in pixi.get(key, {}).items():
-            limit = str(value.get("version", "") if isinstance(value, dict) else value).replace("*", "")
-            limit = f"=={limit}" if limit[:1].isdigit() else limit
-            at = line(f"\n{name} ") or line(f"\n{name}=")
-            if key == "dependencies":
-                yield from read_conda_row(f"{name}{limit}", file, at)
-            elif requirement := parse_requirement(f"{name}{limit}"):
-                yield Statement(Fact.PACKAGE, str(requirement), file, at)
-
-
-@harmless
-def read_pixi(text: str, file: str) -> Iterator[Statement]:
-    """Reads a pixi.toml."""
-    yield from _read_pixi(tomllib.loads(text), file, _line_finder(text))
 
 
 def _read_poetry_row(name: str, row: object, file: str, at: int, group: str) -> Iterator[Statement]:
@@ -208,14 +162,6 @@ def read_pipfile(text: str, file: str) -> Iterator[Statement]:
             yield Statement(Fact.PACKAGE, str(requirement), file, at)
     for command in document.get("scripts", {}).values():
         yield Statement(Fact.COMMAND, str(command), file, line(str(command)))
-
-
-@harmless
-def read_pipfile_lock(text: str, file: str) -> Iterator[Statement]:
-    """Reads the versions of a Pipfile.lock."""
-    for name, row in json.loads(text).get("default", {}).items():
-        if str(row.get("version", "")).startswith("=="):
-            yield Statement(Fact.PINNED, f"{name}{row['version']}", file)
 
 
 @harmless
@@ -263,27 +209,12 @@ def read_setup_py(text: str, file: str) -> Iterator[Statement]:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             assigned.setdefault(node.targets[0].id, node.value)
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    for node in nodes:
-        _follow(node, assigned)
     setups = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "setup"]
     for word in (word for call in setups for word in call.keywords):
         yield from _read_setup_word(word.arg or "", _literal(word.value, assigned), file, word.value.lineno)
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _REQUIREMENTS_NAME.fullmatch(node.value):
             yield Statement(Fact.INCLUDE, node.value, file, node.lineno)
-
-
-def _follow(node: ast.AST, assigned: dict[str, ast.expr]) -> None:
-    """Follows `NAME += LIST`, `NAME.append(ITEM)` and `NAME.extend(LIST)`, whatever their conditions."""
-    match node:
-        case ast.AugAssign(target=ast.Name(id=name), value=value):
-            added: ast.expr = value
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" as verb), args=[value]):
-            added = value if verb == "extend" else ast.List([value], ast.Load())
-        case _:
-            return
-    if name in assigned:
-        assigned[name] = ast.BinOp(assigned[name], ast.Add(), added)
 
 
 def _read_setup_word(word: str, value: object, file: str, line: int) -> Iterator[Statement]:
@@ -402,11 +333,6 @@ def read_conda_row(text: str, file: str, line: int, fact: Fact = Fact.PACKAGE) -
             return
         certainty = Certainty.STATED if is_known(wheel) else Certainty.GUESS  # it may be no Python package at all
         yield Statement(fact, str(requirement), file, line, certainty)
-
-
-def is_development(group: str) -> bool:
-    """Says whether an extra or a group is for working on the project."""
-    return bool(_DEVELOPMENT.fullmatch(group.partition(" ")[2].lower()))
 
 
 def _line_finder(text: str) -> Callable[[str], int]:

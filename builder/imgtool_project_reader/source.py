@@ -29,7 +29,6 @@ _ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _OF_TENSORFLOW = re.compile(r"tensorflow\.[\w.]+")
 _MARKS = frozenset({"mark_flag_as_required", "mark_flags_as_required"})
 _PATH = re.compile(r"(?:\.\./)*\.{0,2}/?[\w-][\w./-]*")
-_NOTEBOOK_NAMES = frozenset({"get_ipython", "display"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,6 @@ class Source:
         programs: the other programs that it starts.
         pythons: specifier sets of Python that it needs, with lines.
         paths: its texts that look like relative paths.
-        defines: the names that it gives a value anywhere; None where they may be any.
-        notebook_line: the first line of a .py file with a command that only a notebook understands.
         python2_line: where Python 3 gives up on a file of Python 2, or the first import that it lacks; 0 for none.
     """
 
@@ -94,8 +91,6 @@ class Source:
     programs: frozenset[str]
     pythons: tuple[tuple[str, int], ...]
     paths: frozenset[str]
-    defines: frozenset[str] | None = None
-    notebook_line: int | None = None
     python2_line: int = 0
 
 
@@ -106,7 +101,7 @@ def read_source(text: str, path: str) -> Source | None:
             text = "".join(script for script in write_cells(text))
         except (ValueError, AttributeError, TypeError, KeyError):
             return None
-    tree, line, python2_line = _parse(text)
+    tree, python2_line = _parse(text)
     if tree is None:
         return None
     nodes = list(ast.walk(tree))
@@ -132,8 +127,6 @@ def read_source(text: str, path: str) -> Source | None:
         programs=frozenset(program for call in calls if (program := _find_program(call))),
         pythons=find_pythons(tree),
         paths=frozenset(_list_paths(nodes)),
-        defines=_list_defined(nodes),
-        notebook_line=line or _find_notebook_call(tree),
         python2_line=python2_line or find_module_of_2(tree),
     )
 
@@ -159,22 +152,20 @@ def write_cells(text: str) -> Iterator[str]:
             yield f"{indent}pass  # {line.strip()}\n" if is_command else f"{line}\n"
 
 
-def _parse(text: str) -> tuple[ast.Module | None, int | None, int]:
-    """Returns a file's syntax tree, or None; the line of a notebook's command; the line that only Python 2 can read."""
+def _parse(text: str) -> tuple[ast.Module | None, int]:
+    """Returns a file's syntax tree, or None, and the line that only Python 2 can read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(text), None, 0
+            return ast.parse(text), 0
         except SyntaxError as error:
             first = error.lineno or 1
         except (ValueError, RecursionError, MemoryError):
-            return None, None, 0
-        command = re.search(r"(?m)^[ \t]*[!%][^\n]*", text)
+            return None, 0
         try:
-            tree = ast.parse(re.sub(r"(?m)^([ \t]*)[!%][^\n]*", r"\g<1>pass", text))
+            return ast.parse(re.sub(r"(?m)^([ \t]*)[!%][^\n]*", r"\g<1>pass", text)), 0  # of a notebook
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return parse_python_2(text), None, first
-        return tree, text.count("\n", 0, command.start()) + 1 if command else None, 0
+            return parse_python_2(text), first
 
 
 def _is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
@@ -358,40 +349,3 @@ def _texts(call: ast.Call) -> Iterator[str]:
 
 def _is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
-
-
-def _find_notebook_call(tree: ast.Module) -> int | None:
-    """Returns the line of the first call of `get_ipython` or `display` that always runs and that nothing defines."""
-    names = _NOTEBOOK_NAMES - {name for node in ast.walk(tree) for name in _bound(node)}
-    return next(_calls(tree.body, names), None)
-
-
-def _calls(body: list[ast.stmt], names: frozenset[str]) -> Iterator[int]:
-    for node in body:
-        if isinstance(node, ast.ClassDef | ast.With) or (isinstance(node, ast.If) and _is_main_guard(node)):
-            yield from _calls(node.body, names)
-        elif isinstance(node, ast.Expr | ast.Assign):
-            for inner in ast.walk(node.value):
-                if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in names:
-                    yield inner.lineno
-
-
-def _list_defined(nodes: list[ast.AST]) -> frozenset[str] | None:
-    names = {name for node in nodes for name in _bound(node)}
-    is_open = any(isinstance(node, ast.alias) and node.name == "*" for node in nodes) or "__getattr__" in names
-    return (
-        None
-        if is_open or any(isinstance(node, ast.Call) and _name(node) == "globals" for node in nodes)
-        else (frozenset(names))
-    )
-
-
-def _bound(node: ast.AST) -> Iterator[str]:
-    """Yields the names that a node gives a value; `*` may be any."""
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        for alias in node.names:
-            yield from _NOTEBOOK_NAMES if alias.name == "*" else [alias.asname or alias.name]
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id

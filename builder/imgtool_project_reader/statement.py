@@ -110,11 +110,6 @@ def applies(requirement: Requirement, *pythons: str) -> bool:
     )
 
 
-def is_pinned(requirement: Requirement) -> bool:
-    """Says whether a requirement allows one release."""
-    return any(part.operator == "==" for part in requirement.specifier)
-
-
 def parse_specifier(text: str) -> SpecifierSet | None:
     """Parses a limit on versions; None if the text is none."""
     try:

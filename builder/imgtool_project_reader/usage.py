@@ -3,21 +3,19 @@
 The names are those that `[limits]` of the data file uses, whatever the file calls a module:
 
 - `scipy.misc.imread`: a name of a package;
-- `.ix`: an attribute of what is no module, also `.wv.vocab`; `.ix[` if it is indexed, `].value` if it is of a part;
+- `.ix`: an attribute of what is no module;
 - `librosa.load(2)`: a call with so many positional arguments or more, `yaml.load(alone)` with one argument at all;
-- `gensim.models.Word2Vec.size=`: an argument by its name, `nltk.download('punkt')`: a first argument;
-- `.append=`: a method whose value is used, `.step/4`: one that gives so many values, or that returns them.
+- `gensim.models.Word2Vec.size=`: an argument by its name;
+- `.append=`: a method whose value is used, `.step/4`: one that gives so many values.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 _SAYS = frozenset({"print", "info", "debug", "warning", "write", "display"})
 _FAILS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError"})
-_WORD = re.compile(r"[\w-]+")
 
 
 def list_usage(tree: ast.Module) -> dict[str, int]:
@@ -70,48 +68,21 @@ def _list_names(node: ast.AST, aliases: dict[str, str]) -> Iterator[str]:
         case ast.ImportFrom(level=0, module=str(module)):
             yield from (f"{module}.{alias.name}" for alias in node.names)
         case ast.Attribute():
-            yield from _list_attributes(node, _resolve(node, aliases))
-        case ast.Subscript(value=ast.Attribute() as value):
-            yield f"{_resolve(value, aliases)}["
+            yield _resolve(node, aliases)
         case ast.Call():
             name = _resolve(node.func, aliases)
             yield from (f"{name}{shape}" for shape in _list_shapes(node)) if "." in name else ()
-        case (
-            ast.Assign(value=ast.Call(func=ast.Attribute() as called))
-            | ast.Return(value=ast.Call(func=ast.Attribute() as called))
-        ):
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            names = targets[0].elts if targets and isinstance(targets[0], ast.Tuple) else []
-            is_whole = not any(isinstance(name, ast.Starred) for name in names)
-            yield f"{_resolve(called, aliases)}{f'/{len(names)}' if names and is_whole else '='}"
-        case ast.ClassDef():
-            yield from _list_returned(node)
-
-
-def _list_attributes(node: ast.Attribute, name: str) -> Iterator[str]:
-    yield name
-    if name[0] == "." and isinstance(node.value, ast.Attribute):
-        yield f".{node.value.attr}{name}"
-    if isinstance(node.value, ast.Subscript) and isinstance(node.value.slice, ast.Constant | ast.JoinedStr):
-        yield f"]{name}"
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Call(func=ast.Attribute() as called)):
+            yield f"{_resolve(called, aliases)}/{len(names)}"
+        case ast.Assign(value=ast.Call(func=ast.Attribute() as called)):
+            yield f"{_resolve(called, aliases)}="
 
 
 def _list_shapes(call: ast.Call) -> Iterator[str]:
-    first = call.args[0] if call.args else None
     yield from (f".{word.arg}=" for word in call.keywords if word.arg)
     if not any(isinstance(argument, ast.Starred) for argument in call.args):
         yield from (f"({count})" for count in range(1, len(call.args) + 1))
         yield from ["(alone)"] if len(call.args) == 1 and not call.keywords else []
-    if isinstance(first, ast.Constant) and isinstance(first.value, str) and _WORD.fullmatch(first.value):
-        yield f"('{first.value}')"
-
-
-def _list_returned(node: ast.ClassDef) -> Iterator[str]:
-    """Yields `.step/4` for a method `step` that returns four values."""
-    for method in node.body:
-        for inner in ast.walk(method) if isinstance(method, ast.FunctionDef) else ():
-            if isinstance(inner, ast.Return) and isinstance(inner.value, ast.Tuple):
-                yield f".{getattr(method, 'name', '')}/{len(inner.value.elts)}"
 
 
 def _resolve(node: ast.expr, aliases: dict[str, str]) -> str:

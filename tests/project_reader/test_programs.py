@@ -131,10 +131,6 @@ ROUNDS = (
         # what trains on TensorFlow without naming it
         ({"try-test.py": "import stable_baselines\nstable_baselines.A2C(1).learn(2)\n", "a.py": ""}, "try-test.py"),
         ({"Exports/run.py": MAIN, "beta_net.py": MAIN, "net.py": MAIN}, "net.py"),
-        (
-            {"ex/a.py": f"from p.m import Gone\n{MAIN}", "ex/b.py": f"from p.m import F\n{MAIN}", "p/m.py": "F = 1\n"},
-            "ex/b.py",
-        ),
         # what it runs as it loads is a function of its own that trains, by another one
         (
             {"work.py": f"import tensorflow as tf\n{ROUNDS}rounds()\n", "net.py": f"import tensorflow\n{ROUNDS}"},

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import pytest
 import yaml
 
-from imgtool_project_reader.hint_files import read_docker, read_notebook, read_prose, read_python_version, read_shell
+from imgtool_project_reader.hint_files import read_docker, read_prose, read_python_version, read_shell
 from imgtool_project_reader.requirement_files import (
     Reader,
     read_conda,
     read_pip,
     read_pipfile,
-    read_pipfile_lock,
-    read_pixi,
     read_pyproject,
     read_setup_cfg,
     read_setup_py,
@@ -47,23 +44,6 @@ train = ["wandb"]
 dev = ["pytest", {include-group = "lint"}]
 [tool.setuptools.dynamic]
 dependencies = {file = ["more.txt"]}
-"""
-TOOLS = """[tool.pdm.dev-dependencies]
-train = ["wandb"]
-[tool.pdm.scripts]
-fit = {cmd = "python train.py"}
-[tool.hatch.metadata.hooks.requirements_txt]
-files = ["needs.txt"]
-[tool.hatch.envs.default]
-dependencies = ["scipy"]
-scripts = {go = "python -m fit"}
-[tool.hatch.envs.test]
-extra-dependencies = ["pytest"]
-[tool.pixi.dependencies]
-python = "3.9.*"
-numpy = ">=1.20"
-[tool.pixi.pypi-dependencies]
-keras = {version = "==2.9"}
 """
 POETRY = """[tool.poetry]
 name = "digits"
@@ -114,7 +94,6 @@ CUDA_VISIBLE_DEVICES=0 python train.py --data X
 ```
 Tested with TensorFlow 2.9, 2.10 and 2.11. An implementation in TensorFlow 2.0.
 """
-NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install -q gym==0.17\n", "import gym"]}]})
 
 
 @pytest.mark.parametrize(
@@ -152,15 +131,6 @@ NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install 
         ),
         (read_pyproject, "[project\n", ""),
         (
-            read_pyproject,
-            TOOLS,
-            (
-                "package scipy|package wandb [group train]|package pytest [group test]|includes needs.txt"
-                "|command python train.py|command python -m fit|Python ==3.9.*|package numpy>=1.20|package keras==2.9"
-            ),
-        ),
-        (read_pixi, '[dependencies]\ntqdm = "*"\n', "package tqdm"),
-        (
             read_pipfile,
             (
                 '[packages]\ntensorflow = ">=2.3"\ngym = {extras = ["atari"], version = "*"}\nown = {path = "."}\n'
@@ -169,7 +139,6 @@ NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install 
             ),
             "Python ==3.7.*|package tensorflow>=2.3|package gym[atari]|command python src/train.py",
         ),
-        (read_pipfile_lock, '{"default": {"numpy": {"version": "==1.19.5"}, "own": {}}}', "locked numpy==1.19.5"),
         (
             read_toml_lock,
             (
@@ -216,7 +185,7 @@ NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install 
             README,
             (
                 "TensorFlow >=2.2|Python ==3.6.*|installs requirements.txt|command cd src && python train.py --data X"
-                "|TensorFlow >=2.9,<2.12|TensorFlow ==2.*"
+                "|TensorFlow ==2.9.*|TensorFlow ==2.*"
             ),
         ),
         (read_prose, "Install tensorflow2.0-beta1 with pip", "TensorFlow ==2.0.*"),
@@ -225,8 +194,6 @@ NOTEBOOK = json.dumps({"cells": [{"cell_type": "code", "source": ["!pip install 
         (read_shell, "# python no.py\ncd exp\npython train.py $X\n", "command cd exp && python train.py $X"),
         (read_python_version, "3.10.4\n", "Python ==3.10.*"),
         (read_python_version, "python-3.7.9\n", "Python ==3.7.*"),
-        (read_notebook, NOTEBOOK, "package gym==0.17"),
-        (read_notebook, "{}", ""),
     ],
 )
 def test_what_a_file_states(read: Reader, text: str, expected: str) -> None:

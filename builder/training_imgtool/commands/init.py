@@ -207,7 +207,6 @@ def _list_notes(proposal: Proposal, *, is_empty: bool) -> list[str]:
         names = "names of folders may have letters, digits and ._@+-"
         return [f"{program.path} cannot start as it lies: {names}; complete `trainer` in image.yaml"]
     notes = [f"{program.path} became {file}; run init --force once the notebook changes" for file in proposal.new_files]
-    notes += [f"{item.place} starts {path}, which Python 3 cannot read: no image can" for path, item in proposal.unread]
     old = [item for item in (proposal.reached.sources if proposal.reached else ()) if item.python2_line]
     if old:
         rest = f" and {len(old) - 1} more files" if len(old) > 1 else ""

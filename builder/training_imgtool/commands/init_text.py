@@ -81,7 +81,7 @@ def _one_line(text: str | None) -> str:
 
 def write_trainer(proposal: Proposal) -> str:
     """Writes the keys that start the program."""
-    placement, program = proposal.placement, proposal.program
+    placement = proposal.placement
     if placement is None:
         return "# trainer: FOLDER/FILE.py\n"
     keys = placement.trainer
@@ -91,11 +91,7 @@ def write_trainer(proposal: Proposal) -> str:
         else f"{{{', '.join(f'{key}: {text}' for key, text in keys.items())}}}"
     )
     others = [other.path for other in proposal.programs[1:5]]
-    text = f"trainer: {value}" + (f"  # or {', '.join(others)}" if others else "") + "\n"
-    line = program.source.notebook_line if program else None
-    if line and not placement.new_file:
-        text = f"{text.rstrip()}  # first delete the notebook's commands, such as line {line}\n"
-    return text
+    return f"trainer: {value}" + (f"  # or {', '.join(others)}" if others else "") + "\n"
 
 
 def write_args(proposal: Proposal) -> str:
