@@ -39,13 +39,13 @@ def test_an_answer_counts_once_both_streams_have_brought_it() -> None:
 def test_blocks_may_end_anywhere(seed: int) -> None:
     chosen = random.Random(seed)
     data = b"".join(
-        [line("ready", 0), b"a\x1e\n", line("ready", 0), b"\x1eimgtool no\n", line("left"), b"z", line("left")]
+        [line("ready", 0), b"a\x1e\n", line("ready", 0), b"\x1eimgtool no\n", line("cold"), b"z", line("cold")]
     )
     cuts = sorted(chosen.sample(range(len(data)), 12))
     blocks = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
     shown, answers = read(blocks)
     assert shown == b"a\x1e\n\x1eimgtool no\nz"
-    assert [answer["state"] for answer in answers] == ["ready", "left"]
+    assert [answer["state"] for answer in answers] == ["ready", "cold"]
 
 
 def test_what_comes_between_two_answers_is_shown_at_once() -> None:
@@ -68,9 +68,6 @@ def test_a_process_prints_until_it_ends() -> None:
     process.end(InputError("later"))
     assert list(process.output()) == [b"one"]
     assert process.wait() == ENDED
-    assert process.wait_for_left(0) == ()
-    process.leave(("/x",))
-    assert process.wait_for_left(0) == ("/x",)
 
 
 def test_a_process_whose_end_is_unknown() -> None:

@@ -65,9 +65,9 @@ CHANGES: dict[str, tuple[Callable[[Folder], None], How]] = {
     "another folder's file": (lambda folder: folder.write("notes/x.txt", "x"), How.NOTHING),
     "code": (lambda folder: folder.write("trainer/task.py", "X = 2\n"), How.CODE),
     "a new file": (lambda folder: folder.write("trainer/new/file.txt", "x"), How.CODE),
-    "a deleted file": (lambda folder: (folder.root / "trainer/sub/part.py").unlink(), How.CODE),
+    "a deleted file": (lambda folder: (folder.root / "trainer/sub/part.py").unlink(), How.IMAGES),
     "a mode": (lambda folder: (folder.root / "trainer/task.py").chmod(0o755), How.CODE),
-    "a pattern": (lambda folder: folder.write(".dockerignore", "trainer/sub\n"), How.CODE),
+    "a pattern": (lambda folder: folder.write(".dockerignore", "trainer/sub\n"), How.IMAGES),
     "arguments": (change_spec(args=["--epochs=4"]), How.IMAGES),
     "a variable": (change_spec(env={"A": "1"}), How.IMAGES),
     "a count": (change_spec(roles={**SPEC["roles"], "worker": {"machine": "n1-standard-4", "count": 2}}), How.IMAGES),
@@ -81,16 +81,8 @@ def test_what_a_change_takes(folder: Folder, name: str) -> None:
     before = folder.version()
     change(folder)
     after = folder.version()
-    assert classify(before, before, after, may_remove=True) == how
+    assert classify(before, before, after) == how
     assert after.is_like(before) is (how is How.NOTHING)
-
-
-def test_a_file_that_only_root_can_remove_takes_images(folder: Folder) -> None:
-    before = folder.version()
-    (folder.root / "trainer/sub/part.py").unlink()
-    assert classify(before, before, folder.version(), may_remove=False) is How.IMAGES
-    folder.write("trainer/sub/part.py", "Y = 2\n")
-    assert classify(before, before, folder.version(), may_remove=False) is How.CODE
 
 
 def test_a_change_back_to_what_the_images_have_takes_files(folder: Folder) -> None:
@@ -98,7 +90,7 @@ def test_a_change_back_to_what_the_images_have_takes_files(folder: Folder) -> No
     folder.write("trainer/task.py", "X = 2\n")
     applied = folder.version()
     folder.write("trainer/task.py", "X = 1\n")
-    assert classify(built, applied, folder.version(), may_remove=True) is How.CODE
+    assert classify(built, applied, folder.version()) is How.CODE
 
 
 def test_code_that_a_run_instruction_may_read_takes_images(folder: Folder) -> None:
@@ -109,7 +101,7 @@ def test_code_that_a_run_instruction_may_read_takes_images(folder: Folder) -> No
     before = folder.version()
     assert before.files[Role.WORKER] is None
     folder.write("trainer/task.py", "X = 2\n")
-    assert classify(before, before, folder.version(), may_remove=True) is How.IMAGES
+    assert classify(before, before, folder.version()) is How.IMAGES
 
 
 @pytest.mark.parametrize("step", ["ENV A=$NAME", "WORKDIR x", "COPY trainer/task.py /etc/x"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,7 @@ class WarmProcess:
         self.root, self.app, self.site = root, root / "app", root / "lib/site-packages"
         program = read_command([sys.executable, *words])
         assert program is not None
-        self.order = root / "orders" / "order"
-        self.order.parent.mkdir(exist_ok=True)
-        command = program.command({"token": TOKEN, "file": str(self.order), "root": str(self.app), **order})
+        command = program.command(TOKEN, root=str(self.app), **order)
         self._popen = subprocess.Popen(
             command,
             cwd=self.app,
@@ -39,13 +36,14 @@ class WarmProcess:
             stderr=subprocess.PIPE,
         )
         self.answers: queue.Queue[Answer] = queue.Queue()
-        self.process = Process(0)
+        self.process, self.is_warm = Process(0), False
         reader = AnswerReader(TOKEN, self._print, self._take)
         lock = threading.Lock()
         streams = (self._popen.stdout, self._popen.stderr)
         self._threads = [threading.Thread(target=self._read, args=(stream, reader, lock)) for stream in streams]
         for thread in self._threads:
             thread.start()
+        self.answer("ready")
 
     def _read(self, stream: Any, reader: AnswerReader, lock: threading.Lock) -> None:
         with stream:
@@ -65,20 +63,19 @@ class WarmProcess:
         assert found["state"] == state, found
         return found
 
-    def start(self, *, put: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
+    def start(self) -> None:
+        """Starts the program once more."""
         self.process = Process(self.process.number + 1)
-        self.order.write_text(json.dumps({"put": [*put], "remove": [*remove]}))
         self.signal(signal.SIGUSR1)
 
     def signal(self, signum: int) -> None:
         self._popen.send_signal(signum)
 
-    def run(self, **order: Any) -> tuple[int, str]:
+    def run(self) -> tuple[int, str]:
         """Runs the program once; returns its exit code and what it printed."""
-        self.start(**order)
-        self.answer("started")
+        self.start()
+        self.is_warm = bool(self.answer("started")["warm"])
         ended = self.answer("ended")
-        self.answer("left")
         return int(ended["code"]), self.printed()
 
     def printed(self) -> str:

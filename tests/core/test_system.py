@@ -35,9 +35,7 @@ ELSEWHERE = {
     "direct.files": "/proc",  # paths in images and containers, as the next three
     "jobs.kubernetes": "/dev/shm",
     "dockerfile.jinja": "RLIMIT_AS",  # a program of its own
-    "cluster.inside.reveal": "/dev/shm",  # a program that runs in containers, as the next two
-    "cluster.inside.trees": "/proc/self/mountinfo",
-    "cluster.inside.warm_program": "/proc/self/task",
+    "cluster.inside.warm_program": "/proc/self/task",  # a program that runs in containers
 }
 
 

@@ -18,13 +18,18 @@ Answer = dict[str, Any]
 
 
 class Process:
-    """One program of a replica as it runs: what it prints, and how it ended."""
+    """One program of a replica as it runs: what it prints, and how it ended.
 
-    def __init__(self, number: int) -> None:
+    Attributes:
+        number: which one in its container; answers name it.
+        is_warm: whether its imports were done before it started.
+        left: what it has made outside its mounts, once it has ended.
+    """
+
+    def __init__(self, number: int = 1) -> None:
         self.number = number
-        self.container_id = ""
         self.is_warm = False
-        self._left: queue.SimpleQueue[tuple[str, ...]] = queue.SimpleQueue()
+        self.left: tuple[str, ...] = ()
         self._blocks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._end: Ended | ImgtoolError | None = None
         self._over = threading.Event()
@@ -40,16 +45,6 @@ class Process:
             self._end = how
             self._over.set()
             self._blocks.put(None)
-
-    def leave(self, paths: tuple[str, ...]) -> None:
-        """Takes what it has changed outside its mounts."""
-        self._left.put(paths)
-
-    def wait_for_left(self, seconds: float) -> tuple[str, ...]:
-        """Waits until it is known what it has changed; nothing if that does not come in time."""
-        with suppress(queue.Empty):
-            return self._left.get(timeout=seconds)
-        return ()
 
     @property
     def is_over(self) -> bool:

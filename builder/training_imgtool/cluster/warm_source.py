@@ -1,8 +1,7 @@
-"""The text of the program that waits in warm containers, and how a container's command becomes it."""
+"""How a container's command becomes that of a warm container."""
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Sequence
@@ -11,9 +10,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from training_imgtool.core.python_parser import parse_python
-
-_PARTS = ("imports.py", "trees.py", "reveal.py", "start.py", "warm_program.py")
 _FLAGS = re.compile(r"-(?:[bBdEIOPqRsSuv]+|[WX].+)")
 _TAKES_WORD = frozenset({"-W", "-X"})
 _PYTHON = re.compile(r"(?:\A|/)python(?:3(?:\.\d+)?)?\Z")
@@ -35,15 +31,13 @@ class Program:
     name: str
     rest: tuple[str, ...]
 
-    def command(self, order: dict[str, Any]) -> tuple[str, ...]:
-        """Returns the command of a warm container that becomes the program."""
-        own = {"kind": self.kind, "name": self.name, "argv": self._words, "root": "/", "set": [], "without": []}
-        return (*self.python, "-c", make_source(), json.dumps(own | order), *self.rest)
-
-    @property
-    def _words(self) -> list[str]:
+    def command(self, token: str, **order: Any) -> tuple[str, ...]:
+        """Returns the command of a warm container that becomes the program; `token` begins its answers."""
         start = {"module": ["-m"], "code": ["-c"], "script": []}[self.kind]
-        return [*self.python, *start, self.name, *self.rest]
+        words = [*self.python, *start, self.name, *self.rest]
+        own = {"token": token, "kind": self.kind, "name": self.name, "argv": words}
+        text = json.dumps({**own, "root": "/", "number": 0, "again": False, "cold": "", **order})
+        return (*self.python, "-c", read_source(), text, *self.rest)
 
 
 def read_command(words: Sequence[str]) -> Program | None:
@@ -63,36 +57,6 @@ def read_command(words: Sequence[str]) -> Program | None:
 
 
 @cache
-def make_source() -> str:
-    """Makes one text of the program's parts, without what older Pythons cannot read: annotations above all."""
-    folder = files("training_imgtool.cluster.inside")
-    body: list[ast.stmt] = []
-    for part in _PARTS:
-        body += _Plain().visit(parse_python((folder / part).read_text())).body
-    text = ast.unparse(ast.fix_missing_locations(ast.Module(body=body, type_ignores=[])))
-    return f"{text}\nwait_for_orders()\n"
-
-
-class _Plain(ast.NodeTransformer):
-    """Removes annotations, docstrings, and imports of this package and of the future."""
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
-        module = node.module or ""
-        return None if module == "__future__" or module.startswith("training_imgtool") else node
-
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        is_typing = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        return None if is_typing else self.generic_visit(node)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        return ast.Assign(targets=[node.target], value=node.value) if node.value else None
-
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        return ast.arg(arg=node.arg)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.returns = None
-        return self.generic_visit(node)
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        return ast.Pass() if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
+def read_source() -> str:
+    """Reads the program that waits in warm containers."""
+    return (files("training_imgtool.cluster.inside") / "warm_program.py").read_text()

@@ -18,9 +18,9 @@ from training_imgtool.cluster.owner import remove_all
 from training_imgtool.cluster.run import Ready
 from training_imgtool.cluster.summary import Summary
 from training_imgtool.cluster.supervisor import Supervisor
-from training_imgtool.cluster.warm import ImagesNeededError, WarmContainers
+from training_imgtool.cluster.warm import WarmContainers
 from training_imgtool.core.errors import ImgtoolError, InputError
-from training_imgtool.core.progress import Event, LogLine, Note, Progress
+from training_imgtool.core.progress import Event, LogLine, Progress
 from training_imgtool.engines.docker.containers import Containers
 from training_imgtool.engines.docker.engine import DockerEngine
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
@@ -74,7 +74,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A change cannot be run; the last cluster goes on, or waits."""
+    """A change cannot be run; the last cluster goes on."""
 
     error: ImgtoolError
 
@@ -129,6 +129,16 @@ def _hold(files: Files | None) -> Files | None:
     if files is None or sum(file.item.entry.size for file in files.values()) > _MOST_HELD:
         return files
     return {path: file.held() for path, file in files.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What runs next: a version, in containers of the images of `built`; `ready` where these are new."""
+
+    version: Version
+    how: How
+    built: Version
+    ready: Ready | None = None
 
 
 class _Round(Supervisor):
@@ -188,9 +198,10 @@ class Watch:
         self._engine, self._read, self._prepare = engine, read, prepare
         self._open_output, self._show, self._mtime = open_output, show, mtime
         first = Version.of(inputs, time.monotonic())
-        self._ready, self._built, self._applied, self._newest = ready, first, first, first
-        self._next: Version | None = first
-        self._warm = self._open_warm()
+        self._ready, self._applied = ready, first
+        self._newest = _Step(first, How.NOTHING, first)
+        self._next: _Step | None = self._newest
+        self._warm = self._open_warm(first)
         self._files = FileWatch(inputs, ready.job_dir, self._notice, self._fail)
         self._quits = False
         self._lock, self._interrupted = threading.Lock(), threading.Event()
@@ -200,9 +211,9 @@ class Watch:
         self._files.start()
         try:
             while not self._quits:
-                version = self._take()
-                if version is not None:
-                    self._run_round(version)
+                step = self._take()
+                if step is not None:
+                    self._run_round(step)
                 self._interrupted.wait(_LOOK)
         finally:
             self._files.stop()
@@ -210,7 +221,8 @@ class Watch:
 
     def restart(self) -> None:
         """Starts the cluster again, with what has changed meanwhile."""
-        self._post(replace(self._newest, at=time.monotonic()))
+        newest = self._newest
+        self._post(replace(newest, version=replace(newest.version, at=time.monotonic()), how=How.NOTHING, ready=None))
         self._files.look_again()
 
     def quit(self) -> None:
@@ -229,77 +241,61 @@ class Watch:
         self._show(Asked(keys, is_current=is_current))
         return is_current
 
-    def _take(self) -> Version | None:
+    def _take(self) -> _Step | None:
         with self._lock:
-            version, self._next = self._next, None
+            step, self._next = self._next, None
             if not self._quits:
                 self._interrupted.clear()
-            return version
+            return step
 
-    def _post(self, version: Version) -> None:
+    def _post(self, step: _Step) -> None:
         with self._lock:
-            self._newest = self._next = version
+            if self._next and self._next.ready and not step.ready:  # new containers that nobody has opened yet
+                step = replace(step, how=How.IMAGES, ready=self._next.ready)
+            self._newest = self._next = step
             self._interrupted.set()
 
     def _notice(self, at: float) -> Inputs:
-        """Reads the inputs again, and has them run if they are new; raises what reading raises."""
-        version = Version.of(self._read(), at)
-        if not version.is_like(self._newest):
-            self._post(version)
+        """Reads the inputs again, and has them run if they are new, once their images are made.
+
+        What runs goes on meanwhile. Raises what reading and making images raise.
+        """
+        version, newest = Version.of(self._read(), at), self._newest
+        if version.is_like(newest.version):
+            return version.inputs
+        how = How.IMAGES if self._warm.has_plain else classify(newest.built, newest.version, version)
+        self._show(Changed(list_changed(newest.version.inputs, version.inputs), how))
+        if how is How.IMAGES:
+            self._post(_Step(version, how, built=version, ready=self._prepare(version.inputs)))
+        else:
+            self._post(_Step(version, how, newest.built))
         return version.inputs
 
     def _fail(self, error: ImgtoolError) -> None:
         """Shows an error; what runs goes on."""
         self._show(Failed(error))
 
-    def _run_round(self, version: Version) -> None:
-        may_remove = not (self._ready.user or version.inputs.spec_file.spec.user)
-        how = classify(self._built, self._applied, version, may_remove=may_remove)
-        if not version.is_like(self._applied):
-            self._show(Changed(list_changed(self._applied.inputs, version.inputs), how))
-        self._run_as(version, how)
-
-    def _run_as(self, version: Version, how: How) -> None:
+    def _run_round(self, step: _Step) -> None:
+        if step.ready:
+            self._close()
+            self._ready = step.ready
+            self._warm = self._open_warm(step.built)
+        self._warm.wanted = self._files_of(step.version)
+        self._applied = step.version
+        ready = replace(self._ready, checkpoint=latest(self._ready.job_dir))
         try:
-            self._apply(version, how)
-        except ImgtoolError as error:
-            self._fail(error)
-            return
-        try:
-            self._run_once(version, how)
+            with self._open_output(ready) as progress:
+                self._warm.progress = self._note_first(progress, step.version.at)
+                started = partial(self._show_start, step)
+                one = _Round(ready, self._warm, self._warm.progress, interrupted=self._interrupted, started=started)
+                with suppress(_InterruptedError):
+                    self._show(Ended(one.run()))
         except InputError as error:  # a large file that changed before it was put into a container
             self._fail(error)
-        except ImagesNeededError as error:
-            self._warm.progress(Note(str(error)))
-            self._run_as(version, How.IMAGES)
 
-    def _run_once(self, version: Version, how: How) -> None:
-        ready = replace(self._ready, checkpoint=latest(self._ready.job_dir))
-        with self._open_output(ready) as progress:
-            self._warm.progress = self._note_first(progress, version.at)
-            started = partial(self._show_start, version, how)
-            supervisor = _Round(ready, self._warm, self._warm.progress, interrupted=self._interrupted, started=started)
-            with suppress(_InterruptedError):
-                self._show(Ended(supervisor.run()))
-
-    def _apply(self, version: Version, how: How) -> None:
-        """Makes a version the one that runs: new images and containers, or other files for the containers there are.
-
-        Raises what making images raises; the containers that there are stay then.
-        """
-        if how is How.IMAGES:
-            ready = self._prepare(version.inputs)
-            self._close()
-            self._ready, self._built = ready, version
-            self._warm = self._open_warm()
-        elif how is How.CODE:
-            self._warm.wanted = self._files_of(version)
-            self._warm.forgive()
-        self._applied = version
-
-    def _open_warm(self) -> WarmContainers:
+    def _open_warm(self, built: Version) -> WarmContainers:
         warm = WarmContainers(self._engine.api, self._mtime)
-        warm.built = warm.wanted = self._files_of(self._built)
+        warm.built = self._files_of(built)
         warm.servers = frozenset(one.name for one in self._ready.cluster.servers)
         return warm
 
@@ -310,9 +306,9 @@ class Watch:
             image.reference: files for role, image in self._ready.images.items() if (files := own[role]) is not None
         }
 
-    def _show_start(self, version: Version, how: How) -> None:
-        seconds = time.monotonic() - version.at
-        self._show(Started(seconds, how, self._warm.list_cold(), version.keys))
+    def _show_start(self, step: _Step) -> None:
+        seconds = time.monotonic() - step.version.at
+        self._show(Started(seconds, step.how, self._warm.list_cold(), step.version.keys))
 
     def _note_first(self, progress: Progress, at: float) -> Progress:
         """Has the first line that a replica prints shown as such."""
@@ -333,14 +329,13 @@ class Watch:
             remove_all(Containers(self._engine.api), self._ready.run)
 
 
-def classify(built: Version, applied: Version, new: Version, *, may_remove: bool) -> How:
+def classify(built: Version, applied: Version, new: Version) -> How:
     """Decides what a change takes.
 
     Args:
         built: what the images are made from that the containers have.
         applied: what the containers have in addition.
         new: the files of today.
-        may_remove: whether programs run as root, who alone can remove files of images.
     """
     if new.is_like(applied):
         return How.NOTHING
@@ -349,11 +344,9 @@ def classify(built: Version, applied: Version, new: Version, *, may_remove: bool
     if new.inputs.spec_file.spec != built.inputs.spec_file.spec or before != now:
         return How.IMAGES
     for role, wanted in new.files.items():
-        there = (built.files[role], applied.files.get(role))
-        if wanted is None or None in there:
-            return How.IMAGES
-        if not may_remove and any((files or {}).keys() - wanted.keys() for files in there):
-            return How.IMAGES
+        for there in (built.files[role], applied.files.get(role)):
+            if wanted is None or there is None or there.keys() - wanted.keys():  # nobody deletes in containers
+                return How.IMAGES
     return How.CODE
 
 
