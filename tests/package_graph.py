@@ -59,7 +59,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "yaml": ("yamlfile.reader", "jobs.yamlio"),
 }
 
-_WARM = ("imports", "trees", "reveal", "start", "warm_program")  # parts of one program
+_WARM = ("learn", "start", "warm_program")
 PROGRAMS = {"verify.smoke_program", *(f"cluster.inside.{part}" for part in _WARM)}  # processes of their own
 
 LONGEST_MODULE = 450  # lines; no module is split only to stay below it

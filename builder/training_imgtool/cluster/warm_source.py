@@ -10,6 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+_PARTS = ("learn.py", "start.py", "warm_program.py")
+_OF_ITSELF = re.compile(r"(?m)^from (?:__future__|training_imgtool)\b[^(\n]*(?:\([^)]*\))?\n")
 _FLAGS = re.compile(r"-(?:[bBdEIOPqRsSuv]+|[WX].+)")
 _TAKES_WORD = frozenset({"-W", "-X"})
 _PYTHON = re.compile(r"(?:\A|/)python(?:3(?:\.\d+)?)?\Z")
@@ -58,5 +60,7 @@ def read_command(words: Sequence[str]) -> Program | None:
 
 @cache
 def read_source() -> str:
-    """Reads the program that waits in warm containers."""
-    return (files("training_imgtool.cluster.inside") / "warm_program.py").read_text()
+    """Makes one text of the parts of the program that waits in warm containers."""
+    folder = files("training_imgtool.cluster.inside")
+    text = "\n".join((folder / part).read_text() for part in _PARTS)
+    return f"from __future__ import annotations\n{_OF_ITSELF.sub('', text)}"

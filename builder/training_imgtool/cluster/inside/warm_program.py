@@ -11,111 +11,46 @@ It imports the standard library only, and runs on Python 3.7.
 
 from __future__ import annotations
 
-import sys
-
-_OF_PYTHON = frozenset(sys.modules)  # what Python has loaded before a program begins
-
 import contextlib
-import fcntl
 import gc
 import importlib
 import importlib.machinery
 import json
 import os
 import random
-import runpy
 import shutil
 import signal
+import sys
 import time
-import types
+
+from training_imgtool.cluster.inside.learn import (
+    OF_PYTHON,
+    WHEELS,
+    Event,
+    Finder,
+    find_shadow,
+    is_shared,
+    is_wheels,
+    open_record,
+    set_environment,
+    silence,
+)
+from training_imgtool.cluster.inside.start import run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
 START, END = signal.SIGUSR1, signal.SIGUSR2
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM, START, END}
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel", "/dev/vfio")
 _OOM = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-_WHEELS = ("site-packages", "dist-packages")
 _QUIET = 1.0  # seconds without a new import, after which this process imports
-_HIGH = 200  # a descriptor that no library gets by chance
 _MOST_SHOWN = 4000  # characters of paths in an answer, which has to come in one piece
 
 
 class Cold(Exception):  # noqa: N818 - an answer, not an error
     """No program can be forked from this process; the reason."""
-
-
-class Event:
-    """One import of this process: the variables before it, None for a part of a package, and all that came of it."""
-
-    def __init__(self, name: str, env: dict[str, str] | None) -> None:
-        self.name, self.env = name, env
-        self.modules: dict[str, Any] = {}
-        self.after: dict[str, str] = {}
-        self.is_shown = False
-
-
-class Finder:
-    """A program's first finder: gives it the hidden modules as it imports them, and records what it looks for."""
-
-    def __init__(self, events: list[Event], record: int) -> None:
-        self._events, self._record = events, record
-        self._places = {name: at for at, event in enumerate(events) for name in event.modules}
-        self._told: set[str] = set()
-        self._env: dict[str, str] = {}
-        self._specs: dict[str, Any] = {}
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Finds a hidden module."""
-        del path, target
-        if name not in self._places:
-            self._note(name)
-            return None
-        own = getattr(self._events[self._places[name]].modules[name], "__spec__", None)
-        spec = importlib.machinery.ModuleSpec(name, self, origin=getattr(own, "origin", None))  # type: ignore[arg-type]
-        spec.submodule_search_locations = getattr(own, "submodule_search_locations", None)
-        self._specs[name] = own
-        return spec
-
-    def _note(self, name: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
-            env = dict(os.environ) if "." not in name else self._env
-            self._write(name, None if env == self._env else env)
-            self._env = env
-
-    def _write(self, name: str, what: Any) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._record, (json.dumps([name, what]) + "\n").encode())
-
-    def create_module(self, spec: Any) -> Any:
-        """Shows the module, and what was imported before it."""
-        at = self._places[spec.name]
-        event = self._events[at]
-        if event.env is not None and not event.is_shown and dict(os.environ) != event.env:
-            self._give_up(event)
-        for earlier in self._events[: at + 1]:
-            if not earlier.is_shown:
-                earlier.is_shown = True
-                sys.modules.update(earlier.modules)
-                os.environ.update(earlier.after)
-        return event.modules[spec.name]
-
-    def _give_up(self, event: Event) -> None:
-        now, then = dict(os.environ), event.env or {}
-        names = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
-        self._write("", "it sets {} before it imports {}".format(", ".join(names), event.name))
-        sys.stdout.flush()
-        os._exit(0)
-
-    def exec_module(self, module: Any) -> None:
-        """Runs nothing: it has run."""
-        name = module.__spec__.name
-        if name in self._specs:
-            module.__spec__ = self._specs.pop(name)
 
 
 class Tree:
@@ -127,7 +62,7 @@ class Tree:
         self._names: dict[str, set[str]] = {}
         for folder, folders, files in os.walk(root):
             self._names[folder] = {*folders, *files}
-            folders[:] = [one for one in folders if one not in _WHEELS and os.path.join(folder, one) not in left_out]
+            folders[:] = [one for one in folders if one not in WHEELS and os.path.join(folder, one) not in left_out]
 
     def clean(self) -> list[str]:
         """Removes what is new, and lists it."""
@@ -154,13 +89,13 @@ class Zygote:
         bare = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
         self.path = list(sys.path if bare else sys.path[1:])
         first = os.path.dirname(os.path.realpath(order["name"])) if order["kind"] == "script" else os.getcwd()
-        own = [os.path.abspath(one) for one in self.path if not _is_shared(one)]
+        own = [os.path.abspath(one) for one in self.path if not is_shared(one)]
         self.own = own if bare else [first, *own]
-        self.shared = [one for one in self.path if _is_shared(one)]
+        self.shared = [one for one in self.path if is_shared(one)]
         self.wheels: dict[str, bool] = {}
         self.events: list[Event] = []
         self.child, self.number, self.kills = 0, order["number"], 0
-        self.record, self.size, self.read = _open_record(order["root"]), 0, 0
+        self.record, self.size, self.read = open_record(order["root"]), 0, 0
         self.env: dict[str, str] = {}
         self.tree: Tree | None = None
 
@@ -175,7 +110,7 @@ class Zygote:
         with open("/proc/self/cmdline", "rb") as stream:
             words = [word.decode(errors="surrogateescape") for word in stream.read().split(b"\0")[:-1]]
         words[len(words) - len(sys.argv) + 1] = json.dumps(dict(self.order, number=self.number, again=True))
-        _set_environment(self.environ)
+        set_environment(self.environ)
         os.execv(sys.executable, words)  # noqa: S606
 
     def import_recorded(self) -> None:
@@ -184,13 +119,13 @@ class Zygote:
         if not lines:
             return
         before, sys.path[:] = list(sys.path), self.shared
-        with _silence():
+        with silence():
             for name, env in lines:
                 self.env = env or self.env
                 if name not in sys.modules and self._is_of_wheel(name):
                     self._import(name)
         sys.path[:] = before
-        _set_environment(self.environ)
+        set_environment(self.environ)
         gc.collect()
         self._check()
 
@@ -205,13 +140,13 @@ class Zygote:
         if top not in self.wheels:
             spec = importlib.machinery.PathFinder.find_spec(top, self.shared)
             places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
-            in_wheels = any(_is_wheels(os.path.dirname(str(place))) for place in places if place)
-            self.wheels[top] = in_wheels and not _find_shadow(self.own, {top})
+            in_wheels = any(is_wheels(os.path.dirname(str(place))) for place in places if place)
+            self.wheels[top] = in_wheels and not find_shadow(self.own, {top})
         return self.wheels[top]
 
     def _import(self, name: str) -> None:
         event, seen = Event(name, dict(self.env) if "." not in name else None), set(sys.modules)
-        _set_environment(self.env)
+        set_environment(self.env)
         try:
             importlib.import_module(name)
         except ImportError:
@@ -261,7 +196,7 @@ class Zygote:
             self.import_recorded()
         except Cold as cold:
             self.order["cold"] = str(cold)
-        shadow = _find_shadow(self.own, {name.partition(".")[0] for name in sys.modules}) if self.events else ""
+        shadow = find_shadow(self.own, {name.partition(".")[0] for name in sys.modules}) if self.events else ""
         if shadow:
             self.order["cold"] = f"{shadow} of yours stands before a module of that name"
 
@@ -349,7 +284,7 @@ class Zygote:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
         hidden = [name for event in self.events for name in event.modules]
-        for name in hidden or [name for name in sys.modules if name not in _OF_PYTHON]:
+        for name in hidden or [name for name in sys.modules if name not in OF_PYTHON]:
             sys.modules.pop(name, None)
         if not self.order["cold"]:
             sys.meta_path.insert(0, Finder(self.events, self.record))
@@ -360,61 +295,6 @@ class Zygote:
         sys.path[:] = self.path
         if hasattr(sys, "orig_argv"):
             sys.orig_argv[:] = self.order["argv"]
-
-
-def _is_wheels(folder: str) -> bool:
-    return any(f"/{name}/" in folder + "/" for name in _WHEELS)
-
-
-def _is_shared(folder: str) -> bool:
-    """Tells whether an entry of sys.path has wheels, or the standard library."""
-    library = os.path.dirname(os.path.realpath(os.__file__))
-    return _is_wheels(folder) or folder.endswith(".zip") or (os.path.realpath(folder) + "/").startswith(library + "/")
-
-
-def _find_shadow(folders: list[str], names: set[str]) -> str:
-    """Finds a module of the user's that has one of these names: Python finds it first."""
-    names = names - set(sys.builtin_module_names) - {"__main__"}
-    for folder in folders:
-        for entry in os.listdir(folder) if os.path.isdir(folder) else ():
-            name = entry.partition(".")[0]
-            is_package = os.path.isfile(os.path.join(folder, name, "__init__.py"))
-            if name in names and (is_package or entry.endswith((".py", ".so"))):
-                return name
-    return ""
-
-
-def _open_record(root: str) -> int:
-    path = "{}/.imgtool-record-{}".format("/tmp" if os.path.isdir("/tmp") else root, os.getpid())
-    found = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    os.unlink(path)
-    high = fcntl.fcntl(found, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-    os.close(found)
-    return high
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Drops what imports print: the first program has printed it."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    kept = {descriptor: fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH) for descriptor in (1, 2)}
-    for descriptor in kept:
-        os.dup2(nothing, descriptor)
-    os.close(nothing)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for descriptor, before in kept.items():
-            os.dup2(before, descriptor)
-            os.close(before)
-
-
-def _set_environment(wanted: dict[str, str]) -> None:
-    for name in [name for name in os.environ if name not in wanted]:
-        del os.environ[name]
-    os.environ.update(wanted)
 
 
 def _kill_all(child: int) -> None:
@@ -450,46 +330,6 @@ def _count_kills() -> int:
             words = stream.read().split()
             return int(words[words.index("oom_kill") + 1])
     return 0
-
-
-def run(order: dict[str, Any], arguments: list[str]) -> None:
-    """Runs the program as `python` does; an exception ends this process as Python ends for it."""
-    kind, name = order["kind"], order["name"]
-    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-        folder = os.path.dirname(os.path.realpath(name)) if kind == "script" else os.getcwd()
-        sys.path.insert(0, "" if kind == "code" else folder)
-    sys.argv[:] = [{"module": "-m", "script": name, "code": "-c"}[kind], *arguments]
-    main = types.ModuleType("__main__")
-    main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
-    main.__loader__ = importlib.machinery.BuiltinImporter
-    sys.modules["__main__"] = main
-    code = None
-    try:
-        if kind == "module":
-            runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # noqa: SLF001
-        elif kind == "script":
-            _run_script(name, main)
-        else:
-            exec(compile(name, "<string>", "exec"), main.__dict__)  # noqa: S102
-    except SystemExit:
-        raise
-    except BaseException as error:
-        code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_globals is globals():
-            trace = trace.tb_next
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
-    if code is not None:
-        sys.exit(code)
-
-
-def _run_script(path: str, main: types.ModuleType) -> None:
-    shown = os.path.abspath(path) if sys.version_info >= (3, 9) else path
-    main.__dict__.update(__file__=shown, __cached__=None)
-    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", shown)
-    with open(path, "rb") as stream:
-        text = stream.read()
-    exec(compile(text, shown, "exec"), main.__dict__)  # noqa: S102
 
 
 def wait_for_orders() -> None:
