@@ -1,18 +1,16 @@
-"""A golden file with one fault: what was changed, the field that lint must name, part of its message."""
+"""A job file with one fault: what was changed, the field that lint must name, part of its message."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from tests.jobs.specs import text_of
 from training_imgtool.jobs.model import Severity
-
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "jobs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One fault: in the golden file `base`, `old` (once or more) becomes `new`.
+    """One fault: in the file of the pair `base`, `old` (once or more) becomes `new`.
 
     `schema` says whether gcloud or the strict schema behind it also refuses it; without that some are no errors.
     """
@@ -48,7 +46,7 @@ LIGHTER = {
 
 
 def faulty(fault: Fault) -> str:
-    text = (GOLDEN / f"{fault.base}.yaml").read_text()
+    text = text_of(fault.base)
     assert fault.old in text, f"{fault.name}: {fault.old!r} is not in {fault.base}"
     return text.replace(fault.old, fault.new, 1)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from training_imgtool.core.reference import Digest, parse_repository
-from training_imgtool.jobs import JobOptions
+from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.targets.tf_config import parse_hosts
+from training_imgtool.jobs.text import dump
 from training_imgtool.spec.job import Eci, Hyperparameters, JobSpec, Parameter, Scheduling, Slurm, Volume
 from training_imgtool.spec.model import Accelerator, Disk, Gpus, ImageSpec, Role, RoleSpec, Toleration, Tpu, Trainer
 from training_imgtool.spec.targets import Target
@@ -395,9 +397,36 @@ def pairs() -> Iterator[tuple[str, Case, Target]]:
             yield f"{case.name}.{target}", case, target
 
 
+@cache
+def text_of(pair: str) -> str:
+    """The job file of a pair, such as `trio.vertex`."""
+    case, target = next((case, target) for name, case, target in pairs() if name == pair)
+    return dump(job_data(case.spec, images(case.spec), target, case.job_options()))
+
+
 def golden_name(pair: str) -> str:
     """The file name of a pair's golden file; Slurm's is a script."""
     return f"{pair}.sh" if pair.endswith(".slurm") else f"{pair}.yaml"
+
+
+# The pairs with a golden file: of each target the usual job, and those that show something of their own.
+GOLDENS = tuple(
+    f"{name}.{target}"
+    for target, names in {
+        AI: "everything legacy runtime runtime-custom tpu-worker workers own-args",
+        VX: "everything trio workers flex-start reserved vertex-only tpu-topology tuning private",
+        TF: "trio placed with-evaluator",
+        JS: "trio placed workers tpu-slice gpu-spot",
+        PO: "trio placed nfs",
+        TJ: "one-cpu placed tpu-slice",
+        CO: "trio limits claim strange-args",
+        EC: "eci-trio eci-auto",
+        SK: "alike lone-worker",
+        SL: "batch alike",
+        TC: "vms vms-evaluator",
+    }.items()
+    for name in names.split()
+)
 
 
 def with_module(of: ImageSpec, module: str) -> ImageSpec:

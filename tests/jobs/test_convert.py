@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.jobs import schemas
-from tests.jobs.fault import GOLDEN
+from tests.jobs.specs import CASES, Case, text_of
 from training_imgtool.core.errors import FieldListError, InputError, UsageError
 from training_imgtool.jobs import Format, JobOptions
 from training_imgtool.jobs.conversion.job import read_job
 from training_imgtool.jobs.conversion.vertex import convert, tags_in
 from training_imgtool.jobs.text import dump
+from training_imgtool.spec.targets import Target
 
 IMAGE = "us-central1-docker.pkg.dev/p/r/x@sha256:" + "a" * 64
 JOB = f"""\
@@ -103,7 +104,7 @@ trainingInput:
 """
 
 
-AI_FILES = sorted(GOLDEN.glob("*.ai-platform.yaml"))
+AI_CASES = [pytest.param(case, id=case.name) for case in CASES if Target.AI_PLATFORM in case.targets]
 REFUSED = {
     "tpu-worker": "exactly one pool of one replica",
     "tpu-worker-default": "exactly one pool of one replica",
@@ -115,23 +116,20 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in AI_FILES])
-def test_every_golden_job(path: Path) -> None:
-    name = path.name.partition(".")[0]
-    if name in REFUSED:
-        with pytest.raises(FieldListError, match=REFUSED[name]):
-            convert(read_job(path.read_text(), path.name))
+@pytest.mark.parametrize("case", AI_CASES)
+def test_what_imgtool_writes_for_ai_platform(case: Case) -> None:
+    text = text_of(f"{case.name}.ai-platform")
+    if case.name in REFUSED:
+        with pytest.raises(FieldListError, match=REFUSED[case.name]):
+            convert(read_job(text, "f"))
         return
     schemas.need()
-    job = convert(read_job(path.read_text(), path.name))
+    job = convert(read_job(text, "f"))
     tuning = "studySpec" in job.documents[0]
     assert schemas.complaints("vertex-tuning" if tuning else "vertex", job.documents[0]) == []
     assert schemas.complaints("vertex-tuning" if tuning else "vertex-api", job.api) == []
-    twin = GOLDEN / f"{name}.vertex.yaml"
-    if twin.exists():  # what imgtool makes for Vertex AI from the same spec, but for names
-        import yaml
-
-        assert job.documents[0] == yaml.safe_load(twin.read_text())
+    if Target.VERTEX in case.targets:  # what imgtool makes for Vertex AI from the same spec, but for names
+        assert job.documents[0] == yaml.safe_load(text_of(f"{case.name}.vertex"))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.jobs import key_faults
-from tests.jobs.fault import GOLDEN
+from tests.jobs.specs import text_of
 
 FILES = ("everything.ai-platform", "trio.vertex", "one-cpu.jobset", "one-cpu.tfjob", "one-cpu.pods", "eci-one.eci",
          "one-cpu.trainjob", "limits.compose", "alike.skypilot")  # fmt: skip
@@ -33,7 +33,7 @@ spec:
 
 @pytest.mark.parametrize("name", [*FILES, VOLCANO, QUEUE], ids=lambda name: name.partition("\n")[0])
 def test_each_fault_is_named_at_its_line(name: str) -> None:
-    text = name if "\n" in name else (GOLDEN / f"{name}.yaml").read_text()
+    text = name if "\n" in name else text_of(name)
     document = yaml.serialize(next(yaml.compose_all(text, Loader=yaml.SafeLoader)), Dumper=yaml.SafeDumper)
     counts = key_faults.count(document, step=2)
     assert sum(map(len, counts.values())) > 10
