@@ -147,16 +147,24 @@ def test_what_cannot_be_forked_starts_cold_with_the_new_files(project: Make, wat
     assert [line for line in running.printed() if "value" in line] == [f"value {n}" for n in (0, 0, 1, 2)]
 
 
-def test_a_deleted_file_makes_images(project: Make, watch: Callable[..., Watching], tmp_path: Path) -> None:
-    made = project({"trainer/old.py": "X = 1\n"})
+SHELL = {"master": {"machine": "n1-standard-4", "command": ["/bin/sh", "-c", "python -m trainer.task"]}}
+
+
+@pytest.mark.parametrize("roles", [ALONE, SHELL], ids=["a deleted file", "no program of Python's"])
+def test_what_no_container_can_take_makes_images(
+    project: Make, watch: Callable[..., Watching], tmp_path: Path, roles: dict[str, Any]
+) -> None:
+    made = project({"trainer/old.py": "X = 1\n"}, roles=roles)
     running = watch(made)
-    running.wait("ended")
+    assert running.wait("ended")["ok"], "".join(running.lines)
     fresh = Path(shutil.copytree(made.folder, tmp_path / "fresh"))
-    (fresh / "trainer/old.py").unlink()
+    old = Path("trainer/old.py")
+    (fresh / old).unlink() if roles is ALONE else (fresh / old).write_text("X = 2\n")
     made.build(fresh)
-    (made.folder / "trainer/old.py").unlink()
+    (made.folder / old).unlink() if roles is ALONE else (made.folder / old).write_text("X = 2\n")
     assert running.wait("changed")["how"] == "images"
-    assert running.wait("ended")["ok"]
+    assert running.wait("ended")["ok"], "".join(running.lines)
+    assert running.printed().count("value 0") == 2
 
 
 @pytest.mark.long
