@@ -370,11 +370,9 @@ def _judge(
     rows.append((min(12, len(reached.sources) - 1), "files of the project that it reaches"))
     rows += [(value, reason) for reason, value in aside.items()]
     rows.append((8 if source.has_guard or script else 0, "main guard"))
-    rows.append((4 if script else 0, "console script"))
     rows.append((-3 * len(folders), "depth"))
     rows.append((-18 if path.suffix == ".ipynb" else 0, "notebook"))
     rows.append((4 if source.options else 0, "options"))
-    rows.append((4 if source.strategies else 0, "strategy"))
     return Program(
         source=source,
         score=sum(value for value, _ in rows),

@@ -26,7 +26,7 @@ from imgtool_project_reader.statement import (
     parse_requirement,
     parse_specifier,
 )
-from imgtool_project_reader.tables import limit_by_companion, load_tables
+from imgtool_project_reader.tables import limit_by_companion
 
 DEFAULT = "2.15.1"  # the last with Keras 2, which most code is written for
 _OLD_ENOUGH = (2, 3)  # what no later release runs was written for TensorFlow 1, where nothing says otherwise
@@ -179,16 +179,6 @@ def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[St
         named = parse_requirement(item.module.partition(".")[0])  # none for a name such as _ext
         since = limit_by_companion(named) if named else None
         rows += [(since, source.path, item.line)] if since == "<2" else []
-    ends = {limit for limit, _, _ in rows}
-    gap = load_tables()["keras_gap"]
-    if ends & {*gap["ends"].split()}:
-        missing = {*gap["names"].split()}
-        rows += [
-            ("<2.6", one.path, line)
-            for one in (reached.sources if reached else ())
-            for name, line in one.used
-            if name in missing
-        ]
     for limit, path, line in sorted(rows, key=lambda row: (row[0] == "<2", row[0].startswith("<"))):
         yield Statement(Fact.TENSORFLOW, limit, path, line, Certainty.GUESS)
 

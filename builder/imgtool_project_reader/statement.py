@@ -32,7 +32,6 @@ class Fact(StrEnum):
     PINNED = "locked"  # a requirement that counts for what other statements install
     GPU = "accelerator"  # the words that ask for CUDA
     SYSTEM = "system package"  # a Debian package
-    NO_WHEEL = "no wheel"  # the name of a package that pip cannot install
     COMMAND = "command"  # words that start a program, after `cd FOLDER &&` where they run in another folder
     INSTALL = "installs"  # the file or folder that a command installs
     INCLUDE = "includes"  # a further file of the same requirements

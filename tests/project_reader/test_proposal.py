@@ -142,10 +142,6 @@ def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow
         ("from keras import backend as K\nK.set_session(1)\nK.fit()\n", "1.15.5"),
         # Keras 2.9 to 2.12 have it elsewhere
         ("from keras.preprocessing.sequence import pad_sequences\nimport keras\nkeras.Model().fit(1)\n", "2.8.4"),
-        (
-            "from keras.preprocessing.sequence import pad_sequences\nfrom keras.utils import Sequence as S\nS.fit()\n",
-            "2.5.3",
-        ),
         ("from keras.preprocessing import image\nimport keras\nimage.load_img(1)\nkeras.Model().fit(1)\n", "2.8.4"),
         ("from tensorflow.keras.preprocessing.sequence import pad_sequences\npad_sequences.fit(1)\n", "2.15.1"),
         ("from keras import initializations\nfrom keras.models import Model\nModel().fit(1)\n", "1.15.5"),

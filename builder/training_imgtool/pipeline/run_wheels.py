@@ -86,7 +86,7 @@ def keep_built_wheels(run: BuildRun, registries: Registries) -> None:
         try:
             stored.keep(wheel, path)
         except ImgtoolError as error:
-            run.progress(Note(f"{wheel.file} is not kept in the registry, so other machines build it: {error}"))
+            run.progress(Note(f"{wheel.file} is not kept in the registry, so no other machine has it: {error}"))
             return
 
 
