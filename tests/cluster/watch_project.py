@@ -210,12 +210,6 @@ class Watching:
             if found["event"] == event:
                 return found
 
-    def wait_for_keys(self, keys: Mapping[str, str]) -> dict[str, Any]:
-        """Waits until the images of these keys have run; returns how that ended."""
-        while self.wait("started")["keys"] != keys:
-            pass
-        return self.wait("ended")
-
     def printed(self, replica: str = "master") -> list[str]:
         """What a replica printed."""
         begin = f"{replica} "

@@ -89,7 +89,6 @@ class MemoryRegistry:
         self.referrers = referrers
         self.blobs: dict[str, dict[str, bytes]] = {}
         self.manifests: dict[str, dict[str, tuple[str, bytes]]] = {}
-        self.deletes = True
         self.promises = False  # whether it says of every blob that it mounted it
         self.keeps = False  # whether it drops what is uploaded for a digest that it has, as docker-registry does
         self._uploads = 0
@@ -188,8 +187,6 @@ class MemoryRegistry:
             subject = json.loads(asked.body).get("subject") if self.referrers else None
             listed = {"OCI-Subject": subject["digest"]} if subject else {}
             return Reply(201, headers={"Docker-Content-Digest": digest, **listed})
-        if asked.method == "DELETE":
-            return Reply(202 if self.deletes and manifests.pop(name, None) is not None else 405)
         if name not in manifests:
             return _errors(404, {"code": "MANIFEST_UNKNOWN"})
         media_type, body = manifests[name]
