@@ -1,4 +1,4 @@
-"""imgtool: one spec becomes TensorFlow training images, one per role, and the job file that runs them.
+"""imgtool: one spec becomes TensorFlow training images, and the job file that runs them.
 
 Five functions are the Python interface: `plan`, `push`, `job`, `verify` and `run`, with the types of their results and
 errors. Every other module is private, whatever its name.

@@ -217,7 +217,7 @@ class Plan:
 TITLE = "org.opencontainers.image.title"
 REVISION = "org.opencontainers.image.revision"
 KEY_LABEL = "dev.imgtool.key"
-ROLE_LABEL = "dev.imgtool.role"
+BASE_TEMPLATE = "base.Dockerfile.j2"
 TENSORFLOW_LABEL = "dev.imgtool.tensorflow"
 
 
@@ -286,8 +286,7 @@ def _role_plan(
     needed = {"PYTHONPATH": entry.python_path} if entry.python_path else {}
     base = parse_reference(locked.variant.base)
     labels = {
-        TITLE: f"{spec.name}-{role}",
-        ROLE_LABEL: str(role),
+        TITLE: spec.name,
         TENSORFLOW_LABEL: locked.variant.tensorflow,
     }
     if revision:
@@ -298,7 +297,7 @@ def _role_plan(
         base=apply_mirror(base.repository, mirrors).digest(locked.base_digest),
         base_name=str(base),
         platform=spec.platform,
-        template=of_role.template or spec.template or f"{role}.Dockerfile.j2",
+        template=of_role.template or spec.template or BASE_TEMPLATE,
         system_packages=tuple(sorted({*spec.system_packages, *locked.variant.apt})),
         entry=entry,
         user=spec.user,

@@ -69,6 +69,10 @@ class Project:
         (self.folder / "trainer").mkdir(parents=True)
         (self.folder / "trainer/task.py").write_text(f"# {root}\n")  # keys of this test alone
         self.spec = {**SPEC, **changes}
+        self.spec["roles"] = {
+            role: {**given, "env": {"SCRIPT": role, **given.get("env", {})}}  # an image for each role's script
+            for role, given in self.spec["roles"].items()
+        }
         (self.folder / "image.yaml").write_text(json.dumps(self.spec))
         self.env = {
             "PATH": os.environ.get("PATH", ""),

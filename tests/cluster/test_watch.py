@@ -58,7 +58,7 @@ def change_spec(**changes: object) -> Callable[[Folder], None]:
     return lambda folder: folder.write("image.yaml", json.dumps({**SPEC, **changes}))
 
 
-TEMPLATE = '{% extends "worker.Dockerfile.j2" %}\n{% block BLOCK %}\nRUN true\n{% endblock %}\n'
+TEMPLATE = '{% extends "base.Dockerfile.j2" %}\n{% block BLOCK %}\nRUN true\n{% endblock %}\n'
 CHANGES: dict[str, tuple[Callable[[Folder], None], How]] = {
     "nothing": (lambda folder: folder.write("trainer/task.py", "X = 1\n"), How.NOTHING),
     "an ignored file": (lambda folder: folder.write("trainer/.task.py.swp", "x"), How.NOTHING),

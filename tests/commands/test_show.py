@@ -25,7 +25,7 @@ def test_cuda_from_wheels_is_advised_where_it_is_better(
     tmp_path: Path, more: str, advised: list[str], words: str
 ) -> None:
     project = Project(tmp_path)
-    project.write("own.j2", '{% extends "master.Dockerfile.j2" %}\n')
+    project.write("own.j2", '{% extends "base.Dockerfile.j2" %}\n')
     project.spec(GPU + more)
     document = project.run("show", "--locked", "--json").document
     assert [role["role"] for role in document["roles"] if role["advice"]] == advised

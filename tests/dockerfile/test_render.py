@@ -21,17 +21,17 @@ from training_imgtool.spec.model import Role
 KEY = "0123456789abcdef" * 4
 GOLDEN = Path(__file__).parents[1] / "golden" / "render"
 USERS_TEMPLATE = """\
-{% extends "worker.Dockerfile.j2" %}
+{% extends "base.Dockerfile.j2" %}
 {% block system_extra %}
 # A tool for reading what the trainer logs.
-RUN printf '%s\\n' {{ role | shell }} > /etc/role
+RUN printf '%s\\n' {{ variant.name | shell }} > /etc/variant
 {% endblock %}
 {% block after_code %}
 COPY extra/ /opt/extra/
 {% endblock %}
 {% block env %}
 {{ super() }}
-ENV ROLE={{ role | env_value }}
+ENV VARIANT={{ variant.name | env_value }}
 {% endblock %}
 """
 
@@ -69,8 +69,6 @@ def goldens() -> dict[str, RolePlan]:
         "cpu": role_plan(Role.MASTER, env=env, exclude=("tensorflow/include",), user="1000:1000"),
         "gpu": role_plan(Role.WORKER, "gpu", env=env, system_packages=("libgomp1",)),
         "tpu": role_plan(Role.WORKER, "tpu", system_packages=("libatomic1",)),
-        "evaluator": role_plan(Role.EVALUATOR),
-        "ps": role_plan(Role.PS),
         "cuda_from_wheels": role_plan(Role.WORKER, locked_variant=wheels),
         "deadsnakes": role_plan(Role.WORKER, locked_variant=deadsnakes),
         "users_template": role_plan(Role.WORKER, template="mine.Dockerfile.j2", env={"A": "1"}),
@@ -243,7 +241,7 @@ def test_values_that_no_quoting_saves(changes: dict[str, Any], field: str) -> No
         ),
         ("{% block header %}# syntax=evil.example/frontend\n{% endblock %}", "only docker/dockerfile"),
         ("{% block header %}# escape=`\n{% endblock %}", "need the usual backslash"),
-        ("{% block role %}FROM packages AS other\nRUN true\n{% endblock %}", "the last stage is 'other'"),
+        ("{% block image %}FROM packages AS other\nRUN true\n{% endblock %}", "the last stage is 'other'"),
         ("{% block after_code %}ENV A={{ env.A }}\n{% endblock %}", "a value changes the instructions"),
         (
             "{% block after_code %}{% if env.A == 'a\\\\' %}RUN true\n{% endif %}{% endblock %}",
@@ -261,7 +259,7 @@ def test_templates_that_are_refused(tmp_path: Path, template: str, message: str)
     (tmp_path / "x").write_text("secret")
     (folder / "linked").symlink_to("/etc/passwd")
     os.mkfifo(folder / "pipe")
-    users(folder, f'{{% extends "worker.Dockerfile.j2" %}}\n{template}')
+    users(folder, f'{{% extends "base.Dockerfile.j2" %}}\n{template}')
     with pytest.raises(InputError) as caught:
         text_of(role_plan(template="mine.Dockerfile.j2", env={"A": "a\\"}), folder)
     assert caught.value.exit_code == 3
@@ -314,25 +312,23 @@ def test_a_missing_template_is_named(tmp_path: Path) -> None:
 
 
 def test_a_template_that_extends_nothing_of_ours(tmp_path: Path) -> None:
-    users(tmp_path, "FROM {{ base.reference }} AS worker\nRUN true\n")
+    users(tmp_path, "FROM {{ base.reference }} AS image\nRUN true\n")
     text = render(role_plan(template="mine.Dockerfile.j2"), roots=TemplateRoots(tmp_path), key="ab" * 32)
     assert text.splitlines()[1:] == ["RUN true", f'LABEL dev.imgtool.key="{"ab" * 32}"']
     users(tmp_path, "FROM {{ base.reference }} AS other\n")
-    with pytest.raises(TemplateError, match="the last stage is 'other', expected 'worker'"):
+    with pytest.raises(TemplateError, match="the last stage is 'other', expected 'image'"):
         text_of(role_plan(template="mine.Dockerfile.j2"), tmp_path)
 
 
 def test_a_users_file_may_have_a_name_of_ours(tmp_path: Path) -> None:
-    users(
-        tmp_path, '{% extends "worker.Dockerfile.j2" %}{% block header %}# mine\n{% endblock %}', "worker.Dockerfile.j2"
-    )
-    assert text_of(role_plan(template="./worker.Dockerfile.j2"), tmp_path).startswith("# mine\n")
-    assert not text_of(role_plan(template="worker.Dockerfile.j2"), tmp_path).startswith("# mine\n")
+    users(tmp_path, '{% extends "base.Dockerfile.j2" %}{% block header %}# mine\n{% endblock %}', "base.Dockerfile.j2")
+    assert text_of(role_plan(template="./base.Dockerfile.j2"), tmp_path).startswith("# mine\n")
+    assert not text_of(role_plan(template="base.Dockerfile.j2"), tmp_path).startswith("# mine\n")
 
 
 def test_windows_lines_and_blank_lines_are_normalised(tmp_path: Path) -> None:
     body = "RUN true; \\\n{% if not user %}\n\n{% endif %}\n    echo a\n\n\n"
-    template = '{% extends "worker.Dockerfile.j2" %}{% block after_code %}\n' + body + "{% endblock %}"
+    template = '{% extends "base.Dockerfile.j2" %}{% block after_code %}\n' + body + "{% endblock %}"
     text = text_of(role_plan(template="mine.Dockerfile.j2"), users(tmp_path, template.replace("\n", "\r\n")))
     assert "\r" not in text
     assert "RUN true; \\\n    echo a\n" in text
@@ -385,6 +381,6 @@ def test_a_mirror_shows_only_in_from() -> None:
 
 
 def test_a_refused_line_has_its_number(tmp_path: Path) -> None:
-    template = '{% extends "worker.Dockerfile.j2" %}{% block after_code %}ADD https://x.example/a /a\n{% endblock %}'
+    template = '{% extends "base.Dockerfile.j2" %}{% block after_code %}ADD https://x.example/a /a\n{% endblock %}'
     with pytest.raises(DockerfileError, match=r"^worker\.Dockerfile:\d+: "):
         text_of(role_plan(template="mine.Dockerfile.j2"), users(tmp_path, template))

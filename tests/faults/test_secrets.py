@@ -9,7 +9,7 @@ from tests.faults.project import SPEC, Project
 pytestmark = pytest.mark.registry
 
 TEMPLATE = """\
-{% extends "worker.Dockerfile.j2" %}
+{% extends "base.Dockerfile.j2" %}
 {% block system_extra %}
 RUN --mount=type=secret,id=token true
 {% endblock %}

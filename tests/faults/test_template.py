@@ -7,7 +7,7 @@ import pytest
 from tests.faults.project import SPEC, Project
 
 WITH_TEMPLATE = SPEC.replace("worker: {machine", "worker: {template: worker.j2, machine")
-BEFORE_CODE = '{%% extends "worker.Dockerfile.j2" %%}\n{%% block before_code %%}\n%s\n{%% endblock %%}\n'
+BEFORE_CODE = '{%% extends "base.Dockerfile.j2" %%}\n{%% block before_code %%}\n%s\n{%% endblock %%}\n'
 
 
 def inside(text: str) -> str:
@@ -28,7 +28,7 @@ def rendered(project: Project, template: str, env: str = "") -> str:
 def test_a_long_chain_of_templates(project: Project, deep: int, works: bool) -> None:
     for number in range(deep):
         line = f"{{% block after_code %}}{{{{ super() }}}}ENV D{number}=1\n{{% endblock %}}"
-        above = f"t{number + 1}.j2" if number + 1 < deep else "worker.Dockerfile.j2"
+        above = f"t{number + 1}.j2" if number + 1 < deep else "base.Dockerfile.j2"
         (project.folder / f"t{number}.j2").write_text(f'{{% extends "{above}" %}}\n{line}')
     project.spec(SPEC.replace("worker: {machine", "worker: {template: t0.j2, machine"))
     ended = project.run("render", "--role", "worker")

@@ -25,7 +25,7 @@ BUILDX = SERVICES / "buildx/bin"
 SECRET = "canary-b7e2f6a1c9d4"
 WHEEL_NAMES = (b"numpy-1.26.4", b"tensorflow_cpu-2.15.1")  # which a context with wheels names, and no Dockerfile
 _TEMPLATE = """\
-{% extends "worker.Dockerfile.j2" %}
+{% extends "base.Dockerfile.j2" %}
 """
 
 

@@ -31,7 +31,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 CUDA_TAG = "12.2.2-cudnn8-runtime-ubuntu22.04"
 DOCKER0 = "172.17.0.1"
 TEMPLATE = """\
-{% extends "master.Dockerfile.j2" %}
+{% extends "base.Dockerfile.j2" %}
 {% block system_extra %}
 RUN --mount=type=cache,target=/var/lib/apt/lists apt-get update && apt-get install --yes --no-install-recommends hello
 {% endblock %}

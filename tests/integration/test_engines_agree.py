@@ -26,7 +26,7 @@ from tests.integration.buildkit_world import buildkit_world
 from tests.sampling import campaign
 
 pytestmark = [pytest.mark.registry, pytest.mark.slow]
-TEMPLATE = '{{% extends "worker.Dockerfile.j2" %}}\n{{% block before_code %}}\n{}\n{{% endblock %}}\n'
+TEMPLATE = '{{% extends "base.Dockerfile.j2" %}}\n{{% block before_code %}}\n{}\n{{% endblock %}}\n'
 STEPS = {
     "file": "RUN echo made > /made",
     "folders": "RUN mkdir -p /a/b && echo x > /a/b/c",

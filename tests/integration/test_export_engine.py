@@ -73,7 +73,7 @@ def exported(plan: RolePlan, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "trainer" / "__init__.py").write_text("")
     (folder / "trainer" / "task.py").write_text(TASK)
     context = with_wheels(scan(folder), plan.locked)
-    key = stage_keys(parse(render(plan, roots=TemplateRoots(), key=None)), context, plan.platform, "gzip", {})["worker"]
+    key = stage_keys(parse(render(plan, roots=TemplateRoots(), key=None)), context, plan.platform, "gzip", {})["image"]
     text = render(plan, roots=TemplateRoots(), key=key)
     output = tmp_path_factory.mktemp("out")
     role = RenderedRole(role="worker", text=text, tags=(f"imgtool-test/export:{key[:32]}",))

@@ -20,7 +20,7 @@ from tests.servers.registry_process import run_registry
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.slow]
 
-STEP = '{%% extends "worker.Dockerfile.j2" %%}\n{%% block before_code %%}\n%s\n{%% endblock %%}\n'
+STEP = '{%% extends "base.Dockerfile.j2" %%}\n{%% block before_code %%}\n%s\n{%% endblock %%}\n'
 
 
 @pytest.fixture(scope="session")

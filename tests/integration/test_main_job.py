@@ -133,7 +133,7 @@ def built(pushed: Built) -> dict[str, str]:
 
 def test_each_digest_answers(built: dict[str, str]) -> None:
     assert list(built) == ROLES
-    assert len({image.partition("@")[2] for image in built.values()}) == 3
+    assert len({image.partition("@")[2] for image in built.values()}) == 1  # their inputs are the same
     for reference in built.values():
         host, _, rest = reference.partition("/")
         path, _, digest = rest.partition("@")
@@ -154,7 +154,7 @@ def test_again_is_found_by_reading_manifests_and_without_an_engine(
     ]
     asked = Counter((exchange.method, "blobs" in exchange.path.split("/")) for exchange in proxy.log)
     asked.pop(("HEAD", True), None)
-    assert asked == {("HEAD", False): 3, ("GET", False): 3}
+    assert asked == {("HEAD", False): 3, ("GET", False): 1}
     assert sent(proxy) == 0
 
 
@@ -302,7 +302,7 @@ def test_one_line_changed_on_a_machine_that_has_nothing(
     assert len(proxy.log) <= CHANGED
     proxy.clear()
     push(machine, spec, "--engine=direct")
-    assert sorted(proxy.methods()) == ["GET"] * 3 + ["HEAD"] * 3
+    assert sorted(proxy.methods()) == ["GET"] + ["HEAD"] * 3
 
 
 def change_code(spec: Path, text: str) -> None:

@@ -23,7 +23,7 @@ from training_imgtool.engines.docker.client import connect
 pytestmark = [pytest.mark.registry, pytest.mark.slow]
 OTHERS = ("this machine's Docker", "Docker 28, graph drivers", "Podman 5")  # the first one has tests of its own
 OWN_STEP = """\
-{% extends "worker.Dockerfile.j2" %}
+{% extends "base.Dockerfile.j2" %}
 {% block BLOCK %}
 RUN STEP
 {% endblock %}

@@ -47,7 +47,7 @@ def test_an_image_says_what_is_in_it_and_how_it_was_made(tmp_path: Path, proxy: 
     from cyclonedx.validation.json import JsonStrictValidator
 
     images = _machine(tmp_path / "one", proxy.host, project).push(project)
-    for role, reference in images.items():
+    for reference in set(images.values()):
         bill, statement = _attached(proxy.host, reference)
         assert not JsonStrictValidator(SchemaVersion.V1_5).validate_str(json.dumps(bill))
         names = {component["name"] for component in bill["components"]}
@@ -56,7 +56,6 @@ def test_an_image_says_what_is_in_it_and_how_it_was_made(tmp_path: Path, proxy: 
         assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
         assert statement["subject"][0]["digest"] == {"sha256": reference.rpartition(":")[2]}
         made = statement["predicate"]["buildDefinition"]
-        assert made["externalParameters"]["role"] == role
         base = next(item for item in made["resolvedDependencies"] if item["name"] == "base")
         assert f"sha256:{base['digest']['sha256']}" == project.base.digest
         assert set(made["internalParameters"]) == {"key", "dockerfile"}
@@ -120,19 +119,19 @@ def test_a_registry_with_the_referrers_api_gets_no_list(tmp_path: Path, project:
             machine = _machine(tmp_path / switch, server.host, project, switch, IMGTOOL_ATTESTATIONS=switch)
             machine.push(project)
             first.append(len(server.requests))
-        assert first[1] - first[0] == 3 * 5 + 3  # the bill, which all images of the lock share
+        assert first[1] - first[0] == 5 + 3  # the bill, which all images of the lock share
         counts = []
         for switch in ("off", "on"):
             project.write("trainer/task.py", f"print({switch!r})\n")
             server.clear()
             images = machine.push(project, env={"IMGTOOL_ATTESTATIONS": switch})
             counts.append(len(server.requests))
-        assert counts[1] - counts[0] == 3 * 5 + 1  # whether the bill is there
+        assert counts[1] - counts[0] == 5 + 1  # whether the bill is there
         assert all(len(referrers(reference)) == 2 for reference in images.values())
         assert {name[-4:] for name in server.manifests["on/demo"] if name.startswith("sha256-")} == {".att"}
         server.clear()
         machine.push(project)
-        assert dict(server.counted()) == {"HEAD manifests": 3, "GET manifests": 3}
+        assert dict(server.counted()) == {"HEAD manifests": 3, "GET manifests": 1}
 
 
 @pytest.mark.long

@@ -97,10 +97,10 @@ def test_a_secret_is_for_the_specs_that_mount_it(machine: Machine, project: Proj
     shutil.copytree(project.folder, mounting)
     step = "RUN --mount=type=secret,id=token true"
     (mounting / "own.j2").write_text(
-        f'{{% extends "worker.Dockerfile.j2" %}}\n{{% block system_extra %}}\n{step}\n{{% endblock %}}\n'
+        f'{{% extends "base.Dockerfile.j2" %}}\n{{% block system_extra %}}\n{step}\n{{% endblock %}}\n'
     )
     arguments = ("push", "--set", "template=own.j2", "--secret", "id=token,env=TOKEN", "--secret", "id=tokn,env=TOKEN")
-    (project.folder / "own.j2").write_text('{% extends "worker.Dockerfile.j2" %}\n')
+    (project.folder / "own.j2").write_text('{% extends "base.Dockerfile.j2" %}\n')
     machine.env |= {"TOKEN": "0123456", "PATH": "/usr/bin:/bin"}  # without buildx
     out, err = machine.run(*arguments, "--json", project.folder, mounting, cwd=tmp_path, code=3)
     assert [row["error"] and row["error"]["code"] for row in json.loads(out)["specs"]] == [None, 3]

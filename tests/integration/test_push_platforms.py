@@ -114,7 +114,7 @@ def _crane(*arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_an_index_per_role(machine: Machine, project: Project, proxy: FaultProxy) -> None:
+def test_an_index_of_the_platforms(machine: Machine, project: Project, proxy: FaultProxy) -> None:
     assert (project.folder / "image.lock").is_file()
     assert (project.folder / "image.platform-linux-arm64.lock").is_file()
     images = machine.push(project)
@@ -130,7 +130,7 @@ def test_an_index_per_role(machine: Machine, project: Project, proxy: FaultProxy
             assert json.loads(_crane("config", "--platform", PLATFORMS[1], reference))["architecture"] == "arm64"
     proxy.clear()
     assert machine.push(project) == images
-    assert sorted(proxy.methods()) == ["GET"] * 3 + ["HEAD"] * 3
+    assert sorted(proxy.methods()) == ["GET"] + ["HEAD"] * 3
     out, _ = machine.run("config", cwd=project.folder)
     assert all(reference in out for reference in images.values())
 
@@ -143,7 +143,7 @@ def test_one_changed_line(machine: Machine, project: Project, proxy: FaultProxy)
     assert not set(after.values()) & set(before.values())
     assert proxy.bytes_up() < 128 << 10
     reads = [exchange for exchange in proxy.log if exchange.method == "GET" and "/blobs/" in exchange.path]
-    assert len(reads) == len(after) * len(PLATFORMS)  # the configs, for the platforms in the index
+    assert len(reads) == len(PLATFORMS)  # the configs, for the platforms in the index
 
 
 @pytest.mark.long
@@ -208,7 +208,8 @@ def test_an_index_is_signed_after_its_images(machine: Machine, project: Project,
     assert dict(line.split(" ") for line in out.splitlines()) == images
     (call,) = recorder.calls()
     signed = [word for word in call["arguments"] if "@sha256:" in word]
-    assert (len(signed), signed[-len(images) :]) == (3 * len(images), [*images.values()])
+    assert len(set(images.values())) == 1
+    assert (len(signed), signed[-1]) == (len(PLATFORMS) + 1, images["master"])
 
 
 def test_where_no_index_can_be(machine: Machine, project: Project, tmp_path: Path) -> None:

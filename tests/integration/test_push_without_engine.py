@@ -131,7 +131,7 @@ def test_show_says_who_makes_each_stage(machine: Machine, project: Project, gpu:
         "system": "engine",
         "wheels": "direct",
         "packages": "direct",
-        "master": "direct",
+        "image": "direct",
     }
     assert "RUN" in stages["system"]["why"]
     assert stages["packages"]["why"] is None

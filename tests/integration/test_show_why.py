@@ -14,7 +14,7 @@ from tests.servers.registry_process import run_registry
 
 pytestmark = pytest.mark.registry
 TEMPLATE = """\
-{% extends "worker.Dockerfile.j2" %}
+{% extends "base.Dockerfile.j2" %}
 {% block after_code %}
 EXPOSE 6006
 {% endblock %}
@@ -97,9 +97,9 @@ def _mode(world: World) -> None:
         (_mode, "file trainer/run.sh", "644 ", "755 "),
         (_wheel, "wheel numpy", "1.26.4 ", "1.26.5 "),
         (_base, "base", "docker.io/library/python:3.11-slim-bookworm@sha256:", "docker.io/library/python:3.11-slim-"),
-        (lambda world: world.spec("RATE: '0.1'", "RATE: '0.2'"), "worker ENV RATE", '"0.1"', '"0.2"'),
-        (lambda world: world.spec("job: {", "user: '1000'\njob: {"), "worker USER", None, "1000"),
-        (lambda world: world.spec("job: {", "template: own.j2\njob: {"), "worker EXPOSE", None, "6006"),
+        (lambda world: world.spec("RATE: '0.1'", "RATE: '0.2'"), "image ENV RATE", '"0.1"', '"0.2"'),
+        (lambda world: world.spec("job: {", "user: '1000'\njob: {"), "image USER", None, "1000"),
+        (lambda world: world.spec("job: {", "template: own.j2\njob: {"), "image EXPOSE", None, "6006"),
         (lambda world: world.spec("job: {", "compression: zstd\njob: {"), "compression", "gzip", "zstd"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_difference_is_named(
     for text, expected in ((was, then), (became, now)):
         assert (text is None) == (expected is None)
         assert text is None or text.startswith(str(expected))
-    assert len(found) == 1 or name in {"compression", "worker EXPOSE"}, found
+    assert len(found) == 1 or name in {"compression", "image EXPOSE"}, found
 
 
 def test_what_is_no_part_of_the_key_is_no_difference(world: World) -> None:

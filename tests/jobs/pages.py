@@ -3,7 +3,7 @@
 On a page a ```yaml block that begins with `# FILE` is a file of the reader's folder, and `image.yaml` the spec of the
 commands below it; a ```console block holds one `$ imgtool …` and what it prints; what goes to standard error follows
 under "On standard error:". The commands run in such a folder, through the whole command line. Two things are made up:
-the lock's wheels, and the registry's answer, one digest per role.
+the lock's wheels, and the registry's answer, one digest per key.
 """
 
 from __future__ import annotations
@@ -80,9 +80,13 @@ def _lock(path: Path) -> None:
 
 
 def digests(inputs: Inputs, *_rest: object) -> Mapping[Role, Digest]:
-    """Made-up digests, one per role, in the spec's own repository."""
-    roles = (image.role for image in inputs.images)
-    return {role: inputs.repository.digest("sha256:" + hashlib.sha256(role.encode()).hexdigest()) for role in roles}
+    """Made-up digests in the spec's own repository, each from the first role that has the image."""
+    first: dict[str, Role] = {}
+    named = {image.role: first.setdefault(image.key, image.role) for image in inputs.images}
+    return {
+        role: inputs.repository.digest("sha256:" + hashlib.sha256(name.encode()).hexdigest())
+        for role, name in named.items()
+    }
 
 
 def _printed(words: list[str]) -> tuple[str, str]:

@@ -98,14 +98,3 @@ def test_an_env_file_has_no_line_feeds() -> None:
     job = job_data(of(Target.TF_CONFIG, {"CERT": KEY}), images(spec({})), Target.TF_CONFIG, OPTIONS)
     with pytest.raises(FieldListError, match=r"job\.env\.CERT: --format env has a variable a line"):
         dump(job, Format.ENV)
-
-
-def test_equal_images_are_one_reference_on_ai_platform() -> None:
-    given = spec({M: cpu(), W: cpu(2)}, args=("--x",))
-    same = dict.fromkeys(Role, images(given)[M])
-    training = job_data(given, same, Target.AI_PLATFORM).documents[0]["trainingInput"]
-    assert training["masterConfig"] == {"imageUri": str(same[M])}
-    assert "workerConfig" not in training  # the service takes the master's image
-    own = replace(given, roles={M: cpu(), W: cpu(2, args=("--y",))})
-    training = job_data(own, same, Target.AI_PLATFORM).documents[0]["trainingInput"]
-    assert training["workerConfig"]["imageUri"] == str(same[M])  # commands go only with an image

@@ -42,7 +42,7 @@ def prepared(folder: Path, block: str, step: str) -> tuple[Inputs, RoleImage]:
     """The inputs of a project whose worker has a step in one block of its template, and the worker's image."""
     folder.mkdir()
     project = Project(folder)
-    text = f'{{% extends "worker.Dockerfile.j2" %}}\n{{% block {block} %}}\n{step}\n{{% endblock %}}\n'
+    text = f'{{% extends "base.Dockerfile.j2" %}}\n{{% block {block} %}}\n{step}\n{{% endblock %}}\n'
     project.write("own.j2", text)
     path = project.spec(SPEC.replace("  worker: {machine", "  worker: {template: own.j2, machine"))
     machine = from_environment({**project.env, "IMGTOOL_REGISTRY": "registry.example.com/team"})

@@ -12,7 +12,7 @@ from tests.registry.support import Events, image, layer, machine
 from tests.servers.memory_registry import MemoryRegistry
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.pipeline.find import require_images
+from training_imgtool.pipeline.find import find_images, require_images
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import OCI_MANIFEST
 
@@ -20,7 +20,10 @@ from training_imgtool.registry.manifests import OCI_MANIFEST
 def test_only_the_wanted_images_are_required(tmp_path: Path) -> None:
     with MemoryRegistry() as server, Registries(machine(tmp_path)) as registries:
         repository = parse_repository(f"{server.host}/team/image")
-        roles = [SimpleNamespace(role=role, tag=(tag := repository.tag(role)), registry_tag=tag) for role in ("a", "b")]
+        roles = [
+            SimpleNamespace(role=role, key=role, tag=(tag := repository.tag(role)), registry_tag=tag)
+            for role in ("a", "b")
+        ]
         digest = registries.at(repository).put_manifest(roles[0].tag, OCI_MANIFEST, image(layer(b"1")))
         inputs = cast("Any", SimpleNamespace(images=tuple(roles), spec_file=SimpleNamespace(path="image.yaml")))
         wanted = cast("Any", (roles[0],))
@@ -29,3 +32,13 @@ def test_only_the_wanted_images_are_required(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"1 of 2 images .* are not in the registry: b") as caught:
             require_images(inputs, registries, Events())
         assert caught.value.details == (f"b: {repository.tag('b')}",)
+
+
+def test_roles_of_one_key_share_the_image_that_any_tag_names(tmp_path: Path) -> None:
+    with MemoryRegistry() as server, Registries(machine(tmp_path)) as registries:
+        repository = parse_repository(f"{server.host}/team/image")
+        images = cast(
+            "Any", [SimpleNamespace(role=role, key="k", registry_tag=repository.tag(role), tag=role) for role in "abc"]
+        )
+        digest = registries.at(repository).put_manifest(repository.tag("b"), OCI_MANIFEST, image(layer(b"1")))
+        assert find_images(images, registries, Events()) == dict.fromkeys("abc", repository.digest(digest))

@@ -70,7 +70,7 @@ def test_variants_read_each_file_once(project: Project, calls: Counter[str], cou
         for user in USERS
     }
     assert together == alone
-    assert len({key for keys in together.values() for key in keys.values()}) == 2 * len(USERS)
+    assert len({key for keys in together.values() for key in keys.values()}) == len(USERS)
     assert (calls["read_bytes"], calls["read_lock"], calls["read_code"]) == (1, 1, 1)
 
 

@@ -107,7 +107,6 @@ def _list_parameters(origin: Origin) -> dict[str, Any]:
     return {
         "spec": origin.spec_name,
         "set": dict(origin.values),
-        "role": str(plan.role),
         "platform": plan.platform,
         "tensorflow": variant.tensorflow,
         "python": variant.python,

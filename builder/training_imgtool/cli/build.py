@@ -39,7 +39,7 @@ def build(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Build the images of a spec, one per role."""
+    """Build the images of a spec; roles with the same inputs share one."""
     from training_imgtool.cli.build_images import build_and_print, dry_run_and_print
     from training_imgtool.pipeline.request import BuildOptions, expand_choices
 

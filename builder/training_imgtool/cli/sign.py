@@ -46,7 +46,7 @@ def sign(
             locked=locked,
             unproven=unproven,
         )
-    sign_images(tuple(image for _, image in images))  # with the terminal: cosign may ask for a password
+    sign_images(tuple(dict.fromkeys(image for _, image in images)))  # with the terminal: cosign may ask for a password
     named = dict(images)  # of an image for several platforms, its index
     if as_json:
         emit_json({"ok": True, "images": [{"role": str(role), "reference": str(ref)} for role, ref in named.items()]})

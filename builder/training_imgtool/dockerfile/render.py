@@ -27,11 +27,12 @@ from training_imgtool.core.secret_text import detect_named_secret
 from training_imgtool.dockerfile import apt_step, install_step
 from training_imgtool.dockerfile.parse import Dockerfile, parse
 from training_imgtool.dockerfile.rules import check_directives, check_rules
-from training_imgtool.plan import KEY_LABEL, REVISION, RolePlan
+from training_imgtool.plan import BASE_TEMPLATE, KEY_LABEL, REVISION, RolePlan
 from training_imgtool.spec.entry_point import EntryPoint
-from training_imgtool.spec.model import APP, Role
+from training_imgtool.spec.model import APP
 
-BUILTIN = frozenset({"base.Dockerfile.j2", *(f"{role}.Dockerfile.j2" for role in Role)})
+BUILTIN = frozenset({BASE_TEMPLATE})
+LAST_STAGE = "image"
 LONGEST = 1 << 20  # characters of a rendered Dockerfile, bytes of a template
 _PATIENCE = 60  # seconds of wall time for a child that may use 5 of CPU
 BASE_NAME = "org.opencontainers.image.base.name"
@@ -268,10 +269,10 @@ def _find_line(template: str, word: str, roots: TemplateRoots) -> str:
 
 def _check_end(dockerfile: Dockerfile, plan: RolePlan) -> None:
     last = dockerfile.stages[-1]
-    if last.name != plan.role:
+    if last.name != LAST_STAGE:
         raise TemplateError(
-            f"{plan.template}: the last stage is {last.label!r}, expected {str(plan.role)!r}",
-            hint=f'let the template begin with {{% extends "{plan.role}.Dockerfile.j2" %}}',
+            f"{plan.template}: the last stage is {last.label!r}, expected {LAST_STAGE!r}",
+            hint=f'let the template begin with {{% extends "{BASE_TEMPLATE}" %}}',
         )
 
 
@@ -281,7 +282,6 @@ def template_values(plan: RolePlan) -> dict[str, Any]:
     packages = apt_step.apt_packages(variant, plan.system_packages)
     labels = {**plan.labels, BASE_NAME: plan.base_name, BASE_DIGEST: plan.base.digest}
     return {
-        "role": str(plan.role),
         "platform": plan.platform,
         "base": {"reference": _base_reference(plan), "name": plan.base_name, "digest": plan.base.digest},
         "variant": {

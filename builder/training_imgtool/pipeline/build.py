@@ -79,10 +79,15 @@ def _make_missing(
     if missing := tuple(image for image in run.wanted if image.role not in results):
         check_given(run, missing)
         _note_size(run)
+        by_key: dict[str, list[RoleImage]] = {}
+        for image in missing:
+            by_key.setdefault(image.key, []).append(image)
         if run.options.only_engine:
-            engines.build_all(missing)  # a role that fails here keeps the others from being pushed
-
-        tasks = {image.role: partial(_make, run, image, sink, engines, results) for image in missing}
+            engines.build_all(tuple(images[0] for images in by_key.values()))  # one that fails keeps others unpushed
+        tasks = {
+            ", ".join(image.role for image in images): partial(_make, run, images, sink, engines, results)
+            for images in by_key.values()
+        }
         try:
             run_all(tasks, most=sink.at_once)
         except ImgtoolError as error:
@@ -92,7 +97,18 @@ def _make_missing(
     return results
 
 
-def _make(run: BuildRun, image: RoleImage, sink: Sink, engines: Engines, results: dict[Role, BuildResult]) -> None:
+def _make(
+    run: BuildRun, images: list[RoleImage], sink: Sink, engines: Engines, results: dict[Role, BuildResult]
+) -> None:
+    """Makes an image, and puts it into the sink for each role that it is of."""
+    first, *others = images
+    made = results[first.role] = _make_one(run, first, sink, engines)
+    for image in others:
+        shared = results[image.role] = sink.share(image, made)
+        run.progress(Done(image.role, shared.outcome, shared.reference, made.seconds))
+
+
+def _make_one(run: BuildRun, image: RoleImage, sink: Sink, engines: Engines) -> BuildResult:
     """Makes an image and puts it into the sink; on a parent image made anew where the registry has lost the old one."""
     started = time.monotonic()
     appending = _decide(run, image, sink)
@@ -111,7 +127,7 @@ def _make(run: BuildRun, image: RoleImage, sink: Sink, engines: Engines, results
                 result = sink.put(image, made, again.parent.stored)
         name = str(image.tag) if result.outcome is Outcome.FOUND else result.reference
         run.progress(Done(image.role, result.outcome, name, time.monotonic() - started))
-    results[image.role] = replace(result, seconds=time.monotonic() - started)
+    return replace(result, seconds=time.monotonic() - started)
 
 
 def _decide(run: BuildRun, image: RoleImage, sink: Sink) -> Appending | None:

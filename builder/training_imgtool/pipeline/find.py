@@ -17,16 +17,31 @@ from training_imgtool.spec.model import Role
 
 
 def find_images(images: tuple[RoleImage, ...], registries: Registries, progress: Progress) -> dict[Role, Digest | None]:
-    """Finds each image by its tag, side by side; roles without an image have None."""
+    """Finds each image by its tags, side by side; roles without an image have None.
 
-    def ask(image: RoleImage) -> Digest | None:
-        started = time.monotonic()
-        digest = find_image(registries, image.registry_tag)
-        if digest is not None:
+    Roles whose images have one key share an image, which any of their tags names.
+    """
+    return {role: digest for role, (digest, _) in _look_up(images, registries, progress).items()}
+
+
+def _look_up(
+    images: tuple[RoleImage, ...], registries: Registries, progress: Progress
+) -> dict[Role, tuple[Digest | None, bool]]:
+    """Finds each role's image; also says whether the role's own tag is there."""
+    started = time.monotonic()
+    tags = {image.role: image.registry_tag for image in images}
+    heads = run_all({role: partial(registries.at(tag.repository).head, tag) for role, tag in tags.items()})
+    named = {tags[role].repository.digest(digest) for role, digest in heads.items() if digest}
+    there = run_all({image: partial(registries.at(image.repository).find_manifest, image) for image in named})
+    by_key: dict[str, Digest] = {}
+    for image in images:
+        digest = heads[image.role]
+        if digest and there[found := tags[image.role].repository.digest(digest)]:
+            by_key.setdefault(image.key, found)
+    for image in images:
+        if image.key in by_key:
             progress(Done(image.role, Outcome.FOUND, str(image.tag), time.monotonic() - started))
-        return digest
-
-    return run_all({image.role: partial(ask, image) for image in images})
+    return {image.role: (by_key.get(image.key), heads[image.role] is not None) for image in images}
 
 
 def find_image(registries: Registries, tag: Tag) -> Digest | None:
@@ -67,32 +82,40 @@ def push_hint(inputs: Inputs) -> str:
 
 
 def find_results(run: BuildRun, registries: Registries) -> Mapping[Role, BuildResult]:
-    """Returns the images of a run that the spec's repository holds under the tags of their keys.
+    """Returns the images of a run that the spec's repository holds under the tags of their keys, and puts missing tags.
 
     None with `--no-cache`.
     """
     if run.options.no_cache:
         return {}
-    digests = find_images(run.wanted, registries, run.progress)
-    return {
-        image.role: BuildResult.for_image(image, Outcome.FOUND, digest)
-        for image in run.wanted
-        if (digest := digests[image.role]) is not None
-    }
+    results = {}
+    for role, (digest, has_tag) in _look_up(run.wanted, registries, run.progress).items():
+        if digest is not None:
+            (image,) = run.inputs.selected((role,))
+            if not has_tag:
+                put_tag(registries, digest, image.registry_tag)
+            results[role] = BuildResult.for_image(image, Outcome.FOUND, digest)
+    return results
+
+
+def put_tag(registries: Registries, image: Digest, tag: Tag) -> None:
+    """Gives an image of a registry another tag."""
+    registry = registries.at(image.repository)
+    manifest = registry.manifest(image)
+    registry.put_manifest(tag, manifest.media_type, manifest.body)
 
 
 def name_results(run: BuildRun, registries: Registries, results: Sequence[BuildResult]) -> None:
-    """Moves the tags that the user named: NAME, or ROLE-NAME when the run has several roles."""
+    """Moves the tags that the user named: NAME where all roles share an image, else ROLE-NAME."""
     repository = run.inputs.repository
-    registry = registries.at(repository)
+    distinct = len({result.digest for result in results})
 
     def give(result: BuildResult, name: str) -> None:
         if result.digest is None:
             raise AssertionError(f"{result.role}: in the registry without a digest")
-        tag = repository.tag(name_for_role(name, result.role, of=len(run.wanted)))
-        manifest = registry.manifest(result.digest)
-        registry.put_manifest(tag, manifest.media_type, manifest.body)
+        tag = repository.tag(name_for_role(name, result.role, of=distinct))
+        put_tag(registries, result.digest, tag)
         run.progress(Note(f"{result.role}: tagged {tag}"))
 
     for name in run.options.tags:
-        run_all({result.role: partial(give, result, name) for result in results})
+        run_all({result.role: partial(give, result, name) for result in (results if distinct > 1 else results[:1])})

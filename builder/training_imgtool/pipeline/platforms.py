@@ -17,7 +17,7 @@ from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Event, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Repository
 from training_imgtool.pipeline.build import build, check_inputs
-from training_imgtool.pipeline.find import find_results, name_results
+from training_imgtool.pipeline.find import find_results, name_results, put_tag
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.registry.client import Registry
@@ -27,7 +27,7 @@ from training_imgtool.spec.model import Role
 
 
 def build_platforms(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
-    """Builds the images of a spec: one per role, or with several platforms an index per role and the images it names.
+    """Builds the images of a spec, or with several platforms also the indexes that name them.
 
     Raises UsageError for an index that is not pushed, and what finding, building and pushing raise.
     """
@@ -75,7 +75,16 @@ def _make(run: BuildRun, missing: tuple[RoleImage, ...], registries: Registries)
         view = partial(_tell, run.progress, inputs.plan.platform)
         for result in build(replace(run, inputs=inputs, options=options, progress=view), registries):
             of_role[result.role].append(result)
-    return {image.role: _put_index(image, of_role[image.role], registries) for image in missing}
+    made: dict[tuple[Digest | None, ...], BuildResult] = {}  # by the digests that an index names
+    indexes = {}
+    for image in missing:
+        digests = tuple(result.digest for result in of_role[image.role])
+        if (same := made.get(digests)) and same.digest:
+            put_tag(registries, same.digest, image.registry_tag)
+            indexes[image.role] = replace(same, role=image.role, tag=image.tag, seconds=0.0)
+        else:
+            indexes[image.role] = made[digests] = _put_index(image, of_role[image.role], registries)
+    return indexes
 
 
 def _put_index(image: RoleImage, results: list[BuildResult], registries: Registries) -> BuildResult:

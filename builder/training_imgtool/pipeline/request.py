@@ -83,7 +83,7 @@ class BuildOptions:
 
 
 def name_for_role(name: str, role: Role, *, of: int) -> str:
-    """Names what `--tag NAME` calls a role's image: NAME where it is the only one `of` the run, else ROLE-NAME."""
+    """Names what `--tag NAME` calls a role's image: NAME where the run has one image, else ROLE-NAME."""
     return name if of == 1 else f"{role}-{name}"
 
 

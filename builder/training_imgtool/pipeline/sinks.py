@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage, StoredImage
-from training_imgtool.direct.image.oci_layout import write_layout
+from training_imgtool.direct.image.oci_layout import name_image, write_layout
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.registry.publish import Publisher, list_blobs
 from training_imgtool.pipeline.attach import Attestations
 from training_imgtool.pipeline.direct_builder import DirectBuilder
 from training_imgtool.pipeline.engine.engines import Engines
-from training_imgtool.pipeline.find import find_image, name_results
+from training_imgtool.pipeline.find import find_image, name_results, put_tag
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.parents import BaseParents, Parents, StageParents
 from training_imgtool.pipeline.request import BuildResult, BuildRun
@@ -54,6 +54,10 @@ class Sink(ABC):
     @abstractmethod
     def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Has an engine build an image and takes it."""
+
+    def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
+        """Names an image that the sink took for another role."""
+        return replace(result, role=image.role, tag=image.tag, seconds=0.0)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
         """Gives the images their further names, once all have arrived."""
@@ -112,6 +116,13 @@ class RegistrySink(Sink):
         sent = frozenset(filter(self._publisher.was_missing, blobs))
         return replace(BuildResult.for_image(image, Outcome.APPENDED, digest), blobs=blobs, sent=sent)
 
+    def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
+        """Puts the manifest under the role's tag; somebody else may have done so meanwhile."""
+        if result.digest is not None:
+            with suppress(TagImmutableError):
+                put_tag(self._registries, result.digest, image.registry_tag)
+        return super().share(image, result)
+
     def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Has the engine push the image."""
         digest = engines.push(image, image.label, image.registry_tag, self._stages)
@@ -166,6 +177,12 @@ class LayoutSink(_LocalSink):
         digest = write_layout(self._folder, role, made, self._reader(parent), names)
         place = f"oci:{self._folder}:{role}@{digest}"
         return replace(BuildResult.for_image(image, Outcome.APPENDED), place=place)
+
+    def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
+        """Adds the role's name to the layout."""
+        _, digest = str(result.place).rsplit("@", 1)
+        name_image(self._folder, digest, str(image.role))
+        return replace(super().share(image, result), place=f"oci:{self._folder}:{image.role}@{digest}")
 
     def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
         """Refuses: imgtool does not read images back from an engine."""

@@ -34,7 +34,7 @@ def json_schema() -> dict[str, Any]:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "$id": "https://json.schemastore.org/imgtool.json",  # where SchemaStore has it
         "title": "imgtool's image.yaml",
-        "description": "TensorFlow training images, one per role, and the job that runs them.",
+        "description": "TensorFlow training images, and the job that runs them.",
         **root,
         "definitions": dict(sorted(definitions.items())),
     }

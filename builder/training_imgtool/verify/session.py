@@ -63,7 +63,12 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
             each = replace(run, inputs=inputs)
             images = inputs.selected(run.roles)
             digests = require_images(inputs, registries, run.progress, images)
-            reports += [_report(each, image, digests[image.role], engine, registries) for image in images]
+            findings: dict[str, tuple[Finding, ...]] = {}  # by key: roles may share an image
+            for image in images:
+                digest = digests[image.role]
+                if image.key not in findings:
+                    findings[image.key] = _examine(each, image, digest, engine, registries)
+                reports.append(ImageReport(role=image.role, image=str(digest), findings=findings[image.key]))
         if run.inputs.others:
             reports = _with_indexes(run, reports, registries)
         return tuple(replace(report, findings=_accept(report.findings, run.accept)) for report in reports)
@@ -85,9 +90,9 @@ def _open_engine(run: VerifyRun) -> Iterator[DockerEngine | None]:
         engine.close()
 
 
-def _report(
+def _examine(
     run: VerifyRun, image: RoleImage, digest: Digest, engine: DockerEngine | None, registries: Registries
-) -> ImageReport:
+) -> tuple[Finding, ...]:
     findings = [_find_blobs(digest, registries), *_compare(run, image, digest, registries)]
     if run.signed_by is not None:
         findings.append(check_signed(digest, run.signed_by, run.settings))
@@ -95,7 +100,7 @@ def _report(
         from training_imgtool.verify.smoke import check_start
 
         findings += check_start(image, digest, engine, registries, run.progress)
-    return ImageReport(role=image.role, image=str(digest), findings=tuple(findings))
+    return tuple(findings)
 
 
 def _find_blobs(digest: Digest, registries: Registries) -> Finding:

@@ -1,4 +1,4 @@
-# Made by imgtool for the role worker: change the spec or its template, not this file.
+# Made by imgtool: change the spec or its template, not this file.
 
 FROM docker.io/nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04@sha256:1868f4fdb1f2f5d88fd13a833fd7522e2fa3d0ffb9f3772a63f6edbe1406639d AS base
 
@@ -44,14 +44,13 @@ COPY --from=wheels /opt/venv /opt/venv
 # Unbuffered, so that a job's log has each line when it is printed, and the last ones when the job is killed.
 ENV PATH="/opt/venv/bin:$PATH" PYTHONUNBUFFERED=1
 
-FROM packages AS worker
+FROM packages AS image
 COPY trainer/ /app/trainer/
 WORKDIR /app
-LABEL dev.imgtool.role="worker" \
-      dev.imgtool.tensorflow="2.10.1" \
+LABEL dev.imgtool.tensorflow="2.10.1" \
       org.opencontainers.image.base.digest="sha256:1868f4fdb1f2f5d88fd13a833fd7522e2fa3d0ffb9f3772a63f6edbe1406639d" \
       org.opencontainers.image.base.name="docker.io/nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04" \
       org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
-      org.opencontainers.image.title="mnist-worker"
+      org.opencontainers.image.title="mnist"
 ENTRYPOINT ["/opt/venv/bin/python", "-m", "trainer.task"]
 LABEL dev.imgtool.key="0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

@@ -1,4 +1,4 @@
-# Made by imgtool for the role worker: change the spec or its template, not this file.
+# Made by imgtool: change the spec or its template, not this file.
 
 FROM docker.io/nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04@sha256:c71b784727465a03ce8710c21213fd305e7ab80beec0258c6bdd44d52f673cff AS base
 
@@ -36,16 +36,15 @@ COPY --from=wheels /opt/venv /opt/venv
 # Unbuffered, so that a job's log has each line when it is printed, and the last ones when the job is killed.
 ENV PATH="/opt/venv/bin:$PATH" PYTHONUNBUFFERED=1
 
-FROM packages AS worker
+FROM packages AS image
 COPY trainer/ /app/trainer/
 WORKDIR /app
 ENV GREETING="say \"hi\" for \$5, it's # fine \\ `ok` é" \
     TF_CPP_MIN_LOG_LEVEL="1"
-LABEL dev.imgtool.role="worker" \
-      dev.imgtool.tensorflow="2.15.1" \
+LABEL dev.imgtool.tensorflow="2.15.1" \
       org.opencontainers.image.base.digest="sha256:c71b784727465a03ce8710c21213fd305e7ab80beec0258c6bdd44d52f673cff" \
       org.opencontainers.image.base.name="docker.io/nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04" \
       org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
-      org.opencontainers.image.title="mnist-worker"
+      org.opencontainers.image.title="mnist"
 ENTRYPOINT ["/opt/venv/bin/python", "-m", "trainer.task"]
 LABEL dev.imgtool.key="0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

@@ -1,4 +1,4 @@
-# Made by imgtool for the role worker: change the spec or its template, not this file.
+# Made by imgtool: change the spec or its template, not this file.
 
 FROM docker.io/library/python:3.11-slim-bookworm@sha256:3d51109efa94d44a06c5232bd6f9bf9a62210e714749563bb911359264e375d2 AS base
 
@@ -30,14 +30,13 @@ COPY --from=wheels /opt/venv /opt/venv
 # Unbuffered, so that a job's log has each line when it is printed, and the last ones when the job is killed.
 ENV PATH="/opt/venv/bin:$PATH" PYTHONUNBUFFERED=1
 
-FROM packages AS worker
+FROM packages AS image
 COPY trainer/ /app/trainer/
 WORKDIR /app
-LABEL dev.imgtool.role="worker" \
-      dev.imgtool.tensorflow="2.19.1" \
+LABEL dev.imgtool.tensorflow="2.19.1" \
       org.opencontainers.image.base.digest="sha256:3d51109efa94d44a06c5232bd6f9bf9a62210e714749563bb911359264e375d2" \
       org.opencontainers.image.base.name="docker.io/library/python:3.11-slim-bookworm" \
       org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
-      org.opencontainers.image.title="mnist-worker"
+      org.opencontainers.image.title="mnist"
 ENTRYPOINT ["/opt/venv/bin/python", "-m", "trainer.task"]
 LABEL dev.imgtool.key="0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

@@ -59,12 +59,29 @@ def write_layout(folder: Path, name: str, image: DirectImage, read_base: ReadBlo
             _put(folder, image.config_descriptor, lambda: iter((image.config,)))
             _put(folder, manifest, lambda: iter((image.manifest,)))
             _write(folder / "oci-layout", iter((_LAYOUT,)))
-            others = [old for old in present["manifests"] if (old.get("annotations") or {}).get(_NAME) != name]
-            index = json.dumps({**present, "manifests": [*others, entry]}, indent=1, sort_keys=True).encode() + b"\n"
-            _write(folder / "index.json", iter((index,)))
+            _add_entry(folder, present, entry)
     except OSError as error:
         raise LocalFileError(f"{folder}: cannot be written: {error.strerror}") from error
     return image.digest
+
+
+def name_image(folder: Path, digest: str, name: str) -> None:
+    """Gives an image of the layout another name; raises LocalFileError."""
+    try:
+        with _lock(folder):
+            present = _read_index(folder)
+            entry = next(entry for entry in present["manifests"] if entry.get("digest") == digest)
+            _add_entry(folder, present, {**entry, "annotations": {_NAME: name}})
+    except OSError as error:
+        raise LocalFileError(f"{folder}: cannot be written: {error.strerror}") from error
+
+
+def _add_entry(folder: Path, present: dict[str, Any], entry: dict[str, Any]) -> None:
+    """Adds an image to the index, in the place of one of the same name."""
+    name = entry["annotations"][_NAME]
+    others = [old for old in present["manifests"] if (old.get("annotations") or {}).get(_NAME) != name]
+    index = json.dumps({**present, "manifests": [*others, entry]}, indent=1, sort_keys=True).encode() + b"\n"
+    _write(folder / "index.json", iter((index,)))
 
 
 @contextmanager

@@ -141,12 +141,10 @@ def machine_of(spec: ImageSpec, role: Role) -> str | None:
 
 
 def _replica(spec: ImageSpec, role: Role, images: Images, *, own_args: bool) -> Document:
-    """Makes a role's config; without an image of its own, and without commands, a role has the master's."""
-    of_role, image = spec.roles[role], image_of(images, role)
-    shared = role is not Role.MASTER and image == image_of(images, Role.MASTER) and not own_args and not of_role.tpu
-    container: Document = {} if shared else {"imageUri": image}
+    """Makes a role's config; it names the image also where a role shares the master's."""
+    container: Document = {"imageUri": image_of(images, role)}
     if own_args:
-        container["containerCommand"] = list(of_role.command or ())
+        container["containerCommand"] = list(spec.roles[role].command or ())
         container["containerArgs"] = list(job_args(spec, role))
     return without_none({**container, **_machine_config(spec, role)})
 
