@@ -56,7 +56,7 @@ def main() -> int:
         ours = install(folder / "imgtool")
         machine = describe(peers, world, ours.python)
         print(machine, flush=True)
-        projects = Projects(folder / "projects", world.registry.host, ours)
+        projects = Projects(folder / "projects", world.registry.host, ours, options.spec)
         earlier = _earlier(folder, world, options)
         for counted in (False, True):
             if options.track and (options.track == "counted") != counted:
@@ -79,7 +79,9 @@ def main() -> int:
 def _earlier(folder: Path, world: World, options: argparse.Namespace) -> dict[str, Projects]:
     """Installs the revisions that race; returns their projects by the contender's name."""
     return {
-        f"{OURS} {revision}": Projects(home / "projects", world.registry.host, install_revision(home, revision))
+        f"{OURS} {revision}": Projects(
+            home / "projects", world.registry.host, install_revision(home, revision), options.spec
+        )
         for revision in options.before
         for home in (folder / f"imgtool-{revision}",)
     }
@@ -97,6 +99,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave a contender out")
     parser.add_argument("--before", action="append", default=[], metavar="REV", help="race this revision too, by git")
+    parser.add_argument("--spec", default="image.yaml", help="which spec of images/mnist (image.yaml)")
     parser.add_argument("--track", choices=("direct", "counted"), help="only without, or through, the proxy")
     parser.add_argument("--folder", type=Path, help=f"where to work; a whole run needs {NEEDED >> 30} GiB")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
@@ -167,6 +170,7 @@ def _contenders(tracks: dict[str, Track], peers: Peers) -> Iterator[Contender]:
         ours.new_machine()
         yield ours
     track = tracks[OURS]
+    yield Imgtool(track, f"{OURS}, zstd", "zstd")
     for name, engine in track.world.engines.items():
         if peers.buildx:
             yield Bake(track, engine, f"bake, {engine.version}")
@@ -178,7 +182,9 @@ def _contenders(tracks: dict[str, Track], peers: Peers) -> Iterator[Contender]:
 
 
 def _takes_part(contender: Contender, scenario: Scenario) -> bool:
-    """Who has something to say to a scenario; docker-py, the slowest, to a few."""
+    """Who has something to say to a scenario; docker-py, the slowest, to a few, and zstd where all layers are made."""
+    if isinstance(contender, Imgtool) and contender.compression != "gzip":
+        return not scenario.warm
     if isinstance(contender, Crane):
         return contender.packages == scenario.packages
     if isinstance(contender, DockerPy):

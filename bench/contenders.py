@@ -78,6 +78,7 @@ class Imgtool:
 
     track: Track
     name: str = OURS
+    compression: str = "gzip"
     _folder: Path = field(init=False)
     _cache: Path = field(init=False)
     _number: int = 0
@@ -91,6 +92,9 @@ class Imgtool:
     def take(self, variation: Variation) -> None:
         shutil.rmtree(self._spec, ignore_errors=True)
         shutil.copytree(self.track.projects.spec(variation), self._spec)
+        if self.compression != "gzip":
+            spec = self._spec / "image.yaml"
+            spec.write_text(f"{spec.read_text()}compression: {self.compression}\n")
 
     def edit(self, mark: str) -> None:
         project.edit(self._spec / "trainer", mark)

@@ -39,11 +39,12 @@ def environment(cache: Path, host: str) -> dict[str, str]:
 class Projects:
     """Makes variations of the project once, and copies of them."""
 
-    def __init__(self, folder: Path, host: str, installed: Installed) -> None:
+    def __init__(self, folder: Path, host: str, installed: Installed, spec: str = "image.yaml") -> None:
         self.imgtool = str(installed.command)
         self._source = installed.checkout / "images" / "mnist"
         self._folder = folder
         self._host = host
+        self._spec = spec
         self.cache = folder / "cache"  # the wheel cache that is copied to where wheels shall be warm
 
     def spec(self, variation: Variation) -> Path:
@@ -52,6 +53,7 @@ class Projects:
         if not target.exists():
             left_out = shutil.ignore_patterns(".*", "__pycache__", "*.lock")  # the lock's base may be another
             shutil.copytree(self._source, target, ignore=left_out)
+            (target / self._spec).replace(target / "image.yaml")
             _changed(target, variation)
             run([self.imgtool, "lock", str(target)], environ=self._environ, folder=target)
         return target
