@@ -95,7 +95,8 @@ def test_a_layout_of_what_was_made_before_fetches_wheels_while_it_is_written(
     machine: Machine, project: Project, tmp_path: Path
 ) -> None:
     machine.push(project)
-    shutil.rmtree(machine.cache / "wheels")
+    for made in ("wheels", "layers"):
+        shutil.rmtree(machine.cache / made)
     _, err = machine.run("build", "--locked", "--output", f"oci:{tmp_path / 'layout'}", cwd=project.folder, code=8)
     assert "127.0.0.1:9" in err  # the index, which this machine cannot reach
     machine.give(project.wheels)
