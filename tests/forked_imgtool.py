@@ -23,7 +23,6 @@ from pathlib import Path
 
 _ONE_AT_A_TIME = threading.Lock()  # starting one reads the exit codes of all others, and who reads one second finds 255
 _ROOMS = (
-    "changes",
     "cli",
     "commands",
     "context",
