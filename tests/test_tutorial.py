@@ -28,7 +28,6 @@ from training_imgtool.spec.model import Role
 pytestmark = pytest.mark.registry
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-LATE = Kill(role=Role.WORKER, index=0, seconds=99)
 _VARIES = (
     (r"127\.0\.0\.1:\d+(?:/tutorial)?", "REGISTRY"),
     (r"\b[0-9a-f]{12,64}\b", "HASH"),

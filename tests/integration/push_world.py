@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import os
-import resource
 import subprocess
 import sys
 import tarfile
@@ -189,13 +188,6 @@ class Project:
         self.write("image.yaml", SPEC.format(name=name, more=more))
         self.lock()
 
-    def use_base(self, name: str, base: Base) -> None:
-        """Puts the project on a base of its own."""
-        self.base = base
-        spec = (self.folder / "image.yaml").read_text()
-        self.write("image.yaml", f"base: {name}\n{spec}")
-        self.lock()
-
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -270,15 +262,6 @@ class Machine:
         assert ended == code, f"{ended}: {err}{out}"
         assert "Traceback" not in err, err
         return out, err
-
-    def cpu_seconds(self, *arguments: str | Path, cwd: Path, timeout: float = 120) -> float:
-        """Runs an `imgtool` that must end well; the CPU time of its process and of those that it waited for."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        process = self.start(*arguments, cwd=cwd)
-        _, err = process.communicate(timeout=timeout)
-        assert process.returncode == 0, err.decode()
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     def push(self, project: Project, *arguments: str, **options: Any) -> dict[str, str]:
         """`imgtool build --push`: a reference by role."""

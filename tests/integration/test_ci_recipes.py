@@ -203,14 +203,6 @@ def leave_google_credentials(workspace: Path) -> dict[str, str]:
     return dict.fromkeys(names, str(path))
 
 
-def leave_docker_login(home: Path, host: str) -> dict[str, str]:
-    """What docker/login-action leaves."""
-    (home / ".docker").mkdir()
-    auth = LOGINS[host].removeprefix("Basic ")
-    (home / ".docker/config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))
-    return {}
-
-
 def github(tmp_path: Path, workspace: Path) -> dict[str, str]:
     (tmp_path / "temp").mkdir()
     return {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(workspace), "RUNNER_TEMP": str(tmp_path / "temp")}
@@ -245,18 +237,6 @@ def test_github_without_a_key_to_artifact_registry(world: World, layout: str, tm
     assert all(name in (workspace / "config.yaml").read_text() for name in named)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_github_to_ghcr(world: World, layout: str, tmp_path: Path) -> None:
-    (job,) = recipe("GitHub Actions, to ghcr.io")["jobs"].values()
-    workspace = world.project(tmp_path / "checkout", layout, "")
-    machine = world.machine(tmp_path)
-    env = {**machine.env, **job["env"], **github(tmp_path, workspace)}
-    leave_docker_login(Path(machine.env["HOME"]), "ghcr.io")
-    run_steps(job["steps"], workspace, env, {})
-    check_job(workspace / "config.yaml", "ghcr.io/my-organisation")
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_cloud_build(world: World, layout: str, tmp_path: Path) -> None:
     """With a file of credentials in place of the metadata server, which Google's library asks by an address."""
@@ -282,18 +262,6 @@ def gitlab(workspace: Path) -> dict[str, str]:
         "CI_REGISTRY_USER": "gitlab-ci-token",
         "CI_REGISTRY_PASSWORD": "job-token",
     }
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_gitlab(world: World, layout: str, tmp_path: Path) -> None:
-    job = recipe("GitLab CI, to its own registry")["images"]
-    workspace = world.project(tmp_path / "checkout", layout, "")
-    env = {**world.machine(tmp_path).env, **gitlab(workspace), "IMGTOOL": job["variables"]["IMGTOOL"]}
-    env["IMGTOOL_REGISTRY"] = env["CI_REGISTRY_IMAGE"]
-    assert job["variables"]["IMGTOOL_REGISTRY"] == "$CI_REGISTRY_IMAGE"
-    shell(["bash", "-eo", "pipefail", "-c", "\n".join(job["script"])], workspace, env)
-    check_job(workspace / job["artifacts"]["paths"][0], "registry.example.com/team/project")
 
 
 @pytest.mark.long
@@ -338,11 +306,3 @@ def test_the_gitlab_component(world: World, layout: str, tmp_path: Path) -> None
         check_job(workspace / job["artifacts"]["paths"][0], "registry.example.com/team/project")
         seen.append(references)
     assert seen[0] == seen[1]
-
-
-def test_every_pipeline_of_the_page_is_here() -> None:
-    """Those for a cluster are in test_tool_image.py."""
-    titles = re.findall(r"^## (GitHub Actions.*|Cloud Build|GitLab CI.*|The Git.*)$", PAGE, re.MULTILINE)
-    blocks = re.findall(r"imgtool push --locked$|imgtool push --locked\n", PAGE)
-    assert len(titles) == 6
-    assert len(blocks) == 5

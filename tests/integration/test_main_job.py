@@ -176,29 +176,11 @@ def test_the_job_file_names_the_digests_and_passes_the_schema(
         jsonschema.validate(job, json.loads(schema.read_text()))
 
 
-def test_the_job_file_of_the_specs_own_target_names_no_tag(
-    imgtool: Imgtool, spec: Path, place: dict[str, str], built: dict[str, str], tmp_path: Path
-) -> None:
-    imgtool("config", spec, "-o", tmp_path / "config.yaml", env=place)
-    text = (tmp_path / "config.yaml").read_text()
-    assert all(image in text for image in built.values())
-    assert "master-" not in text
-
-
 def docker(*arguments: str) -> str:
     """What a command of Docker prints."""
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
-
-
-@pytest.mark.long
-def test_the_worker_image_has_the_tensorflow_of_the_spec(built: dict[str, str]) -> None:
-    program = (
-        "import importlib.metadata, sys; print(importlib.metadata.version('tensorflow-cpu'), sys.version_info[:2])"
-    )
-    out = docker("run", "--rm", "--network=none", "--entrypoint", "python", built["worker"], "-c", program)
-    assert out.split() == ["2.15.1", "(3,", "11)"]
 
 
 def test_the_master_image_trains_alone_to_nine_tenths(built: dict[str, str], tmp_path: Path) -> None:
@@ -316,34 +298,3 @@ def check_light(proxy: FaultProxy, images: dict[str, str], most: int = 128 << 10
     code = document(proxy.upstream, images["worker"])["layers"][-1]["size"]
     assert proxy.bytes_up() - code < most, lines(proxy)
     assert proxy.bytes_down() < most, lines(proxy)
-
-
-@pytest.mark.long
-@directly
-@pytest.mark.usefixtures("built")
-def test_a_new_patch_version_on_a_machine_that_has_nothing(
-    spec: Path, place: dict[str, str], proxy: FaultProxy, tmp_path: Path
-) -> None:
-    """Another machine pushed it before, with other code."""
-    renewed = make_machine(tmp_path / "renewed", place, proxy, wheels=True)
-    ask_for_version(spec, "2.15.0")
-    proxy.clear()
-    before = push(renewed, spec, "--engine=direct")
-    assert proxy.bytes_up() > 150 << 20  # TensorFlow is new; the other layers are
-    change_code(spec, "on another machine")
-    machine = make_machine(tmp_path / "fourth", place, proxy, wheels=False)
-    proxy.clear()
-    images = push(machine, spec, "--engine=direct")
-    check_light(proxy, images)
-    assert len(proxy.log) <= CHANGED_ELSEWHERE
-    assert not list(machine.root.rglob("*.whl"))
-    layers = [document(proxy.upstream, found["master"])["layers"] for found in (before, images)]
-    assert layers[0][:-1] == layers[1][:-1]
-
-
-def ask_for_version(spec: Path, version: str) -> None:
-    """Asks for another TensorFlow; the lock is renewed by the next run."""
-    path = spec / "image.yaml"
-    text = path.read_text()
-    was = next(line for line in text.splitlines() if line.startswith("tensorflow:"))
-    path.write_text(text.replace(was, f'tensorflow: "{version}"'))

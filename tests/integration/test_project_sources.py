@@ -99,39 +99,6 @@ def test_000_the_command_of_the_book(env: dict[str, str], server: JobServer) -> 
     assert sent(ours, env, server) == sent(theirs, env, server)
 
 
-@pytest.mark.long
-def test_001_the_first_example(env: dict[str, str], server: JobServer) -> None:
-    variables = {"JOB_NAME": "j", "PACKAGE_PATH": "trainer", "MODULE_NAME": "trainer.task", "REGION": "us-central1"}
-    first, _ = commands(source("001"), JOB_DIR="gs://my-bucket/x", **variables)
-    of = spec(
-        {M: RoleSpec()}, tensorflow="2.11.1", args=tuple(first[first.index("--") + 1 :]), id="j", scale_tier="BASIC",
-        runtime_version="2.11", job_dir="gs://my-bucket/x", staging="gs://my-staging-bucket",
-    )  # fmt: skip
-    ours = sent(dump(job_of(of, package_uri=PACKED), Format.GCLOUD), env, server)
-    theirs = sent(first, env, server)
-    assert (
-        ours["trainingInput"].pop("runtimeVersion") == "2.11"
-    )  # the API requires it or an image; the page has neither
-    assert ours == theirs
-
-
-@pytest.mark.long
-def test_001_the_second_example_with_its_file(env: dict[str, str], server: JobServer, tmp_path: Path) -> None:
-    text = source("001")
-    block = text[text.index("  scaleTier: CUSTOM") : text.index("The preceding example specifies")]
-    lines = [line.strip() for line in block.splitlines() if line.strip()]
-    times = [f"    {line}" for line in lines if line.startswith("max")]  # the page has lost the line above them
-    plain = [f"  {line}" for line in lines if not line.startswith("max")]
-    (tmp_path / "config.yaml").write_text("\n".join(["trainingInput:", *plain, "  scheduling:", *times, ""]))
-    variables = {"JOB_NAME": "j", "PACKAGE_PATH": "trainer", "MODULE_NAME": "trainer.task", "REGION": "us-central1"}
-    _, second = commands(text, JOB_DIR="gs://my-bucket/x", **variables)
-    theirs = sent([str(tmp_path / word) if word == "config.yaml" else word for word in second], env, server)
-    of = _second(args=tuple(second[second.index("--") + 1 :]), id="j", job_dir="gs://my-bucket/x")
-    job = job_of(of, package_uri=PACKED, file=str(tmp_path / "ours.yaml"))
-    (tmp_path / "ours.yaml").write_text(dump(job))
-    assert sent(job.command, env, server) == theirs
-
-
 def _second(**more: Any) -> ImageSpec:
     times = Scheduling(max_wait="3600s", max_running="7200s")
     job = {**RUNTIME, "scheduling": times, "staging": "gs://my-staging-bucket", **more}
@@ -150,20 +117,6 @@ def test_001_the_dictionary() -> None:
     ours = normal(job_of(of).documents[0])
     assert ours.pop("labels").keys() == {"imgtool-job"}
     assert ours == normal(theirs)
-
-
-@pytest.mark.long
-def test_002_three_images(env: dict[str, str], server: JobServer) -> None:
-    of = spec(LEGACY, tensorflow="2.11.1", args=("--model-dir=gs://b1b/m", "--epochs=10"), id="j")
-    uris = {f"{name}_IMAGE_URI": str(images(of)[role]) for name, role in (("MASTER", M), ("WORKER", W), ("PS", P))}
-    (theirs,) = commands(source("002"), JOB_NAME="j", REGION="us-central1", BUCKET_NAME="b1b", MODEL_DIR="m", **uris)
-    ours = sent(dump(job_of(of), Format.GCLOUD), env, server)
-    # the API requires the tier, and TensorFlow 2 understands `chief` alone
-    assert ours["trainingInput"].pop("scaleTier") == "CUSTOM"
-    assert ours["trainingInput"].pop("useChiefInTfConfig") is True
-    wanted = subprocess.run(theirs, env=env, capture_output=True, text=True, check=False)  # refused: no tier
-    assert "scaleTier" in wanted.stderr or wanted.returncode == 0
-    assert ours == normal(server.bodies[-1])
 
 
 def test_003_tf_config_by_hand() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.integration.push_world import (
-    BASE_TAG,
     Machine,
     Project,
     blobs_sent,
@@ -17,11 +16,9 @@ from tests.integration.push_world import (
     digests,
     document,
     lines,
-    make_base,
     outcomes,
 )
 from tests.servers.fault_proxy import FaultProxy
-from training_imgtool.registry.manifests import sha256_digest
 
 pytestmark = pytest.mark.registry
 ROLES = ["master", "worker", "ps"]
@@ -138,42 +135,3 @@ def test_one_role_and_then_the_others(machine: Machine, project: Project, proxy:
     images = _machine(tmp_path, proxy, "two").push(project)
     assert images["worker"] == worker["worker"]
     assert not {*sent} & {*blobs_sent(proxy.log)}
-
-
-@pytest.mark.long
-def test_a_base_of_the_users_own_is_read_once(
-    machine: Machine, project: Project, proxy: FaultProxy, tmp_path: Path
-) -> None:
-    base = make_base(seed=7, files=("app/", "app/old.py", "opt/", "bin -> usr/bin", "usr/bin/", "usr/bin/python3.11"))
-    base.put(proxy.host, "team/base")
-    project.use_base(f"{proxy.host}/team/base:{BASE_TAG}", base)
-
-    def base_reads() -> int:
-        digest = sha256_digest(base.layer)
-        return sum(exchange.method == "GET" and digest in exchange.path for exchange in proxy.log)
-
-    images = machine.push(project)
-    assert base_reads() == 1
-    check_whole(proxy.host, images.values())
-    proxy.clear()
-    assert outcomes(machine, project) == dict.fromkeys(ROLES, "found")
-    assert Counter(proxy.methods()) == {"HEAD": 3, "GET": 1}
-    other = _machine(tmp_path, proxy, "two")
-    shared = len(document(proxy.host, images["master"])["layers"]) - 1
-    for made, most in ((machine, CHANGED), (other, CHANGED + 3), (other, CHANGED)):
-        project.write("trainer/task.py", f"print('training on {made.root} {most}')\n")
-        proxy.clear()
-        made.push(project)
-        assert len(proxy.log) <= most + shared + ATTESTED + 1, lines(proxy)
-        assert base_reads() == 0
-
-
-@pytest.mark.parametrize("files", [("opt/", "opt/venv/", "opt/venv/x"), ("opt -> data", "data/"), ("opt/", "app")])
-def test_a_base_that_has_our_places_is_for_an_engine(
-    machine: Machine, project: Project, proxy: FaultProxy, files: tuple[str, ...]
-) -> None:
-    base = make_base(files=files)
-    base.put(proxy.host, "team/taken")
-    project.use_base(f"{proxy.host}/team/taken:{BASE_TAG}", base)
-    _, said = machine.run("build", "--push", "--locked", cwd=project.folder, code=5)
-    assert "needs an engine" in said

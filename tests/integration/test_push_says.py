@@ -44,11 +44,3 @@ def test_json_has_the_bytes_of_what_was_pushed(machine: Machine, project: Projec
     assert all(0 < image["sent"] < image["size"] for image in json.loads(out)["images"])
     found = json.loads(machine.run("push", "--json", cwd=project.folder)[0])["images"][0]
     assert (found["size"], found["sent"]) == (None, None)
-
-
-def test_progress_decides_the_form_of_what_a_push_says(machine: Machine, project: Project) -> None:
-    _, err = machine.run("push", "--locked", "--progress", "json", cwd=project.folder)
-    notes = [record["text"] for record in map(json.loads, err.splitlines()) if record["event"] == "note"]
-    assert notes[-1].startswith("sent ")
-    project.write("trainer/task.py", "print(2)\n")
-    assert machine.run("push", "--locked", "--progress", "quiet", cwd=project.folder)[1] == ""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.direct.wheels import as_wheel
 from tests.integration.push_world import (
     ROLES,
     Machine,
@@ -22,7 +21,6 @@ from tests.integration.push_world import (
 )
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.registry_process import run_registry
-from training_imgtool.direct.layers.layers import group_wheels
 from training_imgtool.spec.targets import Target
 
 pytestmark = pytest.mark.registry
@@ -97,29 +95,6 @@ def test_tags_that_may_not_move_cost_the_wheels_of_the_next_change_only(world: W
     project, machine = world.project("one"), world.machine("a", wheels=True)
     check_whole(world.proxy.upstream, machine.push(project).values())
     assert any(latest in line for line in lines(world.proxy))
-
-
-@pytest.mark.long
-def test_one_package_more_on_a_machine_without_wheels(world: World) -> None:
-    """Only the wheels that share the new one's layer are needed: the first push waits until that can be known."""
-    project = world.project("one")
-    world.proxy.add(Fault(action=Action.DELAY, method="PUT", path="/manifests/packages-latest-", seconds=1.0))
-    world.machine("a", wheels=True).push(project)
-    assert [one.status for one in world.proxy.log if one.method == "PUT" and "/packages-latest-" in one.path] == [201]
-    added = as_wheel(world.wheels.add("extra", version="3.0"))
-    project.lock()
-    second = world.machine("b")
-    wheels = {wheel.name: wheel for wheel in map(as_wheel, world.wheels.packages)}
-    (group,) = (one for one in group_wheels(tuple(wheels.values())) if added in one.wheels)
-    assert "tensorflow-cpu" not in {wheel.name for wheel in group.wheels}
-    files = {path.name: path for path in (world.wheels.pip, *world.wheels.packages)}
-    kept, world.wheels.packages = world.wheels.packages, [files[wheel.file] for wheel in group.wheels]
-    second.give(world.wheels)
-    world.wheels.packages = kept
-    world.proxy.clear()
-    images = second.push(project)
-    check_whole(world.proxy.upstream, images.values())
-    assert world.proxy.bytes_up() < 128 << 10
 
 
 def test_a_base_in_another_registry(world: World) -> None:

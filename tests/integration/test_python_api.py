@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
 
 import training_imgtool as imgtool
 from tests.cluster.project import Project as Cluster
@@ -133,15 +132,6 @@ def test_plan_push_and_job_agree(world: Project, capfd: pytest.CaptureFixture[st
         first["ps"].bytes = 0  # type: ignore[misc]
     assert (signal.getsignal(signal.SIGINT), list(logging.root.handlers)) == handlers
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.registry
-def test_the_bytes_are_those_of_the_manifest(world: Project) -> None:
-    from tests.integration.push_world import document
-
-    image = imgtool.push(world.folder, roles=["worker"], locked=True)["worker"]
-    manifest = document(image.reference.partition("/")[0], image.reference)
-    assert image.bytes == sum(blob["size"] for blob in (manifest["config"], *manifest["layers"])) > 50_000
 
 
 def test_errors_have_the_commands_exit_code_and_every_field(tmp_path: Path) -> None:
@@ -291,65 +281,3 @@ def test_the_pipelines_components(world: Project, monkeypatch: pytest.MonkeyPatc
     assert list(pushed) == ROLES
     assert names["submit_job"]("images/mnist", pushed, "p", "us-central1").endswith("/customJobs/1")
     assert jobs.bodies == [imgtool.job(world.folder, target="vertex", images=pushed)]
-
-
-@pytest.mark.long
-@pytest.mark.registry
-def test_the_pytest_fixture(world: Project) -> None:
-    (Path.cwd() / "test_page.py").write_text(example("A pytest fixture"))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
-    assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout
-    assert world.folder.exists()
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with the wheel, mypy and Kubeflow Pipelines' own compiler."""
-    folder = tmp_path_factory.mktemp("installed")
-    subprocess.run([UV, "build", "-q", "--wheel", "--out-dir", folder, CHECKOUT], check=True, timeout=300)
-    (wheel,) = folder.glob("*.whl")
-    python = folder / "venv/bin/python"
-    subprocess.run([UV, "venv", "-q", "--python", sys.executable, folder / "venv"], check=True)
-    packages: list[str | Path] = [wheel, "mypy", "kfp", "pytest", "google-api-python-client"]
-    subprocess.run([UV, "pip", "install", "-q", "--python", python, *packages], check=True, timeout=600)
-    return python
-
-
-@pytest.mark.long
-@pytest.mark.network
-def test_a_users_script_is_strict_against_the_wheel(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "cell.py").write_text(example("A notebook cell"))
-    (tmp_path / "test_page.py").write_text(example("A pytest fixture"))
-    (tmp_path / "more.py").write_text(
-        "import training_imgtool as imgtool\n\n"
-        "plan: imgtool.Plan = imgtool.plan('.', changes={'tensorflow': '2.16.2'})\n"
-        "keys: dict[str, str] = {role: image.key for role, image in plan.images.items()}\n"
-        "checked: imgtool.ByRole[imgtool.VerifiedImage] = imgtool.verify('.')\n"
-        "ended: imgtool.Run = imgtool.run('.', workers=1)\n"
-        "seconds: float = max(one.seconds for one in ended.replicas)\n"
-    )
-    check: list[str | Path] = [installed, "-m", "mypy", "--strict"]
-    done = subprocess.run([*check, "."], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    (tmp_path / "wrong.py").write_text("import training_imgtool\ntraining_imgtool.push('.', role='master').digest\n")
-    done = subprocess.run([*check, "wrong.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert 'Unexpected keyword argument "role"' in done.stdout
-    assert '"ByRole[Image]" has no attribute "digest"' in done.stdout
-
-
-@pytest.mark.long
-@pytest.mark.network
-def test_kubeflows_compiler_takes_the_pipeline(installed: Path, tmp_path: Path) -> None:
-    program = example("A Kubeflow Pipelines component") + example("A Vertex AI Pipelines step")
-    program += "from kfp import compiler\ncompiler.Compiler().compile(images_pipeline, 'pipeline.yaml')\n"
-    (tmp_path / "pipeline.py").write_text(program)
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    command: list[str | Path] = [installed, "-W", "ignore", "pipeline.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    pipeline = yaml.safe_load((tmp_path / "pipeline.yaml").read_text())
-    (step,) = pipeline["deploymentSpec"]["executors"].values()
-    assert "import training_imgtool as imgtool" in " ".join(step["container"]["command"])
-    assert "training-imgtool" in " ".join(step["container"]["command"])

@@ -23,7 +23,6 @@ from pathlib import Path
 import pytest
 
 from tests.engines.support import SERVICES, wait_for
-from tests.integration.test_reader_matrix import CONTAINERD
 from tests.servers.certificates import make_certificate
 from tests.servers.registry_process import PROGRAM, installed, run_registry
 from tests.servers.relay import pass_on, serve
@@ -47,6 +46,14 @@ model = tf.keras.Sequential([tf.keras.layers.Dense(8, activation="relu"), tf.ker
 model.compile("sgd", "mse")
 loss = model.train_on_batch(np.ones((16, 4), "float32"), np.ones((16, 1), "float32"))
 print("trained", tf.__version__, float(loss) >= 0)
+"""
+CONTAINERD = """\
+version = 2
+root = "{folder}/root"
+state = "{folder}/state"
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
+[grpc]
+  address = "{folder}/socket"
 """
 LAZY = """\
 [proxy_plugins.soci]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.cosign import PASSWORD, find_program, make_keys
 from tests.integration.push_world import Machine, Project, check_whole, referrers
-from tests.servers.kubernetes import PROGRAMS, api_server, install, kube_apiserver
 from tests.servers.registry_process import list_tags
 from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.settings import from_environment
@@ -90,20 +88,6 @@ def test_it_is_signed_and_has_a_bill_of_every_package(
     check = [f"--key={keys[2]}", "--insecure-ignore-tlog=true", image]
     signed = subprocess.run([keys[0] / "cosign", "verify", *check], capture_output=True, check=True)
     assert reference.digest in signed.stdout.decode()
-
-
-def test_the_examples_are_what_their_servers_take(tmp_path: Path) -> None:
-    """A cluster's own API server for the Job; for the Task, the CRD of a release of Tekton, unknown fields refused."""
-    with kube_apiserver(tmp_path) as cluster:
-        assert cluster.create(JOB) is None
-        assert "restartPolicy" in str(cluster.create(json.loads(json.dumps(JOB).replace("Never", "Always"))))
-    crd = PROGRAMS / "tekton/300-task.yaml"
-    if not crd.exists():
-        pytest.skip(f"no {crd.name}: config/300-crds/{crd.name} of github.com/tektoncd/pipeline, put in {crd.parent}")
-    with api_server(tmp_path) as custom:
-        install(custom, crd)
-        assert custom.create(TASK) is None
-        assert "runAsNobody" in str(custom.create(json.loads(json.dumps(TASK).replace("runAsNonRoot", "runAsNobody"))))
 
 
 def as_options(step: Mapping[str, Any], places: Mapping[str, Path]) -> tuple[str, ...]:

@@ -14,15 +14,14 @@ import json
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, Repository, Tag
 from training_imgtool.core.settings import Settings
-from training_imgtool.dockerfile.install_step import pyvenv_cfg
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
-from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
+from training_imgtool.pipeline.inputs import Inputs, prepare
 from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
@@ -126,34 +125,6 @@ def package(site: str, name: str, version: str, files: Mapping[str, bytes], requ
         rows.append(f"{path},sha256={digest},{len(data)}\r\n")
     members[f"{info}/RECORD"] = "".join([*rows, f"{info}/RECORD,,\r\n"]).encode()
     return {f"{site}/{path}": data for path, data in members.items()}
-
-
-def good_layers(image: RoleImage, folder: Path) -> list[Layer]:
-    """What the image of the role consists of above its base: the environment, and the trainer's files."""
-    variant = image.plan.locked.variant
-    site = f"opt/venv/lib/python{variant.python}/site-packages"
-    environment: dict[str, bytes | Link | Raw | None] = {
-        "opt/venv/bin/python": Link(variant.python_executable),
-        "opt/venv/pyvenv.cfg": pyvenv_cfg(image.plan.locked).encode(),
-    }
-    for wheel in image.plan.locked.wheels:
-        files = {f"{wheel.name}/__init__.py": b""}
-        requires: tuple[str, ...] = ()
-        if wheel.name == variant.package:
-            files, requires = (
-                {"tensorflow/__init__.py": TENSORFLOW.encode()},
-                ("numpy (>=1.20,<2)", "absent; extra == 'x'"),
-            )
-        environment |= package(site, wheel.name, wheel.version, files, requires)
-    sources = {f"app/trainer/{path.name}": path.read_bytes() for path in sorted((folder / "trainer").iterdir())}
-    return [_with_folders(environment, "opt/venv"), _with_folders(sources, "app")]
-
-
-def _with_folders(layer: Layer, top: str) -> Layer:
-    """The layer with the folders from `top` down, each before what is in it, as builders write them."""
-    folders = {str(folder) for path in layer for folder in PurePosixPath(path).parents}
-    inside = {path: FOLDER for path in sorted(folders) if f"{path}/".startswith(f"{top}/")}
-    return {**inside, **layer}
 
 
 def derive(

@@ -9,12 +9,12 @@ from functools import partial
 import pytest
 
 from tests.integration.registry.conftest import Bench
-from tests.registry.support import clients, config, image, layer
+from tests.registry.support import config, image, layer
 from tests.servers.fault_proxy import Action, Exchange, Fault
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.reference import Repository
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import MANIFEST_TYPES, OCI_INDEX, OCI_MANIFEST, sha256_digest
+from training_imgtool.registry.manifests import OCI_INDEX, OCI_MANIFEST, sha256_digest
 
 pytestmark = pytest.mark.registry
 LAYERS = (b"first layer" * 10_000, b"second layer" * 50_000)
@@ -62,15 +62,6 @@ def test_a_push_keeps_every_rule(bench: Bench) -> None:
     assert [exchange.path.rpartition("/")[2][:7] for exchange in manifests] == ["sha256:", "done"]
     assert log.index(manifests[0]) > max(posts) + 1  # blobs first, then the image, then the index under its tag
     assert log[-1] is manifests[1]
-
-
-def test_a_noop_is_one_head_per_tag(bench: Bench) -> None:
-    digest = _push_everything(bench.registries, bench.repository)
-    bench.proxy.clear()
-    with clients(bench.settings) as fresh:
-        assert fresh.at(bench.repository).head(bench.repository.tag("done")) == digest
-    assert [exchange.line for exchange in bench.proxy.log] == [f"HEAD /v2/{bench.repository.path}/manifests/done 200"]
-    assert bench.proxy.log[0].headers["accept"].split(", ") == list(MANIFEST_TYPES)
 
 
 def test_an_abandoned_session_is_deleted(bench: Bench) -> None:

@@ -40,34 +40,11 @@ def test_an_upload_is_head_post_put(bench: Bench) -> None:
     assert _stored(bench)
 
 
-def test_a_new_blob_costs_post_and_put(bench: Bench) -> None:
-    assert _upload(bench, expect_missing=True) is How.UPLOADED
-    assert bench.proxy.methods() == ["POST", "PUT"]
-
-
 def test_a_present_blob_is_not_sent_again(bench: Bench) -> None:
     _upload(bench)
     _forget(bench)
     assert _upload(bench) is How.PRESENT
     assert bench.proxy.methods() == ["HEAD"]
-    assert bench.proxy.bytes_up() == 0
-
-
-def test_one_request_asks_for_a_blob_and_opens_its_upload(bench: Bench) -> None:
-    def upload() -> How:
-        return bench.registry.upload(
-            bench.repository,
-            layer(CONTENT),
-            lambda: io.BytesIO(CONTENT),
-            mount_from=bench.repository,
-            expect_missing=True,
-        )
-
-    assert upload() is How.UPLOADED
-    assert bench.proxy.methods() == ["POST", "PUT"]
-    _forget(bench)
-    assert upload() is How.MOUNTED
-    assert bench.proxy.methods() == ["POST", "HEAD"]
     assert bench.proxy.bytes_up() == 0
 
 
@@ -159,19 +136,6 @@ def test_content_of_another_size(bench: Bench, wrong: bytes) -> None:
     with pytest.raises(VerificationError, match="content is"):
         bench.registry.upload(bench.repository, layer(CONTENT), lambda: io.BytesIO(wrong))
     assert not bench.registry.has_blob(bench.repository, layer(wrong))
-
-
-def test_r17_a_mount_is_one_request_and_a_question(bench: Bench) -> None:
-    _upload(bench)
-    other = bench.repository.child("role")
-    bench.proxy.clear()
-    done = bench.registry.upload(
-        other, layer(CONTENT), lambda: io.BytesIO(CONTENT), mount_from=bench.repository, expect_missing=True
-    )
-    assert done is How.MOUNTED
-    mount, question = bench.proxy.log
-    assert (mount.method, question.method) == ("POST", "HEAD")
-    assert mount.query == {"mount": [layer(CONTENT).digest], "from": [bench.repository.path]}
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from tests.integration.registry.conftest import Bench
 from tests.registry.support import config, image, layer
 from tests.servers.fault_proxy import Action, Fault
-from training_imgtool.core.errors import RegistryRefusedError, TemporaryError, VerificationError
+from training_imgtool.core.errors import TemporaryError, VerificationError
 from training_imgtool.registry.failures import BlobUnknownError, TagImmutableError
-from training_imgtool.registry.manifests import LARGEST_MANIFEST, OCI_MANIFEST, sha256_digest
+from training_imgtool.registry.manifests import OCI_MANIFEST, sha256_digest
 from training_imgtool.registry.upload import How
 
 pytestmark = pytest.mark.registry
@@ -120,13 +120,6 @@ def test_r20_a_manifest_whose_blob_is_gone(bench: Bench) -> None:
     again = bench.registry.upload(bench.repository, layer(content), partial(io.BytesIO, content))
     assert again is How.UPLOADED
     bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, image(layer(content)))
-
-
-def test_r27_a_manifest_over_4_mib_is_refused_here(bench: Bench) -> None:
-    body = b'{"schemaVersion":2,"layers":[],"mediaType":"%b"%b}' % (OCI_MANIFEST.encode(), b" " * LARGEST_MANIFEST)
-    with pytest.raises(RegistryRefusedError, match="bytes; registries take 4194304"):
-        bench.registry.put_manifest(bench.repository.tag("t"), OCI_MANIFEST, body)
-    assert bench.proxy.log == []
 
 
 LACKS = (
