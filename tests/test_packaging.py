@@ -9,13 +9,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
 
 from tests.other_user import NOBODY, open_folder
 from training_imgtool.wheels.interpreters import find_interpreter
@@ -122,13 +120,6 @@ def hashes(folder: Path) -> dict[str, str]:
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("training*")}
     assert len(found) == 2
     return found
-
-
-def test_the_page_says_what_every_dependency_is_for() -> None:
-    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    page = (CHECKOUT / "docs/howto/install.md").read_text().partition("## What an install brings")[2]
-    rows = {name.lower() for row in re.findall(r"^\| ([\w., -]+) \|", page, re.MULTILINE) for name in row.split(", ")}
-    assert not {Requirement(text).name.lower() for text in project["dependencies"]} - rows
 
 
 def test_the_sdist_holds_the_tests_and_no_state(built: Path) -> None:

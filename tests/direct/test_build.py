@@ -91,12 +91,6 @@ def test_files(make: Maker, text: str, expected: dict[str, int]) -> None:
     assert {path: node.mode for path, node in read_tree(make(text + "\n")).items()} == expected
 
 
-def test_a_layer_that_comes_twice_is_an_error_that_says_what_to_do(make: Maker) -> None:
-    with pytest.raises(NeedsEngineError, match="the same layer is below already") as caught:
-        make("COPY b.txt /opt/\nCOPY code /srv/\nCOPY b.txt /opt/\n")
-    assert "--engine docker" in str(caught.value.hint)
-
-
 def test_owners(make: Maker) -> None:
     found = read_tree(make("COPY --chown=7:8 code/sub /mine\nCOPY b.txt /mine/\nCOPY --chown=9 b.txt /opt/\n"))
     owners = {path: node.owner for path, node in found.items()}

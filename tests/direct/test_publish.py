@@ -11,7 +11,6 @@ from functools import partial
 import pytest
 
 from tests.direct.registry import Bench
-from tests.servers.fault_proxy import Action, Fault
 from training_imgtool.core.errors import LocalFileError
 from training_imgtool.core.progress import silent
 from training_imgtool.direct.registry.publish import Publisher
@@ -53,16 +52,6 @@ def test_a_large_blob_is_asked_for_first(pushing: Bench) -> None:
     assert Counter(_push(pushing, LARGE)) == {"HEAD": 1, "POST": 2, "PUT": 3}
 
 
-def test_another_machine_sends_nothing_of_what_is_there(pushing: Bench) -> None:
-    _push(pushing, SMALL, LARGE)
-    other = Bench(pushing.proxy, pushing.folder / "other", pushing.registries, pushing.repository, [])
-    other.proxy.clear()
-    for blob in pushing.image(SMALL, LARGE, config=b"one").layers:
-        other.registries.at(other.repository).uploads.forget((other.repository, blob.descriptor.digest))
-    _push(other, SMALL, LARGE)
-    assert other.opened == []
-
-
 @pytest.mark.parametrize("named", [False, True])
 def test_roles_side_by_side_send_what_they_share_once(pushing: Bench, publisher: Publisher, named: bool) -> None:
     """Also if a manifest of the repository names what is gone."""
@@ -89,45 +78,6 @@ def test_a_layer_is_under_way_before_the_image_is_known(pushing: Bench, publishe
     publisher.send(image.layers[0], "early")
     publisher.publish(image, pushing.repository.tag("one"), "worker", pushing.repository)
     assert len(pushing.opened) == 1
-
-
-def test_a_registry_that_promises_blobs_that_it_lacks(pushing: Bench, publisher: Publisher) -> None:
-    def promised(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
-        return 201, {**headers, "content-length": "0"}, b""
-
-    elsewhere = pushing.at("base")
-    base = pushing.put(elsewhere, b"base layer")
-    pushing.proxy.add(Fault(action=Action.CHANGE, method="POST", path="mount=", times=-1, change=promised))
-    image = pushing.image(SMALL, LARGE, base=(base,))
-    pushed = publisher.publish(image, pushing.repository.tag("one"), "worker", elsewhere)
-    assert pushing.registries.at(pushing.repository).head(pushed) == image.digest
-
-
-def test_a_base_elsewhere_is_copied_and_one_here_is_asked_for_once(pushing: Bench, publisher: Publisher) -> None:
-    elsewhere = pushing.at("base")
-    base = pushing.put(elsewhere, b"base layer")
-    publisher.publish(pushing.image(SMALL, base=(base,)), pushing.repository.tag("one"), "worker", elsewhere)
-    assert [exchange.query["mount"][0] for exchange in pushing.proxy.log if "mount" in exchange.query].count(
-        base.digest
-    )
-    pushing.proxy.clear()
-    publisher = _publisher(pushing.again())
-    second = pushing.image(SMALL, base=(base,), config=b"second")
-    publisher.publish(second, pushing.repository.tag("two"), "worker", pushing.repository)
-    asked = [exchange.method for exchange in pushing.proxy.log if base.digest in exchange.path]
-    assert asked == ["HEAD"]
-
-
-def test_what_a_manifest_of_the_repository_names_is_asked_for_and_not_sent(pushing: Bench) -> None:
-    _push(pushing, SMALL, LARGE)
-    methods = _push(pushing.again(), SMALL, LARGE, tag="two", named=True)
-    assert sorted(methods) == ["HEAD", "HEAD", "POST", "PUT", "PUT"]  # the config goes up
-
-
-def test_layers_that_a_manifest_names_and_that_are_gone_are_sent(pushing: Bench) -> None:
-    _push(pushing, SMALL, LARGE, named=True)
-    assert len(pushing.opened) == 2
-    assert sum(e.method == "PUT" and "/manifests/one" in e.path for e in pushing.proxy.log) == 1
 
 
 def test_what_only_the_caller_can_mend_is_the_callers(pushing: Bench, publisher: Publisher) -> None:

@@ -245,16 +245,6 @@ def test_lost_layers_are_made_again(bench: Bench) -> None:
     assert _tree(make_packages_layers(bench.locked, (), bench.tools())) == first
 
 
-def test_only_the_bucket_that_changed_is_new(bench: Bench) -> None:
-    before = {layer.descriptor.digest for layer in make_packages_layers(bench.locked, (), bench.tools())}
-    names = {group.name: {w.name for w in group.wheels} for group in group_wheels(bench.locked.wheels)}
-    assert len(names) == 2, "the two wheels must be in different buckets for this test"
-    bench.wheels.append(make_wheel(bench.folder, "third", {"third.py": b"3\n"}))
-    after = {layer.descriptor.digest for layer in make_packages_layers(bench.locked, (), bench.tools())}
-    assert len(after - before) == 2  # files and bytecode of one bucket
-    assert len(before - after) == 2
-
-
 def test_a_layer_that_is_made_again_as_other_bytes_drops_its_record(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

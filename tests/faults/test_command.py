@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import training_imgtool
-from tests.faults.project import IMGTOOL, NOBODY, OLD_CONFIG, SPEC, Project
+from tests.faults.project import NOBODY, OLD_CONFIG, SPEC, Project
 from training_imgtool.core import errors
 from training_imgtool.core.settings import VARIABLES
 
@@ -99,30 +97,6 @@ def test_locked(project: Project) -> None:
     project.refused("show", "--locked", code=3, says=["image.lock is missing, and --locked forbids writing it"])
     project.write("image.lock", f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> theirs\n")
     project.refused("show", code=3, says=["image.lock: not a lock", "line 1"], hint="a merge conflict")
-
-
-def test_o01_not_a_terminal(project: Project) -> None:
-    """No escape sequence and no carriage return, whatever is said of colours."""
-    env = {"NO_COLOR": "1", "TERM": "dumb", "CI": "true"}
-    for environ in ({}, {"NO_COLOR": ""}, env, {"TERM": "xterm-256color", "FORCE_COLOR": "1"}):
-        ended = project.run("show", "--progress", "plain", env=environ)
-        assert ended.code == 0
-        assert "\x1b" not in ended.out + ended.err
-        assert "\r" not in ended.out + ended.err
-        project.refused("show", "nothere", code=3, env=environ)
-
-
-@pytest.mark.skipif(not Path("/usr/bin/script").exists(), reason="no `script` program, which gives a terminal")
-@pytest.mark.parametrize("quiet", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"CI": "true"}])
-def test_o01_a_terminal_that_wants_none(project: Project, quiet: dict[str, str]) -> None:
-    before = ("script", "-qec", 'exec "$IMGTOOL" show nothere', "/dev/null")
-    env = {"TERM": "xterm-256color", **quiet, "IMGTOOL": str(IMGTOOL)}
-    ended = project.run(before=before, env=env, bare=True)
-    assert ended.code == 3
-    assert "Error: nothere: no such file or folder" in ended.out
-    escapes = set(re.findall(r"\x1b\[[?0-9;]*[A-Za-z]", ended.out))
-    hide_and_erase = {"\x1b[?25l", "\x1b[?25h", "\x1b[2K"} if "NO_COLOR" in quiet else set()  # it removes only colour
-    assert escapes <= hide_and_erase
 
 
 def test_o02_json_with_progress(project: Project) -> None:
@@ -222,14 +196,6 @@ def test_p07_places_that_take_no_result(project: Project) -> None:
         project.refused("config", "-o", place, code=9, says=[says])
 
 
-def test_p07_read_only_folder(project: Project) -> None:
-    project.open_to_nobody()
-    project.folder.chmod(0o555)
-    project.config.chmod(0o444)
-    says = ["cannot write config.yaml: permission denied"]
-    project.refused("config", "-o", "config.yaml", code=9, says=says, hint="choose another place", before=NOBODY)
-
-
 @pytest.mark.parametrize("limit", ["--as=60000000", "--nproc=1"])
 def test_p11_little_memory_and_few_threads(project: Project, limit: str) -> None:
     """Where the limits leave enough to start, the end is a result or a message; processes count per user."""
@@ -259,43 +225,6 @@ def test_doctor_says_what_is_missing(project: Project) -> None:
     checks = {check["name"]: check["ok"] for check in ended.document["checks"]}
     checks.pop("builder")  # buildx may be installed here
     assert checks == fixed
-
-
-def test_init_replaces_nothing(project: Project) -> None:
-    before = (project.folder / "image.yaml").read_bytes()
-    ended = project.run("init")
-    assert (ended.code, "image.yaml stays as it is" in ended.err) == (0, True)
-    assert (project.folder / "image.yaml").read_bytes() == before
-
-
-@pytest.mark.long
-def test_p12_the_same_tag_everywhere(project: Project, tmp_path: Path) -> None:
-    """T12, C9: other folder, time zone, language, umask, hash seed, file times and modes."""
-    before = keys(project)
-    for number, env in enumerate(
-        (
-            {"TZ": "Asia/Kathmandu", "LANG": "C", "LC_ALL": "C"},
-            {"LANG": "tr_TR.UTF-8", "LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "1"},
-            {"SOURCE_DATE_EPOCH": "86400", "PYTHONUTF8": "0", "COLUMNS": "20"},
-        )
-    ):
-        os.utime(project.folder / "trainer/task.py", (number, number))
-        assert keys(project, env=env) == before
-    assert keys(project, before=through('umask 077; exec "$0" "$@"')) == before
-    assert keys(project, project.folder, cwd=tmp_path) == before
-    project.open_to_nobody()
-    (project.folder / "trainer/task.py").chmod(0o600)
-    (project.folder / "trainer").chmod(0o700)
-    assert keys(project, before=NOBODY) == before
-    moved = project.folder.rename(tmp_path / "elsewhere")
-    assert keys(project, cwd=moved, before=NOBODY) == before
-
-
-def keys(project: Project, *arguments: str | Path, **options: Any) -> list[str]:
-    """The content keys of the project's roles."""
-    ended = project.run("show", "--json", *arguments, **options)
-    assert ended.code == 0, ended.err
-    return [role["key"] for role in json.loads(ended.out)["roles"]]
 
 
 def test_bugs_are_said_to_be_bugs(project: Project) -> None:

@@ -9,12 +9,6 @@ import pytest
 from tests.faults.project import SPEC, Project
 
 
-def test_c01_the_trainer_is_a_link(project: Project) -> None:
-    (project.folder / "trainer").rename(project.root / "elsewhere")
-    (project.folder / "trainer").symlink_to(project.root / "elsewhere")
-    project.refused("show", code=3, says=["image.yaml:4:19: trainer.source: ", "symbolic link"])
-
-
 def test_secrets_of_a_folder_beside_the_specs(project: Project) -> None:
     project.spec(SPEC.replace("source: trainer", "source: ../home"), lock=False)
     says = "../home: 1 file looks like a secret in the build context: .docker/config.json"

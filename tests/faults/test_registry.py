@@ -114,18 +114,6 @@ def test_p14_half_of_the_roles_fail(pushing: Project, proxy: FaultProxy) -> None
     assert list(pushing.images(pushing.run("push"))) == ["master", "worker"]
 
 
-def test_p09_config_is_a_link(pushing: Project) -> None:
-    assert pushing.run("push").code == 0
-    real = pushing.root / "real.yaml"
-    pushing.config.rename(real)
-    real.chmod(0o640)
-    pushing.config.symlink_to(real)
-    assert pushing.run("config", "-o", "config.yaml").code == 0
-    assert pushing.config.is_symlink()
-    assert "@sha256:" in real.read_text()
-    assert real.stat().st_mode & 0o777 == 0o640
-
-
 def test_p07_read_only_cache(pushing: Project, proxy: FaultProxy) -> None:
     """Nothing is sent when there is no place to make layers."""
     pushing.env["IMGTOOL_CACHE"] = "/proc/imgtool"
@@ -187,13 +175,3 @@ def test_p08_disk_full(pushing: Project) -> None:
     assert ended.code == 9, ended
     assert "Error: cannot write out/config.yaml: no space left on device\nTry: free some space" in ended.err
     assert ended.out == "old: true\n"
-
-
-def test_p07_read_only_file_system(pushing: Project, proxy: FaultProxy) -> None:
-    """Root is stopped too, and before anything is asked."""
-    before = in_a_mount("-t tmpfs tmpfs out", "mount -o remount,ro out 2>/dev/null || mount -o remount,ro .")
-    ended = pushing.run("config", "-o", "out/config.yaml", before=before)
-    assert ended.code == 9, ended
-    assert "Error: cannot write out/config.yaml: read-only file system\nTry: choose another place" in ended.err
-    assert ended.out == "old: true\n"
-    assert proxy.log == []

@@ -33,12 +33,6 @@ def test_y14_registry(project: Project) -> None:
         project.refused("push", "--registry", place, code=2, says=["--registry: ", says])
 
 
-def test_y14_tag(project: Project) -> None:
-    for tag in ("-x", "a b", "x" * 129, "x" * 120, ""):
-        arguments = ("push", "--registry", "registry.example.com/team", "--tag", tag, "--json")
-        project.refused(*arguments, code=2, says=["--tag: ", "is not a tag"] if tag else ["--tag is empty"])
-
-
 def test_fields_are_told_to_programs(project: Project) -> None:
     """O9: CI can point at every place of a wrong spec."""
     project.spec(SPEC.replace("trainer:", "trainr:").replace("demo", "Demo"), lock=False)

@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.project import Project as Cluster
-from tests.cluster.project import unique
 from tests.direct.wheels import as_wheel
-from tests.engines.support import shared_engine
 from tests.integration.push_world import IMGTOOL, Machine, Project, Wheels, make_base
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import run_registry
@@ -147,25 +144,3 @@ def test_push_and_verify(world: World, columns: int) -> None:
     assert shown.code == 0, shown.frames[-1]
     check_frames(shown, columns)
     assert any(line.startswith("manifest  master  ok") for line in shown.frames[-1])
-
-
-@pytest.mark.long
-@pytest.mark.engine
-@pytest.mark.parametrize("columns", WIDTHS)
-def test_run(columns: int, tmp_path: Path) -> None:
-    script = "for n in 1 2 3; do echo step $n of 3; sleep 0.3; done; echo done > /job/model\n"
-    with shared_engine(tmp_path / "home") as engine:
-        (tmp_path / "one").mkdir()
-        made = Cluster(tmp_path / "one", engine, dict.fromkeys(("master", "worker"), script), name=unique(tmp_path))
-        try:
-            shown = record(made.command(), columns=columns, env=made.env, cwd=made.folder)
-        finally:
-            made.remove()
-    assert shown.code == 0, shown.frames[-1]
-    check_frames(shown, columns)
-    end = [line for line in shown.unwrapped[-1] if line]
-    assert [line for line in end if line.startswith("master")] == [f"master   | step {n} of 3" for n in (1, 2, 3)]
-    assert [line for line in end if line.startswith("worker-0")] == [f"worker-0 | step {n} of 3" for n in (1, 2, 3)]
-    text = " ".join(" ".join(end).split())
-    assert "as ai-platform: succeeded, " in text
-    assert "written: 1 file" in text

@@ -225,11 +225,6 @@ def test_what_is_no_platform(text: str) -> None:
         parse_platform(text)
 
 
-def test_a_platform_is_written_as_it_is_read() -> None:
-    assert str(parse_platform("linux/arm/v7")) == "linux/arm/v7"
-    assert str(parse_platform("linux/amd64")) == "linux/amd64"
-
-
 @pytest.mark.parametrize(
     ("images", "kind"),
     [
