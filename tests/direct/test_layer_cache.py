@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,3 +66,15 @@ def test_the_blobs_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     os.utime(cache.blob_path(kept[0]))  # used again
     kept.append(cache.keep_blob([b"d" * 10])[0])
     assert [cache.blob_path(digest).exists() for digest in kept] == [True, False, True, True]
+
+
+def test_the_bound_leaves_what_another_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_cache, "_MOST_BLOBS", 0)
+    cache = LayerCache(tmp_path)
+
+    def blocks() -> Iterator[bytes]:
+        yield bytes(1 << 20)
+        cache.keep_blob([b"b"])
+
+    digest, _ = cache.keep_blob(blocks())
+    assert cache.blob_path(digest).exists()

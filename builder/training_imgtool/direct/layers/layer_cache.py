@@ -13,6 +13,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,11 @@ class LayerCache:
 
     def _drop_oldest(self, kept: str) -> None:
         """Removes the blobs that no run used for longest until the others fit; who misses one makes it again."""
-        found = [(entry.stat(), Path(entry.path)) for entry in os.scandir(self._blobs) if entry.name != kept]
+        found = []
+        for entry in os.scandir(self._blobs):
+            with suppress(FileNotFoundError):  # another run removed it
+                if entry.name != kept and not entry.name.startswith("."):  # what begins so is being written
+                    found.append((entry.stat(), Path(entry.path)))
         size = sum(state.st_size for state, _ in found)
         for state, path in sorted(found, key=lambda pair: max(pair[0].st_atime, pair[0].st_mtime)):
             if size <= _MOST_BLOBS:
