@@ -29,7 +29,7 @@ ROOMS: dict[str, str] = {
     "wheels": "context http plan versions",
     "lock": "plan spec versions wheels yamlfile",
     "attest": "http plan spec",
-    "engines": "dockerfile",
+    "engines": "",
     "direct": "context dockerfile plan registry",
     "debian": "direct http plan registry",
     "pipeline": "attest context debian direct dockerfile engines http lock plan registry spec versions wheels",

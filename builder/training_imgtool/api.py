@@ -91,7 +91,7 @@ def push(
         roles: only these; empty for all.
         registry: where the images go, if the spec does not say it.
         tags: further tags; with several roles, ROLE-TAG.
-        engine: what builds: `auto`, `docker`, `buildx` or `direct`.
+        engine: what builds: `auto`, `buildx` or `direct`.
         builder: a builder of buildx for stages with RUN.
         secrets: for `RUN --mount=type=secret`, such as `id=ID,src=FILE`.
         create_repository: create a missing Artifact Registry repository first.

@@ -44,7 +44,7 @@ def test_every_option_has_a_text(verb: str) -> None:
 @pytest.mark.parametrize(
     ("words", "values"),
     [
-        ("imgtool build --engine ", {"auto", "buildx", "docker", "direct"}),
+        ("imgtool build --engine ", {"auto", "buildx", "direct"}),
         ("imgtool push --progress ", {"auto", "tty", "plain", "json", "quiet"}),
         ("imgtool config --target ", {str(target) for target in Target}),
         ("imgtool config --format ", {str(form) for form in Format}),

@@ -11,12 +11,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests import forked_imgtool
-from tests.engines.support import busybox_base, stage
+from tests.engines.support import build, busybox_base
 from tests.plans import wheel
 from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import from_environment
@@ -95,10 +94,8 @@ class Project:
         text = (
             f'FROM {busybox_base(self.engine)}\nCOPY run.sh /run.sh\n{self._volume}ENTRYPOINT ["/bin/sh", "/run.sh"]\n'
         )
-        made = stage(text, files={"run.sh": data})  # its made-up key is what the fixture removes at the end
-        self.engine.build(made, lambda event: None)
-        named = replace(made, key=image.key, no_cache=False)
-        return self.engine.build(named, lambda event: None)
+        build(self.engine, text, {"run.sh": data})  # its made-up key is what the fixture removes at the end
+        return build(self.engine, text, {"run.sh": data}, key=image.key)
 
     def command(self, *arguments: str) -> list[str]:
         return [str(IMGTOOL), "run", str(self.folder), "--job-dir", str(self.job), *arguments]

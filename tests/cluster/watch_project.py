@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.project import IMGTOOL, Project
-from tests.engines.support import stage, tar_of
+from tests.engines.support import build, tar_of
 from training_imgtool.context.tar import MTIME
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import silent
@@ -121,8 +121,7 @@ class WatchProject(Project):
             f"FROM {self._base}\nADD layer.tar /\nWORKDIR /app\n"
             f'ENV PYTHONUNBUFFERED="1" PYTHONPATH="{SITE}"\nENTRYPOINT ["python", "-m", "trainer.task"]\n'
         )
-        made = stage(text, files={"layer.tar": layer}, key=image.key, no_cache=False)
-        self.engine.build(made, lambda event: None)
+        build(self.engine, text, {"layer.tar": layer}, key=image.key)
 
     def _load(self, image: RoleImage, layer: bytes) -> None:
         """Makes an image of the base and one layer: the engine has the base's, so the archive leaves them out."""

@@ -79,15 +79,6 @@ def test_without_ps_nothing_is_known(platform: str, monkeypatch: pytest.MonkeyPa
     assert (system.start_of(os.getpid()) == "") is (platform == "darwin")
 
 
-def test_a_pipe_grows_where_it_can(platform: str) -> None:
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    system.grow_pipe(reader, 1 << 17)
-    assert os.write(writer, bytes(1 << 18)) == (1 << 17 if platform == "linux" else 1 << 16)
-    os.close(reader)
-    os.close(writer)
-
-
 def test_a_login_reaches_the_program_as_a_file_or_without_a_name(platform: str, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/config.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""A real Docker Engine for tests: a base image that needs no download, stages to build, an engine to kill."""
+"""A real Docker Engine for tests: a base image that needs no download, images to build, an engine to kill."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -28,12 +28,10 @@ from tests.forked_imgtool import enter_network
 from tests.servers.running import running
 from training_imgtool.core.progress import Event
 from training_imgtool.core.settings import Settings, from_environment
-from training_imgtool.engines import StageBuild
 from training_imgtool.engines.docker.client import connect
 from training_imgtool.engines.docker.engine import STAGES, DockerEngine, remove_image
 
 BUSYBOX = Path("/bin/busybox")
-PLATFORM = "linux/amd64"
 T = TypeVar("T")
 _made_up_keys: list[str] = []
 
@@ -64,38 +62,17 @@ def tar_of(files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def stage(
-    text: str,
-    *,
-    files: Mapping[str, bytes] | None = None,
-    context: Callable[[IO[bytes]], None] | None = None,
-    key: str | None = None,
-    copies_from: tuple[str, ...] = (),
-    subject: str = "worker",
-    platform: str = PLATFORM,
-    no_cache: bool = True,
-) -> StageBuild:
-    """A stage of the text of a Dockerfile whose every line is an instruction; it begins at line 10 of the file."""
-    parent = text.split()[1]
-    data = tar_of(files or {})
+def build(engine: DockerEngine, text: str, files: Mapping[str, bytes] | None = None, *, key: str | None = None) -> str:
+    """Has the engine build an image from a Dockerfile's text and files; returns its ID. It is found under `key`."""
     if key is None:
         key = hashlib.sha256(f"{text}{time.time_ns()}".encode()).hexdigest()
         _made_up_keys.append(key)
-    return StageBuild(
-        key=key,
-        subject=subject,
-        images=(parent, *copies_from),
-        dockerfile=text,
-        context=context or (lambda stream: _write(stream, data)),
-        line=10,
-        lines=tuple(10 + number for number in range(text.count("\n"))),
-        platform=platform,
-        no_cache=no_cache,
-    )
-
-
-def _write(stream: IO[bytes], data: bytes) -> None:
-    stream.write(data)
+    context = io.BytesIO(tar_of({**(files or {}), "Dockerfile": text.encode()}))
+    options = {"custom_context": True, "rm": True, "forcerm": True, "decode": True}
+    with engine.api.ask("building an image for a test") as client:
+        for event in client.build(fileobj=context, tag=f"{STAGES}:{key}", **options):
+            assert "error" not in event, event
+    return str(engine.image_id(key))
 
 
 def busybox_base(engine: DockerEngine) -> str:
@@ -104,20 +81,13 @@ def busybox_base(engine: DockerEngine) -> str:
         pytest.skip("no /bin/busybox (apt install busybox-static)")
     data = BUSYBOX.read_bytes()
     key = hashlib.sha256(b"busybox base for tests" + data).hexdigest()
-    return engine.image_id(key) or engine.build(
-        stage(
-            'FROM scratch\nCOPY busybox /bin/busybox\nRUN ["/bin/busybox", "--install", "-s", "/bin"]\n',
-            files={"busybox": data},
-            key=key,
-            subject="busybox",
-        ),
-        lambda event: None,
-    )
+    text = 'FROM scratch\nCOPY busybox /bin/busybox\nRUN ["/bin/busybox", "--install", "-s", "/bin"]\n'
+    return engine.image_id(key) or build(engine, text, {"busybox": data}, key=key)
 
 
 @contextmanager
 def shared_engine(folder: Path) -> Iterator[DockerEngine]:
-    """The engine that this machine runs; images built from `stage` without a key of their own are removed."""
+    """The engine that this machine runs; images that `build` made without a key are removed."""
     host = os.environ.get("DOCKER_HOST")
     with closing(connect(settings(folder, **({"DOCKER_HOST": host} if host else {})), timeout=20)) as engine:
         try:
@@ -125,12 +95,6 @@ def shared_engine(folder: Path) -> Iterator[DockerEngine]:
         finally:
             while _made_up_keys:
                 remove_image(engine.api, f"{STAGES}:{_made_up_keys.pop()}")
-
-
-def containers_running(engine: DockerEngine, command: str) -> list[str]:
-    """The IDs of the containers, stopped ones too, whose command holds `command`."""
-    with engine.api.ask("listing containers") as client:
-        return [str(found["Id"]) for found in client.containers(all=True) if command in found["Command"]]
 
 
 def wait_for(condition: Callable[[], object], seconds: float) -> bool:
@@ -156,13 +120,7 @@ class PrivateEngine:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(20)
 
-    def stop(self) -> None:
-        """SIGTERM, as `systemctl stop docker` sends it: running steps are killed first."""
-        self.process.terminate()
 
-
-# A step that says that it runs. SIGTERM ends it with SIGKILL's exit code, for which an engine would wait ten seconds.
-SLEEPING_STEP = "RUN trap 'exit 137' TERM; echo begun; sleep 300 & wait"
 _PLAIN = "--bridge=none --iptables=false --storage-driver=vfs"  # what works in a container too
 SERVICES = Path(__file__).resolve().parents[2] / ".services"
 
@@ -177,7 +135,7 @@ def private_engine_missing() -> str | None:
 
 @contextmanager
 def private_engine(
-    version: str = "", *, options: str = _PLAIN, daemon: Mapping[str, Any] | None = None, disk: str | None = None
+    version: str = "", *, options: str = _PLAIN, daemon: Mapping[str, Any] | None = None
 ) -> Iterator[PrivateEngine]:
     """Starts a dockerd in a folder and a network namespace of its own, and ends it with all that it started.
 
@@ -187,7 +145,6 @@ def private_engine(
         version: a part of `scripts/services up`, such as `engine28`, whose programs are started; else this machine's.
         options: of dockerd.
         daemon: its configuration file.
-        disk: the size of a file system of its own for what it stores, such as `60m`.
     """
     if reason := private_engine_missing():
         pytest.skip(reason)
@@ -198,8 +155,7 @@ def private_engine(
     (folder / "daemon.json").write_text(json.dumps(daemon or {}))
     dockerd = f"dockerd -H unix://{folder}/d.sock --data-root {folder}/root --exec-root {folder}/exec -p {folder}/d.pid"
     dockerd += f" --config-file {folder}/daemon.json {options}"
-    mount = f"mkdir {folder}/root && mount -t tmpfs -o size={disk} tmpfs {folder}/root && " if disk else ""
-    command = ["unshare", "--net", "--mount", "sh", "-c", f"{mount}ip link set lo up && exec {dockerd}"]
+    command = ["unshare", "--net", "--mount", "sh", "-c", f"ip link set lo up && exec {dockerd}"]
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"} if programs else None
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
@@ -331,12 +287,9 @@ def free_port() -> int:
 
 @contextmanager
 def refusing_server(
-    status: int, body: str, headers: Mapping[str, str] | None = None, *, beside: int | None = None
+    status: int, body: str, headers: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, list[str]]]:
-    """A registry that answers every request with the same status; yields HOST:PORT and the requests' lines.
-
-    It listens in the network of the process `beside`, when that is given.
-    """
+    """A registry that answers every request with the same status; yields HOST:PORT and the requests' lines."""
     seen: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -356,9 +309,5 @@ def refusing_server(
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH"):
         setattr(Handler, f"do_{method}", Handler._answer)
 
-    def listen() -> http.server.ThreadingHTTPServer:
-        return http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-
-    server = in_network_of(beside, listen) if beside else listen()
-    with running(server) as host:
+    with running(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as host:
         yield host, seen

@@ -49,10 +49,9 @@ def test_without_settings_it_is_the_usual_socket(tmp_path: Path, text: str | Non
 def test_the_order_is_that_of_the_docker_command(tmp_path: Path) -> None:
     for name in ("current", "named"):
         add_context(tmp_path, name, endpoint_of(f"unix:///{name}.sock"))
-    config(tmp_path, '{"currentContext": "current", "proxies": {"default": {"httpProxy": "http://proxy:1"}}}')
+    config(tmp_path, '{"currentContext": "current"}')
     found = find_endpoint(settings(tmp_path))
     assert (found.url, found.source) == ("unix:///current.sock", "Docker context 'current'")
-    assert found.proxies == {"default": {"httpProxy": "http://proxy:1"}}
     found = find_endpoint(settings(tmp_path, DOCKER_CONTEXT="named"))
     assert found.url == "unix:///named.sock"
     assert find_endpoint(settings(tmp_path, DOCKER_CONTEXT="default")).url == DEFAULT_HOST

@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
 from training_imgtool.core.errors import EngineUnavailableError
-from training_imgtool.engines.stream import ContextError, blocks_of, follow
+from training_imgtool.engines.stream import follow
 
 
 class Scripted:
@@ -54,13 +54,12 @@ def test_events_come_in_order_and_the_connection_is_closed() -> None:
     assert request.closed.is_set()
 
 
-@pytest.mark.parametrize("error", [OSError("gone"), ValueError("a mistake"), ContextError(LookupError("inner"))])
+@pytest.mark.parametrize("error", [OSError("gone"), ValueError("a mistake")])
 def test_what_the_request_raises_is_raised_here(error: Exception) -> None:
-    expected = error.error if isinstance(error, ContextError) else error
     request = Scripted({"n": 1}, error)
-    with pytest.raises(type(expected)) as caught:
+    with pytest.raises(type(error)) as caught:
         list(followed(request))
-    assert caught.value is expected
+    assert caught.value is error
     assert request.closed.is_set()
 
 
@@ -104,56 +103,3 @@ def test_silence_is_fine_while_the_engine_answers() -> None:
 def test_silence_of_an_engine_that_does_not_answer_is_the_end() -> None:
     with pytest.raises(EngineUnavailableError, match="worker: RUN make: the engine stopped answering"):
         list(followed(Scripted(None), answers=False))
-
-
-def test_blocks_are_what_was_written() -> None:
-    data = bytes(range(256)) * 20_000
-
-    def write(stream: IO[bytes]) -> None:
-        stream.write(data)
-
-    assert b"".join(blocks_of(write, lambda: False)) == data
-    assert list(blocks_of(lambda stream: None, lambda: False)) == []
-
-
-def test_what_the_writer_raises_comes_after_its_blocks() -> None:
-    def write(stream: IO[bytes]) -> None:
-        stream.write(b"some")
-        raise LookupError("vanished")
-
-    blocks = blocks_of(write, lambda: False)
-    assert next(blocks) == b"some"
-    with pytest.raises(ContextError) as caught:
-        next(blocks)
-    assert isinstance(caught.value.error, LookupError)
-
-
-def test_a_writer_that_waits_can_be_stopped() -> None:
-    stopped, release = threading.Event(), threading.Event()
-
-    def write(stream: IO[bytes]) -> None:
-        release.wait(20)
-
-    blocks = blocks_of(write, stopped.is_set)
-    threading.Timer(0.2, stopped.set).start()
-    began = time.monotonic()
-    with pytest.raises(ContextError):
-        next(blocks)
-    assert time.monotonic() - began < 10
-    release.set()
-
-
-def test_a_reader_that_leaves_ends_the_writer() -> None:
-    ended = threading.Event()
-
-    def write(stream: IO[bytes]) -> None:
-        try:
-            while True:
-                stream.write(bytes(1 << 16))
-        finally:
-            ended.set()
-
-    blocks = blocks_of(write, lambda: False)
-    next(blocks)
-    blocks.close()  # type: ignore[attr-defined]
-    assert ended.wait(5)

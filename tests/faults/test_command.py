@@ -50,7 +50,7 @@ def test_the_documented_codes_are_those_of_the_errors() -> None:
         (("push", "--role", "ps", "--registry", "registry.example.com/x"), "the spec has no role ps"),
         (("push",), "image.yaml: no registry"),
         (("build", "--tag", "x"), "--tag names images in the registry"),
-        (("build", "--engine", "podman"), "--engine podman: expected auto, docker, buildx, direct"),
+        (("build", "--engine", "podman"), "--engine podman: expected auto, buildx, direct"),
         (("build", "--push", "--load"), "give one"),
         (("build", "--output", "tar:x"), "--output tar:x: expected oci:DIR"),
         (("show", "--progress", "loud"), "--progress loud: expected auto, tty, plain, json, quiet"),

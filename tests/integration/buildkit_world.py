@@ -38,7 +38,7 @@ class BuildKitWorld:
     proxy: BuildKitProxy
     before: tuple[str, ...]
     driver: str
-    options: tuple[str, ...] = ("--engine", "buildx")
+    options: tuple[str, ...] = ()
 
     def write_template(self, **blocks: str) -> None:
         """Gives the worker a template with these blocks."""
@@ -109,7 +109,7 @@ def buildkit_world(folder: Path, driver: str, options: str = "") -> Iterator[Bui
         if driver == "remote":
             project.env["DOCKER_HOST"] = NO_ENGINE
             world.buildx("create", "--name", "team", "--driver", "remote", proxy.address)
-            world.options = ("--engine", "buildx", "--builder", "team")
+            world.options = ("--builder", "team")
         world.write_template()
         spec = (project.folder / "image.yaml").read_text()
         project.spec(spec.replace("  worker: {machine", "  worker: {template: own.j2, machine"))

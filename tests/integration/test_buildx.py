@@ -25,7 +25,6 @@ from tests.integration.buildkit_world import (
     CommandLines,
     buildkit_world,
 )
-from tests.servers.engine_proxy import engine_without_classic_builder
 
 pytestmark = [pytest.mark.registry, pytest.mark.slow, pytest.mark.long]
 
@@ -63,12 +62,12 @@ def test_stages_are_run_once_and_found_by_a_second_machine(world: BuildKitWorld,
     assert "needs an engine" not in third.err
 
 
-def test_the_count_would_show_wheels(world: BuildKitWorld) -> None:
-    """The classic builder gets them."""
-    if world.driver == "remote":
-        pytest.skip("the remote driver has no classic builder")
-    world.write_template(system_extra=f"RUN echo {time.time_ns()}")
-    world.run("push", "--engine", "docker")
+def test_the_whole_image_is_built_from_the_whole_context(world: BuildKitWorld) -> None:
+    world.write_template(**{**ALL, "before_code": f"RUN echo {time.time_ns()}"})
+    options = ("--engine", "buildx", *world.options, "--secret", "id=token,env=TOKEN")
+    ended = world.run("push", *options, "--role", "worker", env={"TOKEN": "0123456"})
+    assert "[worker] pushed" in ended.err
+    assert "[system cpu]" not in ended.err
     assert world.proxy.seen == {*world.proxy.needles}
     world.proxy.seen.clear()
 
@@ -232,23 +231,12 @@ def test_an_interrupted_push_ends_the_builders_work(world: BuildKitWorld) -> Non
     assert wait_for(lambda: subprocess.run(running, check=False, capture_output=True).returncode == 1, 20)
 
 
-def test_auto_takes_a_builder_for_what_only_buildkit_runs(world: BuildKitWorld, tmp_path: Path) -> None:
-    """BuildKit's syntax, a builder that the machine names, an Engine without the classic builder."""
-    world.write_template(system_extra=f"RUN <<EOF\necho {time.time_ns()}\nEOF")
-    if world.driver == "remote":
-        ended = world.run("push", env={"IMGTOOL_BUILDER": "team"})
-        assert "[system cpu] pushed" in ended.err
-        return
-    assert "exporting to image" in world.run("push").err
+def test_the_machine_names_a_builder(world: BuildKitWorld) -> None:
+    if world.driver != "remote":
+        pytest.skip("the driver docker is buildx' own choice")
     world.write_template(system_extra=f"RUN echo {time.time_ns()}")
-    assert "exporting to image" not in world.run("push").err
-    world.write_template(system_extra=f"RUN echo {time.time_ns()}")
-    with engine_without_classic_builder(tmp_path, world.engine.host) as host:
-        ended = world.run("push", env={"DOCKER_HOST": host})
-        assert "no longer has the classic builder" in ended.err
-        assert "exporting to image" in ended.err
-        world.write_template(system_extra=f"RUN echo {time.time_ns()}")
-        assert "--engine buildx" in world.run("push", "--engine", "docker", code=5, env={"DOCKER_HOST": host}).err
+    ended = world.run("push", env={"IMGTOOL_BUILDER": "team"})
+    assert "[system cpu] pushed" in ended.err
 
 
 @pytest.mark.parametrize("driver", ["remote", "docker"])

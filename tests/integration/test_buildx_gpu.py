@@ -86,7 +86,7 @@ def gpu(
             "IMGTOOL_REGISTRY": f"{registry_address}/test/buildx-gpu-{time.time_ns()}",
             "IMGTOOL_BUILDER_REGISTRIES": f"docker.io={registry_address}",
         }
-        options: tuple[str, ...] = ("--engine", "buildx")
+        options: tuple[str, ...] = ()
         if request.param == "remote":
             create = [str(BUILDX / "docker-buildx"), "create", "--name", "team", "--driver", "remote", proxy.address]
             subprocess.run(create, env=environ, check=True, capture_output=True)

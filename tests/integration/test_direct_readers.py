@@ -23,7 +23,7 @@ from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, parse_reference, parse_repository
 from training_imgtool.core.settings import from_environment
 from training_imgtool.engines.docker.client import connect
-from training_imgtool.pipeline.engine.engines import pull_image
+from training_imgtool.pipeline.engine.pull import pull_image
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import DOCKER_MANIFEST, OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST
 

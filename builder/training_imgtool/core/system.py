@@ -31,13 +31,6 @@ WARY: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # opens
 _NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder per GPU; source: the NVIDIA driver's README
 
 
-def grow_pipe(descriptor: int, size: int) -> None:
-    """Gives a pipe room for `size` bytes where the system allows it."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, size)
-
-
 def lock_file(descriptor: int, *, wait: bool = True) -> None:
     """Locks an open file until it is closed; raises BlockingIOError if another has it, OSError without locks."""
     if sys.platform == "win32":

@@ -18,6 +18,7 @@ from training_imgtool.direct.copy import FileLayer, plan_copy, plan_folder
 from training_imgtool.direct.debian_layer import DebianLayer, OpenedLibraries, is_apt_script
 from training_imgtool.direct.files import ASSUMED, Files
 from training_imgtool.direct.image import image_config
+from training_imgtool.direct.image.image import WHOLE_IMAGE_HINT
 from training_imgtool.direct.links import DependsOnBaseError
 from training_imgtool.direct.tree import PLAIN, Kind, make_folder
 from training_imgtool.dockerfile import install_step
@@ -139,7 +140,7 @@ def plan_stage(
     if state.settings.get("OnBuild"):
         raise NeedsEngineError(
             f"line {stage.line}: FROM {stage.base}: the base has ONBUILD instructions",
-            hint="a Docker Engine runs them (--engine docker); a builder gets single stages, and would run them again",
+            hint=WHOLE_IMAGE_HINT,
         )
     image_config.check_environment(state.settings)
     state = replace(state, settings=image_config.with_path(state.settings), cmd_set=False)  # a CMD counts in its stage

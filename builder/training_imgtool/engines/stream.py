@@ -6,24 +6,20 @@ The request runs in a thread of its own, so the thread that follows it can alway
 
 from __future__ import annotations
 
-import os
 import queue
-import select
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from training_imgtool.core.errors import EngineUnavailableError
-from training_imgtool.core.system import grow_pipe
 
 Event = dict[str, Any]
 
 _LOOK = 0.2  # seconds between looks at whether to stop
 _END = object()
 _QUEUED = 1000
-_BLOCK = 1 << 20
 _JOIN_SECONDS = 2.0
 
 
@@ -38,14 +34,6 @@ class Request(Protocol):
 
     def close(self) -> None:
         """Frees the connection; called in the thread that ran `events`."""
-
-
-class ContextError(Exception):
-    """The function that writes the request's body failed with `error`; no library on the way may wrap it."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class Running:
@@ -151,42 +139,6 @@ def _receive(
         heard, silent = time.monotonic(), 0
         if item is _END:
             return
-        if isinstance(item, ContextError):
-            raise item.error
         if isinstance(item, BaseException):
             raise item
         yield item
-
-
-def blocks_of(write: Callable[[IO[bytes]], None], stopped: Callable[[], bool]) -> Iterator[bytes]:
-    """Yields what `write` writes, in blocks, through a pipe: memory stays flat however much it is.
-
-    Raises ContextError with what `write` raised, or with EngineUnavailableError once `stopped` says so.
-    """
-    reader, writer = os.pipe()
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            with os.fdopen(writer, "wb", buffering=_BLOCK) as stream:
-                write(stream)
-        except BrokenPipeError:
-            pass  # nobody reads on: the request is over
-        except BaseException as error:  # noqa: BLE001 - raised where the blocks are read
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="imgtool-context", daemon=True)
-    thread.start()
-    with os.fdopen(reader, "rb", buffering=0) as source:
-        grow_pipe(source.fileno(), _BLOCK)  # fewer, larger blocks
-        while not stopped():
-            if not select.select([source], [], [], _LOOK)[0]:
-                continue  # what writes is waiting for something, such as a download
-            if not (block := source.read(_BLOCK)):
-                break
-            yield block
-        else:
-            raise ContextError(EngineUnavailableError("stopped while sending the build context"))
-    thread.join()
-    if failed:
-        raise ContextError(failed[0])

@@ -26,7 +26,6 @@ from training_imgtool.spec.model import Role
 if TYPE_CHECKING:
     from training_imgtool.engines.docker.engine import DockerEngine
     from training_imgtool.pipeline.direct_builder import Appending
-    from training_imgtool.pipeline.engine.engines import Engines
     from training_imgtool.pipeline.sinks import Sink
 
 _MUCH_CODE = 100_000_000  # bytes
@@ -43,22 +42,19 @@ def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
         name_results(run, registries, tuple(results.values()))
     else:
         from training_imgtool.pipeline.engine.engines import Engines
-        from training_imgtool.pipeline.role_stages import without_engine
         from training_imgtool.pipeline.sinks import open_sink
 
-        hint = partial(without_engine, run)
-        with Engines(run, registries, hint=hint) as engines, open_sink(run, registries, engines) as sink:
-            results = _make_missing(run, sink, engines, results)
+        with Engines(run, registries) as engines, open_sink(run, registries, engines) as sink:
+            results = _make_missing(run, sink, results)
     return tuple(results[image.role] for image in run.wanted)
 
 
 def build_in_engine(run: BuildRun, engine: DockerEngine) -> tuple[BuildResult, ...]:
     """Makes sure that an open engine has the images in its own store."""
-    from training_imgtool.pipeline.engine.engines import Engines
     from training_imgtool.pipeline.sinks import EngineSink
 
-    with connect(run.settings, run.progress) as registries, Engines(run, registries, engine) as engines:
-        results = _make_missing(run, EngineSink(run, registries, engines), engines, {})
+    with connect(run.settings, run.progress) as registries:
+        results = _make_missing(run, EngineSink(run, registries, engine), {})
     return tuple(results[image.role] for image in run.wanted)
 
 
@@ -69,9 +65,7 @@ def check_inputs(run: BuildRun) -> None:
     check_unused(run)
 
 
-def _make_missing(
-    run: BuildRun, sink: Sink, engines: Engines, results: Mapping[Role, BuildResult]
-) -> Mapping[Role, BuildResult]:
+def _make_missing(run: BuildRun, sink: Sink, results: Mapping[Role, BuildResult]) -> Mapping[Role, BuildResult]:
     """Finds or makes every image that `results` lacks, then gives all of them their names."""
     results = dict(results)
     if not run.options.no_cache:
@@ -82,10 +76,8 @@ def _make_missing(
         by_key: dict[str, list[RoleImage]] = {}
         for image in missing:
             by_key.setdefault(image.key, []).append(image)
-        if run.options.only_engine:
-            engines.build_all(tuple(images[0] for images in by_key.values()))  # one that fails keeps others unpushed
         tasks = {
-            ", ".join(image.role for image in images): partial(_make, run, images, sink, engines, results)
+            ", ".join(image.role for image in images): partial(_make, run, images, sink, results)
             for images in by_key.values()
         }
         try:
@@ -97,56 +89,49 @@ def _make_missing(
     return results
 
 
-def _make(
-    run: BuildRun, images: list[RoleImage], sink: Sink, engines: Engines, results: dict[Role, BuildResult]
-) -> None:
+def _make(run: BuildRun, images: list[RoleImage], sink: Sink, results: dict[Role, BuildResult]) -> None:
     """Makes an image, and puts it into the sink for each role that it is of."""
     first, *others = images
-    made = results[first.role] = _make_one(run, first, sink, engines)
+    made = results[first.role] = _make_one(run, first, sink)
     for image in others:
         shared = results[image.role] = sink.share(image, made)
         run.progress(Done(image.role, shared.outcome, shared.reference, made.seconds))
 
 
-def _make_one(run: BuildRun, image: RoleImage, sink: Sink, engines: Engines) -> BuildResult:
-    """Makes an image and puts it into the sink; on a parent image made anew where the registry has lost the old one."""
-    started = time.monotonic()
-    appending = _decide(run, image, sink)
-    if appending is None:
-        result = sink.put_from_engine(image, engines)
-    else:
-        run.progress(Step(image.role, "appending"))
-        try:
-            with sink.builder.append(appending, image.role) as made:
-                result = sink.put(image, made, appending.parent.stored)
-        except BlobUnknownError as error:
-            if not appending.is_lost(error):
-                raise
-            again = sink.parents.of(appending.role, lost=appending)
-            with sink.builder.append(again, image.role) as made:
-                result = sink.put(image, made, again.parent.stored)
-        name = str(image.tag) if result.outcome is Outcome.FOUND else result.reference
-        run.progress(Done(image.role, result.outcome, name, time.monotonic() - started))
-    return replace(result, seconds=time.monotonic() - started)
+def _make_one(run: BuildRun, image: RoleImage, sink: Sink) -> BuildResult:
+    """Makes an image and puts it into the sink: imgtool by itself, or an engine if only that can.
 
-
-def _decide(run: BuildRun, image: RoleImage, sink: Sink) -> Appending | None:
-    """Decides who makes an image: returns its stages planned on their parent image, or None for an engine.
-
-    Makes the parent image where it is missing: only that tells whether its wheels fit together without an engine.
-    Raises NeedsEngineError when the options allow no engine.
+    The parent image comes first: only that tells whether its wheels fit together without an engine.
     """
     from training_imgtool.pipeline.role_stages import plan_role
 
-    if run.options.only_engine:
-        return None
+    started = time.monotonic()
+    if run.options.engine == "buildx":
+        result = sink.put_from_engine(image, NeedsEngineError("--engine buildx"))
+    else:
+        try:
+            appending = sink.parents.of(plan_role(run.inputs, image))
+        except NeedsEngineError as reason:
+            result = sink.put_from_engine(image, reason)
+        else:
+            result = _append(run, image, sink, appending)
+            name = str(image.tag) if result.outcome is Outcome.FOUND else result.reference
+            run.progress(Done(image.role, result.outcome, name, time.monotonic() - started))
+    return replace(result, seconds=time.monotonic() - started)
+
+
+def _append(run: BuildRun, image: RoleImage, sink: Sink, appending: Appending) -> BuildResult:
+    """Appends an image; to a parent image made anew where the registry has lost the old one."""
+    run.progress(Step(image.role, "appending"))
     try:
-        return sink.parents.of(plan_role(run.inputs, image))
-    except NeedsEngineError as error:
-        if run.options.engine == "direct" or not run.options.push:
+        with sink.builder.append(appending, image.role) as made:
+            return sink.put(image, made, appending.parent.stored)
+    except BlobUnknownError as error:
+        if not appending.is_lost(error):
             raise
-        run.progress(Note(f"{image.role}: needs an engine: {error}"))
-        return None
+        again = sink.parents.of(appending.role, lost=appending)
+        with sink.builder.append(again, image.role) as made:
+            return sink.put(image, made, again.parent.stored)
 
 
 def _outcomes(run: BuildRun, results: Mapping[Role, BuildResult]) -> tuple[str, ...]:

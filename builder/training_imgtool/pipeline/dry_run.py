@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from training_imgtool.direct.registry.stored_stages import tag_of_stage
 from training_imgtool.pipeline.build import check_inputs
 from training_imgtool.pipeline.engine.engines import Engines
@@ -11,7 +9,7 @@ from training_imgtool.pipeline.engine.secrets import check_given
 from training_imgtool.pipeline.find import find_images
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun
-from training_imgtool.pipeline.role_stages import plan_role, without_engine
+from training_imgtool.pipeline.role_stages import plan_role
 from training_imgtool.pipeline.sinks import open_sink
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
@@ -23,10 +21,7 @@ def dry_run(run: BuildRun) -> dict[Role, str]:
     Raises EngineUnavailableError when an image needs an engine and none answers, and what the trainer's check raises.
     """
     check_inputs(run)
-    with (
-        connect(run.settings, run.progress) as registries,
-        Engines(run, registries, hint=partial(without_engine, run)) as engines,
-    ):
+    with connect(run.settings, run.progress) as registries, Engines(run, registries) as engines:
         if run.options.push:
             digests = find_images(run.wanted, registries, run.progress)
             check_given(run, (image for image in run.wanted if digests[image.role] is None))
@@ -40,15 +35,12 @@ def dry_run(run: BuildRun) -> dict[Role, str]:
 
 
 def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, engines: Engines) -> None:
-    label, reason = image.label, "--engine docker"
-    if not run.options.only_engine:
-        split = plan_role(run.inputs, image).split
-        reason = split.needs_engine
-        if not reason:
-            if split.engine_stage is None:
-                return
-            label = split.engine_stage.label
-            if registries.at(run.inputs.repository).head(tag_of_stage(run.inputs.repository, label, image.keys[label])):
-                return
-            reason = split.reasons[label]
-    engines.require(image, label, reason)
+    split = plan_role(run.inputs, image).split
+    if run.options.engine == "buildx":
+        engines.require(image.label, "--engine buildx")
+    elif split.needs_engine:
+        engines.require(image.label, split.needs_engine)
+    elif stage := split.engine_stage:
+        tag = tag_of_stage(run.inputs.repository, stage.label, image.keys[stage.label])
+        if not registries.at(run.inputs.repository).head(tag):
+            engines.require(stage.label, split.reasons[stage.label])

@@ -127,8 +127,7 @@ class BaseParents(Parents):
         role.require_direct()
         if stage := role.split.engine_stage:
             raise NeedsEngineError(
-                f"{role.image.role}: the stage {stage.label} needs an engine: {role.split.reasons[stage.label]}",
-                hint="push to a registry, where an engine builds that stage once",
+                f"{role.image.role}: the stage {stage.label} needs an engine: {role.split.reasons[stage.label]}"
             )
         parent = ParentImage(stored=self._find_base(role), files=self._files_of(role))
         stages = tuple(stage for stage in role.split.stages if stage.instructions)
@@ -235,7 +234,7 @@ class StageParents(Parents):
 
     def _compile_packages(self, role: RoleStages, tag: Tag, error: NoInterpreterError) -> StoredImage:
         """Has a builder make bytecode, on an image of the wheels without it; raises `error` if no builder can."""
-        if not self._engine.uses_buildx(role.image, role.parent_label):
+        if not self._engine.is_there():
             raise error
         self._run.progress(Note(f"{role.packages}: {error.message}; the builder makes it"))
         plain = tag_of_stage(self._repository, f"{role.parent_label}-plain", role.image.keys[role.parent_label])
@@ -308,7 +307,7 @@ class StageParents(Parents):
         """Has an engine run a stage; raises what `Engines.require` and `push` raise."""
         reason = role.split.reasons[label]
         self._run.progress(Note(f"{label}: needs an engine: {reason}"))
-        self._engine.require(role.image, label, reason)
+        self._engine.require(label, reason)
         return self._read_pushed(tag, self._engine.push(role.image, label, tag, self, anew=anew))
 
     def _read_pushed(self, tag: Tag, pushed: Digest) -> StoredImage:

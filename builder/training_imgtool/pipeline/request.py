@@ -15,7 +15,7 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.spec.model import Role
 
-ENGINES = ("auto", "docker", "buildx", "direct")
+ENGINES = ("auto", "buildx", "direct")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,8 @@ class BuildOptions:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise UsageError(f"--engine {self.engine}: expected {', '.join(ENGINES)}")
-        if self.engine not in {"auto", "buildx"} and self.builder:
-            raise UsageError(f"--builder names a builder of buildx, and --engine {self.engine} uses none")
+        if self.engine == "direct" and self.builder:
+            raise UsageError("--builder names a builder of buildx, and --engine direct uses none")
         if (self.engine == "buildx" or self.builder) and not self.push:
             raise UsageError("a builder of buildx pushes what it builds to a registry", hint="add --push")
         if self.tags and not self.push:
@@ -75,11 +75,6 @@ class BuildOptions:
                 Repository("", "").tag(name if len(self.roles) == 1 else f"{Role.EVALUATOR}-{name}")
             except InvalidReferenceError as error:
                 raise UsageError(f"--tag: {error}") from error
-
-    @property
-    def only_engine(self) -> bool:
-        """Whether an engine makes whole images: by name, or because its own store receives them."""
-        return self.layout is None and (self.engine == "docker" or (self.engine == "auto" and not self.push))
 
 
 def name_for_role(name: str, role: Role, *, of: int) -> str:

@@ -6,16 +6,12 @@ Where only the base tells what an instruction does, the decision reads the base;
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.stage_plan import StageInputs, StageSplit, split_stages
 from training_imgtool.dockerfile.apt_step import libraries_to_open
 from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
-
-if TYPE_CHECKING:
-    from training_imgtool.pipeline.request import BuildRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +70,3 @@ def make_stage_inputs(inputs: Inputs, image: RoleImage) -> StageInputs:
     return StageInputs(
         context=inputs.context, locked=plan.locked, exclude=plan.exclude, libraries=libraries_to_open(plan)
     )
-
-
-def without_engine(run: BuildRun) -> str:
-    """Names what works without an engine, or what needs one."""
-    for image in run.wanted:
-        split = plan_role(run.inputs, image).split
-        if needed := split.needs_engine:
-            return f"build where one answers ({needed})"
-        if stage := split.engine_stage:
-            return f"build where one answers (stage {stage.label}: {split.reasons[stage.label]})"
-    return "let imgtool build without one: --push, or --output oci:DIR"

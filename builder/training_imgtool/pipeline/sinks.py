@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.core.progress import Done, Outcome, Step
+from training_imgtool.core.errors import EngineUnavailableError, NeedsEngineError
+from training_imgtool.core.progress import Done, Note, Outcome, Step
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage, StoredImage
 from training_imgtool.direct.image.oci_layout import name_image, write_layout
@@ -27,6 +28,11 @@ from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.failures import TagImmutableError
 from training_imgtool.registry.manifests import Descriptor, parse_platform
 from training_imgtool.spec.model import Role
+
+if TYPE_CHECKING:
+    from training_imgtool.engines.docker.engine import DockerEngine
+
+_PUSH = "push to a registry, where buildx runs that stage once"
 
 
 class Sink(ABC):
@@ -51,9 +57,11 @@ class Sink(ABC):
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Takes a direct image, which was appended to `parent`."""
 
-    @abstractmethod
-    def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
-        """Has an engine build an image and takes it."""
+    def put_from_engine(self, image: RoleImage, reason: NeedsEngineError) -> BuildResult:
+        """Has an engine build an image and takes it; raises the reason where the sink takes none from an engine."""
+        del image
+        reason.hint = reason.hint or _PUSH
+        raise reason
 
     def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
         """Names an image that the sink took for another role."""
@@ -69,37 +77,48 @@ class Sink(ABC):
 
 
 @contextmanager
-def open_sink(run: BuildRun, registries: Registries, engine: Engines) -> Iterator[Sink]:
-    """Opens the sink that the options name."""
-    sink: Sink
+def open_sink(run: BuildRun, registries: Registries, engines: Engines) -> Iterator[Sink]:
+    """Opens the sink that the options name; raises EngineUnavailableError for an engine that does not answer."""
+    with ExitStack() as stack:
+        sink = _make_sink(run, registries, engines, stack)
+        try:
+            yield sink
+        except BaseException:
+            sink.close(failed=True)
+            raise
+        sink.close(failed=False)
+
+
+def _make_sink(run: BuildRun, registries: Registries, engines: Engines, stack: ExitStack) -> Sink:
     if run.options.push:
         if run.options.create_repository:
             from training_imgtool.registry.auth.google import create_repository
 
             create_repository(run.inputs.repository, run.settings, run.progress)
-        sink = RegistrySink(run, registries, engine)
-    elif run.options.layout is not None:
-        sink = LayoutSink(run, run.options.layout, registries)
-    else:
-        sink = EngineSink(run, registries, engine)
+        return RegistrySink(run, registries, engines)
+    if run.options.layout is not None:
+        return LayoutSink(run, run.options.layout, registries)
+    from training_imgtool.engines.docker.client import connect
+
     try:
-        yield sink
-    except BaseException:
-        sink.close(failed=True)
+        engine = stack.enter_context(closing(connect(run.settings)))
+    except EngineUnavailableError as error:
+        error.hint = "; or ".join(filter(None, (error.hint, "build without one: --push, or --output oci:DIR")))
         raise
-    sink.close(failed=False)
+    return EngineSink(run, registries, engine)
 
 
 class RegistrySink(Sink):
     """Pushes images to the spec's repository; each is done when the registry has answered for its digest."""
 
-    def __init__(self, run: BuildRun, registries: Registries, engine: Engines) -> None:
+    def __init__(self, run: BuildRun, registries: Registries, engines: Engines) -> None:
         self._run = run
         self._registries = registries
+        self._engines = engines
         self._publisher = Publisher(registries, run.inputs.repository, run.progress)
         self._attestations = Attestations(run, self._publisher)
         self.builder = DirectBuilder(run, None, self._publisher.send)
-        self._stages = self.parents = StageParents(run, registries, self.builder, self._publisher, engine)
+        self._stages = self.parents = StageParents(run, registries, self.builder, self._publisher, engines)
 
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Uploads what the repository lacks, then the manifest; raises what `Publisher.publish` raises."""
@@ -123,9 +142,16 @@ class RegistrySink(Sink):
                 put_tag(self._registries, result.digest, image.registry_tag)
         return super().share(image, result)
 
-    def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
-        """Has the engine push the image."""
-        digest = engines.push(image, image.label, image.registry_tag, self._stages)
+    def put_from_engine(self, image: RoleImage, reason: NeedsEngineError) -> BuildResult:
+        """Has an engine push the image; raises the reason where the options forbid that."""
+        if self._run.options.engine == "direct":
+            raise reason
+        if self._run.options.engine == "buildx":
+            digest = self._engines.push_whole(image, image.registry_tag)
+        else:
+            self._run.progress(Note(f"{image.role}: needs an engine: {reason}"))
+            self._engines.require(image.label, reason.message)
+            digest = self._engines.push(image, image.label, image.registry_tag, self._stages)
         self._attestations.add_from_engine(image, digest)
         return BuildResult.for_image(image, Outcome.BUILT, digest)
 
@@ -184,20 +210,15 @@ class LayoutSink(_LocalSink):
         name_image(self._folder, digest, str(image.role))
         return replace(super().share(image, result), place=f"oci:{self._folder}:{image.role}@{digest}")
 
-    def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
-        """Refuses: imgtool does not read images back from an engine."""
-        del engines
-        raise NeedsEngineError(f"{image.role}: an OCI layout takes no image from an engine", hint="push to a registry")
-
 
 class EngineSink(_LocalSink):
     """Leaves images in an engine's own store, under their key and, where the spec names a registry, their tag."""
 
     at_once = 4
 
-    def __init__(self, run: BuildRun, registries: Registries, engines: Engines) -> None:
+    def __init__(self, run: BuildRun, registries: Registries, engine: DockerEngine) -> None:
         super().__init__(run, registries, Compression.GZIP)  # Docker Engine reads zstd since 23.0
-        self._engine = engines.engine
+        self._engine = engine
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
         """Looks each image up by its key."""
@@ -214,11 +235,6 @@ class EngineSink(_LocalSink):
         self._run.progress(Step(image.role, "loading"))
         image_id = self._engine.load(archive, image.key)
         return BuildResult.for_image(image, Outcome.APPENDED, image_id=image_id)
-
-    def put_from_engine(self, image: RoleImage, engines: Engines) -> BuildResult:
-        """Has the engine build the image under its key."""
-        image_id = engines.build(image, image.label)
-        return BuildResult.for_image(image, Outcome.BUILT, image_id=image_id)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
         """Gives each image its tag, where the spec names a registry."""

@@ -11,7 +11,7 @@ from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.engines.docker.containers import Containers
 from training_imgtool.engines.docker.probe import Answer, Probe, run_probe
-from training_imgtool.pipeline.engine.engines import pull_image
+from training_imgtool.pipeline.engine.pull import pull_image
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.verify.findings import Finding, mismatch, ok, unproven

@@ -31,7 +31,7 @@ from training_imgtool.registry.manifests import (
 )
 
 MOST_LAYERS = 127  # what Docker's overlay driver mounts
-WHOLE_IMAGE_HINT = "--engine docker has an engine make the whole image"
+WHOLE_IMAGE_HINT = "--engine buildx has buildx build the whole image"
 HISTORY_COMMENT = "imgtool"  # in the lines that imgtool adds to the history
 _TO_OCI = {
     DOCKER_LAYER_GZIP: OCI_LAYER_GZIP,

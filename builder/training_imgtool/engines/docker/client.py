@@ -1,7 +1,7 @@
 """The adapter of docker-py: connects to a Docker Engine and speaks its API.
 
-docker-py would read config.json and every login in it, run every credential helper before a build, follow the
-environment's proxies and .netrc, and let the errors of four packages through. `_Client` and `DockerApi` prevent that.
+docker-py would read config.json and every login in it, follow the environment's proxies and .netrc, and let the errors
+of four packages through. `_Client` and `DockerApi` prevent that.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from training_imgtool.engines.docker.engine import DockerEngine
 from training_imgtool.engines.docker.registry_errors import FULL_HINT, is_full
 from training_imgtool.engines.stream import Event, Running, follow
 
-_OLDEST_API = (1, 32)  # the first that takes a platform for a build
+_OLDEST_API = (1, 32)  # the first that takes a platform for a pull
 _PRODUCT = re.compile(r"Docker/(\d+)\.")  # in the header Server
-_PODMAN = "Libpod/"
 _FIRST_WITH_ZSTD = 23
 _SHORT_SECONDS = 60.0
 _PING_SECONDS = 10.0
@@ -63,7 +62,7 @@ def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
     product = _PRODUCT.match(server)
     reads_zstd = product is None or int(product[1]) >= _FIRST_WITH_ZSTD
     api = DockerApi(endpoint, _api_version(version, endpoint))
-    return DockerEngine(api, reads_zstd=reads_zstd, refuses_unknown=server.startswith(_PODMAN))
+    return DockerEngine(api, reads_zstd=reads_zstd)
 
 
 def _api_version(version: str, endpoint: Endpoint) -> str:
@@ -87,7 +86,6 @@ class _Client(docker.APIClient):
 
     def __init__(self, endpoint: Endpoint, version: str, timeout: float | None) -> None:
         _knock(endpoint, timeout or _PING_SECONDS)
-        self._proxies_of_config = dict(endpoint.proxies)
         tls: Any = False
         if endpoint.tls:
             pair = (str(endpoint.cert), str(endpoint.key)) if endpoint.cert else None
@@ -101,14 +99,11 @@ class _Client(docker.APIClient):
 
     @property
     def _general_configs(self) -> dict[str, Any]:
-        return {"proxies": self._proxies_of_config}
+        return {"proxies": {}}  # docker-py reads the file where this is empty
 
     @_general_configs.setter
     def _general_configs(self, value: object) -> None:
         """Leaves aside the config.json that docker-py has read."""
-
-    def _set_auth_headers(self, headers: object) -> None:
-        """Sends no logins with a build: what it starts from has been pulled."""
 
 
 def _knock(endpoint: Endpoint, timeout: float) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,7 +30,6 @@ class Endpoint:
         url: `unix:///PATH` or `tcp://HOST:PORT`.
         source: what named it, for messages: `DOCKER_HOST`, `Docker context x`, `the default`.
         tls: whether a tcp endpoint speaks TLS; `verify` whether its certificate is checked.
-        proxies: `proxies` of config.json, which the engine gives to RUN steps.
     """
 
     url: str
@@ -41,7 +39,6 @@ class Endpoint:
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
-    proxies: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.url
@@ -50,23 +47,21 @@ class Endpoint:
 def find_endpoint(settings: Settings) -> Endpoint:
     """Finds the engine that the settings name; raises EngineUnavailableError that says which setting is wrong."""
     config = _config(settings.docker_config / "config.json")
-    proxies = config.get("proxies")
-    proxies = proxies if isinstance(proxies, dict) else {}
     if settings.docker_host:
-        return _from_host(settings.docker_host, settings, proxies)
+        return _from_host(settings.docker_host, settings)
     current = config.get("currentContext")
     name = settings.docker_context or (current if isinstance(current, str) else None)
     if not name or name == "default":
-        return Endpoint(url=DEFAULT_HOST, source="the default", proxies=proxies)
+        return Endpoint(url=DEFAULT_HOST, source="the default")
     source = "DOCKER_CONTEXT" if settings.docker_context else "currentContext of config.json"
-    return _from_context(name, source, settings.docker_config / "contexts", proxies)
+    return _from_context(name, source, settings.docker_config / "contexts")
 
 
-def _from_host(host: str, settings: Settings, proxies: Mapping[str, Any]) -> Endpoint:
+def _from_host(host: str, settings: Settings) -> Endpoint:
     url = checked_host(host, "DOCKER_HOST")
     verify = bool(settings.environ.get("DOCKER_TLS_VERIFY"))
     if not url.startswith("tcp://") or not (verify or settings.environ.get("DOCKER_TLS")):
-        return Endpoint(url=url, source="DOCKER_HOST", proxies=proxies)
+        return Endpoint(url=url, source="DOCKER_HOST")
     folder = Path(settings.environ.get("DOCKER_CERT_PATH") or settings.docker_config)
     certificates = _certificates(folder)
     if verify and "ca" not in certificates:
@@ -74,10 +69,10 @@ def _from_host(host: str, settings: Settings, proxies: Mapping[str, Any]) -> End
             f"DOCKER_TLS_VERIFY is set, and {folder} has no ca.pem",
             hint="point DOCKER_CERT_PATH at the folder with ca.pem, cert.pem and key.pem",
         )
-    return Endpoint(url=url, source="DOCKER_HOST", tls=True, verify=verify, proxies=proxies, **certificates)
+    return Endpoint(url=url, source="DOCKER_HOST", tls=True, verify=verify, **certificates)
 
 
-def _from_context(name: str, source: str, contexts: Path, proxies: Mapping[str, Any]) -> Endpoint:
+def _from_context(name: str, source: str, contexts: Path) -> Endpoint:
     folder = hashlib.sha256(name.encode()).hexdigest()
     meta = contexts / "meta" / folder / "meta.json"
     try:
@@ -101,7 +96,6 @@ def _from_context(name: str, source: str, contexts: Path, proxies: Mapping[str, 
         source=f"Docker context {name!r}",
         tls=url.startswith("tcp://") and bool(certificates),
         verify=not skip_verify,
-        proxies=proxies,
         **certificates,
     )
 

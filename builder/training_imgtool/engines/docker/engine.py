@@ -1,48 +1,32 @@
-"""The Docker Engine as an engine: builds stages with its classic builder, pulls bases, pushes tags.
+"""The Docker Engine's store: loads images, pulls them by digest, names and removes them.
 
-Success is what the engine was seen to have: an image under the stage's key, a base under its digest, a digest from
-the registry. The classic builder is used because the API's BuildKit needs a session that docker-py does not speak.
+Success is what the engine was seen to have: an image under its key, a base under its digest.
 """
 
 from __future__ import annotations
 
 import random
-import re
-import tarfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.errors import (
-    EngineUnavailableError,
-    ImgtoolError,
-    InputError,
-    LocalFileError,
-    TemporaryError,
-)
-from training_imgtool.core.progress import Done, LogLine, Outcome, Progress, Step, Transfer
-from training_imgtool.core.reference import Digest, Login, Tag, check_digest
+from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, InputError, TemporaryError
+from training_imgtool.core.progress import Done, LogLine, Outcome, Progress, Step
+from training_imgtool.core.reference import Digest, Login, Tag
 from training_imgtool.core.sanitize import sanitize_line
-from training_imgtool.engines import StageBuild
 from training_imgtool.engines.docker.containers import CONFLICT, GONE, RefusedError, make_refusal
-from training_imgtool.engines.docker.events import BuildLog, TransferLog, error_message
+from training_imgtool.engines.docker.events import PullLog, error_message
 from training_imgtool.engines.docker.registry_errors import worth_retrying
-from training_imgtool.engines.stream import blocks_of
 
 if TYPE_CHECKING:
     from training_imgtool.engines.docker.client import DockerApi
 
 STAGES = "imgtool/stage"
 _KEY_DIGITS = 32  # of a key in the tag that an image has in a registry
-DOCKERFILE = ".imgtool.Dockerfile"
 _TRIES = 5
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
 _RETRY_SECONDS = 120.0
-_KEY = re.compile(r"[0-9a-f]{16,128}\Z")
-
-T = TypeVar("T")
-Log = TypeVar("Log", BuildLog, TransferLog)
 
 
 class DockerEngine:
@@ -51,16 +35,14 @@ class DockerEngine:
     Attributes:
         api: its API.
         reads_zstd: whether it unpacks zstd layers.
-        refuses_unknown: whether it refuses all syntax that only BuildKit has; Docker's classic builder drops some.
     """
 
-    def __init__(self, api: DockerApi, *, reads_zstd: bool, refuses_unknown: bool) -> None:
+    def __init__(self, api: DockerApi, *, reads_zstd: bool) -> None:
         self.api = api
         self.reads_zstd = reads_zstd
-        self.refuses_unknown = refuses_unknown
 
     def image_id(self, key: str) -> str | None:
-        """Returns the image built under `key` that the engine still has, or None."""
+        """Returns the image loaded under `key` that the engine still has, or None."""
         image = self.api.inspect(f"{STAGES}:{key}")
         return str(image["Id"]) if image else None
 
@@ -82,7 +64,10 @@ class DockerEngine:
                 name, auth = str(base.repository), _auth(login, host)
                 return client.pull(name, tag=base.digest, stream=True, decode=True, auth_config=auth, platform=platform)
 
-            self._follow(send, TransferLog(f"{subject}: pull", subject, host, login, progress))
+            log = PullLog(subject, host, login, progress)
+            with self.api.stream(send, where=log.where, refused=log.failure) as events:
+                for event in events:
+                    log.take(event)
 
         self._retry(pull, subject, progress)
         image = self.api.inspect(str(base))
@@ -96,69 +81,10 @@ class DockerEngine:
             )
         progress(Done(subject, Outcome.FETCHED, base.digest, time.monotonic() - started))
 
-    def build(self, stage: StageBuild, progress: Progress) -> str:
-        """Builds one stage, tags it `imgtool/stage:<key>` and returns its image ID.
-
-        Raises BuildFailedError, InputError (a COPY source is missing), EngineUnavailableError, and what writing
-        the context raises.
-        """
-        self._require(stage)
-        log = BuildLog(stage, progress, self.api.answers)
-
-        def send(client: Any) -> Any:
-            return client.build(
-                fileobj=_context(stage, progress, client.aborted.is_set),
-                custom_context=True,
-                dockerfile=DOCKERFILE,
-                tag=f"{STAGES}:{stage.key}",
-                platform=stage.platform,
-                nocache=stage.no_cache,
-                rm=True,
-                forcerm=True,
-                pull=False,
-                decode=True,
-            )
-
-        built = self._follow(send, log).finished()
-        if self.image_id(stage.key) is None:
-            raise EngineUnavailableError(f"{stage.subject}: the Docker Engine built {built} and did not keep its tag")
-        return built
-
-    def tag(self, image_id: str, tag: Tag) -> bool:
-        """Names an image; returns whether no image had that name before. Raises EngineUnavailableError."""
-        is_new = self.api.inspect(str(tag)) is None
+    def tag(self, image_id: str, tag: Tag) -> None:
+        """Names an image; raises EngineUnavailableError."""
         with self.api.ask(f"naming {image_id[:19]} {tag}") as client:
             client.tag(image_id, str(tag.repository), tag.name)
-        return is_new
-
-    def untag(self, tag: Tag) -> None:
-        """Takes a name away; the image stays if it has another. Raises EngineUnavailableError."""
-        remove_image(self.api, str(tag))
-
-    def push(self, tag: Tag, login: Login | None, progress: Progress, *, subject: str | None = None) -> str | None:
-        """Pushes a tag; the manifest digest the registry was given, or None: Podman's engine (4.3) does not say it.
-
-        Raises RegistryRefusedError, CredentialsError, TemporaryError (after five tries), EngineUnavailableError.
-        """
-        subject = subject or tag.name
-        host = tag.repository.registry
-        progress(Step(subject, f"pushing {tag}"))
-
-        def push() -> str | None:
-            def send(client: Any) -> Any:
-                auth = _auth(login, host)
-                return client.push(str(tag.repository), tag.name, stream=True, decode=True, auth_config=auth)
-
-            log = self._follow(send, TransferLog(f"{subject}: push", subject, host, login, progress))
-            progress(LogLine(subject, log.summary()))
-            return None if log.digest is None else check_digest(log.digest)
-
-        return self._retry(push, subject, progress)
-
-    def name_stage(self, image: str, key: str) -> None:
-        """Names an image that the engine has `imgtool/stage:<key>`; raises EngineUnavailableError."""
-        with self.api.ask(f"naming {image} {STAGES}:{key}") as client:
-            client.tag(image, STAGES, key)
 
     def load(self, blocks: Iterable[bytes], key: str) -> str:
         """Loads an image from a tar as `docker load` takes it, and names it `imgtool/stage:<key>`; returns its ID.
@@ -185,41 +111,15 @@ class DockerEngine:
         if image is None:
             raise EngineUnavailableError("loading an image: the Docker Engine's answer ended without naming it")
         image_id = str(image["Id"])
-        self.name_stage(image_id, key)
+        with self.api.ask(f"naming {image_id} {STAGES}:{key}") as client:
+            client.tag(image_id, STAGES, key)
         return image_id
 
     def close(self) -> None:
-        """Stops what is still running: builds, pulls and pushes end in their threads with EngineUnavailableError."""
+        """Stops what is still running: loads and pulls end in their threads with EngineUnavailableError."""
         self.api.close()
 
-    def _follow(self, send: Callable[[Any], Any], log: Log) -> Log:
-        with self.api.stream(send, where=log.where, refused=log.failure) as events:
-            for event in events:
-                log.take(event)
-        return log
-
-    def _require(self, stage: StageBuild) -> None:
-        """Raises unless all that the stage starts from is there: the classic builder would pull it from Docker Hub.
-
-        It also takes an image ID of any platform, so that is looked at here.
-        """
-        for name in stage.images:
-            if name == "scratch":
-                continue
-            reference = f"{STAGES}:{name}" if _KEY.match(name) else name
-            image = self.api.inspect(reference)
-            if image is None:
-                raise EngineUnavailableError(
-                    f"{stage.subject}: the image {reference}, which the stage needs, is no longer in the Docker Engine",
-                    hint="something removed it meanwhile: run the same command again",
-                )
-            if not _is_for(image, stage.platform):
-                raise InputError(
-                    f"{stage.subject}: {reference} is an image for {image.get('Os')}/{image.get('Architecture')}, "
-                    f"and the stage is to be built for {stage.platform}"
-                )
-
-    def _retry(self, attempt: Callable[[], T], subject: str, progress: Progress) -> T:
+    def _retry(self, attempt: Callable[[], None], subject: str, progress: Progress) -> None:
         """Calls `attempt` until it succeeds or fails for good; five times at most, the engine retries blobs itself."""
         began = time.monotonic()
         number = 1
@@ -240,38 +140,8 @@ class DockerEngine:
                 raise EngineUnavailableError(f"{subject}: stopped")
 
 
-def _context(stage: StageBuild, progress: Progress, aborted: Callable[[], bool]) -> Iterator[bytes]:
-    """Yields the stage's tar behind its Dockerfile, in blocks.
-
-    The `.dockerignore` makes the engine take both away again before it builds, so that no COPY sees them.
-    """
-
-    def write(stream: IO[bytes]) -> None:
-        stream.write(_tar_entry(".dockerignore", f".dockerignore\n{DOCKERFILE}\n"))
-        stream.write(_tar_entry(DOCKERFILE, stage.dockerfile))
-        try:
-            stage.context(stream)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise LocalFileError(f"{stage.subject}: the build context cannot be read: {error}") from error
-
-    done = 0
-    for block in blocks_of(write, aborted):
-        done += len(block)
-        progress(Transfer(stage.subject, "context", done, None))
-        yield block
-
-
 def _is_for(image: Mapping[str, Any], platform: str) -> bool:
     return [image.get("Os"), image.get("Architecture")] == platform.split("/")[:2]
-
-
-def _tar_entry(name: str, text: str) -> bytes:
-    data = text.encode()
-    entry = tarfile.TarInfo(name)
-    entry.size = len(data)
-    return entry.tobuf() + data + bytes(-len(data) % tarfile.BLOCKSIZE)
 
 
 def _auth(login: Login | None, host: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Login, Repository, Tag, apply_mirror, parse_reference
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.dockerfile import install_step
-from training_imgtool.dockerfile.mounts import context_sources, image_names
+from training_imgtool.dockerfile.mounts import context_sources, image_names, needed_stages
 from training_imgtool.dockerfile.parse import Dockerfile, Stage
 from training_imgtool.engines.buildx.solve import Buildx, Solve, Solved
 from training_imgtool.http.addresses import speaks_http
@@ -55,23 +56,25 @@ class BuildxEngine:
 
         Raises what `Buildx.run` and `images` raise, and VerificationError when the registry has another image, or none.
         """
-        return self._pushed.do(tag, lambda: self._push(image, label, tag, images))
+        return self._pushed.do(tag, lambda: self._push(self._solve_stage(image, label, tag, images), tag))
 
-    def _push(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Digest:
-        run, started, subject = self._run, time.monotonic(), image.subject_of(label)
-        solved = self._buildx.run(self._solve(image, image.dockerfile.stage(label), tag, images), run.progress)
-        pushed = self._confirm(solved, tag)
-        run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
+    def push_whole(self, image: RoleImage, tag: Tag) -> Digest:
+        """Has the builder make an image from the Dockerfile that `render` prints, wheels included; raises as `push`."""
+        return self._pushed.do(tag, lambda: self._push(self._solve_whole(image, tag), tag))
+
+    def _push(self, solve: Solve, tag: Tag) -> Digest:
+        run, started = self._run, time.monotonic()
+        pushed = self._confirm(self._buildx.run(solve, run.progress), tag)
+        run.progress(Done(solve.subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
 
     def compile(self, image: RoleImage, label: str, tag: Tag, below: Digest) -> Digest:
         """Compiles /opt/venv of the image `below`, which has everything of the stage but bytecode; raises as `push`."""
-        run, started, subject = self._run, time.monotonic(), image.subject_of(label)
-        line = image.dockerfile.stage(label).line
+        run, line = self._run, image.dockerfile.stage(label).line
         command = install_step.compile_command(image.plan.locked)
         reference = self._at_builder(below.repository).digest(below.digest)
         solve = Solve(
-            subject=subject,
+            subject=image.subject_of(label),
             dockerfile=f"FROM {reference}\nRUN {command}\n",
             lines=(line, line),
             context=lambda _: None,
@@ -81,28 +84,43 @@ class BuildxEngine:
             logins=self._logins([tag.repository]),
             no_cache=run.options.no_cache,
         )
-        pushed = self._confirm(self._buildx.run(solve, run.progress), tag)
-        run.progress(Done(subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
-        return pushed
+        return self._push(solve, tag)
 
-    def _solve(self, image: RoleImage, stage: Stage, tag: Tag, images: StageImages) -> Solve:
-        run, dockerfile = self._run, image.dockerfile
-        secrets = take_secrets(dockerfile, stage, secret_sources(run.inputs.spec_file, run.settings))
-        names = [stage.base, *(name for instruction in stage.instructions for name in image_names(instruction))]
-        names = [name.lower() if dockerfile.earlier(name, stage) else name for name in names if name != "scratch"]
-        digests = {name: self._find_image(image, stage, name, images) for name in dict.fromkeys(names)}
-        text, lines = repeat_arguments(image, stage)
+    def _solve_stage(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Solve:
+        stage = image.dockerfile.stage(label)
+        names = dict.fromkeys(_names(image.dockerfile, stage))
+        digests = {name: self._find_image(image, stage, name, images) for name in names}
         self._note_wheels(stage)
-        read = context_sources((stage,))
+        return self._solve(image, (stage,), tag, digests, repeat_arguments(image, stage))
+
+    def _solve_whole(self, image: RoleImage, tag: Tag) -> Solve:
+        file = image.dockerfile
+        stages = tuple(needed_stages(file, file.stages[-1]))
+        named = {name: stage for stage in stages for name in _names(file, stage) if file.earlier(name, stage) is None}
+        digests = {name: self._find_image(image, stage, name, None) for name, stage in named.items()}
+        lines = tuple(range(1, len(_split_lines(image.text)) + 1))
+        return self._solve(image, stages, tag, digests, (image.text, lines))
+
+    def _solve(
+        self,
+        image: RoleImage,
+        stages: tuple[Stage, ...],
+        tag: Tag,
+        digests: Mapping[str, Digest],
+        printed: tuple[str, tuple[int, ...]],
+    ) -> Solve:
+        run, dockerfile, stage = self._run, image.dockerfile, stages[-1]
+        sources = secret_sources(run.inputs.spec_file, run.settings)
+        secrets = tuple(dict.fromkeys(s for one in stages for s in take_secrets(dockerfile, one, sources)))
+        read = context_sources(stages)
+        text, lines = printed
+        at_builder = {name: replace(one, repository=self._at_builder(one.repository)) for name, one in digests.items()}
         return Solve(
             subject=image.subject_of(stage.label),
             dockerfile=text,
             lines=lines,
             target=stage.label,
-            images={
-                name: replace(digest, repository=self._at_builder(digest.repository))
-                for name, digest in digests.items()
-            },
+            images={name: digest for name, digest in at_builder.items() if str(digest) != name},
             frontend=self._frontend(dockerfile),
             context=lambda stream: self._wheels.write(read, stream),
             name=str(self._at_builder(tag.repository).tag(tag.name)),
@@ -114,7 +132,7 @@ class BuildxEngine:
             no_cache=run.options.no_cache,
         )
 
-    def _find_image(self, image: RoleImage, stage: Stage, name: str, images: StageImages) -> Digest:
+    def _find_image(self, image: RoleImage, stage: Stage, name: str, images: StageImages | None) -> Digest:
         """Returns the image that FROM, COPY --from or a mount names; the base's has its own name, not a mirror's."""
         earlier = image.dockerfile.earlier(name, stage)
         if earlier is not None and earlier.name != name:
@@ -122,7 +140,7 @@ class BuildxEngine:
                 f"{image.dockerfile.file}:{stage.line}: stage {stage.label} names the stage {name} by its number",
                 hint=f"a builder gets stages by name: FROM {earlier.base} AS NAME, and NAME instead of {name}",
             )
-        digest = parse_reference(name) if earlier is None else images.image_of(image, earlier.label)
+        digest = images.image_of(image, earlier.label) if earlier and images else parse_reference(name)
         if not isinstance(digest, Digest):
             raise InputError(f"{image.dockerfile.file}:{stage.line}: {name}: an image without a digest")
         if digest == image.plan.base:
@@ -192,6 +210,12 @@ def repeat_arguments(image: RoleImage, stage: Stage) -> tuple[str, tuple[int, ..
     first = stage.line - 1 + len(_split_lines(stage.raw))
     lines = [*rendered[:first], *repeated, *rendered[first:]]
     return "".join(f"{text}\n" for text, _ in lines), tuple(number for _, number in lines)
+
+
+def _names(dockerfile: Dockerfile, stage: Stage) -> list[str]:
+    """Returns the stages and images that a stage names."""
+    names = [stage.base, *(name for instruction in stage.instructions for name in image_names(instruction))]
+    return [name.lower() if dockerfile.earlier(name, stage) else name for name in names if name != "scratch"]
 
 
 def _split_lines(text: str) -> list[str]:
