@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import http.server
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.debian.packages import make_package, needs_dpkg, system
-from tests.other_user import NOBODY, as_nobody, open_folder
 from tests.servers.running import running
 from training_imgtool.core.errors import TemporaryError, VerificationError
 from training_imgtool.core.settings import Settings, from_environment
@@ -127,26 +125,3 @@ def test_mirrors_replace_the_archives_of_a_base_and_keys_lie_in_the_private_fold
     assert b"Signed-By: /private/usr/share/keyrings/ubuntu-" in files["etc/apt/sources.list.d/ubuntu.sources"]
     assert files["usr/share/keyrings/ubuntu-archive-keyring.gpg"] == b"key"
     assert not any("apt.conf" in path for path in files), "a base's settings run nothing on this machine"
-
-
-@needs_dpkg
-@pytest.mark.parametrize("packing", ["gzip", "zstd"])
-def test_two_users_make_the_same_layer(tmp_path: Path, archive: tuple[str, Path], packing: str) -> None:
-    url, served = archive
-    package, path = make_package(tmp_path, "first", {"/usr/bin/tool": "x", "/etc/first.conf": "y", "/lib/a": "-> tool"})
-    path.rename(served / package.file)
-
-    def make(cache: Path, umask: int) -> str:
-        before = os.umask(umask)
-        try:
-            layer = maker(cache, (package,), url, packing=packing).layer("RUN", NOTHING)
-            return f"{layer.descriptor.digest} {layer.diff_id}"
-        finally:
-            os.umask(before)
-
-    with open_folder() as folder:
-        theirs = folder / "some/where else"
-        theirs.mkdir(parents=True)
-        if os.geteuid() == 0:
-            os.chown(theirs, NOBODY, NOBODY)
-        assert as_nobody(lambda: make(theirs / "cache", 0o077)) == make(tmp_path / "cache", 0o022)

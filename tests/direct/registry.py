@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from tests.registry.support import clients, machine
 from tests.servers.fault_proxy import FaultProxy
-from training_imgtool.core.reference import Repository, parse_repository
+from training_imgtool.core.reference import Repository
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.registry.connect import Registries
@@ -31,10 +30,6 @@ class Bench:
     def cache(self) -> Path:
         return self.folder / "cache"
 
-    def at(self, name: str) -> Repository:
-        """A repository beside the bench's own."""
-        return parse_repository(f"{self.proxy.host}/{self.repository.path.rpartition('/')[0]}/{name}")
-
     def again(self) -> Bench:
         """The same machine in another process: nothing but the disk is remembered."""
         self.proxy.clear()
@@ -47,13 +42,6 @@ class Bench:
     def image(self, *layers: bytes, base: tuple[Descriptor, ...] = (), config: bytes = b"{}") -> DirectImage:
         """An image of such layers."""
         return _image(tuple(map(self.layer, layers)), base, config)
-
-    def put(self, repository: Repository, data: bytes) -> Descriptor:
-        """Puts a blob there and empties the log."""
-        blob = Descriptor(OCI_LAYER_GZIP, sha256_digest(data), len(data))
-        self.registries.at(repository).upload(repository, blob, partial(iter, (data,)))
-        self.proxy.clear()
-        return blob
 
 
 def layer_of(data: bytes, opened: Callable[[str], object] = lambda _: None) -> LayerSource:

@@ -32,12 +32,11 @@ def _publisher(bench: Bench) -> Publisher:
     return Publisher(bench.registries, bench.repository, silent)
 
 
-def _push(bench: Bench, *layers: bytes, tag: str = "one", named: bool = False) -> list[str]:
+def _push(bench: Bench, layer: bytes) -> list[str]:
     """Pushes as a process of its own does; the methods of its requests."""
     publisher = _publisher(bench)
-    image = bench.image(*layers, config=tag.encode())
-    publisher.expect(layer.descriptor for layer in image.layers if named)
-    pushed = publisher.publish(image, bench.repository.tag(tag), "worker", bench.repository)
+    image = bench.image(layer)
+    pushed = publisher.publish(image, bench.repository.tag("one"), "worker", bench.repository)
     publisher.close()
     assert bench.registries.at(bench.repository).head(pushed) == image.digest
     return bench.proxy.methods()[:-1]

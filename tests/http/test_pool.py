@@ -47,14 +47,6 @@ def test_loopback_is_by_address_not_by_prefix() -> None:
     assert not is_loopback("localhost.example.com")
 
 
-def test_pool_has_limits_and_names_itself() -> None:
-    pool = make_pool("http://127.0.0.1:5000", proxies={})
-    options = pool.connection_pool_kw
-    assert pool.headers["User-Agent"].startswith("imgtool/")
-    assert (options["timeout"].connect_timeout, options["timeout"].read_timeout) == (10.0, 60.0)
-    assert options["retries"].total is False
-
-
 def test_proxy_credentials_become_a_header_only() -> None:
     pool = make_pool("https://pypi.example.com", proxies={"https": "http://user:s3cret@proxy.example.com:3128"})
     assert pool.proxy is not None

@@ -21,7 +21,7 @@ from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import LockedVariant
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.versions.matrix import Matrix, load_matrix, version_key
+from training_imgtool.versions.matrix import Matrix, load_matrix
 from training_imgtool.yamlfile.tree import Position, Table
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -74,41 +74,6 @@ def test_minors_for_gpus_and_cpus(folder: Path, sample: tuple[str, ...] | None) 
         if minor in {"2.4", "2.5", "2.6"}:
             assert wheels["termcolor"].file == "termcolor-1.1.0-py3-none-any.whl"
             assert wheels["wrapt"].file == "wrapt-1.12.1-py3-none-any.whl"
-
-
-OLD = {  # the release of a package that TensorFlow fails with, and the first minor that does not
-    "protobuf": ((3, 21), "2.12"),
-    "h5py": ((3,), "2.5"),
-    "numpy": ((1, 20), "2.6"),
-}
-RELEASES = tuple(
-    release
-    for minor in load_matrix().minors.values()
-    for release in minor.releases
-    if minor.name not in {"1.13", "1.14"}
-)
-FRAGILE = ("1.15.0", "2.7.2")  # of 1.15.0, 2.1.0, 2.2.0, 2.6.0, 2.7.2, 2.8.0 and 2.9.0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "releases", [pytest.param(FRAGILE, id="fragile"), pytest.param(RELEASES, id="all", marks=pytest.mark.long)]
-)
-def test_every_release_is_held_at_what_it_imports(folder: Path, releases: tuple[str, ...]) -> None:
-    """Also where its own metadata allows more: what each set failed with was seen when it was imported and used."""
-    matrix = load_matrix()
-    pairs = [(release, Accelerator.CPU) for release in releases]
-    pairs += [(release, Accelerator.GPU) for release in releases if not matrix.minor_of(release).no_base]
-    with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda pair: lock(matrix, folder, *pair), pairs))
-    for (release, _), locked in zip(pairs, made, strict=True):
-        versions = {wheel.name: version_key(wheel.version) for wheel in locked.wheels}
-        minor = version_key(release)[:2]
-        for name, (first, since) in OLD.items():
-            assert minor >= version_key(since) or versions.get(name, (0,)) < first, (release, name, versions[name])
-        for name in ("keras", "tensorflow-estimator"):
-            same = minor if version_key("2.6") <= minor < version_key("2.16") else None
-            assert same is None or versions.get(name, minor)[:2] == same, (release, name, versions.get(name))
 
 
 def test_python_3_6(folder: Path) -> None:

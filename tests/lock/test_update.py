@@ -129,14 +129,6 @@ def test_same_inputs_same_text_and_sizes_are_asked_once(place: Place) -> None:
     assert place.index.agents["imgtool"] == asked
 
 
-def test_locked_wheels_can_be_fetched(place: Place) -> None:
-    lock = place.lock(place.spec(SPEC))
-    store = WheelStore(place.settings)
-    for locked in lock.variants:
-        store.fetch((*locked.wheels, locked.installer))
-        assert all(store.require(wheel).stat().st_size == wheel.size for wheel in locked.wheels)
-
-
 def test_conflict_names_the_variant_and_shows_uv_s_reasons(place: Place) -> None:
     add(place.index, "fights", "1.0", ("numpy>=2",))
     with pytest.raises(InputError, match=r"gpu \(master\)|cpu \(ps\)") as caught:
@@ -210,14 +202,6 @@ def test_what_still_fits_is_kept(place: Place) -> None:
     everything = differences(before, lock(Renewal(everything=True)))
     assert {"cpu: numpy 1.26.4 -> 1.26.5", "cpu: installer pip 26.0 -> 26.1", f"cpu: {SCIPY}"} < set(everything)
     assert "gpu: base digest sha256:aaaaaaaaaaaa -> sha256:bbbbbbbbbbbb" in everything
-
-
-def test_index_down(place: Place) -> None:
-    place.settings = replace(
-        place.settings, environ={**place.settings.environ, "UV_INDEX_URL": "http://127.0.0.1:9/simple"}
-    )
-    with pytest.raises(TemporaryError):
-        place.lock(place.spec(SPEC))
 
 
 def test_old_pythons_get_their_last_pip(place: Place) -> None:

@@ -54,7 +54,6 @@ def run_registry(
     *,
     data: Path | None = None,
     tls: tuple[Path, Path] | None = None,
-    clients_ca: Path | None = None,
     auth: str = "",
 ) -> Iterator[RunningRegistry]:
     """Runs a registry until the block ends.
@@ -63,7 +62,6 @@ def run_registry(
         folder: for its configuration and log.
         data: where its blobs are; by default in `folder`.
         tls: certificate and key, PEM.
-        clients_ca: whose certificates clients must have, PEM.
         auth: the `auth:` section's YAML, if any.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +70,6 @@ def run_registry(
     lines += [f"  filesystem: {{rootdirectory: {data or folder / 'data'}}}", "  delete: {enabled: true}"]
     lines += ["http:", f"  addr: 127.0.0.1:{port}"]
     lines += [f"  tls:\n    certificate: {tls[0]}\n    key: {tls[1]}"] if tls else []
-    lines += [f"    clientcas: [{clients_ca}]"] if clients_ca else []
     config = folder / "config.yml"
     config.write_text("\n".join([*lines, auth]) + "\n")
     log = folder / "log"

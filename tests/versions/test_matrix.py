@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,89 +18,10 @@ from training_imgtool.versions.matrix import (
 )
 from training_imgtool.versions.matrix_file import matrix_version
 
-FACTS = Path(__file__).resolve().parents[3] / "shared/facts/compat.yaml"
-
 
 @pytest.fixture(scope="module")
 def matrix() -> Matrix:
     return load_matrix()
-
-
-@pytest.fixture(scope="module")
-def facts() -> dict[str, Any]:
-    if not FACTS.is_file():
-        pytest.skip("the fact sheets are not beside this checkout")
-    import yaml
-
-    data: dict[str, Any] = yaml.safe_load(FACTS.read_text())
-    return data
-
-
-def test_minors_and_releases_are_those_of_the_facts(matrix: Matrix, facts: dict[str, Any]) -> None:
-    assert {name: set(minor.releases) for name, minor in matrix.minors.items()} == {
-        name: set(row["releases"]) for name, row in facts["tensorflow"].items()
-    }
-    for name, row in facts["tensorflow"].items():
-        for version, of_facts in row["releases"].items():
-            release = matrix.minors[name].releases[version]
-            assert list(release.pythons) == of_facts["python_linux_x86_64"], version
-            assert list(release.pythons_arm) == of_facts.get("python_linux_aarch64", []), version
-            assert release.date == of_facts["date"]
-            kinds = {kind for kind in ("gpu", "cpu", "tpu") if of_facts[f"has_tensorflow_{kind}"]}
-            assert release.packages == {"tensorflow", *(f"tensorflow-{kind}" for kind in kinds)}, version
-
-
-def test_what_a_minor_was_built_with_and_needs(matrix: Matrix, facts: dict[str, Any]) -> None:
-    for name, row in facts["tensorflow"].items():
-        minor = matrix.minors[name]
-        assert (minor.cuda, minor.cudnn) == (row["tested_cuda"], row["tested_cudnn"]), name
-        assert list(minor.compute) == (row["wheel_built_with"]["compute"] or []), name
-        own = [line for line in minor.constraints if not line.startswith("tensorflow-metadata")]  # a newer fact
-        assert own == row["inject_constraints"], name
-        assert list(minor.add) == row.get("inject_requirements", []), name
-        assert minor.requires == row["requires"], name
-        assert minor.and_cuda == (row["and_cuda_extra"] or {}), name
-        assert minor.recommended == row["recommended_patch"], name
-        assert (minor.glibc, minor.pip, minor.keras) == (row["min_glibc"], row["min_pip"], str(row["keras_major"]))
-
-
-def test_bases_in_the_order_of_the_facts(matrix: Matrix, facts: dict[str, Any]) -> None:
-    for name, row in facts["tensorflow"].items():
-        base = row["base_image"]
-        expected = [base["recommended"], *base["alternates"]] if base["recommended"] else []
-        found = [(f"nvidia/cuda:{one.tag}", list(one.apt)) for one in matrix.minors[name].bases]
-        assert found == [(one["image"], one.get("apt", [])) for one in expected], name
-        assert bool(matrix.minors[name].no_base) is (base["recommended"] is None), name
-
-
-def test_every_cuda_image(matrix: Matrix, facts: dict[str, Any]) -> None:
-    words = {"supported": "supported", "unsupported_but_listed": "unsupported", "not_listed": "gone"}
-    expected = facts["nvidia_cuda_images"]["images"]
-    assert set(matrix.cuda_images) == set(expected)
-    for tag, row in expected.items():
-        image = matrix.cuda_images[tag]
-        assert (image.cuda, image.os, image.cudnn) == (row["cuda"], row["os"], row["cudnn"]), tag
-        assert image.status == words[row["status_2025_12"]], tag
-        assert image.on_hub is row["devel_on_docker_hub_2026_05"], tag
-        assert image.driver_path is ("/usr/local/nvidia/lib64" in row["ld_library_path"]), tag
-    assert list(matrix.deleted_cuda) == facts["nvidia_cuda_images"]["deleted"]
-
-
-def test_drivers_systems_and_tpu(matrix: Matrix, facts: dict[str, Any]) -> None:
-    for cuda, row in facts["cuda"]["driver_min_linux"].items():
-        assert (matrix.drivers[cuda].floor, matrix.drivers[cuda].toolkit) == (row["compat_floor"], row["toolkit"])
-    for system in ("ubuntu18.04", "ubuntu20.04", "ubuntu22.04", "ubuntu24.04"):
-        assert matrix.systems[system].python == facts["os_python"][system]["python"]
-        assert matrix.systems[system].glibc == facts["os_python"][system]["glibc"]
-    assert list(matrix.systems["ubuntu22.04"].deadsnakes) == facts["os_python"]["other_python"][0]["ubuntu22.04"]
-    assert matrix.last_pip == facts["os_python"]["last_pip"]
-    tpu = facts["tpu"]
-    assert set(matrix.ai_platform_tpu) >= set(tpu["tpuTfVersion"]["known_supported"])
-    pinned = {key: row for key, row in tpu["tensorflow_tpu_pypi"].items() if key != "note"}
-    assert {key: row.version for key, row in matrix.libtpu.items()} == {k: row["libtpu"] for k, row in pinned.items()}
-    assert {key: row.on_index == "true" for key, row in matrix.libtpu.items()} == {
-        key: row["on_pypi"] is True for key, row in pinned.items()
-    }
 
 
 def test_rows_agree_with_each_other(matrix: Matrix) -> None:

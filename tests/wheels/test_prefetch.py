@@ -75,16 +75,6 @@ def test_one_that_outweighs_the_others_goes_alone() -> None:
     paths.close()
 
 
-def test_others_come_side_by_side() -> None:
-    store = Store()
-    paths = WheelPrefetcher(cast("Any", lambda: store), silent)
-    paths.expect(wheels(a=10, b=20, c=15, d=10))
-    assert sorted(store.wait_for(4)) == ["a", "b", "c", "d"]
-    for name in "abcd":
-        store.may(name).set()
-    paths.close()
-
-
 def test_few_large_ones_come_side_by_side_and_small_ones_do_not_wait_for_them() -> None:
     store = Store()
     paths = WheelPrefetcher(cast("Any", lambda: store), silent)
