@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-Start = Callable[..., Any]
 _EXPRESSION = re.compile(r"\$\{\{ (.*?) \}\}")
 _CONDITION = re.compile(r"inputs\.([\w-]+) ([!=]=) '([^']*)'")
 
 
-def run_steps(
-    steps: list[Any], cwd: Path, env: Mapping[str, str], values: Mapping[str, str], start: Start = subprocess.run
-) -> dict[str, str]:
+def run_steps(steps: list[Any], cwd: Path, env: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
     """Runs the `run` steps in order and returns their outputs as `STEP.NAME`.
 
     Raises CalledProcessError for a step that fails, ValueError for one that it does not understand.
@@ -31,7 +28,6 @@ def run_steps(
         cwd: the checkout.
         env: the environment; a step's own `env` is added.
         values: of expressions, such as `inputs.spec` and `github.action_path`.
-        start: runs a command, as `subprocess.run` does.
     """
     outputs: dict[str, str] = {}
     for number, step in enumerate(steps):
@@ -45,7 +41,7 @@ def run_steps(
         if _EXPRESSION.search(step["run"]):
             raise ValueError(f"{step['run']}: an expression in a script is code from outside")
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-        start(command, cwd=cwd, env={**env, **own, "GITHUB_OUTPUT": str(written)}, check=True)
+        subprocess.run(command, cwd=cwd, env={**env, **own, "GITHUB_OUTPUT": str(written)}, check=True)
         pairs = (line.partition("=") for line in written.read_text().splitlines())
         outputs |= {f"{step.get('id')}.{name}": value for name, _, value in pairs}
         written.unlink()
@@ -80,9 +76,7 @@ def inputs_of(declared: Mapping[str, Any], given: Mapping[str, str]) -> dict[str
     return {f"inputs.{name}": given.get(name, str((row or {}).get("default", ""))) for name, row in declared.items()}
 
 
-def run_component(
-    text: str, cwd: Path, env: Mapping[str, str], given: Mapping[str, str], start: Start = subprocess.run
-) -> Mapping[str, Any]:
+def run_component(text: str, cwd: Path, env: Mapping[str, str], given: Mapping[str, str]) -> Mapping[str, Any]:
     """Runs the one job of a GitLab component as a runner with a shell does; returns the job."""
     head, body = text.split("\n---\n")
     values = inputs_of(yaml.safe_load(head)["spec"]["inputs"], given)
@@ -90,7 +84,7 @@ def run_component(
     (job,) = yaml.safe_load(body).values()
     script = "\n".join(["set -e", *job["before_script"], *job["script"]])
     variables = {name: _replace(str(value), env) for name, value in job["variables"].items()}
-    start(["sh", "-c", script], cwd=cwd, env={**env, **variables}, check=True)
+    subprocess.run(["sh", "-c", script], cwd=cwd, env={**env, **variables}, check=True)
     return dict(job)
 
 
