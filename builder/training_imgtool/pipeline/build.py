@@ -41,10 +41,10 @@ def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
     if len(results) == len(run.wanted):
         name_results(run, registries, tuple(results.values()))
     else:
-        from training_imgtool.pipeline.engine.engines import Engines
+        from training_imgtool.pipeline.engine.engine import Engine
         from training_imgtool.pipeline.sinks import open_sink
 
-        with Engines(run, registries) as engines, open_sink(run, registries, engines) as sink:
+        with Engine(run, registries) as engine, open_sink(run, registries, engine) as sink:
             results = _make_missing(run, sink, results)
     return tuple(results[image.role] for image in run.wanted)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from training_imgtool.direct.registry.stored_stages import tag_of_stage
 from training_imgtool.pipeline.build import check_inputs
-from training_imgtool.pipeline.engine.engines import Engines
+from training_imgtool.pipeline.engine.engine import Engine
 from training_imgtool.pipeline.engine.secrets import check_given
 from training_imgtool.pipeline.find import find_images
 from training_imgtool.pipeline.inputs import RoleImage
@@ -21,26 +21,26 @@ def dry_run(run: BuildRun) -> dict[Role, str]:
     Raises EngineUnavailableError when an image needs an engine and none answers, and what the trainer's check raises.
     """
     check_inputs(run)
-    with connect(run.settings, run.progress) as registries, Engines(run, registries) as engines:
+    with connect(run.settings, run.progress) as registries, Engine(run, registries) as engine:
         if run.options.push:
             digests = find_images(run.wanted, registries, run.progress)
             check_given(run, (image for image in run.wanted if digests[image.role] is None))
             for image in run.wanted:
                 if digests[image.role] is None:
-                    _require_engine(run, image, registries, engines)
+                    _require_engine(run, image, registries, engine)
             return {role: "found" if digest else "build-and-push" for role, digest in digests.items()}
-        with open_sink(run, registries, engines) as sink:
+        with open_sink(run, registries, engine) as sink:
             results = sink.find(run.wanted)
     return {image.role: "found" if image.role in results else "build" for image in run.wanted}
 
 
-def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, engines: Engines) -> None:
+def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, engine: Engine) -> None:
     split = plan_role(run.inputs, image).split
     if run.options.engine == "buildx":
-        engines.require(image.label, "--engine buildx")
+        engine.require(image.label, "--engine buildx")
     elif split.needs_engine:
-        engines.require(image.label, split.needs_engine)
+        engine.require(image.label, split.needs_engine)
     elif stage := split.engine_stage:
         tag = tag_of_stage(run.inputs.repository, stage.label, image.keys[stage.label])
         if not registries.at(run.inputs.repository).head(tag):
-            engines.require(stage.label, split.reasons[stage.label])
+            engine.require(stage.label, split.reasons[stage.label])

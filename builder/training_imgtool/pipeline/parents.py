@@ -36,7 +36,7 @@ from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.registry.manifests import Descriptor, Manifest
 
 if TYPE_CHECKING:
-    from training_imgtool.pipeline.engine.engines import Engines
+    from training_imgtool.pipeline.engine.engine import Engine
 
 _LARGEST_RECORDS = 1 << 20  # bytes of an annotation
 
@@ -143,7 +143,7 @@ class StageParents(Parents):
         registries: Registries,
         builder: DirectBuilder,
         publisher: Publisher,
-        engine: Engines,
+        engine: Engine,
     ) -> None:
         super().__init__(run, registries, builder)
         self._publisher = publisher
@@ -304,7 +304,7 @@ class StageParents(Parents):
         return self._find_stage(tag, anew=anew) or self._run_stage(role, stage.label, tag, anew=anew)
 
     def _run_stage(self, role: RoleStages, label: str, tag: Tag, *, anew: bool) -> StoredImage:
-        """Has an engine run a stage; raises what `Engines.require` and `push` raise."""
+        """Has an engine run a stage; raises what `Engine.require` and `push` raise."""
         reason = role.split.reasons[label]
         self._run.progress(Note(f"{label}: needs an engine: {reason}"))
         self._engine.require(label, reason)

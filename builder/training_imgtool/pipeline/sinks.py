@@ -18,7 +18,7 @@ from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.registry.publish import Publisher, list_blobs
 from training_imgtool.pipeline.attach import Attestations
 from training_imgtool.pipeline.direct_builder import DirectBuilder
-from training_imgtool.pipeline.engine.engines import Engines
+from training_imgtool.pipeline.engine.engine import Engine
 from training_imgtool.pipeline.find import find_image, name_results, put_tag
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.parents import BaseParents, Parents, StageParents
@@ -77,10 +77,10 @@ class Sink(ABC):
 
 
 @contextmanager
-def open_sink(run: BuildRun, registries: Registries, engines: Engines) -> Iterator[Sink]:
+def open_sink(run: BuildRun, registries: Registries, engine: Engine) -> Iterator[Sink]:
     """Opens the sink that the options name; raises EngineUnavailableError for an engine that does not answer."""
     with ExitStack() as stack:
-        sink = _make_sink(run, registries, engines, stack)
+        sink = _make_sink(run, registries, engine, stack)
         try:
             yield sink
         except BaseException:
@@ -89,36 +89,36 @@ def open_sink(run: BuildRun, registries: Registries, engines: Engines) -> Iterat
         sink.close(failed=False)
 
 
-def _make_sink(run: BuildRun, registries: Registries, engines: Engines, stack: ExitStack) -> Sink:
+def _make_sink(run: BuildRun, registries: Registries, engine: Engine, stack: ExitStack) -> Sink:
     if run.options.push:
         if run.options.create_repository:
             from training_imgtool.registry.auth.google import create_repository
 
             create_repository(run.inputs.repository, run.settings, run.progress)
-        return RegistrySink(run, registries, engines)
+        return RegistrySink(run, registries, engine)
     if run.options.layout is not None:
         return LayoutSink(run, run.options.layout, registries)
     from training_imgtool.engines.docker.client import connect
 
     try:
-        engine = stack.enter_context(closing(connect(run.settings)))
+        docker = stack.enter_context(closing(connect(run.settings)))
     except EngineUnavailableError as error:
         error.hint = "; or ".join(filter(None, (error.hint, "build without one: --push, or --output oci:DIR")))
         raise
-    return EngineSink(run, registries, engine)
+    return EngineSink(run, registries, docker)
 
 
 class RegistrySink(Sink):
     """Pushes images to the spec's repository; each is done when the registry has answered for its digest."""
 
-    def __init__(self, run: BuildRun, registries: Registries, engines: Engines) -> None:
+    def __init__(self, run: BuildRun, registries: Registries, engine: Engine) -> None:
         self._run = run
         self._registries = registries
-        self._engines = engines
+        self._engine = engine
         self._publisher = Publisher(registries, run.inputs.repository, run.progress)
         self._attestations = Attestations(run, self._publisher)
         self.builder = DirectBuilder(run, None, self._publisher.send)
-        self._stages = self.parents = StageParents(run, registries, self.builder, self._publisher, engines)
+        self._stages = self.parents = StageParents(run, registries, self.builder, self._publisher, engine)
 
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Uploads what the repository lacks, then the manifest; raises what `Publisher.publish` raises."""
@@ -146,12 +146,10 @@ class RegistrySink(Sink):
         """Has an engine push the image; raises the reason where the options forbid that."""
         if self._run.options.engine == "direct":
             raise reason
-        if self._run.options.engine == "buildx":
-            digest = self._engines.push_whole(image, image.registry_tag)
-        else:
+        if self._run.options.engine == "auto":
             self._run.progress(Note(f"{image.role}: needs an engine: {reason}"))
-            self._engines.require(image.label, reason.message)
-            digest = self._engines.push(image, image.label, image.registry_tag, self._stages)
+        self._engine.require(image.label, reason.message)
+        digest = self._engine.push(image, image.label, image.registry_tag, self._stages)
         self._attestations.add_from_engine(image, digest)
         return BuildResult.for_image(image, Outcome.BUILT, digest)
 

@@ -23,9 +23,8 @@ from training_imgtool.core.reference import Digest, Tag, parse_repository
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.engines.buildx.solve import Solve, Solved
 from training_imgtool.pipeline.direct_builder import DirectBuilder
-from training_imgtool.pipeline.engine import buildx_engine
-from training_imgtool.pipeline.engine.buildx_engine import BuildxEngine, repeat_arguments
-from training_imgtool.pipeline.engine.engines import Engines
+from training_imgtool.pipeline.engine import engine as engine_module
+from training_imgtool.pipeline.engine.engine import Engine, repeat_arguments
 from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
 from training_imgtool.pipeline.parents import StageParents
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
@@ -101,12 +100,12 @@ class _Builder:
 def test_the_builder_is_the_command_line_s_else_the_machine_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str | None, machine: str | None
 ) -> None:
-    monkeypatch.setattr(buildx_engine, "Buildx", _Builder)
+    monkeypatch.setattr(engine_module, "Buildx", _Builder)
     inputs, _ = prepared(tmp_path / "a", "system_extra", "RUN echo a")
     options = BuildOptions(push=True, builder=option)
     named = replace(settings(tmp_path), builder=machine)
     run = BuildRun(inputs=inputs, options=options, settings=named, progress=silent)
-    with connect(run.settings, silent) as registries, Engines(run, registries) as stages:
+    with connect(run.settings, silent) as registries, Engine(run, registries) as stages:
         assert stages.is_there()
 
 
@@ -119,18 +118,21 @@ class _World:
     """A stage of a project that a builder runs, which reaches the registry as registry.internal over plain HTTP."""
 
     def __init__(self, folder: Path, server: MemoryRegistry, registries: Registries, monkeypatch: Any) -> None:
-        monkeypatch.setattr(buildx_engine, "Buildx", _Builder)
+        monkeypatch.setattr(engine_module, "Buildx", _Builder)
         self.inputs, self.image = prepared(folder / "project", "packages_extra", "RUN echo a")
         at_builder = f"{server.host}=http://registry.internal"
         machine = settings(folder, IMGTOOL_BUILDER_REGISTRIES=at_builder)
         self.events = Events()
         self.run = BuildRun(
-            inputs=self.inputs, options=BuildOptions(no_cache=True), settings=machine, progress=self.events
+            inputs=self.inputs,
+            options=BuildOptions(push=True, builder="remote", no_cache=True),
+            settings=machine,
+            progress=self.events,
         )
         self.registry = registries.at(repository := parse_repository(f"{server.host}/team/demo"))
         self.below, self.tag = repository.digest(f"sha256:{'b' * 64}"), repository.tag("packages-1")
-        self.engine = BuildxEngine(self.run, registries, "remote")
-        self.builder = cast("_Builder", self.engine._buildx)
+        self.engine = Engine(self.run, registries)
+        self.builder = cast("_Builder", self.engine._open())
 
     def image_of(self, image: RoleImage, label: str) -> Digest:
         assert (image, label) == (self.image, "venv")
@@ -174,6 +176,24 @@ def test_what_a_builder_gets_of_a_stage(world: _World) -> None:
     ]
 
 
+def test_a_whole_image_is_its_whole_dockerfile(world: _World) -> None:
+    world.registry.put_manifest(world.tag, OCI_MANIFEST, BODY)
+    world.engine._run = replace(world.run, options=replace(world.run.options, engine="buildx"))
+    world.push()
+    (solve,) = world.builder.asked
+    assert (solve.dockerfile, solve.target, dict(solve.images)) == (world.image.text, world.image.label, {})
+    assert solve.lines == tuple(range(1, len(world.image.text.splitlines()) + 1))
+
+
+def test_what_another_run_pushed_meanwhile_is_taken(world: _World) -> None:
+    world.registry.put_manifest(world.tag, OCI_MANIFEST, BODY)
+    world.engine._run = replace(world.run, options=replace(world.run.options, no_cache=False))
+    assert world.push().digest == sha256_digest(BODY)
+    assert not world.builder.asked
+    (found,) = [event for event in world.events.all if isinstance(event, Done)]
+    assert (found.outcome, found.text) == (Outcome.FOUND, f"{world.tag}: another run has pushed it")
+
+
 def test_a_builder_logs_in_where_its_images_are(world: _World) -> None:
     world.registry.put_manifest(world.tag, OCI_MANIFEST, BODY)
     world.below = parse_repository(f"{OTHER_HOST}/team/demo").digest(world.below.digest)
@@ -205,7 +225,7 @@ def test_nothing_is_appended_to_what_an_engine_pushed(world: _World) -> None:
 
     registries = cast("Registries", SimpleNamespace(at=lambda _: world.registry))
     publisher = cast("Publisher", SimpleNamespace(repository=repository, expect=lambda _: None))
-    engine = cast("Engines", SimpleNamespace(require=lambda *_: None, push=push))
+    engine = cast("Engine", SimpleNamespace(require=lambda *_: None, push=push))
     builder = DirectBuilder(world.run)
     parents = StageParents(world.run, registries, builder, publisher, engine)
     assert parents.image_of(world.image, "packages").digest == sha256_digest(BODY)

@@ -1,13 +1,24 @@
-"""Stages that a builder of buildx runs and pushes. It gets the stage's own files, and images by digest; no wheels."""
+"""The engine of one run, which runs the stages that imgtool cannot make itself: a builder of buildx.
+
+It gets the stage's own files, and images by digest; no wheels.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, Self
 
-from training_imgtool.core.errors import InputError, RegistryRefusedError, VerificationError
+from training_imgtool.core.atomic_files import hold_lock
+from training_imgtool.core.errors import (
+    EngineUnavailableError,
+    InputError,
+    NeedsEngineError,
+    RegistryRefusedError,
+    VerificationError,
+)
 from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Login, Repository, Tag, apply_mirror, parse_reference
 from training_imgtool.core.threads import SingleFlight
@@ -17,6 +28,7 @@ from training_imgtool.dockerfile.parse import Dockerfile, Stage
 from training_imgtool.engines.buildx.solve import Buildx, Solve, Solved
 from training_imgtool.http.addresses import speaks_http
 from training_imgtool.pipeline.engine.secrets import hidden_values, take_secrets
+from training_imgtool.pipeline.find import find_image
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun, missing_push
 from training_imgtool.pipeline.run_wheels import WheelContext
@@ -31,40 +43,79 @@ class StageImages(Protocol):
         """Returns the stage's image, made when it is missing."""
 
 
-class BuildxEngine:
-    """Runs stages on one builder, each key once. Thread-safe.
+class Engine:
+    """Has one builder of buildx run stages, each key once; it looks for buildx when a stage needs it. Thread-safe."""
 
-    Args:
-        run: the run.
-        registries: the clients.
-        builder: the builder's name; None for the one that buildx chooses. Raises EngineUnavailableError without buildx.
-    """
-
-    def __init__(self, run: BuildRun, registries: Registries, builder: str | None) -> None:
+    def __init__(self, run: BuildRun, registries: Registries) -> None:
         self._run = run
         self._registries = registries
-        self._buildx = Buildx(run.settings, builder)
         self._wheels = WheelContext(run.inputs, run.settings, run.progress)
         self._pushed: SingleFlight[Digest] = SingleFlight()
+        self._opening: SingleFlight[Buildx] = SingleFlight()
+        self._opened: Buildx | None = None
 
-    def close(self) -> None:
-        """Ends what the builder runs for this run."""
-        self._buildx.stop()
+    def __enter__(self) -> Self:
+        return self
 
-    def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Digest:
-        """Runs a stage and pushes it under a tag; returns the digest that the registry confirms.
+    def __exit__(self, *_: object) -> None:
+        if self._opened is not None:
+            self._opened.stop()
+
+    def require(self, label: str, reason: str) -> None:
+        """Raises EngineUnavailableError with the reason when buildx is not installed, or the options forbid it."""
+        if self._run.options.engine == "direct":
+            raise NeedsEngineError(f"the stage {label} needs an engine: {reason}", hint="leave out --engine direct")
+        try:
+            self._open()
+        except EngineUnavailableError as error:
+            message = f"the stage {label} needs an engine ({reason}): {error.message}"
+            raise EngineUnavailableError(message, hint=error.hint, details=error.details) from error
+
+    def is_there(self) -> bool:
+        """Returns whether the options allow an engine and buildx is installed."""
+        with suppress(EngineUnavailableError):
+            return self._run.options.engine != "direct" and self._open() is not None
+        return False
+
+    def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages, *, anew: bool = False) -> Digest:
+        """Runs a stage, with `--engine buildx` also those below it, and pushes it under a tag.
+
+        Returns the digest that the registry confirms. What a RUN makes differs from run to run, and one key has one
+        digest: so runs that share a cache take turns, and take what another one pushed meanwhile.
+
+        Args:
+            image: the image that the stage belongs to.
+            label: the stage's.
+            tag: where it goes.
+            images: makes sure of the stages that the stage starts from.
+            anew: pushes it in any case, as the registry has lost a part of what it has under the tag.
 
         Raises what `Buildx.run` and `images` raise, and VerificationError when the registry has another image, or none.
         """
-        return self._pushed.do(tag, lambda: self._push(self._solve_stage(image, label, tag, images), tag))
+        return self._pushed.do(tag, lambda: self._find_or_push(image, label, tag, images, anew=anew))
 
-    def push_whole(self, image: RoleImage, tag: Tag) -> Digest:
-        """Has the builder make an image from the Dockerfile that `render` prints, wheels included; raises as `push`."""
-        return self._pushed.do(tag, lambda: self._push(self._solve_whole(image, tag), tag))
+    def _find_or_push(self, image: RoleImage, label: str, tag: Tag, images: StageImages, *, anew: bool) -> Digest:
+        run, subject, locks = self._run, image.subject_of(label), self._run.settings.cache / "stages"
+        with suppress(OSError):
+            locks.mkdir(parents=True, exist_ok=True)
+        with hold_lock(locks / tag.name, lambda note: run.progress(Note(f"{subject}: {note}"))):
+            if not (anew or run.options.no_cache) and (found := find_image(self._registries, tag)) is not None:
+                run.progress(Done(subject, Outcome.FOUND, f"{tag}: another run has pushed it"))
+                return found
+            if run.options.engine == "buildx":
+                return self._push(self._solve_whole(image, tag), tag)
+            return self._push(self._solve_stage(image, label, tag, images), tag)
+
+    def _open(self) -> Buildx:
+        def open_buildx() -> Buildx:
+            self._opened = Buildx(self._run.settings, self._run.options.builder or self._run.settings.builder)
+            return self._opened
+
+        return self._opening.do("buildx", open_buildx)
 
     def _push(self, solve: Solve, tag: Tag) -> Digest:
         run, started = self._run, time.monotonic()
-        pushed = self._confirm(self._buildx.run(solve, run.progress), tag)
+        pushed = self._confirm(self._open().run(solve, run.progress), tag)
         run.progress(Done(solve.subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
 
@@ -120,7 +171,7 @@ class BuildxEngine:
             dockerfile=text,
             lines=lines,
             target=stage.label,
-            images={name: digest for name, digest in at_builder.items() if str(digest) != name},
+            images={name: one for name, one in at_builder.items() if "@" not in name or parse_reference(name) != one},
             frontend=self._frontend(dockerfile),
             context=lambda stream: self._wheels.write(read, stream),
             name=str(self._at_builder(tag.repository).tag(tag.name)),
@@ -194,7 +245,7 @@ class BuildxEngine:
         if other is None:
             raise missing_push(tag)
         raise VerificationError(
-            f"{tag}: {self._buildx.name} reported the push of {solved.digest[:19]} as done; the registry has {other}",
+            f"{tag}: {self._open().name} reported the push of {solved.digest[:19]} as done; the registry has {other}",
             hint="run the same command again; if that does not help, the builder adds attestations of its own",
         )
 
