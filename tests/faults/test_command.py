@@ -196,6 +196,14 @@ def test_p07_places_that_take_no_result(project: Project) -> None:
         project.refused("config", "-o", place, code=9, says=[says])
 
 
+def test_p07_read_only_folder(project: Project) -> None:
+    project.open_to_nobody()
+    project.folder.chmod(0o555)
+    project.config.chmod(0o444)
+    says = ["cannot write config.yaml: permission denied"]
+    project.refused("config", "-o", "config.yaml", code=9, says=says, hint="choose another place", before=NOBODY)
+
+
 @pytest.mark.parametrize("limit", ["--as=60000000", "--nproc=1"])
 def test_p11_little_memory_and_few_threads(project: Project, limit: str) -> None:
     """Where the limits leave enough to start, the end is a result or a message; processes count per user."""
