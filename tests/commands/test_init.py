@@ -176,12 +176,6 @@ def test_a_src_layout_with_a_pyproject(tmp_path: Path) -> None:
     assert not (tmp_path / "requirements.txt").exists()
 
 
-def test_scripts_that_import_their_neighbours(tmp_path: Path) -> None:
-    files = {"dist-mnist/dist_mnist.py": program("import mnist_utils"), "dist-mnist/mnist_utils.py": "x = 1\n"}
-    spec, _ = proposed(tmp_path, files)
-    assert (spec.trainer.source, spec.trainer.script) == ("dist-mnist", "dist_mnist.py")
-
-
 def test_a_python_that_the_release_has_no_wheels_for_is_a_comment(tmp_path: Path) -> None:
     files = {"Dockerfile": "FROM python:3.12-slim\n", "a/train.py": program(), "requirements.txt": "tensorflow<2.16\n"}
     spec, text = proposed(tmp_path, files)
@@ -201,11 +195,6 @@ def test_a_program_that_no_spec_can_start_is_named(tmp_path: Path) -> None:
     assert written.notes[0].startswith("my code/train.py cannot start as it lies: names of folders may have letters")
     assert tmp_path / "trainer/task.py" not in written.paths
     assert "# trainer: FOLDER/FILE.py" in (tmp_path / "image.yaml").read_text()
-
-
-def test_a_script_beside_the_spec(tmp_path: Path) -> None:
-    spec, _ = proposed(tmp_path, {"train.py": program("import helpers"), "helpers.py": ""})
-    assert (spec.trainer.source, spec.trainer.script) == (".", "train.py")
 
 
 def test_files_that_say_nothing(tmp_path: Path) -> None:
@@ -361,10 +350,3 @@ def test_what_the_spec_cannot_have_is_a_comment(tmp_path: Path) -> None:
     code = "import tensorflow as tf\nget_ipython().system('ls')\ntf.keras.Sequential().fit([1])\n"
     _, text = proposed(tmp_path, {"requirements.txt": "tensorflow==2.15.9\n", "pkg/explore.py": code})
     assert "the nearest to requirements.txt:1: ==2.15.9; imgtool compat lists the releases" in text
-
-
-def test_a_package_that_runs_itself(tmp_path: Path) -> None:
-    files = {"pkg/__main__.py": program("from pkg import core"), "pkg/core.py": "", "pkg/__init__.py": ""}
-    spec, text = proposed(tmp_path, files)
-    assert "trainer: {source: pkg, module: pkg}" in text
-    assert spec.trainer.module == "pkg"

@@ -58,14 +58,6 @@ def free_ports(count: int) -> list[int]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("python", [KERAS_2], indirect=True)
-def test_alone(python: Path, tmp_path: Path) -> None:
-    write_starter(tmp_path, name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)
-    assert accuracy(start(python, tmp_path, tmp_path / "job")) > 0.9
-    assert (tmp_path / "job/model/saved_model.pb").is_file()
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("python", [KERAS_2, KERAS_3], indirect=True)
 def test_a_master_and_a_worker_learn_the_same_model(python: Path, tmp_path: Path) -> None:
     write_starter(tmp_path, name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)

@@ -47,8 +47,3 @@ def test_it_renders_with_a_lock_and_nothing_else(installed: Path, services_env: 
     assert text.count("\nFROM ") == 5
     assert "AS worker\n" in text
     assert str(CHECKOUT) not in text
-
-
-def test_it_says_its_version_from_anywhere(installed: Path, tmp_path: Path) -> None:
-    said = run(installed, "--version", cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
-    assert said.startswith("imgtool ")

@@ -10,7 +10,6 @@ from training_imgtool.core.errors import FieldError
 from training_imgtool.spec.requirements import (
     find_unlockable_lines,
     list_code,
-    parse_requirements,
     read_dependencies,
     read_requirement_files,
 )
@@ -103,12 +102,6 @@ def test_lines_that_no_lock_can_hold_have_a_cure(line: str, cure: str) -> None:
 )
 def test_options_that_a_lock_can_hold(line: str) -> None:
     assert find_unlockable_lines((("r.txt", f"{line}\n"),)) == ()
-
-
-def test_a_variable_outside_of_options_is_refused_with_its_cure() -> None:
-    with pytest.raises(FieldError, match=r"r\.txt:1: 'numpy==") as caught:
-        parse_requirements((("r.txt", "numpy==${VERSION}\n"),))
-    assert "write the value" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
