@@ -1,4 +1,4 @@
-"""Each pipeline of docs/ci.md, run line by line in a flat and in a nested project, with its keyless or stored login.
+"""Pipelines of docs/ci.md and those that they use, run in a flat and in a nested project, keyless or with a login.
 
 The services' names are the real ones: a proxy leads their TLS to one server here, which gives GitHub's tokens,
 exchanges them as Google does, and passes on what carries the right login to a registry.
@@ -35,7 +35,7 @@ PAGE = (CHECKOUT / "docs/ci.md").read_text()
 GOOGLE = "us-central1-docker.pkg.dev"
 OIDC, STS, IAM = "pipelines.actions.githubusercontent.com", "sts.googleapis.com", "iamcredentials.googleapis.com"
 ACCOUNT = "images@my-project.iam.gserviceaccount.com"
-HOSTS = (GOOGLE, "ghcr.io", "registry.example.com", OIDC, STS, IAM)
+HOSTS = (GOOGLE, "registry.example.com", OIDC, STS, IAM)
 PROVIDER = "projects/123456789/locations/global/workloadIdentityPools/github/providers/github"
 LAYOUTS = (pytest.param("flat", marks=pytest.mark.long), "nested")
 
@@ -46,7 +46,6 @@ def basic(user: str, password: str) -> str:
 
 LOGINS = {
     GOOGLE: basic("oauth2accesstoken", "ya29.google"),
-    "ghcr.io": basic("octocat", "ghs_token"),
     "registry.example.com": basic("gitlab-ci-token", "job-token"),
 }
 ANSWERS: dict[str, tuple[str, dict[str, Any]]] = {  # the login that a service asks for, and what it gives

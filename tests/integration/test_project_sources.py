@@ -1,4 +1,4 @@
-"""The five documents that imgtool was asked for, command by command: it writes the same job, or a test names the rest.
+"""The documents that imgtool was asked for: it writes the same job, or a test names the rest.
 
 They lie in `../shared/sources`; the tests skip where that folder is not beside the checkout. gcloud is the real one,
 in front of a loopback server that knows the strict schema.

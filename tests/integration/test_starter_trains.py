@@ -1,4 +1,4 @@
-"""The trainer of `imgtool init` with real TensorFlow: alone, and as a master and a worker, with Keras 2 and 3."""
+"""The trainer of `imgtool init` with real TensorFlow: as a master and a worker, with Keras 2 and 3."""
 
 from __future__ import annotations
 
@@ -32,11 +32,8 @@ def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return executable
 
 
-def start(python: Path, folder: Path, job_dir: Path, tf_config: object = None) -> subprocess.Popen[str]:
-    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    environ.pop("TF_CONFIG", None)
-    if tf_config:
-        environ["TF_CONFIG"] = json.dumps(tf_config)
+def start(python: Path, folder: Path, job_dir: Path, tf_config: object) -> subprocess.Popen[str]:
+    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_CONFIG": json.dumps(tf_config)}
     command = [str(python), "-m", "trainer.task", "--epochs=5", f"--job-dir={job_dir}"]
     return subprocess.Popen(
         command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
