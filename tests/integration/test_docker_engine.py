@@ -143,6 +143,16 @@ def test_loads_an_image(engine: DockerEngine, base: str) -> None:
     assert engine.image_id(LOADED) == base
 
 
+def test_layers_that_the_engine_has_may_be_left_out(engine: DockerEngine, base: str) -> None:
+    key = hashlib.sha256(str(time.time_ns()).encode()).hexdigest()
+    build(engine, f"FROM {base}\nRUN echo {key} > /made\n", key=key)
+    with engine.api.ask("looking") as client:
+        layers = client.inspect_image(f"{STAGES}:{key}")["RootFS"]["Layers"]
+    assert engine.count_held([*layers, "sha256:another"]) == len(layers)
+    assert engine.count_held(["sha256:another", *layers]) == 0
+    remove_image(engine.api, f"{STAGES}:{key}")
+
+
 def test_refuses_to_load_what_is_no_image(engine: DockerEngine) -> None:
     with pytest.raises(EngineUnavailableError, match="loading an image"):
         engine.load([b"not a tar"], LOADED)

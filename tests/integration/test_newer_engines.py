@@ -53,9 +53,11 @@ def outcomes(ended: Ended) -> dict[str, str]:
 
 
 def test_an_image_that_is_loaded(world: Private) -> None:
-    """`build` and `run` find it in the engine by its key."""
-    world.project.write("trainer/task.py", "print('loaded')\n")
+    """`build` and `run` find it in the engine by its key; after a change the engine may have the lower layers."""
+    world.project.write("trainer/task.py", "print('first')\n")
     world.project.spec(SPEC.replace("  worker: {machine: n1-standard-4}\n", ""))
+    assert outcomes(run(world, "build")) == {"master": "appended"}
+    world.project.write("trainer/task.py", "print('loaded')\n")
     assert outcomes(run(world, "build")) == {"master": "appended"}
     assert outcomes(run(world, "build")) == {"master": "found"}
     ran = run(world, "run")

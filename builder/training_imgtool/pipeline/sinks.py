@@ -227,9 +227,9 @@ class EngineSink(_LocalSink):
         return {image.role: BuildResult.for_image(image, Outcome.FOUND, image_id=ids[image.role]) for image in present}
 
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
-        """Loads the image, base layers included, under its key; raises EngineUnavailableError."""
+        """Loads the layers that the engine lacks, under the image's key; raises EngineUnavailableError."""
         name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
-        archive = load_archive(name, made, self._reader(parent))
+        archive = load_archive(name, made, self._reader(parent), self._engine.count_held(made.diff_ids))
         self._run.progress(Step(image.role, "loading"))
         image_id = self._engine.load(archive, image.key)
         return BuildResult.for_image(image, Outcome.APPENDED, image_id=image_id)

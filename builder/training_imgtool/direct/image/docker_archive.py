@@ -23,13 +23,14 @@ ReadBlob = Callable[[Descriptor], Iterator[bytes]]
 _BLOCK = 1 << 18
 
 
-def load_archive(name: str, image: DirectImage, read_base: ReadBlob) -> Iterator[bytes]:
+def load_archive(name: str, image: DirectImage, read_base: ReadBlob, held: int = 0) -> Iterator[bytes]:
     """Yields the archive's bytes.
 
     Args:
         name: the full `REPOSITORY:TAG` that the image is to have.
         image: the image.
-        read_base: the bytes of a layer of the base, which an engine wants too, even if it has them.
+        read_base: the bytes of a layer of the base.
+        held: how many of the lowest layers the archive leaves out, since the engine has them.
 
     Raises LocalFileError when a layer has no room in the temporary folder.
     """
@@ -37,7 +38,7 @@ def load_archive(name: str, image: DirectImage, read_base: ReadBlob) -> Iterator
         (layer, partial(read_base, layer)) for layer in image.base_layers
     ]
     blobs += [(layer.descriptor, layer.open) for layer in image.layers]
-    for descriptor, read in {blob[0].digest: blob for blob in blobs}.values():
+    for descriptor, read in {blob[0].digest: blob for blob in blobs[held:]}.values():
         yield from _write_layer(descriptor, read())
     config = f"{_strip_algorithm(image.config_descriptor.digest)}.json"
     yield from _write_file(config, len(image.config), iter((image.config,)))

@@ -62,7 +62,7 @@ def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
     product = _PRODUCT.match(server)
     reads_zstd = product is None or int(product[1]) >= _FIRST_WITH_ZSTD
     api = DockerApi(endpoint, _api_version(version, endpoint))
-    return DockerEngine(api, reads_zstd=reads_zstd)
+    return DockerEngine(api, reads_zstd=reads_zstd, is_docker=product is not None)
 
 
 def _api_version(version: str, endpoint: Endpoint) -> str:

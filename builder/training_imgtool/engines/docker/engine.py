@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, InputError, TemporaryError
@@ -35,11 +36,13 @@ class DockerEngine:
     Attributes:
         api: its API.
         reads_zstd: whether it unpacks zstd layers.
+        is_docker: whether it is Docker's, and not another one with the same API.
     """
 
-    def __init__(self, api: DockerApi, *, reads_zstd: bool) -> None:
+    def __init__(self, api: DockerApi, *, reads_zstd: bool, is_docker: bool) -> None:
         self.api = api
         self.reads_zstd = reads_zstd
+        self.is_docker = is_docker
 
     def image_id(self, key: str) -> str | None:
         """Returns the image loaded under `key` that the engine still has, or None."""
@@ -85,6 +88,19 @@ class DockerEngine:
         """Names an image; raises EngineUnavailableError."""
         with self.api.ask(f"naming {image_id[:19]} {tag}") as client:
             client.tag(image_id, str(tag.repository), tag.name)
+
+    def count_held(self, diff_ids: Sequence[str]) -> int:
+        """Counts the lowest layers of an image that the engine has as such, so that `load` needs no bytes of them.
+
+        None where the store is containerd's, or where the engine is not Docker's: those want every layer.
+        Raises EngineUnavailableError.
+        """
+        with self.api.ask("listing the images") as client:
+            if not self.is_docker or any("containerd" in str(row) for row in client.info().get("DriverStatus") or ()):
+                return 0
+            images = [client.inspect_image(image["Id"]) for image in client.images(STAGES)]
+        pairs = [zip(diff_ids, image["RootFS"].get("Layers") or (), strict=False) for image in images]
+        return max((sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], one)) for one in pairs), default=0)
 
     def load(self, blocks: Iterable[bytes], key: str) -> str:
         """Loads an image from a tar as `docker load` takes it, and names it `imgtool/stage:<key>`; returns its ID.
