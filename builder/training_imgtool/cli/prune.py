@@ -30,7 +30,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go; delete nothing.")] = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Delete what no run used for 30 days. This includes cached wheels and layers, and stages in the engine."""
+    """Delete what no run used for 30 days. This includes cached wheels and layers, and images in the engine."""
     from training_imgtool.commands.prune import prune_cache
 
     if not unused_for >= 0:
@@ -54,7 +54,7 @@ def prune(
     ]
     if engine:
         of_layers = f", {format_size(engine['freedBytes'])} of its layers" if not dry_run else ""
-        lines.append(f"stages  {engine['freed']} of {engine['count']} in the engine{of_layers}")
+        lines.append(f"images  {engine['freed']} of {engine['count']} in the engine{of_layers}")
     lines.append(
         f"{'would free' if dry_run else 'freed'} {format_size(freed)} of {format_size(size)} in {settings.cache}"
     )
@@ -62,7 +62,7 @@ def prune(
 
 
 def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[str, Any] | None:
-    """Removes old stages from the engine; returns their numbers and names, or None when no engine answers.
+    """Removes old images from the engine; returns their numbers and names, or None when no engine answers.
 
     `freedBytes` is what the engine's layers lost; with a dry run 0, as nobody knows which of them others need.
     """

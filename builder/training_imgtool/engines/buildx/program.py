@@ -31,7 +31,6 @@ _PLUGIN_FOLDERS = (  # docker/cli, `cli-plugins/manager/manager_unix.go`
     "/usr/lib/docker/cli-plugins",
     "/usr/libexec/docker/cli-plugins",
 )
-_SECONDS = 20.0
 _HUB_SERVER = "https://index.docker.io/v1/"
 _REFRESH_TOKEN = "<token>"  # noqa: S105 - the user name that means a refresh token
 _SECONDS = 30.0  # buildx gives a builder 20 s

@@ -170,17 +170,17 @@ def _auth(login: Login | None, host: str) -> dict[str, str]:
 
 
 def list_stages(api: DockerApi) -> dict[str, float]:
-    """Returns when each stage was last built, in seconds since 1970, by its name; raises EngineUnavailableError."""
-    with api.ask("listing the stages") as client:
+    """Returns when each image was last loaded, in seconds since 1970, by its name; raises EngineUnavailableError."""
+    with api.ask("listing the images") as client:
         names = [str(name) for image in client.images(STAGES) for name in image.get("RepoTags") or ()]
     images = {name: api.inspect(name) for name in sorted(names)}
     return {name: _built(image) for name, image in images.items() if image}
 
 
 def remove_stage(api: DockerApi, name: str) -> bool:
-    """Removes a stage under all names that its key is part of; false when a container runs on it.
+    """Removes an image under all names that its key is part of; false when a container runs on it.
 
-    `build --load` gave it the second one, or a push that was killed. Raises EngineUnavailableError.
+    Raises EngineUnavailableError.
     """
     end = f"-{name.rpartition(':')[2][:_KEY_DIGITS]}"
     for other in (api.inspect(name) or {}).get("RepoTags") or ():
