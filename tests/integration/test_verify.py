@@ -12,7 +12,6 @@ import pytest
 
 from tests.integration.conftest import Run
 from tests.integration.verify_world import Toy, open_toy
-from tests.verify import images
 from tests.verify.images import Change, Layer
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.registry.manifests import OCI_INDEX, OCI_LAYER_GZIP, Descriptor, sha256_digest
@@ -137,24 +136,6 @@ def test_a_wheel_that_no_index_has_is_not_proven(toy: Toy, imgtool: Run, tmp_pat
     assert done.returncode in {8, 10}
     if done.returncode == 10:
         assert "Error: master: image: not proven: no index of this machine has " in done.stderr
-
-
-TEMPLATE = '{% extends "base.Dockerfile.j2" %}\n{% block after_code %}\nRUN true\n{% endblock %}\n'
-
-
-@pytest.mark.engine
-def test_what_an_engine_ran_is_not_proven_and_may_be_accepted(toy: Toy, imgtool: Run, tmp_path: Path) -> None:
-    (tmp_path / "spec").mkdir()
-    (tmp_path / "spec/own.Dockerfile.j2").write_text(TEMPLATE)
-    locked = toy.inputs.images[0].plan.locked
-    folder = images.write_spec(tmp_path / "spec", locked, more="template: own.Dockerfile.j2\n")
-    env = {**toy.env, "IMGTOOL_REGISTRY": f"{toy.place}/engine"}
-    imgtool("push", "--locked", folder, env=env)
-    done = imgtool("verify", "--locked", folder, env=env, check=False)
-    assert done.returncode == 10
-    assert "Error: master: image: not proven: made by an engine: " in done.stderr
-    accepted = imgtool("verify", "--locked", "--accept", "engine", folder, env=env)
-    assert "accepted" in accepted.stdout
 
 
 @pytest.mark.engine
