@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench import project
 from bench.contenders import Track, before_packages, copied, mark_packages
-from bench.processes import Usage, run
+from bench.processes import FailedError, Usage, run
 from bench.project import ROLES, Variation
 from bench.world import Engine
 
@@ -120,8 +120,10 @@ def shared_context(context: str) -> str:
 
 
 def improve(folder: Path, context: str) -> None:
-    """Rewrites rendered Dockerfiles for a BuildKit of 2022 or later."""
+    """Rewrites rendered Dockerfiles for a BuildKit of 2022 or later; raises FailedError if roles share no packages."""
     targets = project.bake_targets(folder)
+    if len({(folder / f"{role}.Dockerfile").read_text().partition(f"FROM {_SHARED} AS")[0] for role in ROLES}) > 1:
+        raise FailedError("the roles of this spec have different packages, and one target cannot be theirs")
     for role in ROLES:
         path = folder / f"{role}.Dockerfile"
         shared, found, own = path.read_text().partition(f"FROM {_SHARED} AS")
