@@ -44,3 +44,10 @@ def test_a_commit_is_checked_out_with_its_tags_and_submodules(git: Git, tmp_path
     assert (tmp_path / "out/sub/a").read_text() == "1"
     assert (tmp_path / "out/b").read_text() == ""
     assert run_git(tmp_path / "out", "describe", "--tags") == "v1"
+
+
+def test_a_pointer_of_git_lfs_is_no_file(git: Git, tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n"
+    made = commit(tmp_path / "repository", {"data/weights.bin": pointer})
+    with pytest.raises(InputError, match=r"data/weights\.bin is kept by Git LFS"):
+        git.check_out((tmp_path / "repository").as_uri(), made, tmp_path / "out")

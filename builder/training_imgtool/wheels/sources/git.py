@@ -14,6 +14,7 @@ from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputEr
 from training_imgtool.core.sanitize import sanitize_line
 
 _SECONDS = 600
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # how the text that stands for a file of Git LFS begins
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REFUSED = re.compile(r"(?i)Authentication failed|could not read Username|Permission denied|\b40[13]\b|access denied")
 _MISSING = re.compile(r"(?i)not found|does not exist|does not appear to be a git repository|couldn't find remote ref")
@@ -64,7 +65,8 @@ class Git:
     def check_out(self, url: str, commit: str, folder: Path) -> None:
         """Clones a repository with its tags and submodules into `folder`, at a commit.
 
-        Raises InputError for a commit that the repository lacks, CredentialsError, TemporaryError.
+        Raises InputError for a commit that the repository lacks and for a file that Git LFS keeps where git-lfs is not
+        installed, CredentialsError, TemporaryError.
         """
         self._run("clone", "--quiet", "--no-checkout", "--", url, str(folder))
         try:
@@ -73,6 +75,7 @@ class Git:
             hint = "push the commit, or name another one"
             raise InputError(f"{_hide_credentials(url)} has no commit {commit}", hint=hint) from error
         self._run("-C", str(folder), "submodule", "--quiet", "update", "--init", "--recursive")
+        _refuse_pointers(folder, url)
 
     def _run(self, *arguments: str) -> bytes:
         command = ["git", "-c", "protocol.ext.allow=never", "-c", "gc.auto=0", *arguments]
@@ -89,6 +92,20 @@ class Git:
         if done.returncode:
             raise _explain_failure(done.stderr.decode(errors="replace"))
         return done.stdout
+
+
+def _refuse_pointers(folder: Path, url: str) -> None:
+    """Raises InputError for the first file that is a pointer of Git LFS."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        with path.open("rb") as file:
+            if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
+                name = path.relative_to(folder)
+                raise InputError(
+                    f"{_hide_credentials(url)}: {name} is kept by Git LFS, and git-lfs is not installed",
+                    hint="install git-lfs and run `git lfs install`, or require a folder that has the files",
+                )
 
 
 def _explain_failure(stderr: str) -> ImgtoolError:
