@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import tarfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from local import cuda, machine, newer_debian, push
@@ -110,6 +110,17 @@ PYTHON_3_7 = Base(
     cmd=("python3",),
     python="pyenv 3.7",
 )  # fmt: skip
+
+# The whole images have venv and pip's wheel, which Debian packs apart.
+PYTHONS = tuple(
+    replace(
+        PYTHON_3_7,
+        tag=f"{minor}-bookworm",
+        links=(("/usr/local/bin/python3", f"python{minor}"), ("/usr/local/bin/python", f"python{minor}")),
+        python=f"pyenv {minor}",
+    )
+    for minor in ("3.11", "3.12", "3.13")
+)
 
 CUDA = Base(
     repository="nvidia/cuda",

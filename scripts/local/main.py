@@ -29,10 +29,11 @@ _BASES = {
     "bases": (bases.PYTHON,),
     "distroless": (bases.DISTROLESS,),
     "python3.7": (bases.PYTHON_3_7,),
+    "pythons": bases.PYTHONS,
     "cuda": (bases.CUDA, bases.PYTHON_3_10),  # images/mnist/gpu.yaml needs both
 }
 _PARTS = (
-    "engine", "registry", "bases", "distroless", "python3.7", "cuda", "tools", "engine28", "podman5",
+    "engine", "registry", "bases", "distroless", "python3.7", "pythons", "cuda", "tools", "engine28", "podman5",
     "readers", "buildx", "compose", "kubernetes", "kube-apiserver", "cosign", "slurm",
     *_PACKAGES,
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -180,3 +182,21 @@ def test_one_spec_has_one_digest_per_role_for_every_target(world: World, targets
         for role, image in images.items():
             found[role].add(image.partition("@")[2])
     assert [len(digests) for digests in found.values()] == [1, 1, 1]
+
+
+def test_the_tag_of_each_role_is_verified_though_roles_share_an_image(world: World) -> None:
+    project, machine = world.project("shared"), world.machine("one", wheels=True)
+    images = machine.push(project)
+    assert len({*images.values()}) == 1
+    machine.run("verify", "--locked", cwd=project.folder)
+    shown, _ = machine.run("show", "--locked", "--json", cwd=project.folder)
+    (tag,) = [role["tag"] for role in json.loads(shown)["roles"] if role["role"] == "worker"]
+    path, _, name = tag.partition("/")[2].partition(":")
+    manifest = document(world.proxy.host, images["worker"])
+    body = json.dumps({**manifest, "annotations": {"another": "image"}}).encode()
+    put = urllib.request.Request(f"http://{world.proxy.host}/v2/{path}/manifests/{name}", body, method="PUT")
+    put.add_header("Content-Type", manifest["mediaType"])
+    urllib.request.urlopen(put, timeout=10).close()
+    _, said = machine.run("verify", "--locked", cwd=project.folder, code=10)
+    assert "worker: manifest: found annotations differ" in said
+    assert "master: manifest" not in said

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -130,12 +133,20 @@ def test_another_word_to_accept_is_refused(toy: Toy, imgtool: Run) -> None:
 
 
 def test_a_wheel_that_no_index_has_is_not_proven(toy: Toy, imgtool: Run, tmp_path: Path) -> None:
-    env = {**toy.env, "IMGTOOL_CACHE": str(tmp_path / "cache"), "UV_INDEX_URL": "http://127.0.0.1:9/simple"}
-    env["UV_FIND_LINKS"] = str(tmp_path)
-    done = imgtool("verify", "--locked", toy.folder, env=env, check=False)
-    assert done.returncode in {8, 10}
-    if done.returncode == 10:
-        assert "Error: master: image: not proven: no index of this machine has " in done.stderr
+    env = {**toy.env, "IMGTOOL_CACHE": str(tmp_path / "cache"), "UV_FIND_LINKS": str(tmp_path)}
+    env["UV_INDEX_URL"] = "http://127.0.0.1:9/simple"
+    unreachable = imgtool("verify", "--locked", toy.folder, env=env, check=False)
+    assert unreachable.returncode == 8  # nobody said that the wheel is gone
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))  # an index without packages
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        env["UV_INDEX_URL"] = f"http://127.0.0.1:{server.server_port}/simple"
+        done = imgtool("verify", "--locked", toy.folder, env=env, check=False)
+        accepted = imgtool("verify", "--locked", "--accept", "gone", toy.folder, env=env)
+        server.shutdown()
+    assert done.returncode == 10
+    assert "Error: master: image: not proven: no index of this machine has " in done.stderr
+    assert "accepted" in accepted.stdout
 
 
 @pytest.mark.engine

@@ -42,3 +42,6 @@ def test_roles_of_one_key_share_the_image_that_any_tag_names(tmp_path: Path) -> 
         )
         digest = registries.at(repository).put_manifest(repository.tag("b"), OCI_MANIFEST, image(layer(b"1")))
         assert find_images(images, registries, Events()) == dict.fromkeys("abc", repository.digest(digest))
+        other = registries.at(repository).put_manifest(repository.tag("c"), OCI_MANIFEST, image(layer(b"2")))
+        found = find_images(images, registries, Events())
+        assert found == {role: repository.digest(other if role == "c" else digest) for role in "abc"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from training_imgtool.core.errors import ImageMissingError
@@ -13,13 +14,14 @@ from training_imgtool.core.threads import run_all
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun, name_for_role
 from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.failures import TagImmutableError
 from training_imgtool.spec.model import Role
 
 
 def find_images(images: tuple[RoleImage, ...], registries: Registries, progress: Progress) -> dict[Role, Digest | None]:
     """Finds each image by its tags, side by side; roles without an image have None.
 
-    Roles whose images have one key share an image, which any of their tags names.
+    A role whose own tag is missing has the image of another role with the same key.
     """
     return {role: digest for role, (digest, _) in _look_up(images, registries, progress).items()}
 
@@ -33,15 +35,17 @@ def _look_up(
     heads = run_all({role: partial(registries.at(tag.repository).head, tag) for role, tag in tags.items()})
     named = {tags[role].repository.digest(digest) for role, digest in heads.items() if digest}
     there = run_all({image: partial(registries.at(image.repository).find_manifest, image) for image in named})
+    own: dict[Role, Digest] = {}
     by_key: dict[str, Digest] = {}
     for image in images:
         digest = heads[image.role]
         if digest and there[found := tags[image.role].repository.digest(digest)]:
+            own[image.role] = found
             by_key.setdefault(image.key, found)
     for image in images:
         if image.key in by_key:
             progress(Done(image.role, Outcome.FOUND, str(image.tag), time.monotonic() - started))
-    return {image.role: (by_key.get(image.key), heads[image.role] is not None) for image in images}
+    return {image.role: (own.get(image.role, by_key.get(image.key)), heads[image.role] is not None) for image in images}
 
 
 def find_image(registries: Registries, tag: Tag) -> Digest | None:
@@ -93,9 +97,15 @@ def find_results(run: BuildRun, registries: Registries) -> Mapping[Role, BuildRe
         if digest is not None:
             (image,) = run.inputs.selected((role,))
             if not has_tag:
-                put_tag(registries, digest, image.registry_tag)
+                add_tag(registries, digest, image.registry_tag)
             results[role] = BuildResult.for_image(image, Outcome.FOUND, digest)
     return results
+
+
+def add_tag(registries: Registries, image: Digest, tag: Tag) -> None:
+    """Gives an image the tag of its key; where no tag moves, another run may have put it meanwhile."""
+    with suppress(TagImmutableError):
+        put_tag(registries, image, tag)
 
 
 def put_tag(registries: Registries, image: Digest, tag: Tag) -> None:

@@ -17,7 +17,7 @@ from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Event, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Repository
 from training_imgtool.pipeline.build import build, check_inputs
-from training_imgtool.pipeline.find import find_results, name_results, put_tag
+from training_imgtool.pipeline.find import add_tag, find_results, name_results
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.registry.client import Registry
@@ -80,7 +80,7 @@ def _make(run: BuildRun, missing: tuple[RoleImage, ...], registries: Registries)
     for image in missing:
         digests = tuple(result.digest for result in of_role[image.role])
         if (same := made.get(digests)) and same.digest:
-            put_tag(registries, same.digest, image.registry_tag)
+            add_tag(registries, same.digest, image.registry_tag)
             indexes[image.role] = replace(same, role=image.role, tag=image.tag, seconds=0.0)
         else:
             indexes[image.role] = made[digests] = _put_index(image, of_role[image.role], registries)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from training_imgtool.direct.registry.publish import Publisher, list_blobs
 from training_imgtool.pipeline.attach import Attestations
 from training_imgtool.pipeline.direct_builder import DirectBuilder
 from training_imgtool.pipeline.engine.engine import Engine
-from training_imgtool.pipeline.find import find_image, name_results, put_tag
+from training_imgtool.pipeline.find import add_tag, find_image, name_results
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.parents import BaseParents, Parents, StageParents
 from training_imgtool.pipeline.request import BuildResult, BuildRun
@@ -136,10 +136,9 @@ class RegistrySink(Sink):
         return replace(BuildResult.for_image(image, Outcome.APPENDED, digest), blobs=blobs, sent=sent)
 
     def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
-        """Puts the manifest under the role's tag; somebody else may have done so meanwhile."""
+        """Puts the manifest under the role's tag, too."""
         if result.digest is not None:
-            with suppress(TagImmutableError):
-                put_tag(self._registries, result.digest, image.registry_tag)
+            add_tag(self._registries, result.digest, image.registry_tag)
         return super().share(image, result)
 
     def put_from_engine(self, image: RoleImage, reason: NeedsEngineError) -> BuildResult:

@@ -4,7 +4,8 @@ One request carries the whole blob, since Artifact Registry takes no chunks and 
 a session that broke stays locked. The HEAD finds a PUT whose answer was lost (distribution specification, "Pushing
 blobs").
 
-A registry that says that it mounted a blob is asked for it: only an upload of this run is its own evidence.
+After a mount, imgtool asks the registry for the blob: only an upload of this run proves by itself that the blob is
+there.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,7 +158,7 @@ def _name(row: object) -> str:
 
 def _list_differences(wanted: Any, there: Any, path: str) -> Iterator[str]:
     """Names the fields in which two documents differ, down to the fields of `config`."""
-    if path in {"", "config"} and isinstance(wanted, dict) and isinstance(there, dict):
+    if path in {"", "config"} and isinstance(wanted, Mapping) and isinstance(there, Mapping):
         for name in sorted({*wanted, *there}):
             if name not in wanted or name not in there or wanted[name] != there[name]:
                 yield from _list_differences(wanted.get(name), there.get(name), f"{path}.{name}".strip("."))

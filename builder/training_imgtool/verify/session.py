@@ -63,12 +63,12 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
             each = replace(run, inputs=inputs)
             images = inputs.selected(run.roles)
             digests = require_images(inputs, registries, run.progress, images)
-            findings: dict[str, tuple[Finding, ...]] = {}  # by key: roles may share an image
+            examined: dict[tuple[str, Digest], tuple[Finding, ...]] = {}  # roles may share an image, and tags may lie
             for image in images:
                 digest = digests[image.role]
-                if image.key not in findings:
-                    findings[image.key] = _examine(each, image, digest, engine, registries)
-                reports.append(ImageReport(role=image.role, image=str(digest), findings=findings[image.key]))
+                if (image.key, digest) not in examined:
+                    examined[image.key, digest] = _examine(each, image, digest, engine, registries)
+                reports.append(ImageReport(role=image.role, image=str(digest), findings=examined[image.key, digest]))
         if run.inputs.others:
             reports = _with_indexes(run, reports, registries)
         return tuple(replace(report, findings=_accept(report.findings, run.accept)) for report in reports)
