@@ -112,9 +112,9 @@ def require_platform(config: bytes, platform: str, image: str) -> None:
         VerificationError: the config names none.
     """
     try:
-        document = json.loads(config)
+        document = read_document(config)
         parts = [document["os"], document["architecture"], document.get("variant") or ""]
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         parts = []
     if not parts or not all(isinstance(part, str) for part in parts) or not all(parts[:2]):
         raise VerificationError(f"{image}: its config names no platform, so imgtool cannot tell whether it runs")
@@ -195,14 +195,23 @@ def read_descriptor(value: Any, where: str) -> Descriptor:
 
 
 def read_document(data: bytes) -> Any:
-    """Reads a manifest or an image config, if every reader reads the same in it; raises ValueError.
+    """Reads a manifest, an image config or an attestation, if every reader reads the same in it; raises ValueError.
 
-    Readers in Go take names in any case, and of two that are alike the last: `"Layers"` behind `"layers"` would be
-    the layers that an engine runs.
+    It is UTF-8, has no name twice and no number that JSON lacks, and is not nested without an end. Readers in Go take
+    names in any case, and of two that are alike the last: `"Layers"` behind `"layers"` would be the layers that an
+    engine runs.
     """
-    document = json.loads(data, object_pairs_hook=_join_pairs)
-    _check_names(document)
+    try:
+        document = json.loads(data.decode(), object_pairs_hook=_join_pairs, parse_constant=_refuse_constant)
+        json.dumps(document, ensure_ascii=False).encode()  # half a pair of surrogates is another letter to each reader
+        _check_names(document)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
     return document
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -241,7 +250,7 @@ def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
     """
     try:
         document = read_document(body)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise VerificationError(
             f"{where}: the registry's manifest is not JSON that every engine reads",
             hint="is what answers there a registry?",
