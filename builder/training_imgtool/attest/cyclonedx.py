@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import quote
 
 from training_imgtool.core.reference import parse_reference
-from training_imgtool.core.version import __version__
 from training_imgtool.plan import DebianPackage, LockedVariant, RolePlan, Wheel
 from training_imgtool.spec.requirements import normalise_name
 
@@ -85,7 +84,7 @@ def make_bill(
         "specVersion": "1.5",
         "version": 1,
         "metadata": {
-            "tools": {"components": [{"type": "application", "name": "imgtool", "version": __version__}]},
+            "tools": {"components": [{"type": "application", "name": "imgtool"}]},
             "component": dict(subject),
             **when,
         },

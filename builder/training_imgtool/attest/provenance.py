@@ -1,7 +1,7 @@
 """SLSA provenance, version 1, in an in-toto statement: who made an image, from what, and with which parameters.
 
-Everything in it follows from the spec, the lock and the trainer's files, so two machines that make the same image write
-the same provenance. Formats: https://slsa.dev/spec/v1.0/provenance, https://in-toto.io/Statement/v1.
+Everything in it follows from what the image is made from, so whoever makes the same image writes the same provenance.
+Formats: https://slsa.dev/spec/v1.0/provenance, https://in-toto.io/Statement/v1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 
 from training_imgtool.attest import cyclonedx
 from training_imgtool.core.reference import Digest, parse_reference
-from training_imgtool.core.version import __version__
 from training_imgtool.plan import REVISION, RolePlan
 
 PREDICATE = "https://slsa.dev/provenance/v1"  # the in-toto predicate type
@@ -56,15 +55,10 @@ def wrap(statement: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What an image was made from.
+    """What an image was made from: nothing that its key does not cover, so that `verify` can write it again.
 
     Attributes:
         plan: the role's plan.
-        spec_name: the spec's file name, without its folder.
-        spec_sha256: the hash of its bytes.
-        values: what `--set` gave to the spec's keys.
-        lock_sha256: the hash of the lock's text.
-        dockerfile_sha256: the hash of the rendered Dockerfile.
         key: the image's content key.
         compression: how layers are packed.
         bill_sha256: the hash of the bill of materials, which lists the wheels and Debian packages by theirs.
@@ -72,11 +66,6 @@ class Origin:
     """
 
     plan: RolePlan
-    spec_name: str
-    spec_sha256: str
-    values: Mapping[str, str]
-    lock_sha256: str
-    dockerfile_sha256: str
     key: str
     compression: str
     bill_sha256: str
@@ -92,11 +81,11 @@ def make_provenance(origin: Origin) -> dict[str, Any]:
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": _list_parameters(origin),
-            "internalParameters": {"key": origin.key, "dockerfile": {"sha256": origin.dockerfile_sha256}},
+            "internalParameters": {"key": origin.key},
             "resolvedDependencies": _list_dependencies(origin),
         },
         "runDetails": {
-            "builder": {"id": BUILDER, "version": {"imgtool": __version__}},
+            "builder": {"id": BUILDER},
             "metadata": metadata,
         },
     }
@@ -105,13 +94,9 @@ def make_provenance(origin: Origin) -> dict[str, Any]:
 def _list_parameters(origin: Origin) -> dict[str, Any]:
     plan, variant = origin.plan, origin.plan.locked.variant
     return {
-        "spec": origin.spec_name,
-        "set": dict(origin.values),
         "platform": plan.platform,
         "tensorflow": variant.tensorflow,
         "python": variant.python,
-        "accelerator": str(variant.accelerator),
-        "template": plan.template.rpartition("/")[2],
         "systemPackages": list(plan.system_packages),
         "exclude": list(plan.exclude),
         "entrypoint": list(plan.entrypoint),
@@ -123,11 +108,9 @@ def _list_parameters(origin: Origin) -> dict[str, Any]:
 
 def _list_dependencies(origin: Origin) -> list[dict[str, Any]]:
     plan = origin.plan
-    base = parse_reference(plan.base_name).repository.digest(plan.locked.base_digest)
+    base = parse_reference(plan.locked.variant.base).repository.digest(plan.locked.base_digest)
     dependencies: list[dict[str, Any]] = [
         {"name": "base", "uri": f"docker://{base}", "digest": {"sha256": base.hex}},
-        {"name": "lock", "digest": {"sha256": origin.lock_sha256}},
-        {"name": "spec", "digest": {"sha256": origin.spec_sha256}},
         {"name": "bill", "digest": {"sha256": origin.bill_sha256}, "mediaType": cyclonedx.MEDIA_TYPE},
     ]
     if tree := plan.labels.get(REVISION):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 
 from training_imgtool.attest import cyclonedx, provenance
@@ -18,7 +19,6 @@ from training_imgtool.core.progress import Note
 from training_imgtool.core.reference import Digest
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.registry.publish import Publisher
-from training_imgtool.lock.lockfile import dump_lock
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.registry.failures import BlobUnknownError
@@ -30,32 +30,55 @@ _COSIGN = {"dev.cosignproject.cosign/signature": "", "predicateType": provenance
 _AT_ONCE = 4
 
 
-def make_bill(inputs: Inputs, image: RoleImage, *, direct: bool, epoch: int) -> bytes:
-    """Writes the bill of materials of an image.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """One document about an image.
 
-    It lists the Debian packages of the lock unless an engine made the image: apt installs what the archive has by then.
+    Attributes:
+        name: what messages call it.
+        kind: the artifact type of its manifest.
+        manifest: the exact bytes of the manifest that refers to the image.
+        blob: the descriptor of `content`.
+        content: the document.
+    """
+
+    name: str
+    kind: str
+    manifest: bytes
+    blob: Descriptor
+    content: bytes
+
+
+def list_attachments(
+    inputs: Inputs, image: RoleImage, made: Digest, subject: Descriptor, *, direct: bool, epoch: int
+) -> tuple[Attachment, ...]:
+    """Writes all that `push` attaches to an image, and `verify` expects there; the last goes where cosign looks.
+
+    Args:
+        inputs: the inputs of the image.
+        image: the same for its role.
+        made: the image.
+        subject: the descriptor of its manifest.
+        direct: whether no engine made it. What apt installs in an engine is not what the lock lists.
+        epoch: SOURCE_DATE_EPOCH; 0 for none.
     """
     debian = image.plan.locked.debian
     packages = debian.packages if debian is not None and direct else ()
-    return encode(cyclonedx.describe_variant(inputs.plan.name, image.plan, packages, epoch=epoch))
-
-
-def make_envelope(inputs: Inputs, image: RoleImage, made: Digest, bill: bytes, *, epoch: int) -> bytes:
-    """Writes the provenance of an image, which names the bill by its hash, as an unsigned statement."""
-    spec_file = inputs.spec_file
+    bill = encode(cyclonedx.describe_variant(inputs.plan.name, image.plan, packages, epoch=epoch))
     origin = Origin(
         plan=image.plan,
-        spec_name=spec_file.path.name,
-        spec_sha256=spec_file.text_sha256,
-        values=spec_file.values,
-        lock_sha256=hashlib.sha256(dump_lock(inputs.lock).encode()).hexdigest(),
-        dockerfile_sha256=hashlib.sha256(image.text.encode()).hexdigest(),
         key=image.key,
         compression=inputs.plan.compression,
         bill_sha256=hashlib.sha256(bill).hexdigest(),
         epoch=epoch,
     )
-    return wrap(make_statement(made, provenance.PREDICATE, make_provenance(origin)))
+    envelope = wrap(make_statement(made, provenance.PREDICATE, make_provenance(origin)))
+    sbom, statement = {_TITLE: "sbom.cdx.json"}, {_TITLE: "provenance.dsse.json", **_COSIGN}
+    rows = (
+        ("bill of materials", cyclonedx.MEDIA_TYPE, (cyclonedx.MEDIA_TYPE, bill), sbom),
+        ("provenance", provenance.MEDIA_TYPE, (ENVELOPE, envelope), statement),
+    )
+    return tuple(_refer(subject, *row) for row in rows)
 
 
 class Attestations:
@@ -105,31 +128,27 @@ class Attestations:
             is_first: the repository never had this image before.
         """
         inputs, epoch, registry = self._run.inputs, self._run.settings.source_date_epoch, self._publisher.registry
-        bill = make_bill(inputs, image, direct=subject is not None, epoch=epoch)
-        envelope = make_envelope(inputs, image, made, bill, epoch=epoch)
-        listed = (_describe(cyclonedx.MEDIA_TYPE, bill), _describe(ENVELOPE, envelope))
         about = subject or registry.manifest(made).descriptor
-        bodies = (
-            _refer(about, cyclonedx.MEDIA_TYPE, listed[0], {_TITLE: "sbom.cdx.json"}),
-            _refer(about, provenance.MEDIA_TYPE, listed[1], {_TITLE: "provenance.dsse.json", **_COSIGN}),
-        )
-        put = partial(attach, registry, made, bodies[0], statement=bodies[1], is_first=is_first)
-        self._publisher.expect(listed[:1])  # all images of a lock share the bill
-        blobs = tuple(zip(listed, (bill, envelope), strict=True))
-        for blob, content in blobs:
-            self._publisher.require(blob, content)
+        rows = list_attachments(inputs, image, made, about, direct=subject is not None, epoch=epoch)
+        *others, statement = (row.manifest for row in rows)
+        put = partial(attach, registry, made, *others, statement=statement, is_first=is_first)
+        self._publisher.expect((rows[0].blob,))  # all images of a lock share the bill
+        for row in rows:
+            self._publisher.require(row.blob, row.content)
         try:
             put()
         except BlobUnknownError:
-            for blob, content in blobs:
-                self._publisher.require(blob, content, again=True)
+            for row in rows:
+                self._publisher.require(row.blob, row.content, again=True)
             put()
 
 
-def _describe(media_type: str, content: bytes) -> Descriptor:
-    return Descriptor(media_type, sha256_digest(content), len(content))
-
-
-def _refer(subject: Descriptor, kind: str, blob: Descriptor, annotations: dict[str, str]) -> bytes:
-    """Writes the manifest that attaches a blob to an image."""
-    return referrer_manifest(subject, kind, (blob.document() | {"annotations": annotations},), config=blob)
+def _refer(
+    subject: Descriptor, name: str, kind: str, blob: tuple[str, bytes], annotations: dict[str, str]
+) -> Attachment:
+    """Writes the manifest that attaches a document to an image."""
+    media_type, content = blob
+    descriptor = Descriptor(media_type, sha256_digest(content), len(content))
+    layer = descriptor.document() | {"annotations": annotations}
+    manifest = referrer_manifest(subject, kind, (layer,), config=descriptor)
+    return Attachment(name=name, kind=kind, manifest=manifest, blob=descriptor, content=content)
