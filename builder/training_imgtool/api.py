@@ -206,7 +206,7 @@ def verify(
         changes: values of keys of the spec, in place of the file's.
         roles: only these; empty for all.
         registry: where the images are, if the spec does not say it.
-        accept: what passes although this machine cannot prove it: `bytecode`, `engine`, `gone`.
+        accept: what passes although this machine cannot prove it: `bytecode`, `engine`, `gone`, `attached`.
         smoke: also have a container import TensorFlow and the trainer.
         signature: the key or identity that must have signed.
         issuer: the OIDC provider that vouches for the identity.
@@ -241,7 +241,7 @@ def verify(
         tuple(
             VerifiedImage(
                 role=str(report.role),
-                reference=report.image,
+                reference=str(report.image),
                 checks={finding.check: finding.found for finding in report.findings},
             )
             for report in reports

@@ -41,9 +41,10 @@ def test_a_good_image_passes(toy: Toy, imgtool: Run) -> None:
         ("layers", "ok"),
         ("config", "ok"),
         ("manifest", "ok"),
+        ("attestations", "ok"),
     ]
     table = imgtool("verify", "--locked", toy.folder, env=toy.env).stdout
-    assert "manifest  master  ok" in table
+    assert "\nmanifest      master  ok" in table
 
 
 def _start_up(config: dict[str, Any]) -> None:
@@ -129,7 +130,7 @@ def test_an_image_that_is_not_there(toy: Toy, imgtool: Run) -> None:
 def test_another_word_to_accept_is_refused(toy: Toy, imgtool: Run) -> None:
     done = imgtool("verify", "--accept", "all", toy.folder, env=toy.env, check=False)
     assert done.returncode == 2
-    assert "--accept all: expected bytecode, engine, gone" in done.stderr
+    assert "--accept all: expected bytecode, engine, gone, attached" in done.stderr
 
 
 def test_a_wheel_that_no_index_has_is_not_proven(toy: Toy, imgtool: Run, tmp_path: Path) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.spec.model import Role
 from training_imgtool.verify.findings import Accepted, ImageReport, mismatch, ok, unproven
 from training_imgtool.verify.report import as_data, as_text, list_failures
 
+
+def _digest(digit: str) -> Digest:
+    return parse_repository("example.com/r").digest(f"sha256:{digit * 64}")
+
+
 REPORTS = (
-    ImageReport(role=Role.MASTER, image="r@sha256:1", findings=(ok("base", "1 layer"), ok("layers", "2"))),
+    ImageReport(role=Role.MASTER, image=_digest("1"), findings=(ok("base", "1 layer"), ok("layers", "2"))),
     ImageReport(
         role=Role.WORKER,
-        image="r@sha256:2",
+        image=_digest("2"),
         findings=(
             ok("base", "1 layer"),
             unproven("bytecode", "another Python", Accepted.BYTECODE),

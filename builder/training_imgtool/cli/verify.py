@@ -29,8 +29,8 @@ def verify(
         typer.Option(
             "--accept",
             metavar="WHAT",
-            help="Pass what this machine cannot prove: bytecode, engine or gone.",
-            autocompletion=lambda: ["bytecode", "engine", "gone"],
+            help="Pass what this machine cannot prove: bytecode, engine, gone or attached.",
+            autocompletion=lambda: ["bytecode", "engine", "gone", "attached"],
         ),
     ] = None,
     smoke: Annotated[

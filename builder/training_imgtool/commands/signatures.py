@@ -68,15 +68,17 @@ def find_proven(
 def _prove(
     inputs: Inputs, found: list[tuple[Role, Digest]], settings: Settings, progress: Progress, roles: tuple[Role, ...]
 ) -> None:
+    from training_imgtool.verify.findings import Accepted
     from training_imgtool.verify.report import list_failures
     from training_imgtool.verify.session import VerifyRun, verify
 
-    reports = verify(VerifyRun(inputs=inputs, roles=roles, settings=settings, progress=progress))
+    accept = frozenset({Accepted.ATTACHED})  # a signature says nothing of what others attached
+    reports = verify(VerifyRun(inputs=inputs, roles=roles, accept=accept, settings=settings, progress=progress))
     if wrong := list_failures(reports):
         hint = "`imgtool build --push --no-cache` makes them again; --unproven signs all the same"
         raise VerificationError("what is not proven is not signed", hint=hint, details=wrong)
     for role, image in found:
-        if str(image) not in {report.image for report in reports}:
+        if image not in {report.image for report in reports}:
             raise VerificationError(f"{role}: another image than {image} came under the tag meanwhile")
 
 

@@ -48,20 +48,6 @@ def build_platforms(run: BuildRun, registries: Registries) -> tuple[BuildResult,
     return ordered
 
 
-def check_index(inputs: Inputs, image: RoleImage, index: Digest, registries: Registries) -> str | None:
-    """Returns what is wrong with the index of a role, compared with the images of its platforms; None if nothing is.
-
-    Raises what reading from the registry raises.
-    """
-    registry, entries = registries.at(index.repository), []
-    for each in inputs.by_platform:
-        (same,) = each.selected((image.role,))
-        entries.append(_read_entry(registry, registry.manifest(same.registry_tag), index.repository))
-    if registry.manifest(index).body == index_body(entries)[1]:
-        return None
-    return "not the index of " + ", ".join(f"{entry['digest']}" for entry in entries)
-
-
 def _read_entry(registry: Registry, manifest: Manifest, repository: Repository) -> dict[str, Any]:
     return index_entry(manifest, json.loads(registry.read(repository, manifest.config)))
 

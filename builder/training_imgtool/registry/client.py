@@ -20,6 +20,7 @@ from training_imgtool.registry.auth.challenges import pull
 from training_imgtool.registry.manifests import (
     LARGEST_MANIFEST,
     MANIFEST_TYPES,
+    OCI_INDEX,
     OCI_MANIFEST,
     Descriptor,
     Manifest,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from training_imgtool.registry.manifest_put import ManifestPut
     from training_imgtool.registry.upload import How, OpenBody
 
+_NO_REFERRERS_API = frozenset({404, 405, 501})
 _ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
 
 
@@ -168,6 +170,33 @@ class Registry:
         put = self._prepare_put(ref, OCI_MANIFEST, body)
         put.run(self.session.attempts())
         return put.is_listed
+
+    def find_referrers(self, subject: Digest) -> Manifest | None:
+        """Reads the registry's own list of what refers to a manifest, an index; None where it keeps no such list.
+
+        Raises as `manifest`, and VerificationError for a list of more than one page.
+        """
+        doing, url = (
+            f"looking for referrers of {subject}",
+            self.session.url(subject.repository, f"referrers/{subject.digest}"),
+        )
+        for attempt in self.session.attempts():
+            with attempt:
+                answer = self.session.send(
+                    "GET",
+                    url,
+                    scopes=pull(subject.repository.path),
+                    doing=doing,
+                    headers={"Accept": OCI_INDEX},
+                    limit=LARGEST_MANIFEST,
+                )
+        if answer.status in _NO_REFERRERS_API:
+            return None
+        if answer.status != 200 or not answer.complete:
+            raise self.session.refusal(answer, doing)
+        if answer.headers.get("link"):
+            raise VerificationError(f"{subject}: more refers to it than the registry lists in one answer")
+        return parse_manifest(answer.body, OCI_INDEX, doing)
 
     def _prepare_put(self, ref: Tag | Digest, media_type: str, body: bytes) -> ManifestPut:
         from training_imgtool.registry.manifest_put import ManifestPut

@@ -59,7 +59,7 @@ def attach(registry: Registry, subject: Digest, *bodies: bytes, statement: bytes
     """
     names: dict[bytes, Tag | Digest] = {body: subject.repository.digest(sha256_digest(body)) for body in bodies}
     if statement:
-        tag = subject.repository.tag(f"{_list_tag(subject).name}.att")
+        tag = statement_tag(subject)
         is_free = registry.head(tag) is None
         is_first = is_first and is_free  # a registry that mounts nothing lets an old image look new
         names[statement] = tag if is_free else subject.repository.digest(sha256_digest(statement))
@@ -67,7 +67,7 @@ def attach(registry: Registry, subject: Digest, *bodies: bytes, statement: bytes
     if all(listed.values()):
         return
     old = () if is_first else _read_tagged(registry, subject)
-    new = tuple(_entry(body) for body in names)
+    new = tuple(map(describe_referrer, names))
     others = tuple(entry for entry in old if entry.get("digest") not in {entry["digest"] for entry in new})
     if all(entry in old for entry in new):
         return
@@ -75,6 +75,27 @@ def attach(registry: Registry, subject: Digest, *bodies: bytes, statement: bytes
         _put_list(registry, subject, (*others, *new))
     except BlobUnknownError:
         _put_list(registry, subject, (*_find_present(registry, subject, others), *new))
+
+
+def read_referrers(registry: Registry, subject: Digest) -> list[Mapping[str, Any]]:
+    """Reads what is listed as referring to a manifest, by the registry or under the tag; programs read either.
+
+    Raises what `Registry.find_manifest` raises.
+    """
+    lists = (registry.find_referrers(subject), registry.find_manifest(_list_tag(subject)))
+    return [entry for index in lists if index is not None for entry, _ in index.entries]
+
+
+def statement_tag(subject: Digest) -> Tag:
+    """Returns the tag where cosign 2 keeps the attestations of an image."""
+    return subject.repository.tag(f"{_list_tag(subject).name}.att")
+
+
+def describe_referrer(body: bytes) -> dict[str, Any]:
+    """Makes a manifest's entry in a list, with its artifact type as the specification wants."""
+    document = json.loads(body)
+    descriptor = Descriptor(OCI_MANIFEST, sha256_digest(body), len(body))
+    return descriptor.document() | {"artifactType": document["artifactType"]}
 
 
 def _put_list(registry: Registry, subject: Digest, entries: tuple[Mapping[str, Any], ...]) -> None:
@@ -103,10 +124,3 @@ def _entries(index: Manifest) -> tuple[dict[str, Any], ...]:
 
 def _list_tag(subject: Digest) -> Tag:
     return subject.repository.tag(subject.digest.replace(":", "-"))
-
-
-def _entry(body: bytes) -> dict[str, Any]:
-    """Makes a manifest's entry, with its artifact type as the specification wants."""
-    document = json.loads(body)
-    descriptor = Descriptor(OCI_MANIFEST, sha256_digest(body), len(body))
-    return descriptor.document() | {"artifactType": document["artifactType"]}

@@ -7,6 +7,7 @@ must be the archive that this machine made.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tarfile
 import tempfile
@@ -22,6 +23,7 @@ from training_imgtool.registry.manifests import Descriptor, Manifest, read_descr
 from training_imgtool.verify.findings import Accepted, Finding, Status, mismatch, ok, unproven
 
 _MOST_NAMED = 3  # differences in one line
+_LARGEST_BYTECODE = 1000  # times the compressed size of the layer made here; what gzip can come to at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class _Comparison:
         self._stored, self._made, self._compiles_alike = stored, made, compiles_alike
         self._wanted = json.loads(made.manifest)
         self._config = made.config
-        self._bytecode: list[int] = []  # numbers of layers that this machine cannot make
+        self._bytecode: dict[int, str] = {}  # diff IDs of the layers that this machine cannot make, by their number
 
     def run(self) -> tuple[Finding, ...]:
         wanted, there = self._wanted["layers"], self._stored.manifest.document.get("layers")
@@ -86,12 +88,13 @@ class _Comparison:
                 wrong.append(f"layer {number + 1} is {_name(row)}, not {_name(wanted)}")
                 continue
             self._wanted["layers"][number] = row
-            if layer.is_bytecode and not self._compiles_alike():
-                self._bytecode.append(number)
-                continue
-            again += 1
             try:
-                path = _find_difference(layer, self._stored.blob(read_descriptor(row, f"layer {number + 1}")))
+                blob = self._stored.blob(read_descriptor(row, f"layer {number + 1}"))
+                if layer.is_bytecode and not self._compiles_alike():
+                    self._bytecode[number] = _hash_content(blob, layer.descriptor)
+                    continue
+                again += 1
+                path = _find_difference(layer, blob)
             except VerificationError as error:
                 path = error.message
             if path is not None:
@@ -107,28 +110,20 @@ class _Comparison:
 
     def _compare_config(self) -> Finding:
         if self._bytecode:
-            self._config = self._fill_in_bytecode()
+            document = json.loads(self._made.config)
+            for number, diff_id in self._bytecode.items():
+                document["rootfs"]["diff_ids"][number] = diff_id
+            self._config = dump_document(document)
         row = self._stored.manifest.document.get("config")
         if isinstance(row, dict) and row.get("digest") == sha256_digest(self._config):
             return ok("config", "the settings and the history made here")
         return mismatch("config", self._describe_config(), "the settings and the history made here")
 
-    def _fill_in_bytecode(self) -> bytes:
-        """Returns the config with the diff IDs of bytecode that the stored config has."""
-        document = json.loads(self._made.config)
-        try:
-            theirs = read_document(self._stored.config())["rootfs"]["diff_ids"]
-            for number in self._bytecode:
-                document["rootfs"]["diff_ids"][number] = theirs[number]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            return self._made.config
-        return dump_document(document)
-
     def _describe_config(self) -> str:
         """Names the fields of the stored config that differ."""
         try:
             there, wanted = read_document(self._stored.config()), json.loads(self._config)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             return f"not a config that every engine reads alike: {error}"
         except VerificationError as error:
             return error.message
@@ -164,6 +159,17 @@ def _list_differences(wanted: Any, there: Any, path: str) -> Iterator[str]:
                 yield from _list_differences(wanted.get(name), there.get(name), f"{path}.{name}".strip("."))
     elif wanted != there:
         yield path
+
+
+def _hash_content(stored: Iterator[bytes], made: Descriptor) -> str:
+    """Returns the diff ID of a stored layer that stands in the place of the layer `made`."""
+    digest, left = hashlib.sha256(), _LARGEST_BYTECODE * made.size
+    for block in decompress_strictly(stored, made.media_type):
+        digest.update(block)
+        left -= len(block)
+        if left < 0:
+            raise VerificationError(f"it inflates to over {_LARGEST_BYTECODE} times the size of the layer made here")
+    return f"sha256:{digest.hexdigest()}"
 
 
 def _find_difference(made: LayerSource, stored: Iterator[bytes]) -> str | None:

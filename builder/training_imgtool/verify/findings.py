@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from training_imgtool.core.errors import UsageError
+from training_imgtool.core.reference import Digest
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.spec.model import Role
 
@@ -28,6 +29,7 @@ class Accepted(StrEnum):
     BYTECODE = "bytecode"
     ENGINE = "engine"
     GONE = "gone"
+    ATTACHED = "attached"
 
 
 def read_accepted(words: Collection[str]) -> frozenset[Accepted]:
@@ -85,8 +87,8 @@ def _make(check: str, status: Status, found: str, expected: str, accepted_as: Ac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageReport:
-    """One role's image with all findings about it; `image` is REPOSITORY@DIGEST."""
+    """One role's image with all findings about it."""
 
     role: Role
-    image: str
+    image: Digest
     findings: tuple[Finding, ...]

@@ -66,7 +66,7 @@ def as_data(reports: tuple[ImageReport, ...]) -> list[dict[str, Any]]:
     return [
         {
             "role": str(report.role),
-            "image": report.image,
+            "image": str(report.image),
             "ok": all(finding.status not in FAILING for finding in report.findings),
             "checks": [
                 {

@@ -14,10 +14,14 @@ from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
+from training_imgtool.direct.image.image import read_config
+from training_imgtool.pipeline.attach import list_attachments
 from training_imgtool.pipeline.find import require_images
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
-from training_imgtool.pipeline.platforms import check_index
+from training_imgtool.registry.client import Registry
+from training_imgtool.registry.manifests import Manifest, index_body, index_entry
 from training_imgtool.spec.model import Role
+from training_imgtool.verify.attached import check_attached
 from training_imgtool.verify.compare import Stored, compare_image
 from training_imgtool.verify.findings import Accepted, Finding, ImageReport, Status, mismatch, ok, unproven
 from training_imgtool.verify.remake import remake
@@ -68,7 +72,7 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
                 digest = digests[image.role]
                 if (image.key, digest) not in examined:
                     examined[image.key, digest] = _examine(each, image, digest, engine, registries)
-                reports.append(ImageReport(role=image.role, image=str(digest), findings=examined[image.key, digest]))
+                reports.append(ImageReport(role=image.role, image=digest, findings=examined[image.key, digest]))
         if run.inputs.others:
             reports = _with_indexes(run, reports, registries)
         return tuple(replace(report, findings=_accept(report.findings, run.accept)) for report in reports)
@@ -93,7 +97,18 @@ def _open_engine(run: VerifyRun) -> Iterator[DockerEngine | None]:
 def _examine(
     run: VerifyRun, image: RoleImage, digest: Digest, engine: DockerEngine | None, registries: Registries
 ) -> tuple[Finding, ...]:
-    findings = [_find_blobs(digest, registries), *_compare(run, image, digest, registries)]
+    registry = registries.at(digest.repository)
+    manifest = registry.manifest(digest)
+    compared = _compare(run, image, digest, manifest, registries)
+    directs = (True, False) if any(finding.check == "image" for finding in compared) else (True,)
+    epoch, asked = run.settings.source_date_epoch, run.inputs.spec_file.spec.attestations and run.settings.attestations
+    wanted = tuple(
+        row
+        for direct in directs
+        for row in list_attachments(run.inputs, image, digest, manifest.descriptor, direct=direct, epoch=epoch)
+    )
+    findings = [_find_blobs(digest, manifest, registry), *compared]
+    findings += check_attached(registry, digest, wanted, required=asked)
     if run.signed_by is not None:
         findings.append(check_signed(digest, run.signed_by, run.settings))
     if engine is not None:
@@ -103,10 +118,8 @@ def _examine(
     return tuple(findings)
 
 
-def _find_blobs(digest: Digest, registries: Registries) -> Finding:
+def _find_blobs(digest: Digest, manifest: Manifest, registry: Registry) -> Finding:
     """Asks the registry for every blob that the manifest names: registries take manifests of blobs that they lack."""
-    registry = registries.at(digest.repository)
-    manifest = registry.manifest(digest)
     if manifest.is_index:
         return mismatch("blobs", "an index", "an image")
     blobs = dict.fromkeys((manifest.config, *manifest.layers))
@@ -116,9 +129,10 @@ def _find_blobs(digest: Digest, registries: Registries) -> Finding:
     return ok("blobs", f"the {len(blobs)} blobs of the manifest are there")
 
 
-def _compare(run: VerifyRun, image: RoleImage, digest: Digest, registries: Registries) -> tuple[Finding, ...]:
+def _compare(
+    run: VerifyRun, image: RoleImage, digest: Digest, manifest: Manifest, registries: Registries
+) -> tuple[Finding, ...]:
     registry = registries.at(digest.repository)
-    manifest = registry.manifest(digest)
     stored = Stored(
         manifest=manifest,
         blob=partial(registry.blob, digest.repository),
@@ -140,14 +154,22 @@ def _with_indexes(run: VerifyRun, reports: list[ImageReport], registries: Regist
     inputs = run.inputs.named_by_index()
     wanted = inputs.selected(run.roles)
     indexes = require_images(inputs, registries, run.progress, wanted)
-    findings = {}
-    for image in wanted:
-        complaint = check_index(run.inputs, image, indexes[image.role], registries)
-        expected = "just the images of all platforms"
-        findings[image.role] = (
-            mismatch("index", complaint, expected) if complaint else ok("index", str(indexes[image.role]))
-        )
+    images: dict[Role, list[Digest]] = {}
+    for report in reports:
+        images.setdefault(report.role, []).append(report.image)
+    findings = {role: _compare_index(indexes[role], digests, registries) for role, digests in images.items()}
     return [replace(report, findings=(*report.findings, findings[report.role])) for report in reports]
+
+
+def _compare_index(index: Digest, images: list[Digest], registries: Registries) -> Finding:
+    """Compares an index, byte for byte, with the one of the images that were examined."""
+    registry, entries = registries.at(index.repository), []
+    for image in images:
+        manifest = registry.manifest(image)
+        entries.append(index_entry(manifest, read_config(registry.read(image.repository, manifest.config))))
+    if registry.manifest(index).body == index_body(entries)[1]:
+        return ok("index", str(index))
+    return mismatch("index", f"not the index of {', '.join(image.digest for image in images)}", "just these images")
 
 
 def _accept(findings: tuple[Finding, ...], accept: frozenset[Accepted]) -> tuple[Finding, ...]:
