@@ -78,7 +78,6 @@ def push(
     engine: str = "auto",
     builder: str | None = None,
     secrets: Sequence[str] = (),
-    create_repository: bool = False,
     locked: bool = False,
     check: bool = True,
     progress: Listener | None = None,
@@ -94,7 +93,6 @@ def push(
         engine: what builds: `auto`, `buildx` or `direct`.
         builder: a builder of buildx for stages with RUN.
         secrets: for `RUN --mount=type=secret`, such as `id=ID,src=FILE`.
-        create_repository: create a missing Artifact Registry repository first.
         locked: require a lock that exists and is current; never write it.
         check: check the job, and the trainer's syntax and imports.
         progress: receives records, as in `plan`.
@@ -113,7 +111,6 @@ def push(
             engine=engine,
             builder=builder,
             tags=tuple(tags),
-            create_repository=create_repository,
             check=check,
         )
         choice = _choose(spec, changes)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import stat
@@ -89,15 +88,13 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     before = only(tmp_path)
     assert "it is a folder" in str(refused(tmp_path / "folder"))
     assert "it is not a regular file" in str(refused(tmp_path / "fifo"))
-    assert "it is not a regular file" in str(refused(Path("/dev/null")))
-    assert "too many levels of symbolic links" in str(refused(tmp_path / "loop"))
+    assert "it is not a regular file" in str(refused(tmp_path / "loop"))
     assert "not a directory" in str(refused(tmp_path / "file/below"))
     error = refused(tmp_path / "no/f")
     assert str(error).endswith(f"there is no folder {tmp_path}/no")
     assert error.hint == "create the folder first"
     assert "file name too long" in str(refused(tmp_path / ("x" * 300)))
     assert only(tmp_path) == before
-    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
 @pytest.mark.parametrize("step", ["write", "fsync", "replace", "fchmod"])
@@ -186,20 +183,8 @@ def test_a_lock_keeps_the_second_out_and_tells_it_once(tmp_path: Path, second_na
         order.append("first")
     thread.join(10)
     assert order == ["first", "second"]
-    assert notes == [f"waiting for process {os.getpid()}, which is writing {tmp_path / second_name}"]
+    assert notes == [f"waiting for another imgtool, which is writing {tmp_path / second_name}"]
     assert only(tmp_path) == ["link"]
-
-
-def test_a_file_system_without_locks_is_said_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*arguments: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("training_imgtool.core.system.fcntl.flock", none)
-    notes: list[str] = []
-    with hold_lock(tmp_path / "f", notes.append):
-        write_atomic(tmp_path / "f", b"data")
-    assert notes == [f"{tmp_path}/f: the file system has no locks; run only one imgtool at a time on it"]
-    assert only(tmp_path) == ["f"]
 
 
 def test_a_file_that_is_a_mount_is_said(tmp_path: Path) -> None:

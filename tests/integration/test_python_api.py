@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import pickle
 import re
 import signal
@@ -74,41 +73,6 @@ if not {bool(first)}:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "is_command"),
-    [
-        ([str(Path(sys.executable).with_name("imgtool"))], True),
-        (["-m", "training_imgtool"], True),
-        (["-mtraining_imgtool"], True),
-        (["-m", "training_imgtool.cli.main"], True),
-        (["-m", "app"], False),
-        (["-m", "app", "training_imgtool"], False),
-        (["-c", "import training_imgtool"], False),
-    ],
-)
-def test_only_the_command_changes_the_search_for_garbage_and_ctrl_c(
-    arguments: list[str], is_command: bool, tmp_path: Path
-) -> None:
-    """`app` imports imgtool while Python looks for `app.__main__`, and so before Python says what it runs."""
-    said = "print(*changed, file=sys.stderr)"
-    noted = "gc.set_threshold = lambda number: changed.append(number)\n_signal.signal = lambda *_: changed.append('^C')"
-    (tmp_path / "app").mkdir()
-    (tmp_path / "app/__init__.py").write_text("import training_imgtool")
-    (tmp_path / "app/__main__.py").write_text("")
-    (tmp_path / "sitecustomize.py").write_text(
-        f"import _signal, atexit, gc, os, sys\nchanged = []\n{noted}\n_exit = os._exit\n"
-        f"def say(code=None):\n    {said}\n    code is None or _exit(code)\natexit.register(say)\nos._exit = say\n"
-    )
-    done = subprocess.run(
-        [sys.executable, *arguments, *(["--version"] if is_command else [])],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr.split()[:2] == (["100000", "^C"] if is_command else [])
 
 
 @pytest.mark.registry

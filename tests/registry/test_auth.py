@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.registry.support import Events, clients, machine
+from tests.registry.support import clients, machine
 from tests.servers.registry_process import free_port
 from tests.servers.scripted import Asked, Reply, ScriptedServer
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
@@ -182,13 +182,9 @@ def test_tokens_that_the_next_process_finds(tmp_path: Path) -> None:
     assert store().find(second.scopes) is None
     now[0] = 1000.0
     (file,) = (tmp_path / "cache/tokens").iterdir()
-    text = file.read_text()
-    for damaged in ("{", "[]", '{"token": 5, "expires": 2000}', '{"token": "é", "expires": 2000}', '{"token": "b"}'):
+    for damaged in ("{", "[]", '{"token": "b"}'):
         file.write_text(damaged)
         assert store().find(second.scopes) is None
-    file.write_text(text)
-    file.chmod(0o640)
-    assert store().find(second.scopes) is None
 
 
 class _Sent:
@@ -210,7 +206,7 @@ def _authorizer(host: str, sent: _Sent) -> Authorizer:
         host,
         find_dialect(host),
         Origin("https", host, 443),
-        login=HostLogin(host, lambda: found, Events()),
+        login=HostLogin(host, lambda: found),
         tokens=TokenStore(host, Path("/proc/none"), identity="", now=lambda: 0.0),
         send=sent,
         now=lambda: 0.0,

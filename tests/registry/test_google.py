@@ -2,131 +2,22 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.registry.support import Events, machine
-from tests.servers.fake_artifact_registry import FakeArtifactRegistry
+from tests.registry.support import machine
 from tests.servers.registry_process import free_port
 from tests.servers.scripted import Reply, ScriptedServer
-from training_imgtool.core.errors import CredentialsError, InputError, RegistryRefusedError, TemporaryError
-from training_imgtool.core.progress import Done, Outcome, Step
-from training_imgtool.core.reference import Login, Repository, parse_repository
+from training_imgtool.core.errors import CredentialsError, TemporaryError
+from training_imgtool.core.reference import Login, parse_repository
 from training_imgtool.registry.auth import google
 from training_imgtool.registry.auth.logins import FoundLogin, find_login
 
 REPOSITORY = parse_repository("us-central1-docker.pkg.dev/my-project/training/mnist")
 NAME = "projects/my-project/locations/us-central1/repositories/training"
-
-
-@pytest.fixture
-def api() -> Iterator[FakeArtifactRegistry]:
-    with FakeArtifactRegistry() as running:
-        yield running
-
-
-def _anonymous() -> Any:
-    from google.auth.credentials import AnonymousCredentials
-
-    return AnonymousCredentials()  # type: ignore[no-untyped-call]
-
-
-def _create(api: FakeArtifactRegistry, tmp_path: Path, repository: Repository = REPOSITORY) -> bool:
-    return google.create_repository(
-        repository, machine(tmp_path), endpoint=api.endpoint, credentials=_anonymous(), seconds=10
-    )
-
-
-def test_a_repository_is_made_and_waited_for(api: FakeArtifactRegistry, tmp_path: Path) -> None:
-    events = Events()
-    made = google.create_repository(
-        REPOSITORY, machine(tmp_path), events, endpoint=api.endpoint, credentials=_anonymous()
-    )
-    assert made
-    assert api.repositories[NAME]["format"] in {"DOCKER", 1}
-    assert [asked.method for asked in api.asked] == ["POST", "GET", "GET"]
-    assert api.asked[0].target.startswith(
-        "/v1/projects/my-project/locations/us-central1/repositories?repositoryId=training"
-    )
-    assert events.all == [
-        Step(str(REPOSITORY), f"creating the repository {NAME}"),
-        Done(str(REPOSITORY), Outcome.CREATED, f"the repository {NAME}"),
-    ]
-
-
-def test_a_repository_that_is_there_is_fine(api: FakeArtifactRegistry, tmp_path: Path) -> None:
-    assert _create(api, tmp_path)
-    assert not _create(api, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("us-docker.pkg.dev/p/r/i", google.Place("p", "us", "r")),
-        ("europe-west1-docker.pkg.dev/p/r/a/b/c", google.Place("p", "europe-west1", "r")),
-        ("us-docker.pkg.dev/example.com/p/r/i", google.Place("example.com:p", "us", "r")),
-    ],
-)
-def test_the_place_is_read_from_the_reference(text: str, place: google.Place) -> None:
-    assert google.parse_place(parse_repository(text)) == place
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "us-docker.pkg.dev/p/r",
-        "us-docker.pkg.dev/p",
-        "us-docker.pkg.dev/example.com/p/r",
-        "gcr.io/p/r/i",
-        "127.0.0.1:5000/p/r/i",
-        "docker.io/p/r",
-    ],
-)
-def test_y15_other_references_are_refused_before_anything_is_sent(text: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"LOCATION-docker\.pkg\.dev/PROJECT/REPOSITORY/IMAGE"):
-        google.create_repository(parse_repository(text), machine(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("status", "name", "kind", "exit_code"),
-    [
-        (403, "PERMISSION_DENIED", RegistryRefusedError, 6),
-        (404, "NOT_FOUND", RegistryRefusedError, 6),
-        (400, "INVALID_ARGUMENT", RegistryRefusedError, 6),
-        (401, "UNAUTHENTICATED", CredentialsError, 7),
-        (429, "RESOURCE_EXHAUSTED", TemporaryError, 8),
-        (500, "INTERNAL", TemporaryError, 8),
-        (503, "UNAVAILABLE", TemporaryError, 8),
-    ],
-)
-def test_a5_the_apis_refusals(
-    api: FakeArtifactRegistry, tmp_path: Path, *, status: int, name: str, kind: type[Exception], exit_code: int
-) -> None:
-    api.error = (status, name, "the API's own words")
-    says = "credentials not accepted" if status == 401 else "the API's own words"
-    with pytest.raises(kind, match=says) as caught:
-        _create(api, tmp_path)
-    assert caught.value.exit_code == exit_code  # type: ignore[attr-defined]
-    assert NAME in str(caught.value)
-    assert len(api.asked) == 1  # Google's client retries nothing on top
-
-
-def test_a5_an_operation_that_fails(api: FakeArtifactRegistry, tmp_path: Path) -> None:
-    api.failure = (7, "no rights after all")
-    with pytest.raises(RegistryRefusedError, match="no rights after all"):
-        _create(api, tmp_path)
-
-
-def test_a5_the_api_does_not_answer(tmp_path: Path) -> None:
-    with pytest.raises(TemporaryError):
-        google.create_repository(
-            REPOSITORY, machine(tmp_path), endpoint=f"http://127.0.0.1:{free_port()}", credentials=_anonymous()
-        )
 
 
 @pytest.fixture(scope="module")
@@ -197,9 +88,6 @@ def test_a1_no_credentials_says_where_it_looked(tmp_path: Path) -> None:
     assert found.tried[-1].startswith(
         "Google's application default credentials (Your default credentials were not found"
     )
-    with pytest.raises(CredentialsError, match="no Google credentials") as caught:
-        google.create_repository(REPOSITORY, machine(tmp_path))
-    assert "gcloud auth application-default login" in (caught.value.hint or "")
 
 
 @pytest.mark.usefixtures("environ")

@@ -16,11 +16,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from training_imgtool.core.errors import InputError, VerificationError
-from training_imgtool.core.system import WARY
 
 BLOCK = 1 << 20  # bytes read at once
 GONE = frozenset({errno.ENOENT, errno.ELOOP, errno.ENOTDIR})  # what open says when a path became something else
-_OPEN = os.O_RDONLY | WARY
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # no link, and no wait for a FIFO
 
 
 class Kind(StrEnum):

@@ -23,14 +23,14 @@ from training_imgtool.context.own_files import Streams, is_litter, is_litter_fol
 from training_imgtool.context.secret_files import PATTERNS
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.json_cache import read_cached, write_cached
-from training_imgtool.core.system import WARY, list_names
+from training_imgtool.core.system import list_names
 
 MOST_ENTRIES = 100_000
 MOST_BYTES = 4 << 30
 DEEPEST = 100  # folders inside each other
 _RACY_NS = 2_000_000_000  # a file this young may change again within its timestamp's tick
 _HASHES = re.compile("[0-9a-f]{64} [0-9a-f]{40} (?:plain|secret)")
-_OPEN = os.O_RDONLY | WARY
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # no link, and no wait for a FIFO
 _FEWEST = 64  # files: fewer are read faster than remembered,
 _LEAST = 16 << 20  # unless they have so many bytes
 _MOST = 200_000  # entries that are kept; then what is not in use goes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import time
@@ -11,19 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from training_imgtool.core.errors import LocalFileError
-from training_imgtool.core.system import WARY, lock_file, sync_folder, take_over
 
 _HINTS = {
     errno.ENOSPC: "free some space and run it again; the old file is as it was",
-    errno.EDQUOT: "free some space: the disk quota is used up; the old file is as it was",
-    errno.EROFS: "choose another place for the result",
     errno.EACCES: "choose another place, or get write permission there",
-    errno.EPERM: "choose another place, or get write permission there",
     errno.ENOENT: "create the folder first",
     errno.EBUSY: "the file is a mount of its own: mount its folder instead",  # rename(2)
 }
 _DAY_NS = 86_400 * 10**9
-_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})  # network file systems
 
 
 def write_atomic(
@@ -50,7 +46,7 @@ def write_atomic(
             with open(handle, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
                 stream.write(data)
                 stream.flush()
-                take_over(handle, old, mode)
+                _take_over(handle, old, mode)
                 if durable:
                     os.fsync(handle)
             os.replace(temporary, target)  # noqa: PTH105 - the operation this module is about
@@ -59,7 +55,7 @@ def write_atomic(
                 temporary.unlink()
             raise
         if durable:
-            sync_folder(target.parent)
+            _sync_folder(target.parent)
     except OSError as error:
         raise _wrap_error(path, error) from error
 
@@ -123,14 +119,11 @@ def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator
 def _acquire(beside: Path, path: Path, note: Callable[[str], None] | None) -> int:
     """Returns a descriptor that holds the lock on the file `beside`."""
     while True:
-        handle = os.open(beside, os.O_RDWR | os.O_CREAT | WARY, 0o644)
+        handle = os.open(beside, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _wait(handle, path, note)
             note = None
             if _same_file(handle, beside):
-                os.ftruncate(handle, 0)
-                os.lseek(handle, 0, os.SEEK_SET)
-                os.write(handle, f"{os.getpid()}\n".encode())
                 return handle
         except BaseException:
             os.close(handle)
@@ -140,18 +133,11 @@ def _acquire(beside: Path, path: Path, note: Callable[[str], None] | None) -> in
 
 def _wait(handle: int, path: Path, note: Callable[[str], None] | None) -> None:
     try:
-        lock_file(handle, wait=False)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         if note is not None:
-            holder = os.read(handle, 20).decode("ascii", "replace").strip()
-            who = f"process {holder}" if holder.isdigit() else "another process"
-            note(f"waiting for {who}, which is writing {path}")
-        lock_file(handle)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        if note is not None:
-            note(f"{path}: the file system has no locks; run only one imgtool at a time on it")
+            note(f"waiting for another imgtool, which is writing {path}")
+        fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def _same_file(handle: int, path: Path) -> bool:
@@ -170,13 +156,32 @@ def _target(path: Path) -> tuple[Path, os.stat_result | None]:
         old = target.lstat()
     except FileNotFoundError:
         return target, None
-    if stat.S_ISDIR(old.st_mode):
-        raise LocalFileError(f"cannot write {path}: it is a folder", hint="give a file's name")
-    if stat.S_ISLNK(old.st_mode):  # realpath gives up on a loop
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if not stat.S_ISREG(old.st_mode):
-        raise LocalFileError(f"cannot write {path}: it is not a regular file", hint="name a regular file")
+        what = "a folder" if stat.S_ISDIR(old.st_mode) else "not a regular file"
+        raise LocalFileError(f"cannot write {path}: it is {what}", hint="give a file's name")
     return target, old
+
+
+def _take_over(handle: int, old: os.stat_result | None, mode: int | None) -> None:
+    """Gives an open file `mode`, or that of the file it replaces, and that one's owner if the process is allowed to."""
+    if old is not None:
+        with contextlib.suppress(PermissionError):
+            os.fchown(handle, old.st_uid, old.st_gid)
+        mode = stat.S_IMODE(old.st_mode) if mode is None else mode
+    if mode is not None:
+        os.fchmod(handle, mode)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Writes a folder's entries to the disk where the file system can."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.EBADF}:
+            raise
+    finally:
+        os.close(handle)
 
 
 def create_temporary_file(folder: Path, mode: int = 0o666) -> tuple[Path, int]:

@@ -1,10 +1,7 @@
 """Small files of the cache. A run that finds none works longer, with the same result.
 
-Several users may share a cache, so nothing here follows a symbolic link or waits for a FIFO: both are as good as a
-missing file, and a write replaces them. What another user wrote, or may write, is not believed, except root's: what a
-run remembers decides what is in images, and a checksum without a key proves nothing. Large files are named by their
-content, which is hashed as it is read. A JSON file holds the SHA-256 of its own name and the rest, a line feed, and
-the value, so a file that somebody copied to another name counts as missing too.
+Several users may share a cache. What another user wrote, or may write, is not believed, except root's: what a run
+remembers decides what is in images. Large files are named by their content, which is hashed as it is read.
 """
 
 from __future__ import annotations
@@ -14,11 +11,10 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from training_imgtool.core.atomic_files import write_atomic
 from training_imgtool.core.errors import LocalFileError
-from training_imgtool.core.system import WARY, user_number
 
 MAX_BYTES = 1 << 20
 _NAME_DIGITS = 40
@@ -29,21 +25,12 @@ def make_file_name(text: str) -> str:
     return f"{hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]}.json"
 
 
-def open_cache_file(path: Path) -> BinaryIO:
-    """Opens a regular file of the cache for reading; raises OSError, also for a link or another kind of file."""
-    handle = os.open(path, os.O_RDONLY | WARY)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise FileNotFoundError(f"{path}: not a regular file")
-    return open(handle, "rb")  # noqa: PTH123 - the caller closes it; a descriptor, not a path
-
-
 def read_cache_file(path: Path, limit: int = MAX_BYTES) -> bytes | None:
     """Returns the bytes of a file of the cache; None if it is missing, larger than `limit`, or another user's."""
     try:
-        with open_cache_file(path) as stream:
+        with path.open("rb") as stream:
             state = os.fstat(stream.fileno())
-            if state.st_uid not in {0, user_number()} or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            if state.st_uid not in {0, os.geteuid()} or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return None
             data = stream.read(limit + 1)
     except OSError:
@@ -65,12 +52,9 @@ def write_cache_file(path: Path, data: bytes, *, mode: int | None = None) -> Non
 
 def read_cached(path: Path, limit: int = MAX_BYTES) -> Any:
     """Returns the value of a JSON file; None if the file is missing or damaged."""
-    check, _, body = (read_cache_file(path, limit) or b"").partition(b"\n")
-    if _checksum(path, body) != check:
-        return None
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+        return json.loads(read_cache_file(path, limit) or b"null")
+    except ValueError:
         return None
 
 
@@ -80,10 +64,5 @@ def write_cached(path: Path, value: Any, limit: int = MAX_BYTES, *, mode: int | 
         body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except ValueError:
         return
-    if len(body) < limit - 64:
-        write_cache_file(path, _checksum(path, body) + b"\n" + body, mode=mode)
-
-
-def _checksum(path: Path, body: bytes) -> bytes:
-    name = f"{path.parent.name}/{path.name}\n".encode("utf-8", "surrogateescape")
-    return hashlib.sha256(name + body).hexdigest().encode()
+    if len(body) <= limit:
+        write_cache_file(path, body, mode=mode)

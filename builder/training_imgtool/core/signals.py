@@ -2,11 +2,6 @@
 
 By default SIGTERM and SIGHUP run no `finally` in Python. Here the first signal raises `Cancelled` in the main thread,
 so every `with` block on its stack cleans up; a process that is still there after the grace time exits.
-
-Python runs a signal handler when its main thread next executes Python code. A signal that arrives just before that
-thread starts to wait for a lock does not interrupt the wait. A second thread, which reads signals from a pipe
-(`signal.set_wakeup_fd`), therefore interrupts the main thread until the handler ran. It does so again if the exception
-was lost: what a finalizer or the callback of a weak reference raises, Python only reports. Imports run such callbacks.
 """
 
 from __future__ import annotations
@@ -21,18 +16,11 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from training_imgtool.core.system import (
-    INTERRUPT,
-    KILL,
-    SIGNALS,
-    interrupt_thread,
-    list_children,
-    never_wait,
-    signal_program,
-)
+from training_imgtool.core.system import list_children
+from training_imgtool.core.threads import start_thread
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 5.0
-_INTERRUPT_SECONDS = 0.05
 
 
 class Cancelled(BaseException):
@@ -73,17 +61,15 @@ def _abort(signum: int) -> NoReturn:
 
 
 class _Stop:
-    """Raises Cancelled in the main thread at the first signal, again if that was lost, and ends at the second one.
+    """Raises Cancelled in the main thread at the first signal, and ends the process at the second one.
 
     Attributes:
         cancelled: set by the first signal.
-        raised: set while Cancelled is on its way through the main thread, as far as is known.
         signum: the first signal; 0 before it.
     """
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
-        self.raised = threading.Event()
         self.signum = 0
         self.report_before = sys.unraisablehook
 
@@ -93,20 +79,14 @@ class _Stop:
             _abort(signum)
         self.cancelled.set()
         self.signum = signum
-        self.raised.set()
         raise Cancelled(signum)
 
-    def raise_lost(self, signum: int, frame: FrameType | None) -> None:
-        del signum, frame
-        if self.signum and not self.raised.is_set():
-            self.raised.set()
-            raise Cancelled(self.signum)
-
     def report(self, lost: sys.UnraisableHookArgs) -> None:
+        """Ends the process where Python only reports an exception: in a finalizer, or as an import frees its lock."""
         if isinstance(lost.exc_value, Cancelled):
-            self.raised.clear()
-        else:
-            self.report_before(lost)
+            end_children()
+            _abort(lost.exc_value.signum)
+        self.report_before(lost)
 
 
 @contextmanager
@@ -121,14 +101,12 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
     """
     stop = _Stop()
     reader, writer = os.pipe()
-    never_wait(writer)
-    arguments = (reader, stop.raised, grace_seconds)
-    threading.Thread(target=_enforce_end, args=arguments, name="imgtool-deadline", daemon=True).start()
-    before = {signum: signal.getsignal(signum) for signum in (*SIGNALS, INTERRUPT)}
+    os.set_blocking(writer, False)
+    start_thread("imgtool-deadline", lambda: _enforce_end(reader, grace_seconds))
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
     handled = [signum for signum in SIGNALS if before[signum] is not signal.SIG_IGN]
     writer_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     sys.unraisablehook = stop.report
-    signal.signal(INTERRUPT, stop.raise_lost)
     for signum in handled:
         signal.signal(signum, stop.handle)
     try:
@@ -139,7 +117,7 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
         raise
     finally:
         if not stop.cancelled.is_set():
-            for signum in (*handled, INTERRUPT):
+            for signum in handled:
                 signal.signal(signum, before[signum])
             signal.set_wakeup_fd(writer_before)
             sys.unraisablehook = stop.report_before
@@ -157,32 +135,25 @@ def end_children(seconds: float = 1.0) -> None:
         if thread is not threading.current_thread() and not thread.daemon:
             with suppress(RuntimeError):  # the signal came before its start was over
                 thread.join(max(0.0, deadline - time.monotonic()))
-    _signal_children(KILL)
+    _signal_children(signal.SIGKILL)
 
 
 def _signal_children(signum: int) -> None:
+    """Signals each child, and if it leads a group the programs that it started."""
     for pid in list_children():
         with suppress(OSError):
-            signal_program(pid, signum)
+            (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signum)
 
 
-def _enforce_end(reader: int, raised: threading.Event, grace_seconds: float) -> None:
-    """Interrupts the main thread until it raised for the signal from the pipe; ends the process after the grace time.
+def _enforce_end(reader: int, grace_seconds: float) -> None:
+    """Ends the process when the grace time after a signal, which the pipe tells of, is over.
 
     Returns when the other end of the pipe closes. It is a pipe and no lock, since a handler may run while the main
     thread holds any lock.
     """
     while signum := os.read(reader, 1):
         if signum[0] in SIGNALS:
-            break
-    if not signum:
-        os.close(reader)
-        return
-    deadline = time.monotonic() + grace_seconds
-    main = threading.main_thread().ident
-    while time.monotonic() < deadline:
-        time.sleep(_INTERRUPT_SECONDS)
-        if not raised.is_set() and main is not None:
-            interrupt_thread(main)
-    _signal_children(KILL)
-    _abort(signum[0])
+            time.sleep(grace_seconds)
+            _signal_children(signal.SIGKILL)
+            _abort(signum[0])
+    os.close(reader)

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
 from training_imgtool.core.inflate import crc32, inflate_errors, make_inflater
-from training_imgtool.core.system import read_at
 
 _UNSAFE = re.compile(r"(?:^|/)\.wh\.|[\x00-\x1f\x7f]")  # a layer with `.wh.x` deletes x from the layers below
 _UTF8 = 0x800
@@ -136,7 +135,7 @@ def open_descriptor(wheel: WheelFile) -> Iterator[int]:
 def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]:
     """Yields the member's stream as it lies in the wheel, in blocks of at most 1 MiB."""
     guess = _LOCAL_HEADER + len(member.name.encode()) + 64  # most extra fields are shorter
-    head = read_at(descriptor, min(guess + member.compressed, _BLOCK), member.header)
+    head = os.pread(descriptor, min(guess + member.compressed, _BLOCK), member.header)
     if head[:4] != _SIGNATURE:
         raise _damage_error(wheel.path, f"{member.name} has no local header")
     named = head[_LOCAL_HEADER : _LOCAL_HEADER + int.from_bytes(head[26:28], "little")]
@@ -149,7 +148,7 @@ def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]
     if first:
         yield first
     while left:
-        block = read_at(descriptor, min(left, _BLOCK), offset)
+        block = os.pread(descriptor, min(left, _BLOCK), offset)
         if not block:
             raise _damage_error(wheel.path, f"{member.name} ends early")
         left, offset = left - len(block), offset + len(block)

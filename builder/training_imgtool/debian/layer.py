@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.core.json_cache import open_cache_file
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.debian.installation import Installation
 from training_imgtool.debian.scripts import hash_table
@@ -28,8 +27,6 @@ from training_imgtool.direct.layers.tarhead import Kind
 from training_imgtool.plan import DebianPackage, LockedDebian
 
 if TYPE_CHECKING:
-    import io
-
     from training_imgtool.debian.base_system import BaseSystem
     from training_imgtool.debian.store import PackageStore
 
@@ -133,8 +130,8 @@ def _verify_files(store: PackageStore) -> Callable[[DebianPackage], Path]:
     def find_file(package: DebianPackage) -> Path:
         if package.sha256 not in verified:
             file = store.path(package)
-            with open_cache_file(file) as stream:
-                digest = hashlib.file_digest(cast("io.BufferedReader", stream), "sha256").hexdigest()
+            with file.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
             if digest != package.sha256:
                 file.unlink(missing_ok=True)
                 raise VerificationError(

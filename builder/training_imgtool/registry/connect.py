@@ -80,7 +80,7 @@ class Registries:
 
     def _login(self, host: str) -> HostLogin:
         if host not in self._logins:  # two threads may make two; one of them stays
-            self._logins.setdefault(host, HostLogin(host, lambda: find_login(host, self._settings), self._progress))
+            self._logins.setdefault(host, HostLogin(host, lambda: find_login(host, self._settings)))
         return self._logins[host]
 
     def copy_blob(

@@ -6,10 +6,10 @@ next run continues a broken download. `url` beside it says where an index had th
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -24,7 +24,6 @@ from training_imgtool.core.json_cache import read_cache_file
 from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
-from training_imgtool.core.system import WARY, lock_file
 from training_imgtool.plan import Wheel
 from training_imgtool.wheels.index.credentials import without_login
 
@@ -78,7 +77,7 @@ class WheelStore:
             state = path.lstat()
         except OSError:
             return None
-        if not stat.S_ISREG(state.st_mode) or state.st_size != wheel.size:
+        if state.st_size != wheel.size:
             return None
         mark_used(path, state)
         return path
@@ -270,12 +269,9 @@ def _from_start(blocks: Iterator[bytes], restarted: Callable[[], None]) -> Itera
 def open_locked(path: Path) -> Iterator[BinaryIO]:
     """Opens `path` for reading and writing, with a lock on the very file that has the name now."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | WARY, 0o644)
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise LocalFileError(f"{path}: expected a file", hint="delete it, or set IMGTOOL_CACHE")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         stream = os.fdopen(handle, "r+b")
-        lock_file(handle)
+        fcntl.flock(handle, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
                 break

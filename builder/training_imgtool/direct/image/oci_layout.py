@@ -6,6 +6,7 @@ written again; the index comes last, so that an interrupted run leaves nothing t
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from training_imgtool.core.errors import LocalFileError, VerificationError
-from training_imgtool.core.system import lock_file
 from training_imgtool.direct.image.image import DirectImage, as_oci
 from training_imgtool.registry.manifests import OCI_INDEX, Descriptor
 
@@ -89,7 +89,7 @@ def _lock(folder: Path) -> Iterator[None]:
     """Lets one writer in at a time; the lock ends with the process, so none is ever left behind."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        lock_file(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

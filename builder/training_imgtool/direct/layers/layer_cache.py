@@ -20,7 +20,7 @@ from typing import Any
 
 from training_imgtool.core.atomic_files import create_temporary_file, mark_used
 from training_imgtool.core.errors import LocalFileError, VerificationError
-from training_imgtool.core.json_cache import open_cache_file, read_cache_file
+from training_imgtool.core.json_cache import read_cache_file
 from training_imgtool.core.reference import InvalidReferenceError, check_digest
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, read_descriptor
 
@@ -204,7 +204,7 @@ class LayerCache:
         path = self.blob_path(blob.digest)
         digest = hashlib.sha256()
         try:
-            with open_cache_file(path) as file:
+            with path.open("rb") as file:
                 while block := file.read(_BLOCK):
                     digest.update(block)
                     yield block

@@ -1,8 +1,7 @@
 """The adapter of the program `docker buildx`: finds it, and gives it an environment.
 
 buildx reads logins from `config.json` in DOCKER_CONFIG. A login that imgtool found elsewhere, such as a Google token,
-reaches it in a `config.json` of its own. That is a link to a file without a name, which buildx inherits open: whatever
-ends imgtool and buildx, SIGKILL included, no file with a login stays behind.
+reaches it in a `config.json` of its own, in memory where the system has a folder for that.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from training_imgtool.core.errors import EngineUnavailableError
 from training_imgtool.core.reference import DOCKER_HUB, Login
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.core.settings import Settings
-from training_imgtool.core.system import memory_folder, name_descriptor
+from training_imgtool.core.system import memory_folder
 
 _PLUGIN = "docker-buildx"
 _PLUGIN_FOLDERS = (  # docker/cli, `cli-plugins/manager/manager_unix.go`
@@ -65,17 +64,9 @@ def _has_buildx(docker: str, environ: Mapping[str, str]) -> bool:
     return done.returncode == 0
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """What a process of buildx gets: its variables, and the file descriptors that it inherits."""
-
-    variables: Mapping[str, str]
-    descriptors: tuple[int, ...] = ()
-
-
 @contextmanager
-def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterator[Environment]:
-    """Opens the environment of a buildx that logs in at registry hosts with `logins`, and else as Docker does."""
+def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterator[Mapping[str, str]]:
+    """Yields the variables of a buildx that logs in at registry hosts with `logins`, and else as Docker does."""
     variables = {
         **settings.environ,
         "BUILDX_CONFIG": settings.environ.get("BUILDX_CONFIG") or str(settings.docker_config.absolute() / "buildx"),
@@ -83,18 +74,15 @@ def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterato
         "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
     }
     if not logins:
-        yield Environment(variables)
+        yield variables
         return
     original = settings.docker_config.absolute()
-    with (
-        tempfile.TemporaryDirectory(prefix="imgtool-buildx-") as folder,
-        tempfile.TemporaryFile(dir=memory_folder()) as config,
-    ):
-        text = json.dumps(_config(original, logins)).encode()
-        config.write(text)
-        config.seek(0)
-        _link(Path(folder), original, config.fileno(), text)
-        yield Environment({**variables, "DOCKER_CONFIG": folder}, (config.fileno(),))
+    with tempfile.TemporaryDirectory(prefix="imgtool-buildx-", dir=memory_folder()) as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(_config(original, logins)))
+        for entry in original.iterdir() if original.is_dir() else ():
+            if entry.name != "config.json":
+                (Path(folder) / entry.name).symlink_to(entry)
+        yield {**variables, "DOCKER_CONFIG": folder}
 
 
 def _config(original: Path, logins: Mapping[str, Login]) -> dict[str, Any]:
@@ -112,21 +100,6 @@ def _config(original: Path, logins: Mapping[str, Login]) -> dict[str, Any]:
     auths = document.get("auths")
     document["auths"] = {**(auths if isinstance(auths, dict) else {}), **dict(map(_auth, logins.items()))}
     return document
-
-
-def _link(folder: Path, original: Path, descriptor: int, text: bytes) -> None:
-    """Makes a folder for DOCKER_CONFIG: config.json is the open file, everything else the user's own.
-
-    Where no path opens that file from its start, config.json is a file with `text`, for the user alone.
-    """
-    if name := name_descriptor(descriptor):
-        (folder / "config.json").symlink_to(name)
-    else:
-        (folder / "config.json").touch(mode=0o600)
-        (folder / "config.json").write_bytes(text)
-    for entry in original.iterdir() if original.is_dir() else ():
-        if entry.name != "config.json":
-            (folder / entry.name).symlink_to(entry)
 
 
 def _auth(item: tuple[str, Login]) -> tuple[str, dict[str, str]]:
@@ -176,7 +149,7 @@ def list_builders(settings: Settings) -> tuple[BuilderInstance, ...]:
         try:
             done = subprocess.run(
                 [*program, "ls", "--format", "json"],
-                env=environment.variables,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

@@ -17,7 +17,7 @@ from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, Login
 from training_imgtool.core.settings import SecretSource, Settings
 from training_imgtool.engines.buildx.log import Attempt, SolveLog, failure
-from training_imgtool.engines.buildx.program import Environment, find_program, list_builders, open_environment
+from training_imgtool.engines.buildx.program import find_program, list_builders, open_environment
 from training_imgtool.engines.stream import Event, Running, follow
 
 _STOP_SECONDS = 3.0
@@ -201,12 +201,11 @@ def _write_files(solve: Solve, folder: Path) -> Path:
 class _Process:
     """buildx, whose lines are the events of `stream.follow`; an aborted one ends the builder's work too."""
 
-    def __init__(self, command: list[str], environment: Environment) -> None:
+    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
         try:
             self._process = subprocess.Popen(
                 command,
-                env=environment.variables,
-                pass_fds=environment.descriptors,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

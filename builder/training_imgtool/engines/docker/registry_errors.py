@@ -47,7 +47,7 @@ _TRUST = (
 )
 _NO_RIGHT = (
     "{sent} may lack the right to do this (on Artifact Registry: role Artifact Registry Writer), "
-    "or the repository does not exist at {host}: `imgtool push --create-repository` makes one there"
+    "or the repository does not exist at {host}"
 )
 _NO_ZSTD = (  # the engine compared the layer's digest before it unpacked it, so another try gives the same
     "Docker before 23 does not read zstd layers: take a newer engine, `compression: gzip` in the spec, "

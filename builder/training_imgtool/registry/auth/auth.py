@@ -11,7 +11,6 @@ import base64
 import contextlib
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
-from training_imgtool.core.json_cache import open_cache_file, write_cache_file
+from training_imgtool.core.json_cache import read_cached, write_cached
 from training_imgtool.core.reference import Login
 from training_imgtool.core.sanitize import join_lines
 from training_imgtool.http.addresses import Origin, next_url, origin_of, redact
@@ -112,23 +111,16 @@ class TokenStore:
 
     def _read(self, scopes: Scopes) -> Token | None:
         try:
-            with open_cache_file(self._file(scopes)) as file:
-                state = os.fstat(file.fileno())
-                if state.st_mode & 0o177 or state.st_uid != os.geteuid():
-                    return None
-                document = json.loads(file.read(_LARGEST_FILE))
-            text, expires = document["token"], document["expires"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            document = read_cached(self._file(scopes))
+            return Token(str(document["token"]), scopes, float(document["expires"]), stored=True)
+        except (ValueError, KeyError, TypeError):
             return None
-        if not isinstance(text, str) or not isinstance(expires, int | float) or not text.isascii():
-            return None
-        return Token(text, scopes, float(expires), stored=True)
 
     def _write(self, token: Token) -> None:
-        with contextlib.suppress(OSError):  # without the file the next process needs two requests more
+        """Keeps a token for other processes; without the file, the next one needs two requests more."""
+        with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            document = {"token": token.text, "expires": token.expires}
-            write_cache_file(self._file(token.scopes), json.dumps(document).encode(), mode=0o600)
+            write_cached(self._file(token.scopes), {"token": token.text, "expires": token.expires}, mode=0o600)
 
 
 class Authorizer:

@@ -11,7 +11,6 @@ import binascii
 import json
 import os
 import re
-import stat
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,17 +18,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError
-from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Login
 from training_imgtool.core.sanitize import mask_secrets
 from training_imgtool.core.settings import Settings
 from training_imgtool.registry.dialects import find_dialect
 
 IDENTITY_TOKEN = "<token>"  # noqa: S105 the user name that helpers give with a refresh token, not a secret
-_LARGEST_CONFIG = 4 * 1024 * 1024
 _HELPER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*\Z"
 HELPER_SECONDS = 10.0
-_LARGEST_ANSWER = 65536
 _NOT_FOUND = ("credentials not found", "no credentials found", "not found in native keychain")
 
 
@@ -51,13 +47,11 @@ class FoundLogin:
         source: hands out the login; None for an anonymous client.
         name: where it comes from, for messages.
         tried: every place that imgtool looked at.
-        notes: what the user should know, such as a config that others can read.
     """
 
     source: LoginSource | None
     name: str
     tried: tuple[str, ...]
-    notes: tuple[str, ...] = ()
 
     @property
     def login(self) -> Login | None:
@@ -75,18 +69,16 @@ def find_login(host: str, settings: Settings, *, google: FindGoogle | None = Non
     if config is None:
         tried = [f"{settings.docker_config}/config.json (not there)"]
     else:
-        note = f"{config.path} holds passwords and can be read by others: chmod 600"
-        notes = (note,) if config.readable_by_others else ()
         tried = []
         helper = helper_for(config, host)
         if helper:
             login = run_helper(helper, host, settings.environ)
             if login:
-                return _constant(login, f"docker-credential-{helper}", notes)
+                return _constant(login, f"docker-credential-{helper}")
             tried.append(f"docker-credential-{helper} (has none for {host})")
         login = stored_login(config, host)
         if login:
-            return _constant(login, str(config.path), notes)
+            return _constant(login, str(config.path))
         tried.append(f"{config.path} (no entry for {host})")
     if find_dialect(host).application_default:
         source, name = (google or _application_default)(settings)
@@ -96,8 +88,8 @@ def find_login(host: str, settings: Settings, *, google: FindGoogle | None = Non
     return FoundLogin(None, "no login", tuple(tried))
 
 
-def _constant(login: Login, name: str, notes: tuple[str, ...]) -> FoundLogin:
-    return FoundLogin(lambda: login, name, (name,), notes)
+def _constant(login: Login, name: str) -> FoundLogin:
+    return FoundLogin(lambda: login, name, (name,))
 
 
 def _application_default(settings: Settings) -> tuple[LoginSource | None, str]:
@@ -109,10 +101,9 @@ def _application_default(settings: Settings) -> tuple[LoginSource | None, str]:
 class HostLogin:
     """Searches for a host's login once, when it is first needed. Safe for threads."""
 
-    def __init__(self, host: str, find: Callable[[], FoundLogin], progress: Progress) -> None:
+    def __init__(self, host: str, find: Callable[[], FoundLogin]) -> None:
         self.host = host
         self._find = find
-        self._progress = progress
         self._result: FoundLogin | ImgtoolError | None = None
         self._lock = threading.Lock()
 
@@ -128,9 +119,6 @@ class HostLogin:
                     self._result = self._find()
                 except ImgtoolError as error:
                     self._result = error
-                else:
-                    for note in self._result.notes:
-                        self._progress(Note(note))
         if isinstance(self._result, ImgtoolError):
             raise self._result
         return self._result
@@ -143,41 +131,23 @@ def is_refresh_token(login: Login) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DockerConfig:
-    """A config.json: where it is, what it says, and the text for line numbers."""
+    """A config.json: where it is, and what it says."""
 
     path: Path
     document: Mapping[str, Any]
-    text: str
-    mode: int  # permission bits
-
-    @property
-    def readable_by_others(self) -> bool:
-        """Returns whether other users may read a file that holds passwords."""
-        auths = self.document.get("auths")
-        entries = auths.values() if isinstance(auths, dict) else ()
-        secret = any(isinstance(e, dict) and (e.get("auth") or e.get("password")) for e in entries)
-        return secret and bool(self.mode & 0o044)
 
 
 def read_config(folder: Path) -> DockerConfig | None:
     """Reads `config.json` in Docker's folder; None if there is none. Raises CredentialsError if it is broken."""
     path = folder / "config.json"
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:  # noqa: PTH123 the descriptor was opened without blocking on a FIFO
-            mode = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(mode):
-                raise CredentialsError(f"{path} is not a file", hint="Docker's logins are read from there")
-            data = file.read(_LARGEST_CONFIG + 1)
+        text = path.read_bytes().decode("utf-8-sig", "replace")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise CredentialsError(
             f"{path} cannot be read: {error.strerror}", hint="Docker's logins are read from there (DOCKER_CONFIG)"
         ) from error
-    if len(data) > _LARGEST_CONFIG:
-        raise CredentialsError(f"{path} is larger than {_LARGEST_CONFIG} bytes; that is no Docker config")
-    text = data.decode("utf-8-sig", "replace")
     try:
         document = json.loads(text) if text.strip() else {}
     except json.JSONDecodeError as error:
@@ -185,11 +155,9 @@ def read_config(folder: Path) -> DockerConfig | None:
             f"{path}:{error.lineno}:{error.colno}: not JSON ({error.msg})",
             hint="repair the file, or remove it and log in again",
         ) from error
-    except RecursionError as error:
-        raise CredentialsError(f"{path}: nested too deeply to be a Docker config") from error
     if not isinstance(document, dict):
         raise CredentialsError(f"{path}:1: not a JSON object", hint="repair the file, or remove it and log in again")
-    return DockerConfig(path, document, text, stat.S_IMODE(mode))
+    return DockerConfig(path, document)
 
 
 def helper_for(config: DockerConfig, host: str) -> str | None:
@@ -235,7 +203,7 @@ def _entry_login(config: DockerConfig, key: str, entry: dict[str, Any]) -> Login
     if isinstance(token, str) and token:
         return Login(username=IDENTITY_TOKEN, password=token)
     if isinstance(auth, str) and auth:
-        where = f"{config.path}:{_find_line(config.text, key)}: auths.{key}.auth"
+        where = f"{config.path}: auths.{key}.auth"
         hint = "run `docker logout` and `docker login` for it again"
         try:
             decoded = base64.b64decode(auth, validate=True).decode().rstrip("\0")
@@ -249,11 +217,6 @@ def _entry_login(config: DockerConfig, key: str, entry: dict[str, Any]) -> Login
     if isinstance(name, str) and name and isinstance(secret, str):
         return Login(username=name, password=secret)
     return None
-
-
-def _find_line(text: str, key: str) -> int:
-    position = text.find(json.dumps(key))
-    return text.count("\n", 0, position) + 1 if position >= 0 else 1
 
 
 def run_helper(name: str, host: str, environ: Mapping[str, str], *, seconds: float = HELPER_SECONDS) -> Login | None:
@@ -287,7 +250,7 @@ def run_helper(name: str, host: str, environ: Mapping[str, str], *, seconds: flo
     try:
         answer = json.loads(text)
         user, secret = answer.get("Username", ""), answer.get("Secret", "")
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         raise CredentialsError(f"{program} answered for {host} with something that is not its JSON") from None
     if not isinstance(user, str) or not isinstance(secret, str):
         raise CredentialsError(f"{program} answered for {host} without a user name and secret")
@@ -314,6 +277,4 @@ def _talk(program: str, path: str, server: str, environ: Mapping[str, str], seco
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    if max(len(out), len(err)) > _LARGEST_ANSWER:
-        raise CredentialsError(f"{program} answered with more than {_LARGEST_ANSWER} bytes")
     return process.returncode, out, err
