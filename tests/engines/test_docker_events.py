@@ -17,7 +17,7 @@ from training_imgtool.core.progress import Transfer
 from training_imgtool.core.reference import Login
 from training_imgtool.engines.docker.client import engine_error
 from training_imgtool.engines.docker.events import PullLog, error_message
-from training_imgtool.engines.docker.registry_errors import registry_error, worth_retrying
+from training_imgtool.engines.docker.registry_errors import registry_error
 
 
 def test_a_pull() -> None:
@@ -46,38 +46,37 @@ JO = Login(username="jo", password="canary-secret")
 
 
 @pytest.mark.parametrize(
-    ("message", "login", "expected", "retried"),
+    ("message", "login", "expected"),
     [
-        ("unauthorized: authentication required", None, CredentialsError, False),
-        ("no basic auth credentials", None, CredentialsError, False),
-        ("unauthorized: incorrect username or password", JO, CredentialsError, False),
-        ("denied: Unauthenticated request. Unauthenticated requests do not have permission", None, CredentialsError, 0),
-        ("denied: requested access to the resource is denied", JO, RegistryRefusedError, False),
-        ('denied: Permission "artifactregistry.repositories.uploadArtifacts" denied', JO, RegistryRefusedError, False),
-        ('name unknown: Repository "x" not found', None, RegistryRefusedError, False),
-        ("manifest for x@sha256:0 not found: manifest unknown: manifest unknown", None, RegistryRefusedError, False),
-        ("manifest invalid: cannot update tag x. The repository has tag immutability", None, RegistryRefusedError, 0),
-        ("tag invalid: The image tag 'x' exists and cannot be overwritten: immutable", None, RegistryRefusedError, 0),
-        ("http: server gave HTTP response to HTTPS client", None, RegistryRefusedError, False),
-        ("x509: certificate signed by unknown authority", None, RegistryRefusedError, False),
-        ("dial tcp: lookup here on 1.1.1.1:53: no such host", None, TemporaryError, False),
-        ("dial tcp 127.0.0.1:1: connect: connection refused", None, TemporaryError, True),
-        ("read tcp 1->2: read: connection reset by peer", None, TemporaryError, True),
-        ("net/http: TLS handshake timeout", None, TemporaryError, True),
-        ("unexpected EOF", None, TemporaryError, True),
+        ("unauthorized: authentication required", None, CredentialsError),
+        ("no basic auth credentials", None, CredentialsError),
+        ("unauthorized: incorrect username or password", JO, CredentialsError),
+        ("denied: Unauthenticated request. Unauthenticated requests do not have permission", None, CredentialsError),
+        ("denied: requested access to the resource is denied", JO, RegistryRefusedError),
+        ('denied: Permission "artifactregistry.repositories.uploadArtifacts" denied', JO, RegistryRefusedError),
+        ('name unknown: Repository "x" not found', None, RegistryRefusedError),
+        ("manifest for x@sha256:0 not found: manifest unknown: manifest unknown", None, RegistryRefusedError),
+        ("manifest invalid: cannot update tag x. The repository has tag immutability", None, RegistryRefusedError),
+        ("tag invalid: The image tag 'x' exists and cannot be overwritten: immutable", None, RegistryRefusedError),
+        ("http: server gave HTTP response to HTTPS client", None, RegistryRefusedError),
+        ("x509: certificate signed by unknown authority", None, RegistryRefusedError),
+        ("dial tcp: lookup here on 1.1.1.1:53: no such host", None, TemporaryError),
+        ("dial tcp 127.0.0.1:1: connect: connection refused", None, TemporaryError),
+        ("read tcp 1->2: read: connection reset by peer", None, TemporaryError),
+        ("net/http: TLS handshake timeout", None, TemporaryError),
+        ("unexpected EOF", None, TemporaryError),
         ("failed to register layer: Error processing tar file(exit status 1): unexpected EOF", None,
-         RegistryRefusedError, False),
-        ("received unexpected HTTP status: 503 Service Unavailable", None, TemporaryError, True),
-        ("toomanyrequests: You have reached your pull rate limit", None, TemporaryError, True),
-        ("blob upload unknown to registry", None, TemporaryError, True),
-        ("failed to register layer: write /x: no space left on device", None, EngineUnavailableError, False),
-        ("words never seen before", None, RegistryRefusedError, False),
+         RegistryRefusedError),
+        ("received unexpected HTTP status: 503 Service Unavailable", None, TemporaryError),
+        ("toomanyrequests: You have reached your pull rate limit", None, TemporaryError),
+        ("blob upload unknown to registry", None, TemporaryError),
+        ("failed to register layer: write /x: no space left on device", None, EngineUnavailableError),
+        ("words never seen before", None, RegistryRefusedError),
     ],
 )  # fmt: skip
-def test_what_a_refusal_means(message: str, login: Login | None, expected: type, retried: bool) -> None:
+def test_what_a_refusal_means(message: str, login: Login | None, expected: type) -> None:
     found = registry_error("base x: pull", message, "here:5000", login)
     assert type(found) is expected
-    assert worth_retrying(found) == retried
     assert message in found.message
     assert found.hint
     assert "canary-secret" not in f"{found}{found.hint}{found.details}"

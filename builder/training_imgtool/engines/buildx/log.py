@@ -10,12 +10,13 @@ import binascii
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import BuildFailedError, EngineUnavailableError, ImgtoolError, InputError
 from training_imgtool.core.progress import LogLine, Progress, Step, Transfer
+from training_imgtool.core.reference import Login
 from training_imgtool.core.sanitize import join_lines, sanitize_line
 from training_imgtool.engines.docker.registry_errors import is_full, registry_error
 
@@ -34,11 +35,6 @@ _PREFIX = re.compile(
     r"|rpc error: code = \w+ desc = )+"
 )
 _EXIT = re.compile(r"did not complete successfully: exit code: (\d+)")
-_ENTITLEMENT = re.compile(
-    r"(network\.host|security\.insecure|device) is not allowed|granting entitlement (\S+) is not allowed"
-    r"|unknown flag: --(security|device)|entitlement (\S+)",
-    re.IGNORECASE,
-)
 _PUSH = re.compile(r"failed to push (\S+?): ")
 _BASE = re.compile(
     r"failed to resolve source metadata for ([^/\s]+)/|failed to (?:copy|do request): .*?https?://([^/\"\s]+)/v2/"
@@ -53,8 +49,6 @@ _NOT_THERE = re.compile(
 _TOO_OLD = re.compile(
     r"unknown flag: --(?:provenance|sbom|metadata-file|secret)\b|invalid progress mode|unknown progress"
 )
-_NO_CONTEXTS = "unsupported frontend capability moby.buildkit.frontend.contexts"  # BuildKit before 0.10 says so
-_NEWER_FLAG = re.compile(r"unknown flag: (?:--)?((?:checksum|exclude|keep-git-dir|link|parents|unpack)\b)")
 _FILES = re.compile(
     r"dockerfile parse error|failed to calculate checksum|failed to compute cache key: .*not found|unknown instruction"
     r"|unknown flag|secret \S+: not found|failed to process|failed to parse",
@@ -197,13 +191,11 @@ class Attempt:
         solve: what was asked for.
         builder: what messages call the builder.
         log: what buildx printed.
-        answers: whether the builder answers now.
     """
 
     solve: Solve
     builder: str
     log: SolveLog
-    answers: Callable[[], bool]
 
     @property
     def where(self) -> str:
@@ -219,11 +211,6 @@ class Attempt:
         return f"{self.solve.subject}: {sanitize_line(self.log.instruction, limit=_IN_MESSAGES)}{place}"
 
     @property
-    def full_hint(self) -> str:
-        """How to free space."""
-        return f"`docker buildx du{self.flag}` shows what takes the space, `docker buildx prune{self.flag}` frees it"
-
-    @property
     def start_hint(self) -> str:
         """What to do about a builder that is gone."""
         return f"`docker buildx inspect{self.flag}` shows its state; start it, or name another one with --builder"
@@ -236,107 +223,44 @@ class Attempt:
 
 def failure(attempt: Attempt, status: int) -> ImgtoolError:
     """Makes the error of a build that failed, from the first meaning of its words, else from buildx' exit status."""
-    words = _PREFIX.sub("", attempt.log.words)
-    if is_full(words) or is_full("\n".join(attempt.log.tail)):
-        text = f"{attempt.where}: a disk is full: {sanitize_line(words)}"
-        return EngineUnavailableError(text, hint=attempt.full_hint, details=attempt.log.tail)
-    for meaning in (_ended_step, _refused_entitlement, _unreachable, _refused_push, _refused_base, _is_too_old, _files):
-        if error := meaning(attempt, words):
-            return error
-    if not words:
-        return EngineUnavailableError(f"{attempt.where}: buildx ended with status {status} and printed nothing")
-    if attempt.log.running:
-        return BuildFailedError(f"{attempt.where}: {words}", details=attempt.log.tail)
-    if attempt.log.source_line:
-        return InputError(f"{attempt.where}: {words}", hint=_RENDERED)
-    return EngineUnavailableError(f"{attempt.where}: {words} (the words of {attempt.builder})")
+    log, words = attempt.log, _PREFIX.sub("", attempt.log.words)
+    if is_full(words) or is_full("\n".join(log.tail)):
+        hint = f"`docker buildx prune{attempt.flag}` frees space"
+        return EngineUnavailableError(f"{attempt.where}: a disk is full: {words}", hint=hint, details=log.tail)
+    if exited := _EXIT.search(words):
+        return _ended_step(attempt, int(exited[1]))
+    if _PUSH.search(words):
+        host = attempt.solve.host
+        return _refused(attempt, f"{attempt.where}: push", words, host, attempt.solve.logins.get(host))
+    if match := _BASE.search(words):
+        host = _HUB if (match[1] or match[2]).endswith(_HUB) else match[1] or match[2]
+        return _refused(attempt, attempt.where, words, host, None)
+    return _own_failure(attempt, words or f"buildx ended with status {status} and printed nothing")
 
 
-def _ended_step(attempt: Attempt, words: str) -> ImgtoolError | None:
-    exited = _EXIT.search(words)
-    if not exited:
-        return None
-    if int(exited[1]) != 137:
-        return BuildFailedError(
-            f"{attempt.where}: ended with exit code {exited[1]}",
-            hint="`imgtool render` prints the Dockerfile; "
-            + ("the step's last lines are above" if attempt.log.tail else "the step printed nothing"),
-            details=attempt.log.tail,
-        )
-    if not attempt.answers():
-        return EngineUnavailableError(f"{attempt.where}: {attempt.builder} stopped while this ran")
-    return BuildFailedError(
-        f"{attempt.where}: was killed (exit code 137)",
-        hint="out of memory? give the builder more, or let the step use less",
-        details=attempt.log.tail,
-    )
+def _own_failure(attempt: Attempt, words: str) -> ImgtoolError:
+    """Makes the error of a build that neither a step nor a registry ended."""
+    text = f"{attempt.where}: {words}"
+    if _NOT_THERE.search(attempt.log.words):
+        what = "stopped while this ran" if attempt.log.instruction else "does not answer"
+        text = f"{attempt.where}: {attempt.builder} {what}: {words}"
+        return EngineUnavailableError(text, hint=attempt.start_hint)
+    if _TOO_OLD.search(words):
+        return EngineUnavailableError(f"{text} (this buildx is too old)", hint="buildx 0.13 or newer is needed")
+    if _FILES.search(words):
+        return InputError(text, hint=f"{_RENDERED}; COPY takes from the spec's folder")
+    return BuildFailedError(text, hint=_RENDERED, details=attempt.log.tail)
 
 
-def _refused_entitlement(attempt: Attempt, words: str) -> ImgtoolError | None:
-    match = _ENTITLEMENT.search(words)
-    if not match:
-        return None
-    name = next(filter(None, match.groups()))
-    return BuildFailedError(
-        f"{attempt.where}: {attempt.builder} refuses the entitlement {name}: {words}",
-        hint="imgtool asks for no entitlement: leave out --network=host and --security=insecure",
-    )
+def _ended_step(attempt: Attempt, code: int) -> ImgtoolError:
+    what = "was killed (exit code 137)" if code == 137 else f"ended with exit code {code}"
+    seen = "the step's last lines are above" if attempt.log.tail else "the step printed nothing"
+    hint = "out of memory? give the builder more, or let the step use less" if code == 137 else f"{_RENDERED}; {seen}"
+    return BuildFailedError(f"{attempt.where}: {what}", hint=hint, details=attempt.log.tail)
 
 
-def _unreachable(attempt: Attempt, words: str) -> ImgtoolError | None:
-    if not _NOT_THERE.search(attempt.log.words) or _PUSH.search(words) or _BASE.search(words):
-        return None
-    began = attempt.log.instruction
-    what = "stopped while this ran" if began else "does not answer"
-    return EngineUnavailableError(
-        f"{attempt.where}: {attempt.builder} {what}: {words}",
-        hint=attempt.start_hint,
-    )
-
-
-def _refused_push(attempt: Attempt, words: str) -> ImgtoolError | None:
-    if not _PUSH.search(words):
-        return None
-    host = attempt.solve.host
-    login = attempt.solve.logins.get(host)
-    error = registry_error(f"{attempt.where}: push", words, host, login, engine=attempt.builder)
-    error.hint = f"{error.hint}; {_reach(host)}"
+def _refused(attempt: Attempt, doing: str, words: str, host: str, login: Login | None) -> ImgtoolError:
+    """Makes the error of a registry that refused the builder, which reads images without IMGTOOL_MIRRORS."""
+    error = registry_error(doing, words, host, login, engine=attempt.builder)
+    error.hint = f"{error.hint}; if the builder has another name for {host}: IMGTOOL_BUILDER_REGISTRIES={host}=HOST"
     return error
-
-
-def _refused_base(attempt: Attempt, words: str) -> ImgtoolError | None:
-    match = _BASE.search(words)
-    if not match:
-        return None
-    host = _HUB if (match[1] or match[2]).endswith(_HUB) else match[1] or match[2]
-    error = registry_error(attempt.where, words, host, None, engine=attempt.builder)
-    error.hint = f"{attempt.builder} reads images itself, not through IMGTOOL_MIRRORS; {_reach(host)}"
-    return error
-
-
-def _reach(host: str) -> str:
-    return f"if it reaches {host} by another name: IMGTOOL_BUILDER_REGISTRIES={host}=HOST"
-
-
-def _is_too_old(attempt: Attempt, words: str) -> ImgtoolError | None:
-    if _NO_CONTEXTS in words:
-        return EngineUnavailableError(
-            f"{attempt.where}: {attempt.builder} is too old: {words}",
-            hint="BuildKit 0.10 (Docker 23) or newer is needed",
-        )
-    if not _TOO_OLD.search(words):
-        return None
-    return EngineUnavailableError(
-        f"{attempt.solve.subject}: this buildx is too old: {words}", hint="buildx 0.13 or newer is needed"
-    )
-
-
-def _files(attempt: Attempt, words: str) -> ImgtoolError | None:
-    if not _FILES.search(words):
-        return None
-    if flag := _NEWER_FLAG.search(words):
-        return InputError(
-            f"{attempt.where}: the front end of {attempt.builder} is older than --{flag[1]}",
-            hint="begin the template with `# syntax=docker/dockerfile:1`, or use a builder with a newer BuildKit",
-        )
-    return InputError(f"{attempt.where}: {words}", hint=f"{_RENDERED}; COPY takes from the spec's folder")

@@ -101,12 +101,8 @@ class Buildx:
         with self._running.counted(), tempfile.TemporaryDirectory(prefix="imgtool-stage-") as place:
             folder = Path(place)
             context = _write_files(solve, folder)
-            attempt = Attempt(
-                solve=solve,
-                builder=self.name,
-                log=SolveLog(solve.subject, progress, solve.hidden),
-                answers=self._answers,
-            )
+            log = SolveLog(solve.subject, progress, solve.hidden)
+            attempt = Attempt(solve=solve, builder=self.name, log=log)
             with open_environment(self._settings, solve.logins) as environment:
                 status = self._follow(_Process(self._command(solve, folder, context), environment), attempt)
             if attempt.log.hid:

@@ -5,29 +5,24 @@ Success is what the engine was seen to have: an image under its key, a base unde
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, InputError, TemporaryError
-from training_imgtool.core.progress import Done, LogLine, Outcome, Progress, Step
+from training_imgtool.core.errors import EngineUnavailableError, ImgtoolError, InputError
+from training_imgtool.core.progress import Done, Outcome, Progress, Step
 from training_imgtool.core.reference import Digest, Login, Tag
 from training_imgtool.core.sanitize import sanitize_line
 from training_imgtool.engines.docker.containers import CONFLICT, GONE, RefusedError, make_refusal
 from training_imgtool.engines.docker.events import PullLog, error_message
-from training_imgtool.engines.docker.registry_errors import worth_retrying
 
 if TYPE_CHECKING:
     from training_imgtool.engines.docker.client import DockerApi
 
 STAGES = "imgtool/stage"
 _KEY_DIGITS = 32  # of a key in the tag that an image has in a registry
-_TRIES = 5
-_FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
-_RETRY_SECONDS = 120.0
 
 
 class DockerEngine:
@@ -62,17 +57,14 @@ class DockerEngine:
         started = time.monotonic()
         progress(Step(subject, f"pulling {base}"))
 
-        def pull() -> None:
-            def send(client: Any) -> Any:
-                name, auth = str(base.repository), _auth(login, host)
-                return client.pull(name, tag=base.digest, stream=True, decode=True, auth_config=auth, platform=platform)
+        def send(client: Any) -> Any:
+            name, auth = str(base.repository), _auth(login, host)
+            return client.pull(name, tag=base.digest, stream=True, decode=True, auth_config=auth, platform=platform)
 
-            log = PullLog(subject, host, login, progress)
-            with self.api.stream(send, where=log.where, refused=log.failure) as events:
-                for event in events:
-                    log.take(event)
-
-        self._retry(pull, subject, progress)
+        log = PullLog(subject, host, login, progress)
+        with self.api.stream(send, where=log.where, refused=log.failure) as events:
+            for event in events:
+                log.take(event)
         image = self.api.inspect(str(base))
         if image is None:
             raise EngineUnavailableError(f"{subject}: the Docker Engine pulled {base} and does not have it")
@@ -134,26 +126,6 @@ class DockerEngine:
     def close(self) -> None:
         """Stops what is still running: loads and pulls end in their threads with EngineUnavailableError."""
         self.api.close()
-
-    def _retry(self, attempt: Callable[[], None], subject: str, progress: Progress) -> None:
-        """Calls `attempt` until it succeeds or fails for good; five times at most, the engine retries blobs itself."""
-        began = time.monotonic()
-        number = 1
-        while True:
-            try:
-                return attempt()
-            except TemporaryError as error:
-                seconds = time.monotonic() - began
-                if not worth_retrying(error):
-                    raise
-                if number == _TRIES or seconds > _RETRY_SECONDS:
-                    message = f"{error.message} ({number} tries in {seconds:.0f} s)"
-                    raise TemporaryError(message, hint=error.hint) from error
-                delay = random.uniform(0, min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (number - 1)))  # noqa: S311 - jitter
-                progress(LogLine(subject, f"try {number} of {_TRIES} failed, next in {delay:.1f} s: {error.message}"))
-            number += 1
-            if self.api.running.stopped.wait(delay):
-                raise EngineUnavailableError(f"{subject}: stopped")
 
 
 def _is_for(image: Mapping[str, Any], platform: str) -> bool:

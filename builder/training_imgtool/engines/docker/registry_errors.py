@@ -88,8 +88,3 @@ def registry_error(
 def is_full(message: str) -> bool:
     """Returns whether `message` says that the engine's disk is full."""
     return bool(_FULL.search(message))
-
-
-def worth_retrying(error: ImgtoolError) -> bool:
-    """Returns whether the same request may succeed a moment later: not for a host that has no address."""
-    return isinstance(error, TemporaryError) and not _NO_HOST.search(error.message)
