@@ -31,8 +31,7 @@ ROOMS: dict[str, str] = {
     "attest": "http plan spec",
     "engines": "",
     "direct": "context dockerfile plan registry",
-    "debian": "direct http plan registry",
-    "pipeline": "attest context debian direct dockerfile engines http lock plan registry spec versions wheels",
+    "pipeline": "attest context direct dockerfile engines http lock plan registry spec versions wheels",
     "cluster": "context engines jobs pipeline registry spec",
     "verify": "attest direct engines pipeline registry spec wheels",
     "commands": "attest cluster context dockerfile engines jobs lock pipeline plan registry spec "
@@ -50,7 +49,8 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "google": ("registry.auth.google",),
     "isal": ("core.inflate",),
     "jinja2": ("dockerfile.jinja",),
-    "imgtool_project_reader": ("commands.*",),  # a package of its own beside this one
+    "imgtool_debian_layers": ("pipeline.debian_*", "pipeline.library_check"),  # packages of their own beside this one
+    "imgtool_project_reader": ("commands.*",),
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
     "rich": ("cli.live_view",),
     "typer": ("cli.*",),

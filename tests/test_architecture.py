@@ -106,9 +106,13 @@ def test_each_third_party_package_has_one_adapter() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_project_reader_stands_alone() -> None:
-    files = sorted((path_of("").parent.parent / "imgtool_project_reader").glob("*.py"))
-    allowed = {"imgtool_project_reader", "packaging", *sys.stdlib_module_names}
+@pytest.mark.parametrize(
+    ("package", "needs"),
+    [("imgtool_debian_layers", {"backports", "compression"}), ("imgtool_project_reader", {"packaging"})],
+)
+def test_the_packages_beside_stand_alone(package: str, needs: set[str]) -> None:
+    files = sorted((path_of("").parent.parent / package).glob("*.py"))
+    allowed = {package, *needs, *sys.stdlib_module_names}
     found = {
         file.name: {item.target.partition(".")[0] for item in imports(ast.parse(file.read_text()))} for file in files
     }

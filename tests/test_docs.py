@@ -16,7 +16,7 @@ import pytest
 import typer.main
 import yaml
 
-from tests.package_graph import modules
+from tests.package_graph import ROOT, modules
 from tests.plans import role_plan
 from training_imgtool.cli.app import command_line
 from training_imgtool.context.secret_files import by_name
@@ -112,8 +112,9 @@ def test_the_index_has_every_page() -> None:
 
 @cache
 def texts_in_code() -> str:
-    """What the package's strings say, one per line; `…` stands for a value that only a run knows."""
-    nodes = [node for tree in modules().values() for node in ast.walk(tree)]
+    """What the packages' strings say, one per line; `…` stands for a value that only a run knows."""
+    beside = (ast.parse(path.read_text()) for path in ROOT.parent.glob("imgtool_*/*.py"))
+    nodes = [node for tree in (*modules().values(), *beside) for node in ast.walk(tree)]
     constants = {
         node.targets[0].id: node.value.value
         for node in nodes

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.network  # the build back end comes from the index
 KINDS = (  # every file of the wheel is one of these
     r"training_imgtool/(?:[a-z_]+/){0,2}[a-z_0-9]+\.py",
     r"training_imgtool/py\.typed",
-    r"imgtool_project_reader/(?:[a-z_0-9]+\.py|py\.typed|README\.md|names\.toml)",
+    r"imgtool_(?:debian_layers|project_reader)/(?:[a-z_0-9]+\.py|py\.typed|README\.md|(?:names|scripts)\.toml)",
     r"training_imgtool/data/(?:machines/)?[a-z_]+\.(?:yaml|toml|json|py\.txt)",
     r"training_imgtool/jobs/rules/[a-z_]+\.yaml",
     r"training_imgtool/_data/templates/[a-z]+\.Dockerfile\.j2",
@@ -62,6 +62,7 @@ def test_the_wheel_holds_every_module_and_data_file(wheel: list[str]) -> None:
     expected = {
         *(str(path.relative_to(CHECKOUT / "builder")) for path in (CHECKOUT / "builder").rglob("*.py")),
         *(str(path.relative_to(CHECKOUT / "builder")) for path in (CHECKOUT / "builder").glob("*/data/**/*.*")),
+        "imgtool_debian_layers/scripts.toml",
         "imgtool_project_reader/names.toml",
         *(str(path.relative_to(CHECKOUT / "builder")) for path in (CHECKOUT / "builder").glob("*/jobs/rules/*.yaml")),
         *(f"training_imgtool/_data/templates/{path.name}" for path in (CHECKOUT / "templates").glob("*.j2")),

@@ -10,14 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian.packages import system
+from tests.debian_layers.packages import system
 from training_imgtool.core.resources import data_file
 from training_imgtool.core.settings import from_environment
-from training_imgtool.debian.apt import resolve_packages
-from training_imgtool.debian.archives import list_archives
-from training_imgtool.debian.store import PackageStore
-from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.plan import DebianPackage
+from training_imgtool.pipeline.debian_packages import list_archives, resolve_packages
+from training_imgtool.pipeline.debian_store import PackageStore
 from training_imgtool.wheels.libraries import choose_package
 
 pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.long]
@@ -52,16 +49,17 @@ def test_each_package_has_the_library(distribution: str, version: str, source: s
     chosen = {name: package for name, package in chosen.items() if (distribution, version, name) not in GONE}
     settings = from_environment({"IMGTOOL_CACHE": str(tmp_path)})
     base = system({"/etc/apt/sources.list": f"deb [trusted=yes] {source}\n"})
-    resolved = resolve_packages(base, tuple(sorted({*chosen.values()})), "amd64", settings).packages
+    resolved = resolve_packages(base, tuple(sorted({*chosen.values()})), "linux/amd64", settings)
     packages = {package.name: package for package in resolved}
-    store = PackageStore(LayerCache(tmp_path), settings, lambda: list_archives(base, settings), lambda _: None)
-    store.fetch(tuple(packages[name] for name in {*chosen.values()}))
-    files = {name: _list_names(store, packages[name]) for name in {*chosen.values()}}
+    store = PackageStore(settings, list_archives(base, settings), lambda _: None)
+    names = (*{*chosen.values()},)
+    paths = store.fetch(tuple(packages[name] for name in names))
+    files = {name: _list_names(path) for name, path in zip(names, paths, strict=True)}
     assert {name for name in chosen if SPELT.get(name, name) not in files[chosen[name]]} == set()
 
 
-def _list_names(store: PackageStore, package: DebianPackage) -> set[str]:
-    text = subprocess.run(["dpkg-deb", "-c", store.path(package)], capture_output=True, text=True, check=True).stdout
+def _list_names(package: Path) -> set[str]:
+    text = subprocess.run(["dpkg-deb", "-c", package], capture_output=True, text=True, check=True).stdout
     return {line.partition(" -> ")[0].rpartition("/")[2] for line in text.splitlines()}
 
 

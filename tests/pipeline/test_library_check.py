@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from imgtool_debian_layers import BaseSystem, Node
 from imgtool_project_reader.packages import Concessions
-from tests.debian.packages import system
+from tests.debian_layers.packages import system
 from tests.direct.wheels import make_wheel
 from tests.faults.project import SPEC, Project
 from tests.wheels.libraries import make_library
@@ -16,7 +17,6 @@ from training_imgtool.commands.init_lock import add_libraries
 from training_imgtool.core.errors import FieldListError, TemporaryError
 from training_imgtool.core.progress import Event, Note, silent
 from training_imgtool.core.settings import Settings, from_environment
-from training_imgtool.debian.base_system import BaseSystem, Node
 from training_imgtool.pipeline import debian_stage
 from training_imgtool.pipeline.inputs import prepare
 from training_imgtool.pipeline.trainer_check import check_trainer

@@ -20,8 +20,8 @@ from training_imgtool.plan import RolePlan
 from training_imgtool.wheels.libraries import Reached, WheelLibraries, choose_package, known_wheels, name_packages
 
 if TYPE_CHECKING:
+    from imgtool_debian_layers import BaseSystem
     from training_imgtool.context.python_source import Import
-    from training_imgtool.debian.base_system import BaseSystem
 
 _RELEASE = re.compile(r'^(ID|VERSION_ID)="?([^"\n]*)"?$', re.MULTILINE)
 

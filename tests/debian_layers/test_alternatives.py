@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian.packages import system
-from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.debian.base_system import Node
-from training_imgtool.debian.effects import Choice, Group, make_alternatives, parse_group
-from training_imgtool.debian.scripts import Effect, EffectKind
-from training_imgtool.debian.unpack import Unpacking
+from imgtool_debian_layers.base_system import Node
+from imgtool_debian_layers.effects import Choice, Group, make_alternatives, parse_group
+from imgtool_debian_layers.errors import NeedsAptError
+from imgtool_debian_layers.scripts import Effect, EffectKind
+from imgtool_debian_layers.unpack import Unpacking
+from tests.debian_layers.packages import system
 
 _GROUPS = Path("/var/lib/dpkg/alternatives")
 _CASES: tuple[tuple[str, int, dict[str, str]], ...] = (
@@ -74,8 +74,8 @@ def test_an_alternative_replaces_a_worse_one_of_the_base() -> None:
     nodes |= {"/etc/alternatives/tool": Node("l", target="/usr/bin/old")}
     unpacking = Unpacking(system({"/var/lib/dpkg/alternatives/tool": text}, nodes))
     slaves = (("/usr/share/tool.1", "tool.1", "/usr/share/new.1"), ("/usr/share/de.1", "de.1", "/usr/share/no.1"))
-    made = {item.entry.path: item for item in make_alternatives([alternative("/usr/bin/new", 9, *slaves)], unpacking)}
-    targets = {path: item.entry.target for path, item in made.items() if item.entry.target}
+    made = {item.path: item for item in make_alternatives([alternative("/usr/bin/new", 9, *slaves)], unpacking)}
+    targets = {path: item.node.target for path, item in made.items() if item.node.target}
     assert targets == {
         "etc/alternatives/tool": "/usr/bin/new",
         "usr/bin/tool": "/etc/alternatives/tool",
@@ -101,11 +101,9 @@ def test_an_alternative_replaces_a_worse_one_of_the_base() -> None:
         ),
     ],
 )
-def test_what_update_alternatives_would_not_do_is_an_engines_work(
-    text: str, nodes: dict[str, Node], reason: str
-) -> None:
+def test_what_update_alternatives_would_not_do_needs_apt(text: str, nodes: dict[str, Node], reason: str) -> None:
     texts = {"/var/lib/dpkg/alternatives/tool": text} if text else {}
     link = Node("l", target="/usr/bin/old")
     unpacking = Unpacking(system(texts, {"/usr/bin/new": Node("f"), "/etc/alternatives/tool": link, **nodes}))
-    with pytest.raises(NeedsEngineError, match=reason):
+    with pytest.raises(NeedsAptError, match=reason):
         list(make_alternatives([alternative("/usr/bin/new", 9)], unpacking))

@@ -11,17 +11,26 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.debian.base_system import BaseSystem, Node, resolve
-from training_imgtool.debian.formats.package_file import PackedFile
-from training_imgtool.direct.layers.tar_writer import Item
-from training_imgtool.direct.layers.tarhead import Entry, Kind
+from imgtool_debian_layers.base_system import BaseSystem, Node, resolve
+from imgtool_debian_layers.errors import NeedsAptError
+from imgtool_debian_layers.package_file import PackedFile
 
-_KINDS = {"d": Kind.FOLDER, "f": Kind.FILE, "l": Kind.LINK, "h": Kind.HARD_LINK}
-_TOPS = frozenset({"bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "opt", "run", "sbin", "srv", "usr", "var"})
-_CLOSED = ("/opt/venv/", "/run/")  # what the next stages make, and what engines mount
+_TOPS = frozenset({"bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "srv", "usr", "var"})
+_WITHOUT_EFFECT = frozenset({"no-debsig", "log", "force-unsafe-io", "force-confold"})  # options of dpkg
 _WILDCARD = re.compile(r"[*?\[\\]")
+
+
+class Entry(NamedTuple):
+    """An entry of the layer: its path, relative to the root, and the content of a file.
+
+    The target of a hard link is relative to the root too. A file called `.wh.NAME` removes NAME.
+    """
+
+    path: str
+    node: Node
+    data: bytes = b""
 
 
 @dataclass(slots=True)
@@ -30,9 +39,9 @@ class Unpacking:
 
     Attributes:
         system: the base.
-        replaced: paths that a script or imgtool writes instead of the package.
+        replaced: paths that a script writes instead of the package.
         nodes: every path of the image by now.
-        placed: the paths that packages brought, with the bytes of libraries left out.
+        placed: the paths that packages brought.
     """
 
     system: BaseSystem
@@ -49,71 +58,68 @@ class Unpacking:
         self._users = _parse_ids(self.system.text("/etc/passwd"))
         self._groups = _parse_ids(self.system.text("/etc/group"))
 
-    def place(self, package: str, file: PackedFile) -> Iterator[Item]:
+    def place(self, package: str, file: PackedFile) -> Iterator[Entry]:
         """Yields the entries of a file, the folders above it included that nobody has; nothing for what stays as it is.
 
-        Raises NeedsEngineError where dpkg would replace something, or stop.
+        Raises NeedsAptError where dpkg would replace something, or stop.
         """
         if file.path == "/" or self._is_left_out(file):
             return
         path = resolve(self.nodes, file.path)
-        if path.split("/")[1] not in _TOPS or (file.kind != "d" and f"{path}/".startswith(_CLOSED)):
-            raise NeedsEngineError(f"the package {package} has {file.path}")
+        top = path.split("/")[1]
+        if top not in _TOPS and not (top == "run" and file.kind == "d"):  # engines mount something at /run
+            raise NeedsAptError(f"the package {package} has {file.path}")
         present = self.nodes.get(path)
         if file.kind == "d":
             if present is None:
                 yield from self.make(path, Node("d", file.mode, *self._owner_of_file(package, file)))
             elif present.kind != "d" and not self._leads_to_folder(path):
-                raise NeedsEngineError(f"{file.path} is a folder in the package {package}, and a file in the base")
-            return
-        if path in self.replaced:
-            return
-        if present is not None:
-            raise NeedsEngineError(f"{file.path} of the package {package} is in the image already")
-        kind = "l" if file.kind == "l" else "f"
-        if file.kind == "h" and resolve(self.nodes, file.target) not in self.placed:
-            raise NeedsEngineError(
-                f"{file.path} of the package {package} is a link to {file.target}, which is left out"
-            )
-        target = resolve(self.nodes, file.target).lstrip("/") if file.kind == "h" else file.target
-        node = Node(kind, file.mode, *self._owner_of_file(package, file), target=target if kind == "l" else "")
-        yield from self.make(path, node, file.data, hard_link=target if file.kind == "h" else "")
+                raise NeedsAptError(f"{file.path} is a folder in the package {package}, and a file in the base")
+        elif path not in self.replaced:
+            if present is not None:
+                raise NeedsAptError(f"{file.path} of the package {package} is in the image already")
+            yield from self.make(path, self._make_node(package, file), file.data)
 
-    def make(self, path: str, node: Node, data: bytes = b"", *, hard_link: str = "") -> Iterator[Item]:
+    def make(self, path: str, node: Node, data: bytes = b"") -> Iterator[Entry]:
         """Yields the entries of a new path, and of the folders above it that nobody has."""
         above = posixpath.dirname(path)
         if above not in self.nodes:
             yield from self.make(above, Node("d", 0o755))
         self.nodes[path] = self.placed[path] = node
-        kind = Kind.HARD_LINK if hard_link else _KINDS[node.kind]
-        size = len(data) if kind is Kind.FILE else 0
-        entry = Entry(
-            path=path.lstrip("/"),
-            kind=kind,
-            mode=0o777 if kind is Kind.LINK else node.mode,
-            size=size,
-            target=hard_link or node.target,
-            uid=node.uid,
-            gid=node.gid,
-        )
-        yield Item(entry, data=data)
+        yield Entry(path.lstrip("/"), node, data)
+
+    def make_link(self, path: str, target: str) -> Iterator[Entry]:
+        """Yields the entries of a new symbolic link of root."""
+        return self.make(path, Node("l", 0o777, target=target))
+
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> Iterator[Entry]:
+        """Yields the entries of a file that the base may have already, with its mode and owner there."""
+        present = self.system.nodes.get(path)
+        return self.make(path, present if present is not None and present.kind == "f" else Node("f", mode), data)
 
     def find_owner(self, text: str) -> tuple[int, int]:
-        """Looks up the numbers of `USER:GROUP` in the base; raises NeedsEngineError for a name that it lacks."""
+        """Looks up the numbers of `USER:GROUP` in the base; raises NeedsAptError for a name that it lacks."""
         user, _, group = text.partition(":")
         try:
-            return self._find_id(user, self._users), self._find_id(group, self._groups)
+            return _find_id(user, self._users), _find_id(group, self._groups)
         except KeyError as error:
-            raise NeedsEngineError(f"the base has no user or group {error}") from error
+            raise NeedsAptError(f"the base has no user or group {error}") from error
+
+    def _make_node(self, package: str, file: PackedFile) -> Node:
+        target = file.target
+        if file.kind == "h":
+            path = resolve(self.nodes, target)
+            if path not in self.placed:
+                raise NeedsAptError(f"{file.path} of the package {package} is a link to {target}, which is left out")
+            target = path.lstrip("/")
+        mode = 0o777 if file.kind == "l" else file.mode
+        return Node(file.kind, mode, *self._owner_of_file(package, file), target=target)
 
     def _owner_of_file(self, package: str, file: PackedFile) -> tuple[int, int]:
         try:
             return self.find_owner(file.owner)
-        except NeedsEngineError as error:
-            raise NeedsEngineError(f"the package {package} has {file.path} of {file.owner}: {error.message}") from error
-
-    def _find_id(self, name: str, names: Mapping[str, int]) -> int:
-        return names[name] if name in names or not name.isdigit() else int(name)
+        except NeedsAptError as error:
+            raise NeedsAptError(f"the package {package} has {file.path} of {file.owner}: {error.message}") from error
 
     def _leads_to_folder(self, path: str) -> bool:
         node = self.nodes.get(resolve(self.nodes, f"{path}/."))
@@ -134,7 +140,7 @@ class Unpacking:
 def _read_path_filters(system: BaseSystem) -> Iterator[tuple[bool, str]]:
     """Yields the filters of dpkg's configuration in the order in which dpkg reads them: True to include.
 
-    Raises NeedsEngineError for an option that may change what dpkg installs.
+    Raises NeedsAptError for an option that may change what dpkg installs.
     """
     for path in (*system.below("/etc/dpkg/dpkg.cfg.d"), "/etc/dpkg/dpkg.cfg"):
         if not re.fullmatch(r"[\w-]+", posixpath.basename(path)) and path != "/etc/dpkg/dpkg.cfg":
@@ -145,10 +151,14 @@ def _read_path_filters(system: BaseSystem) -> Iterator[tuple[bool, str]]:
             name, _, value = (part.strip() for part in re.sub(r"\s*[=\s]\s*", "=", line, count=1).partition("="))
             if name in {"path-exclude", "path-include"}:
                 yield name == "path-include", value.strip("\"'")
-            elif name not in {"no-debsig", "log", "force-unsafe-io"} and line != "force-confold":
-                raise NeedsEngineError(f"{path} of the base has the option {name}")
+            elif name not in _WITHOUT_EFFECT:
+                raise NeedsAptError(f"{path} of the base has the option {name}")
 
 
 def _parse_ids(text: str) -> dict[str, int]:
     rows = (line.split(":") for line in text.splitlines())
     return {row[0]: int(row[2]) for row in rows if len(row) > 2 and row[2].isdigit()}
+
+
+def _find_id(name: str, names: Mapping[str, int]) -> int:
+    return names[name] if name in names or not name.isdigit() else int(name)

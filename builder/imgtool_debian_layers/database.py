@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from training_imgtool.core.errors import NeedsEngineError, VerificationError
-from training_imgtool.debian.base_system import BaseSystem
-from training_imgtool.plan import DebianPackage
+from imgtool_debian_layers.base_system import BaseSystem
+from imgtool_debian_layers.errors import DamagedError, NeedsAptError
+from imgtool_debian_layers.package_file import Package, read_control
 
 DPKG = "/var/lib/dpkg"
 STATUS = f"{DPKG}/status"
@@ -18,6 +19,7 @@ _EXECUTABLE = frozenset({"preinst", "postinst", "prerm", "postrm", "config"})
 _INTEREST = {"interest": "", "interest-await": "", "interest-noawait": "/noawait"}
 _ACTIVATE = frozenset({"activate", "activate-await", "activate-noawait"})
 Stanza = dict[str, str]
+"""Fields by their name as written; a value keeps its line breaks and the blank that begins a further line."""
 # The order of dpkg's `fieldinfos` (lib/dpkg/parse.c); all other fields follow as the package has them.
 _ORDER = tuple(
     name
@@ -32,48 +34,57 @@ _RANK = {name.lower(): number for number, name in enumerate(_ORDER)}
 _NAMES = {name.lower(): name for name in _ORDER}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class InstalledPackage:
-    """A package that was unpacked: its control data, and its paths in the order of its archive.
+    """A package that is unpacked.
 
-    `md5` has the sums of its configuration files, and of all files where the package brings no sums.
+    Attributes:
+        name: the package's.
+        architecture: the package's.
+        file: where it lies on this machine.
+        control: its control files by name.
+        stanza: its own control data.
+        conffiles: the paths of its configuration files.
+        paths: its paths in the order of its archive.
+        md5: the sums of its configuration files, and of all files where the package brings no sums.
     """
 
-    locked: DebianPackage
+    name: str
+    architecture: str
+    file: Path
     control: Mapping[str, bytes]
-    conffiles: tuple[str, ...] = ()
+    stanza: Stanza
+    conffiles: tuple[str, ...]
     paths: list[str] = field(default_factory=list)
     md5: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def stanza(self) -> Stanza:
-        """The package's own control data; raises VerificationError when it is not what the lock names."""
-        stanza = next(parse_stanzas(self.control.get("control", b"").decode("utf-8", "surrogateescape")), {})
-        locked = self.locked
-        if [stanza.get(name) for name in ("Package", "Version", "Architecture")] != [
-            locked.name,
-            locked.version,
-            locked.architecture,
-        ]:
-            raise VerificationError(f"{locked.file}: not {locked.name} {locked.version} {locked.architecture}")
-        return stanza
 
     @property
     def info_name(self) -> str:
         """The package's name in `info/`, with the architecture where several may be installed side by side."""
         both = self.stanza.get("Multi-Arch") == "same"
-        return f"{self.locked.name}:{self.locked.architecture}" if both else self.locked.name
+        return f"{self.name}:{self.architecture}" if both else self.name
 
-    def __post_init__(self) -> None:
-        self.conffiles = self._read_conffiles()
+    def note(self, path: str, data: bytes | None) -> None:
+        """Notes a path that is unpacked, and the content of a file."""
+        self.paths.append(path if path != "/" else "/.")
+        if data is not None and (path in self.conffiles or "md5sums" not in self.control):
+            self.md5[path] = hashlib.md5(data, usedforsecurity=False).hexdigest()
 
-    def _read_conffiles(self) -> tuple[str, ...]:
-        """Reads the package's configuration files; raises NeedsEngineError for a flag that dpkg gives one."""
-        lines = self.control.get("conffiles", b"").decode().split("\n")
-        names = tuple(line.strip() for line in lines if line.strip())
-        if any(not name.startswith("/") for name in names):
-            raise NeedsEngineError(f"the package {self.locked.name} has flags in its conffiles")
-        return names
+
+def open_package(package: Package, file: Path) -> InstalledPackage:
+    """Reads the control files of a package.
+
+    Raises DamagedError when it is another package, NeedsAptError for a flag that dpkg gives a configuration file.
+    """
+    control = read_control(file)
+    stanza = next(parse_stanzas(control.get("control", b"").decode("utf-8", "surrogateescape")), {})
+    names = (package.name, package.version, package.architecture)
+    if tuple(stanza.get(name) for name in ("Package", "Version", "Architecture")) != names:
+        raise DamagedError(f"{package.file}: not {' '.join(names)}")
+    conffiles = tuple(filter(None, map(str.strip, control.get("conffiles", b"").decode().split("\n"))))
+    if not all(name.startswith("/") for name in conffiles):
+        raise NeedsAptError(f"the package {package.name} has flags in its conffiles")
+    return InstalledPackage(package.name, package.architecture, file, control, stanza, conffiles)
 
 
 def cut_name(requested: str) -> str:
@@ -84,16 +95,16 @@ def cut_name(requested: str) -> str:
 def read_installed(system: BaseSystem) -> dict[tuple[str, str], Stanza]:
     """Reads the packages of a base by name and architecture.
 
-    Raises NeedsEngineError for one that is not wholly installed, VerificationError for a damaged database.
+    Raises NeedsAptError for one that is not wholly installed, DamagedError for a damaged database.
     """
     stanzas = {}
     for stanza in parse_stanzas(system.text(STATUS)):
         name = stanza.get("Package", "")
         if stanza.get("Status", "").split()[1:] != ["ok", "installed"]:
-            raise NeedsEngineError(f"the package {name} of the base is in the state {stanza.get('Status')!r}")
+            raise NeedsAptError(f"the package {name} of the base is in the state {stanza.get('Status')!r}")
         stanzas[name, stanza.get("Architecture", "")] = stanza
     if not stanzas:
-        raise NeedsEngineError("the base has no dpkg database")
+        raise NeedsAptError("the base has no dpkg database")
     return stanzas
 
 
@@ -106,7 +117,7 @@ def make_database_files(system: BaseSystem, installed: Iterable[InstalledPackage
         lines = [f" {path} {package.md5[path]}" for path in package.conffiles if path in package.md5]
         if lines:
             stanza["Conffiles"] = "\n" + "\n".join(lines)
-        stanzas[package.locked.name, package.locked.architecture] = stanza
+        stanzas[package.name, package.architecture] = stanza
     yield STATUS, 0o644, format_status(stanzas)
 
 
@@ -117,7 +128,7 @@ def mark_automatic(
 
     As apt does (pkgDepCache::writeStateFile of apt 2.4 to 2.8), it drops a package that is now requested, or not there.
     """
-    names = [package.locked.name for package in installed]
+    names = [package.name for package in installed]
     wanted = set(map(cut_name, requested))
     automatic = {*names, *(name for name, _ in read_installed(system))} - wanted
     stanzas: list[Mapping[str, str]] = [
@@ -149,13 +160,13 @@ def find_activated_triggers(system: BaseSystem, installed: Iterable[InstalledPac
     """Yields the triggers that dpkg would process: (package, trigger), activated by name or by a path."""
     packages = tuple(installed)
     directives = [
-        (package.locked.name, directive, name) for package in packages for directive, name in _read_directives(package)
+        (package.name, directive, name) for package in packages for directive, name in _read_directives(package)
     ]
     activated = {name for _, directive, name in directives if directive in _ACTIVATE}
     interests = [*_read_base_interests(system)]
     interests += [(owner, name) for owner, directive, name in directives if directive in _INTEREST]
     for owner, trigger in dict.fromkeys(interests):
-        others = (path for package in packages if package.locked.name != owner for path in package.paths)
+        others = (path for package in packages if package.name != owner for path in package.paths)
         if trigger in activated or (
             trigger.startswith("/") and any(f"{path}/".startswith(f"{trigger}/") for path in others)
         ):
@@ -178,7 +189,7 @@ def _read_directives(package: InstalledPackage) -> Iterator[tuple[str, str]]:
         words = line.partition("#")[0].split()
         if words:
             if len(words) != 2 or words[0] not in {*_INTEREST, *_ACTIVATE}:
-                raise NeedsEngineError(f"the package {package.locked.name} has the trigger directive {line!r}")
+                raise NeedsAptError(f"the package {package.name} has the trigger directive {line!r}")
             yield words[0], words[1]
 
 
@@ -193,16 +204,8 @@ def _make_info_files(package: InstalledPackage) -> Iterator[tuple[str, int, byte
         yield f"{folder}.md5sums", 0o644, "".join(lines).encode("utf-8", "surrogateescape")
 
 
-def md5(data: bytes) -> str:
-    """Hashes as dpkg does to compare configuration files."""
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()
-
-
-"""Fields by their name as written; a value keeps its line breaks and the blank that begins a further line."""
-
-
 def parse_stanzas(text: str) -> Iterator[Stanza]:
-    """Yields the stanzas of a control file; raises VerificationError for a line that is none of it."""
+    """Yields the stanzas of a control file; raises DamagedError for a line that is none of it."""
     stanza: Stanza = {}
     name = ""
     for line in text.split("\n"):
@@ -212,13 +215,13 @@ def parse_stanzas(text: str) -> Iterator[Stanza]:
             stanza, name = {}, ""
         elif line[0] in " \t":
             if not name:
-                raise VerificationError(f"no Debian control data: {line[:60]!r}")
+                raise DamagedError(f"no Debian control data: {line[:60]!r}")
             stanza[name] += f"\n{line}"
         elif not line.startswith("#"):
             key, colon, value = line.partition(":")
             name = _NAMES.get(key.lower(), key)
             if not colon or not key.strip() or name in stanza:
-                raise VerificationError(f"no Debian control data: {line[:60]!r}")
+                raise DamagedError(f"no Debian control data: {line[:60]!r}")
             stanza[name] = value.lstrip()
     if stanza:
         yield stanza

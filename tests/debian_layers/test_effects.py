@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian.packages import system
-from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.debian.base_system import Node
-from training_imgtool.debian.effects import make_effect
-from training_imgtool.debian.formats.certificates import (
+from imgtool_debian_layers.base_system import Node
+from imgtool_debian_layers.certificates import (
     SHIPPED,
     hash_subject,
     make_bundle,
     make_configuration,
     make_links,
 )
-from training_imgtool.debian.scripts import Effect, EffectKind, find_script_effects, hash_script
-from training_imgtool.debian.unpack import Unpacking
+from imgtool_debian_layers.effects import make_effect
+from imgtool_debian_layers.errors import NeedsAptError
+from imgtool_debian_layers.scripts import Effect, EffectKind, find_script_effects, hash_script
+from imgtool_debian_layers.unpack import Unpacking
+from tests.debian_layers.packages import system
 
 _CERTIFICATES = Path("/etc/ssl/certs")
 
@@ -49,7 +49,7 @@ def test_the_bundle_and_its_links_come_in_the_order_of_the_configuration() -> No
     digest = hash_subject(data)
     assert links["/etc/ssl/certs/b_=x=__y.pem"] == f"{SHIPPED}mozilla/b (x), y.crt"
     assert [links[f"/etc/ssl/certs/{digest}.{number}"] for number in range(3)] == ["A.pem", "b_=x=__y.pem", "é.pem"]
-    with pytest.raises(NeedsEngineError, match="cannot read this certificate"):
+    with pytest.raises(NeedsAptError, match="cannot read this certificate"):
         dict(make_links({f"{SHIPPED}bad.crt": b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}))
 
 
@@ -71,16 +71,16 @@ def test_the_bundle_and_its_links_come_in_the_order_of_the_configuration() -> No
         (Effect(EffectKind.COPY, "/etc/copy", target="/usr/share/nothing"), None),
     ],
 )
-def test_effects_make_what_scripts_make_or_are_an_engines_work(effect: Effect, made: list[str] | None) -> None:
+def test_effects_make_what_scripts_make_or_need_apt(effect: Effect, made: list[str] | None) -> None:
     unpacking = Unpacking(system())
     if made is None:
-        with pytest.raises(NeedsEngineError):
+        with pytest.raises(NeedsAptError):
             list(make_effect(effect, unpacking, {}))
         return
     items = list(make_effect(effect, unpacking, {"/usr/share/source": b"data"}))
-    assert [item.entry.path for item in items] == made
+    assert [item.path for item in items] == made
     if effect.kind is EffectKind.FOLDER:
-        assert items[-1].entry.mode == 0o2775
+        assert items[-1].node.mode == 0o2775
     if made and effect.kind is EffectKind.COPY:
         assert items[-1].data == b"data"
 
@@ -89,7 +89,7 @@ def test_folders_below_usr_local_are_of_staff_where_the_base_says_so() -> None:
     nodes = {"/etc/staff-group-for-usr-local": Node("f")}
     unpacking = Unpacking(system({"/etc/group": "root:x:0:\nstaff:x:50:\n"}, nodes))
     *_, item = make_effect(Effect(EffectKind.LOCAL_FOLDER, "/usr/local/x"), unpacking, {})
-    assert (item.entry.mode, item.entry.gid) == (0o2755, 50)
+    assert (item.node.mode, item.node.gid) == (0o2755, 50)
 
 
 def test_pythons_version_is_no_difference_between_scripts() -> None:
@@ -103,5 +103,5 @@ def test_pythons_version_is_no_difference_between_scripts() -> None:
 
 
 def test_an_unknown_script_is_named_with_its_package() -> None:
-    with pytest.raises(NeedsEngineError, match="the package openssh-server has a postinst script"):
+    with pytest.raises(NeedsAptError, match="the package openssh-server has a postinst script"):
         find_script_effects("openssh-server", "postinst", b"#!/bin/sh\nssh-keygen -A\n")

@@ -10,16 +10,14 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from training_imgtool.core.errors import InputError, LocalFileError, NeedsEngineError, TemporaryError
-from training_imgtool.core.settings import Settings
-from training_imgtool.debian.archives import make_private_sources
-from training_imgtool.debian.base_system import BaseSystem
-from training_imgtool.debian.database import cut_name, parse_stanzas, read_installed
-from training_imgtool.plan import DebianPackage
+from imgtool_debian_layers.archives import make_private_sources
+from imgtool_debian_layers.base_system import BaseSystem
+from imgtool_debian_layers.database import cut_name, parse_stanzas, read_installed
+from imgtool_debian_layers.errors import NeedsAptError, NoSolutionError, UnreachableError
+from imgtool_debian_layers.package_file import Package
 
 _SECONDS = 600.0  # for one run of apt, downloads of indexes included
 _CONFIG = """\
@@ -37,9 +35,7 @@ APT::Install-Recommends "false";
 Acquire::Languages "none";
 Acquire::Retries "3";
 """
-_ACTION = re.compile(
-    r"(?P<verb>Inst|Remv) (?P<name>\S+?)(?::\w+)?(?: \[(?P<old>[^\]]+)\])? ?(?:\((?P<new>\S+) .*|\[.*)?"
-)
+_ACTION = re.compile(r"(?P<verb>Inst|Remv) (?P<name>\S+?)(?::\w+)?(?: \[[^\]]+\])? ?(?:\((?P<new>\S+) .*|\[.*)?")
 _FOLDER, _FILE = "/etc/apt/apt.conf.d", "/etc/apt/apt.conf"
 _NAME = re.compile(r"[\w-][\w.-]*")  # apt reads files without an ending, and those that end in .conf
 _OPTION = re.compile(r'(?P<name>\S+) "(?P<value>.*)";')
@@ -54,42 +50,36 @@ _EMPTY_CACHE = r"rm -f(?: /var/cache/apt/(?:archives/(?:partial/)?)?\*\.(?:deb|b
 _HOOKS_WITHOUT_EFFECT = re.compile(rf"(?:/usr/sbin/dpkg-preconfigure --apt|{_EMPTY_CACHE}) \|\| true|")
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """What apt would install, in its order, and which packages it would replace by a newer version."""
-
-    packages: tuple[DebianPackage, ...]
-    upgraded: tuple[str, ...] = ()
-
-
 def resolve_packages(
-    system: BaseSystem, requested: tuple[str, ...], architecture: str, settings: Settings
-) -> Resolution:
-    """Resolves what `apt-get install --no-install-recommends` would install on a base.
+    system: BaseSystem,
+    requested: tuple[str, ...],
+    architecture: str,
+    *,
+    environ: Mapping[str, str],
+    mirrors: Mapping[str, str],
+) -> tuple[Package, ...]:
+    """Resolves what `apt-get install --no-install-recommends` would install on a base, in apt's order.
 
     Args:
         system: the base.
         requested: packages as apt takes them, `NAME` or `NAME=VERSION`.
         architecture: Debian's name, such as `amd64`.
-        settings: the machine's: proxies, and mirrors of archives.
+        environ: apt's environment, with PATH and proxies.
+        mirrors: addresses of archives to use instead of those that the base names.
 
     Raises:
-        NeedsEngineError: this machine has no apt, or apt would remove a package.
-        InputError: apt finds no solution; `details` has its last lines.
-        TemporaryError: an archive does not answer.
+        NeedsAptError: this machine has no apt, or apt would remove a package.
+        NoSolutionError: apt finds no solution; `details` has its last lines.
+        UnreachableError: an archive does not answer.
     """
-    program = shutil.which("apt-get", path=settings.environ.get("PATH"))
-    if program is None:
-        raise NeedsEngineError(
-            "this machine has no apt-get, which finds the Debian packages",
-            hint="install apt (it runs on any Linux), or lock on a Debian or Ubuntu machine",
-        )
+    if shutil.which("apt-get", path=environ.get("PATH")) is None:
+        raise NeedsAptError("this machine has no apt-get, which finds the Debian packages")
     if system.text("/var/lib/dpkg/arch").split()[1:]:
-        raise NeedsEngineError("the base has packages of a foreign architecture")
-    with tempfile.TemporaryDirectory(prefix="imgtool-apt-") as folder:
+        raise NeedsAptError("the base has packages of a foreign architecture")
+    with tempfile.TemporaryDirectory(prefix="debian-layers-") as folder:
         root = Path(folder)
-        apt = _Apt(root, settings.environ)
-        _write(root, system, architecture, settings)
+        apt = _Apt(root, environ)
+        _write(root, system, architecture, mirrors)
         dates = find_date_options(system, apt.dump_configuration)
         (root / "apt.conf").write_text(_CONFIG.format(root=root, architecture=architecture) + dates)
         apt.update()
@@ -97,11 +87,10 @@ def resolve_packages(
         _require_real_names(requested, actions, system)
         removed = [action["name"] for action in actions if action["verb"] == "Remv"]
         if removed:
-            raise NeedsEngineError(f"apt would remove {', '.join(removed)}")
+            raise NeedsAptError(f"apt would remove {', '.join(removed)}")
         releases = [f"{action['name']}={action['new']}" for action in actions]
         records = _parse_records(apt.run("show", *releases, program="apt-cache")) if releases else {}
-    packages = tuple(_lock_package(action, records, architecture) for action in actions)
-    return Resolution(packages, tuple(action["name"] for action in actions if action["old"]))
+    return tuple(_read_package(action, records, architecture) for action in actions)
 
 
 class _Apt:
@@ -114,11 +103,8 @@ class _Apt:
         result = self._call("apt-get", "update", "--quiet=2")
         if result.returncode:
             lines = _cut_last_lines(result.stderr)
-            raise TemporaryError(
-                f"the base's package archives: {lines[0] if lines else 'no answer'}",
-                hint="IMGTOOL_DEBIAN_MIRRORS names mirrors of archives, HTTP_PROXY a proxy",
-                details=lines[1:],
-            )
+            message = f"the base's package archives: {lines[0] if lines else 'no answer'}"
+            raise UnreachableError(message, details=lines[1:])
 
     def dump_configuration(self, text: str) -> str:
         """Prints all options as `NAME "VALUE";` lines, with those of a configuration."""
@@ -127,15 +113,11 @@ class _Apt:
         return self.run("dump", f"--config-file={path}", program="apt-config")
 
     def run(self, *arguments: str, program: str = "apt-get") -> str:
-        """Runs a command and returns its output; raises InputError when it fails."""
+        """Runs a command and returns its output; raises NoSolutionError when it fails."""
         result = self._call(program, *arguments)
         if result.returncode:
             lines = _cut_last_lines(result.stderr) or _cut_last_lines(result.stdout)
-            raise InputError(
-                f"apt: {lines[0] if lines else 'no explanation'}",
-                hint="system_packages takes names of packages that the base's own archives have",
-                details=lines[1:],
-            )
+            raise NoSolutionError(f"apt: {lines[0] if lines else 'no explanation'}", details=lines[1:])
         return result.stdout
 
     def _call(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -151,14 +133,12 @@ class _Apt:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise TemporaryError(f"{program} did not end within {_SECONDS:.0f} s") from error
-        except OSError as error:
-            raise LocalFileError(f"{program}: cannot be run: {error.strerror}") from error
+            raise UnreachableError(f"{program} did not end within {_SECONDS:.0f} s") from error
 
 
-def _write(root: Path, system: BaseSystem, architecture: str, settings: Settings) -> None:
+def _write(root: Path, system: BaseSystem, architecture: str, mirrors: Mapping[str, str]) -> None:
     """Lays out the private folder: the base's database, sources, preferences and keys."""
-    files = dict(make_private_sources(system, settings, root))
+    files = dict(make_private_sources(system, mirrors, root))
     files["status"] = system.texts.get("/var/lib/dpkg/status", b"")
     files["extended_states"] = system.texts.get("/var/lib/apt/extended_states", b"")
     files["apt.conf"] = _CONFIG.format(root=root, architecture=architecture).encode()
@@ -170,11 +150,11 @@ def _write(root: Path, system: BaseSystem, architecture: str, settings: Settings
 
 
 def _require_real_names(requested: tuple[str, ...], actions: tuple[dict[str, str], ...], system: BaseSystem) -> None:
-    """Raises NeedsEngineError for a name that stands for others: imgtool would not know which package was wanted."""
+    """Raises NeedsAptError for a name that stands for others: nobody knows which package was wanted."""
     present = {name for name, _ in read_installed(system)} | {action["name"] for action in actions}
     for text in requested:
         if cut_name(text) not in present:
-            raise NeedsEngineError(f"{text} is the name of no package, but stands for one or several")
+            raise NeedsAptError(f"{text} is the name of no package, but stands for one or several")
 
 
 def _parse_actions(text: str) -> Iterator[dict[str, str]]:
@@ -185,21 +165,19 @@ def _parse_actions(text: str) -> Iterator[dict[str, str]]:
 
 
 def _parse_records(text: str) -> dict[tuple[str, str], dict[str, str]]:
-    records: dict[tuple[str, str], dict[str, str]] = {}
-    for stanza in parse_stanzas(text):
-        records.setdefault((stanza["Package"], stanza["Version"]), stanza)
-    return records
+    stanzas = reversed([*parse_stanzas(text)])  # of several archives the first one counts
+    return {(stanza["Package"], stanza["Version"]): stanza for stanza in stanzas}
 
 
-def _lock_package(
+def _read_package(
     action: Mapping[str, str], records: Mapping[tuple[str, str], Mapping[str, str]], architecture: str
-) -> DebianPackage:
+) -> Package:
     record = records.get((action["name"], action["new"]), {})
     if not {"Filename", "SHA256", "Size"} <= {*record}:
-        raise NeedsEngineError(f"the archive's index names no file or sha256 of {action['name']} {action['new']}")
+        raise NeedsAptError(f"the archive's index names no file or sha256 of {action['name']} {action['new']}")
     if record["Architecture"] not in {architecture, "all"}:
-        raise NeedsEngineError(f"{action['name']} is of the architecture {record['Architecture']}")
-    return DebianPackage(
+        raise NeedsAptError(f"{action['name']} is of the architecture {record['Architecture']}")
+    return Package(
         name=action["name"],
         version=action["new"],
         architecture=record["Architecture"],
@@ -210,8 +188,7 @@ def _lock_package(
 
 
 def _cut_last_lines(text: str) -> tuple[str, ...]:
-    lines: Iterable[str] = (line.strip() for line in text.splitlines())
-    errors = [line for line in lines if line.startswith(("E:", "W:"))]
+    errors = [line for line in map(str.strip, text.splitlines()) if line.startswith(("E:", "W:"))]
     return tuple(line[2:].strip() for line in sorted(errors)[:5])
 
 
@@ -222,7 +199,7 @@ def find_date_options(system: BaseSystem, dump: Callable[[str], str]) -> str:
         system: the base.
         dump: gives what `apt-config dump` prints with a configuration.
 
-    Raises NeedsEngineError for another option that may change what apt installs, or runs a program.
+    Raises NeedsAptError for another option that may change what apt installs, or runs a program.
     """
     text = "\n".join(_read_texts(system))
     if not text:
@@ -236,7 +213,7 @@ def find_date_options(system: BaseSystem, dump: Callable[[str], str]) -> str:
         if _DATES.fullmatch(option["name"]):
             dates.append(f"{line}\n")
         elif not _is_harmless(option["name"], option["value"]):
-            raise NeedsEngineError(f"the base's configuration of apt has {option['name'].rstrip(':')}")
+            raise NeedsAptError(f"the base's configuration of apt has {option['name'].rstrip(':')}")
     return "".join(dates)
 
 

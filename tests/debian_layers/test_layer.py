@@ -1,26 +1,26 @@
-"""Packages become the entries that dpkg would leave, or an engine's work."""
+"""Packages become the entries that dpkg would leave, or need apt itself."""
 
 from __future__ import annotations
 
 import hashlib
-import io
-import tarfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.debian.packages import STATUS, make_package, needs_dpkg, renamed, system
-from training_imgtool.core.errors import NeedsEngineError, VerificationError
-from training_imgtool.debian.base_system import BaseSystem, Node
-from training_imgtool.debian.installation import Installation
-from training_imgtool.direct.debian_layer import OpenedLibraries
-from training_imgtool.direct.layers.tar_writer import write_tar
-from training_imgtool.plan import DebianPackage, LockedDebian
+from imgtool_debian_layers import BaseSystem, DamagedError, Entry, NeedsAptError, Node, Package, make_layer
+from imgtool_debian_layers.loader_cache import CachedLibrary, read_cache
+from tests.debian_layers.packages import STATUS, make_package, needs_dpkg, system
 
 pytestmark = needs_dpkg
-Made = tuple[DebianPackage, Path]
+Made = tuple[Package, Path]
 STATES = "/var/lib/apt/extended_states"
+LIBRARY = "libx.so.1"
+LDCONFIG = {
+    "/etc/ld.so.cache": "glibc-ld.so.cache1.1" + 28 * "\0",
+    "/var/lib/dpkg/triggers/ldconfig": "libc-bin\n",
+}
 
 
 def mark(name: str) -> str:
@@ -28,24 +28,18 @@ def mark(name: str) -> str:
     return f"Package: {name}\nArchitecture: amd64\nAuto-Installed: 1\n\n"
 
 
+def read_library(data: bytes) -> tuple[str, int]:
+    """What a library says of itself: here its content is its name."""
+    return data.decode(), 62
+
+
 def install(
-    base: BaseSystem, *made: Made, opened: tuple[str, ...] = (), requested: tuple[str, ...] = ("first",)
-) -> Mapping[str, tuple[tarfile.TarInfo, bytes]]:
+    base: BaseSystem, *made: Made, sonames: tuple[str, ...] = (), requested: tuple[str, ...] = ("first",)
+) -> Mapping[str, Entry]:
     """The layer's entries by path."""
-    paths = {package.sha256: path for package, path in made}
-    locked = LockedDebian(requested=requested, packages=tuple(package for package, _ in made))
-    installation = Installation(
-        base, locked, lambda package: paths[package.sha256], "amd64", opened=OpenedLibraries(opened)
-    )
-    stream = io.BytesIO(b"".join(write_tar(installation.make_items(), 0)))
-    with tarfile.open(fileobj=stream) as archive:
-        entries = archive.getmembers()
-        assert len({entry.name for entry in entries}) == len(entries), "no path appears twice"
-        return {
-            entry.name: (entry, (archive.extractfile(entry) or io.BytesIO()).read())
-            for entry in entries
-            if not entry.islnk()
-        }
+    entries = [*make_layer(base, made, requested, "amd64", read_library, sonames=sonames)]
+    assert len({entry.path for entry in entries}) == len(entries), "no path appears twice"
+    return {entry.path: entry for entry in entries}
 
 
 @pytest.mark.parametrize("compression", ["xz", "gzip", "none"])
@@ -61,15 +55,15 @@ def test_files_follow_the_links_of_the_base_and_the_database_has_them(tmp_path: 
     layer = install(system(), first)
     assert {"usr/bin/tool", "etc/tool.conf", "usr/lib/tool", "usr/lib/tool/link"} <= set(layer)
     assert not {"bin", "usr", "usr/bin", "etc"} & set(layer), "folders that exist stay as they are"
-    assert layer["usr/lib/tool/link"][0].linkname == "../../bin/tool"
-    status = layer["var/lib/dpkg/status"][1].decode()
+    assert layer["usr/lib/tool/link"].node.target == "../../bin/tool"
+    status = layer["var/lib/dpkg/status"].data.decode()
     assert status == (
         "Package: first\nStatus: install ok installed\nSection: misc\nMaintainer: Nobody <nobody@example.com>\n"
         "Architecture: amd64\nMulti-Arch: same\nVersion: 1.0-1\nConffiles:\n"
         " /etc/tool.conf MD5\nDescription: first\n more text\n\n"
         "Package: libc-bin\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9\n\n"
     ).replace("MD5", hashlib.md5(b"a=b\n", usedforsecurity=False).hexdigest())
-    listed = layer["var/lib/dpkg/info/first:amd64.list"][1].decode().splitlines()
+    listed = layer["var/lib/dpkg/info/first:amd64.list"].data.decode().splitlines()
     assert sorted(listed) == [
         "/.",
         "/bin",
@@ -89,15 +83,15 @@ def test_what_apt_chose_itself_is_marked(tmp_path: Path) -> None:
         make_package(tmp_path, "second", {"/usr/share/second/x": ""}, fields="Section: metapackages\n"),
         make_package(tmp_path, "first", {"/usr/share/first/x": ""}),
     )
-    assert layer[STATES.lstrip("/")][1].decode() == mark("libc-bin") + mark("second")
+    assert layer[STATES.lstrip("/")].data.decode() == mark("libc-bin") + mark("second")
 
 
 def test_a_requested_package_of_the_base_is_no_longer_apts_choice(tmp_path: Path) -> None:
     package = make_package(tmp_path, "first", {"/usr/share/first/x": ""})
     base = system({STATES: mark("libc-bin")})
-    assert install(base, package, requested=("first", "libc-bin:amd64"))[STATES.lstrip("/")][1] == b""
+    assert install(base, package, requested=("first", "libc-bin:amd64"))[STATES.lstrip("/")].data == b""
     alone = install(base, requested=("libc-bin",))
-    assert alone[STATES.lstrip("/")][1] == b""
+    assert alone[STATES.lstrip("/")].data == b""
     assert "var/lib/dpkg/status" not in alone, "dpkg does not run"
 
 
@@ -110,7 +104,7 @@ def test_excluded_paths_stay_out_and_whiteouts_clean_what_the_stage_removes(tmp_
     assert "usr/share/doc/first/README" not in layer
     assert "usr/share/doc/first/a/b" not in layer
     assert "var/lib/apt/lists/.wh.lock" in layer
-    assert b"/usr/share/doc/first/README\n" in layer["var/lib/dpkg/info/first.list"][1]
+    assert b"/usr/share/doc/first/README\n" in layer["var/lib/dpkg/info/first.list"].data
 
 
 @pytest.mark.parametrize(
@@ -121,13 +115,13 @@ def test_excluded_paths_stay_out_and_whiteouts_clean_what_the_stage_removes(tmp_
         ({"/usr/bin/there": ""}, {}, "/usr/bin/there of the package first is in the image already"),
         ({"/srv/x": ""}, {}, None),
         ({"/home/x": ""}, {}, "the package first has /home"),
-        ({"/opt/venv/x": ""}, {}, "the package first has /opt/venv/x"),
+        ({"/run/x": ""}, {}, "the package first has /run/x"),
         ({}, {"triggers": "activate something\n"}, None),
         ({}, {"triggers": "activate known\n"}, "the trigger known runs the postinst script of libc-bin"),
         ({"/usr/share/watched/x": ""}, {}, "the trigger /usr/share/watched runs the postinst script of libc-bin"),
     ],
 )  # fmt: skip
-def test_what_is_not_known_is_an_engines_work(
+def test_what_is_not_known_needs_apt(
     tmp_path: Path, files: dict[str, str], control: dict[str, str], reason: str | None
 ) -> None:
     triggers = {
@@ -139,7 +133,7 @@ def test_what_is_not_known_is_an_engines_work(
     if reason is None:
         install(base, package)
         return
-    with pytest.raises(NeedsEngineError, match=reason):
+    with pytest.raises(NeedsAptError, match=reason):
         install(base, package)
 
 
@@ -152,7 +146,7 @@ def test_generated_blocks_and_comments_need_no_engine(tmp_path: Path) -> None:
         system(), make_package(tmp_path, "first", {}, {"preinst": script, "postrm": "#!/bin/sh\nrm -rf /\n"})
     )
     evil = script.replace('-- "$@"', '-- "$@"; rm -rf /srv -- "$@"')
-    with pytest.raises(NeedsEngineError, match="the package other has a preinst script"):
+    with pytest.raises(NeedsAptError, match="the package other has a preinst script"):
         install(system(), make_package(tmp_path, "other", {}, {"preinst": evil}))
 
 
@@ -167,23 +161,30 @@ def test_generated_blocks_and_comments_need_no_engine(tmp_path: Path) -> None:
         ({"/var/lib/dpkg/status": STATUS.replace("libc-bin", "first")}, "replaces first"),
     ],
 )  # fmt: skip
-def test_some_bases_are_an_engines_work(tmp_path: Path, texts: dict[str, str], reason: str) -> None:
-    with pytest.raises(NeedsEngineError, match=reason):
+def test_some_bases_need_apt(tmp_path: Path, texts: dict[str, str], reason: str) -> None:
+    with pytest.raises(NeedsAptError, match=reason):
         install(system(texts), make_package(tmp_path, "first", {"/usr/bin/tool": ""}))
 
 
 def test_another_package_or_a_damaged_one_is_found(tmp_path: Path) -> None:
     package, path = make_package(tmp_path, "first", {"/usr/bin/tool": "x" * 5000})
-    with pytest.raises(VerificationError, match=r"not other 1\.0-1 amd64"):
-        install(system(), (renamed(package, "other"), path))
+    with pytest.raises(DamagedError, match=r"not other 1\.0-1 amd64"):
+        install(system(), (replace(package, name="other"), path))
     path.write_bytes(path.read_bytes()[:-400])
-    with pytest.raises(VerificationError, match="damaged"):
+    with pytest.raises(DamagedError, match="damaged"):
         install(system(), (package, path))
     path.write_bytes(b"no package")
-    with pytest.raises(VerificationError, match="no Debian package"):
+    with pytest.raises(DamagedError, match="no Debian package"):
         install(system(), (package, path))
 
 
-def test_the_loader_must_find_what_the_stage_opens(tmp_path: Path) -> None:
-    with pytest.raises(NeedsEngineError, match=r"ld\.so\.cache"):
-        install(system(), make_package(tmp_path, "first", {}), opened=("libcudart.so.12",))
+def test_a_library_gets_its_link_and_its_line_in_the_loaders_cache(tmp_path: Path) -> None:
+    package = make_package(
+        tmp_path, "first", {"/lib/libx.so.1.2": LIBRARY}, {"triggers": "activate-noawait ldconfig\n"}
+    )
+    layer = install(system(LDCONFIG), package, sonames=(LIBRARY,))
+    assert layer["usr/lib/libx.so.1"].node.target == "libx.so.1.2"
+    cache = read_cache(layer["etc/ld.so.cache"].data)
+    assert cache.libraries == (CachedLibrary(LIBRARY, "/lib/libx.so.1", 0x0303),)
+    with pytest.raises(NeedsAptError, match=r"the loader does not find libother\.so\.1"):
+        install(system(LDCONFIG), package, sonames=("libother.so.1",))

@@ -1,7 +1,7 @@
 """Maintainer scripts: which of them do nothing that matters in an image, and what the known others do.
 
-imgtool runs no script. It knows what a script does when, apart from comments, it consists of debhelper's generated
-blocks of `data/debian_scripts.toml`, or when the rest is listed there by its sha256. All others are an engine's work.
+No script runs here. What one does is known if, apart from comments, it consists of debhelper's generated blocks of
+`scripts.toml`, or if the rest is listed there by its sha256. All others need apt itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
-from training_imgtool.core.errors import NeedsEngineError
+from imgtool_debian_layers.errors import NeedsAptError
 
 _BLOCK = re.compile(
     r"^# Automatically added by (?P<helper>[\w-]+)(?:/\S+)?\n(?P<body>.*?)^# End automatically added section\n?",
@@ -31,8 +31,8 @@ AT_INSTALL = ("preinst", "postinst", "config")
 class EffectKind(StrEnum):
     """What an effect does to its path."""
 
-    ABSENT = "absent"  # nothing matches the pattern `path`, or an engine has to run the script
-    PRESENT = "present"  # the path is there, or an engine has to run the script
+    ABSENT = "absent"  # nothing matches the pattern `path`, or apt has to run the script
+    PRESENT = "present"  # the path is there, or apt has to run the script
     FOLDER = "folder"
     LOCAL_FOLDER = "local-folder"  # below /usr/local: of root:staff where the base says so (Debian Policy 9.1.2)
     LINK = "link"
@@ -89,20 +89,20 @@ def find_script_effects(package: str, name: str, data: bytes) -> tuple[Effect, .
         name: `preinst`, `postinst` or `config`.
         data: the script.
 
-    Raises NeedsEngineError, with the package and the script, for a script that is not known.
+    Raises NeedsAptError, with the package and the script, for a script that is not known.
     """
     rules = _load_rules()
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise NeedsEngineError(f"{package}: its {name} is not text") from error
+        raise NeedsAptError(f"{package}: its {name} is not text") from error
     effects: list[Effect] = []
     rest = _BLOCK.sub(lambda block: _take_block(block, rules, effects), text)
     digest, python = hash_script(rest)
     if not digest:
         return tuple(effects)
     if digest not in rules.scripts:
-        raise NeedsEngineError(f"the package {package} has a {name} script that only an engine can run")
+        raise NeedsAptError(f"the package {package} has a {name} script that has to run")
     return (*effects, *(_insert_python(effect, python) for effect in rules.scripts[digest]))
 
 
@@ -130,10 +130,10 @@ def _insert_python(effect: Effect, python: str) -> Effect:
 
 
 def find_trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
-    """Finds what a package's postinst does for a trigger; raises NeedsEngineError when it is not known."""
+    """Finds what a package's postinst does for a trigger; raises NeedsAptError when it is not known."""
     effects = _load_rules().triggers.get((package, trigger))
     if effects is None:
-        raise NeedsEngineError(f"the trigger {trigger} runs the postinst script of {package}")
+        raise NeedsAptError(f"the trigger {trigger} runs the postinst script of {package}")
     return effects
 
 
@@ -165,7 +165,7 @@ def hash_table() -> str:
 
 @functools.cache
 def _read_table() -> bytes:
-    return files("training_imgtool").joinpath("data/debian_scripts.toml").read_bytes()
+    return files("imgtool_debian_layers").joinpath("scripts.toml").read_bytes()
 
 
 @functools.cache
@@ -185,17 +185,6 @@ def _read_pattern(row: Mapping[str, Any]) -> str:
 
 def _read_effects(row: Mapping[str, Any]) -> tuple[Effect, ...]:
     return tuple(
-        Effect(
-            kind=EffectKind(effect["kind"]),
-            path=str(effect.get("path", "")),
-            target=str(effect.get("target", "")),
-            mode=int(str(effect.get("mode", "0")), 8),
-            owner=str(effect.get("owner", "root:root")),
-            text=str(effect.get("text", "")),
-            keep=bool(effect.get("keep", False)),
-            name=str(effect.get("name", "")),
-            priority=int(effect.get("priority", 0)),
-            slaves=tuple((str(link), str(name), str(file)) for link, name, file in effect.get("slaves", ())),
-        )
+        Effect(**{**effect, "kind": EffectKind(effect["kind"]), "slaves": tuple(map(tuple, effect.get("slaves", ())))})
         for effect in row.get("effects", ())
     )

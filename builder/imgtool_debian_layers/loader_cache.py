@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from training_imgtool.core.errors import NeedsEngineError
+from imgtool_debian_layers.errors import NeedsAptError
 
 _MAGIC = b"glibc-ld.so.cache1.1"
 _HEADER = struct.Struct("<20sIIB3xI12x")
@@ -41,11 +41,11 @@ class LoaderCache:
 
 
 def read_cache(data: bytes) -> LoaderCache:
-    """Reads a cache; raises NeedsEngineError for another format, and for libraries by hardware capabilities."""
+    """Reads a cache; raises NeedsAptError for another format, and for libraries by hardware capabilities."""
     try:
         magic, count, _, _, extension = _HEADER.unpack_from(data)
         if magic != _MAGIC:
-            raise NeedsEngineError("the base's /etc/ld.so.cache has a format that imgtool does not write")
+            raise NeedsAptError("the base's /etc/ld.so.cache has a format that imgtool does not write")
         rows = [_ENTRY.unpack_from(data, _HEADER.size + number * _ENTRY.size) for number in range(count)]
         libraries = tuple(
             CachedLibrary(_read_text(data, key), _read_text(data, value), flags, version, hwcap)
@@ -53,7 +53,7 @@ def read_cache(data: bytes) -> LoaderCache:
         )
         generator = _make_generator_section(data, extension)
     except (struct.error, ValueError) as error:
-        raise NeedsEngineError("the base's /etc/ld.so.cache is damaged") from error
+        raise NeedsAptError("the base's /etc/ld.so.cache is damaged") from error
     return LoaderCache(libraries, generator)
 
 
@@ -103,7 +103,7 @@ def _make_generator_section(data: bytes, extension: int) -> bytes:
     magic, count = _EXTENSION.unpack_from(data, extension)
     rows = [_SECTION.unpack_from(data, extension + _EXTENSION.size + number * _SECTION.size) for number in range(count)]
     if magic != _EXTENSION_MAGIC or [row[0] for row in rows] != [_GENERATOR]:
-        raise NeedsEngineError("the base's /etc/ld.so.cache names libraries by hardware capabilities")
+        raise NeedsAptError("the base's /etc/ld.so.cache names libraries by hardware capabilities")
     return data[rows[0][2] : rows[0][2] + rows[0][3]]
 
 

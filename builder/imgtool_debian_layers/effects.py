@@ -6,11 +6,10 @@ import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.debian.base_system import Node, resolve
-from training_imgtool.debian.scripts import Effect, EffectKind
-from training_imgtool.debian.unpack import Unpacking
-from training_imgtool.direct.layers.tar_writer import Item
+from imgtool_debian_layers.base_system import Node, resolve
+from imgtool_debian_layers.errors import NeedsAptError
+from imgtool_debian_layers.scripts import Effect, EffectKind
+from imgtool_debian_layers.unpack import Entry, Unpacking
 
 _STAFF = "/etc/staff-group-for-usr-local"  # Debian Policy 9.1.2
 _REPLACES = frozenset({EffectKind.LINK, EffectKind.FILE, EffectKind.COPY})
@@ -23,7 +22,7 @@ def replaced_path(effect: Effect) -> str:
     return effect.path if effect.kind in _REPLACES and not effect.keep else ""
 
 
-def make_effect(effect: Effect, unpacking: Unpacking, contents: Mapping[str, bytes]) -> Iterator[Item]:
+def make_effect(effect: Effect, unpacking: Unpacking, contents: Mapping[str, bytes]) -> Iterator[Entry]:
     """Yields the entries of one effect.
 
     Args:
@@ -31,23 +30,23 @@ def make_effect(effect: Effect, unpacking: Unpacking, contents: Mapping[str, byt
         unpacking: the image by now.
         contents: the files that effects copy.
 
-    Raises NeedsEngineError where the script would do something else on this base.
+    Raises NeedsAptError where the script would do something else on this base.
     """
     if effect.kind is EffectKind.ABSENT:
         pattern = effect.path
         conflict = next((path for path in unpacking.nodes if fnmatch.fnmatchcase(path, pattern)), None)
         if conflict:
-            raise NeedsEngineError(f"a script of a package works on {conflict}")
+            raise NeedsAptError(f"a script of a package works on {conflict}")
         return
     path = resolve(unpacking.nodes, effect.path)
     if effect.kind is EffectKind.PRESENT:
         if path not in unpacking.nodes:
-            raise NeedsEngineError(f"a script of a package makes {effect.path}, which is not there")
+            raise NeedsAptError(f"a script of a package makes {effect.path}, which is not there")
         return
     if path in unpacking.nodes:
         if effect.keep or effect.kind is EffectKind.LOCAL_FOLDER:
             return
-        raise NeedsEngineError(f"{effect.path}, which a script of a package makes, is there already")
+        raise NeedsAptError(f"{effect.path}, which a script of a package makes, is there already")
     yield from unpacking.make(path, _make_node(effect, unpacking), _read_data(effect, contents))
 
 
@@ -67,14 +66,14 @@ def _read_data(effect: Effect, contents: Mapping[str, bytes]) -> bytes:
     if effect.kind is not EffectKind.COPY:
         return effect.text.encode()
     if effect.target not in contents:
-        raise NeedsEngineError(f"no package has {effect.target}, which a script copies")
+        raise NeedsAptError(f"no package has {effect.target}, which a script copies")
     return contents[effect.target]
 
 
-def make_alternatives(effects: Iterable[Effect], unpacking: Unpacking) -> Iterator[Item]:
+def make_alternatives(effects: Iterable[Effect], unpacking: Unpacking) -> Iterator[Entry]:
     """Yields the links and records of groups of alternatives, those of the base included.
 
-    Raises NeedsEngineError for a group that was changed by hand, and where update-alternatives would stop or remove.
+    Raises NeedsAptError for a group that was changed by hand, and where update-alternatives would stop or remove.
     """
     groups: dict[str, Group] = {}
     for effect in effects:
@@ -84,16 +83,15 @@ def make_alternatives(effects: Iterable[Effect], unpacking: Unpacking) -> Iterat
         group = groups.get(effect.name, before)
         links = {name: link for link, name, _ in effect.slaves}
         if group.link != effect.path or any(group.slaves.get(name, link) != link for name, link in links.items()):
-            raise NeedsEngineError(f"the alternatives of {effect.name} have other links in the image already")
+            raise NeedsAptError(f"the alternatives of {effect.name} have other links in the image already")
         files = {name: file for _, name, file in effect.slaves}
         choice = Choice(path=effect.target, priority=effect.priority, slaves=files)
         groups[effect.name] = group.with_choice(choice, links)
     for name, group in groups.items():
-        data = group.text().encode()
         for alias, link, target in _list_links(name, group, unpacking):
-            yield from unpacking.make(f"{LINKS}/{alias}", Node("l", 0o777, target=target))
-            yield from unpacking.make(link, Node("l", 0o777, target=f"{LINKS}/{alias}"))
-        yield from unpacking.make(f"{FOLDER}/{name}", Node("f", 0o644), data)
+            yield from unpacking.make_link(f"{LINKS}/{alias}", target)
+            yield from unpacking.make_link(link, f"{LINKS}/{alias}")
+        yield from unpacking.make(f"{FOLDER}/{name}", Node("f"), group.text().encode())
 
 
 def _list_links(name: str, group: Group, unpacking: Unpacking) -> Iterator[tuple[str, str, str]]:
@@ -106,11 +104,11 @@ def _list_links(name: str, group: Group, unpacking: Unpacking) -> Iterator[tuple
         place, is_there = resolve(nodes, link), bool(target) and resolve(nodes, f"{target}/.") in nodes
         present = nodes.get(place)
         if present is not None and (present.target != f"{LINKS}/{alias}" or not is_there):
-            raise NeedsEngineError(f"{link} is in the image already, where alternatives of {name} put a link")
+            raise NeedsAptError(f"{link} is in the image already, where alternatives of {name} put a link")
         if is_there:
             yield alias, place, target
         elif alias == name:
-            raise NeedsEngineError(f"{target}, an alternative of {name}, is not there")
+            raise NeedsAptError(f"{target}, an alternative of {name}, is not there")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +154,7 @@ class Group:
 def parse_group(text: str, name: str, current: str) -> Group:
     """Reads the file of a group whose link leads to `current`.
 
-    Raises NeedsEngineError for one in manual mode, or of another form.
+    Raises NeedsAptError for one in manual mode, or of another form.
     """
     message = f"the base's alternatives of {name} were chosen by hand, or are damaged"
     lines = text.split("\n")
@@ -174,8 +172,8 @@ def parse_group(text: str, name: str, current: str) -> Group:
             for at in range(0, len(rows), size)
         )
     except (ValueError, IndexError) as error:
-        raise NeedsEngineError(message) from error
+        raise NeedsAptError(message) from error
     best = next((choice for choice in choices if choice.path == current), None)
     if not whole or best is None:
-        raise NeedsEngineError(message)
+        raise NeedsAptError(message)
     return Group(link=lines[1], slaves=slaves, choices=choices, best=best)

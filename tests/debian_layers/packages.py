@@ -6,13 +6,11 @@ import hashlib
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from training_imgtool.debian.base_system import BaseSystem, Node
-from training_imgtool.plan import DebianPackage
+from imgtool_debian_layers import BaseSystem, Node, Package
 
 needs_dpkg = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="dpkg-deb is not installed")
 
@@ -59,7 +57,7 @@ def make_package(
     fields: str = "",
     compression: str = "xz",
     version: str = "1.0-1",
-) -> tuple[DebianPackage, Path]:
+) -> tuple[Package, Path]:
     """A package: files by absolute path (`-> TARGET` for a link), and further control files."""
     root = folder / name
     for path, text in files.items():
@@ -79,7 +77,7 @@ def make_package(
     command = ["dpkg-deb", "--root-owner-group", f"-Z{compression}", "--build", str(root), str(file)]
     subprocess.run(command, check=True, capture_output=True)
     data = file.read_bytes()
-    package = DebianPackage(
+    package = Package(
         name=name,
         version=version,
         architecture="amd64",
@@ -88,8 +86,3 @@ def make_package(
         size=len(data),
     )
     return package, file
-
-
-def renamed(package: DebianPackage, name: str) -> DebianPackage:
-    """The package under another name, as a lock that was edited by hand has it."""
-    return replace(package, name=name)

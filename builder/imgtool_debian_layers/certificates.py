@@ -9,7 +9,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
-from training_imgtool.core.errors import NeedsEngineError
+from imgtool_debian_layers.errors import NeedsAptError
 
 SHIPPED = "/usr/share/ca-certificates/"
 CONFIGURATION = "/etc/ca-certificates.conf"
@@ -45,7 +45,7 @@ def make_bundle(paths: Mapping[str, bytes]) -> bytes:
 
 
 def make_links(paths: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
-    """Yields the links of /etc/ssl/certs: `NAME.pem` to each certificate, `HASH.N` to that; or NeedsEngineError."""
+    """Yields the links of /etc/ssl/certs: `NAME.pem` to each certificate, `HASH.N` to that; or NeedsAptError."""
     counts: dict[str, int] = {}
     for path in sorted((path for path in paths if path.endswith(".crt")), key=str.encode):
         name = posixpath.basename(path).removesuffix(".crt")
@@ -54,7 +54,7 @@ def make_links(paths: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
         try:
             digest = hash_subject(paths[path])
         except (ValueError, IndexError, KeyError, binascii.Error) as error:
-            raise NeedsEngineError(f"{path}: imgtool cannot read this certificate: {error}") from error
+            raise NeedsAptError(f"{path}: imgtool cannot read this certificate: {error}") from error
         yield f"{FOLDER}/{digest}.{counts.get(digest, 0)}", pem
         counts[digest] = counts.get(digest, 0) + 1
 

@@ -5,15 +5,17 @@ They come from the base's archives.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from training_imgtool.core.errors import PackageGoneError, TemporaryError, VerificationError
 from training_imgtool.core.progress import Done, Outcome, Planned, Progress, Transfer
 from training_imgtool.core.settings import Settings
+from training_imgtool.core.threads import run_all
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.http.client import Client
 from training_imgtool.http.retry import PassingError, Retry
@@ -31,55 +33,52 @@ class PackageStore:
     """The packages of one machine. Thread-safe.
 
     Args:
-        cache: keeps the files.
-        settings: how the network is reached.
-        urls: gives the archives' addresses; called only when a package must be fetched.
+        settings: where the cache is, and how the network is reached.
+        urls: the archives' addresses.
         progress: receives each download.
         pause: sleeps; replaced in tests.
     """
 
     def __init__(
         self,
-        cache: LayerCache,
         settings: Settings,
-        urls: Callable[[], tuple[str, ...]],
+        urls: tuple[str, ...],
         progress: Progress,
         *,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._cache, self._urls, self._progress = cache, urls, progress
+        self._cache = LayerCache(settings.cache / "layers")
+        self._urls, self._progress = urls, progress
         self._client = Client(proxies=settings.proxies, ca_file=settings.ca_file, answer_seconds=_FILE_SECONDS)
         self._retry = Retry(tries=4, sleep=pause)
 
-    def path(self, package: DebianPackage) -> Path:
-        """Fetches a package if needed and returns its file; raises what `fetch` raises."""
-        blob = _describe(package)
-        if not self._cache.has_blob(blob):
-            self._fetch(package)
-        return self._cache.blob_path(blob.digest)
-
-    def fetch(self, packages: tuple[DebianPackage, ...]) -> None:
-        """Makes sure that all packages are here, several at a time.
+    def fetch(self, packages: tuple[DebianPackage, ...]) -> tuple[Path, ...]:
+        """Makes sure that all packages are here, several at a time, and returns their verified files.
 
         Raises:
             PackageGoneError: no archive has the file.
-            VerificationError: an archive has another file, with another sha256 than the lock's.
+            VerificationError: an archive, or the cache, has another file than the lock's.
             TemporaryError: the archives do not answer.
             LocalFileError: the cache cannot be written.
         """
-        missing = sorted(
-            (package for package in packages if not self._cache.has_blob(_describe(package))), key=lambda row: -row.size
-        )
-        if not missing:
-            return
-        self._progress(Planned(SUBJECT, sum(package.size for package in missing)))
-        pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="debian")
-        try:
-            for future in [pool.submit(self._fetch, package) for package in missing]:
-                future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-        self._progress(Done(SUBJECT, Outcome.FETCHED, f"{len(missing)} Debian packages"))
+        missing = [package for package in packages if not self._cache.has_blob(_describe(package))]
+        if missing:
+            self._progress(Planned(SUBJECT, sum(package.size for package in missing)))
+            largest_first = sorted(missing, key=lambda package: -package.size)
+            run_all({package.sha256: partial(self._fetch, package) for package in largest_first}, most=_AT_ONCE)
+            self._progress(Done(SUBJECT, Outcome.FETCHED, f"{len(missing)} Debian packages"))
+        return tuple(map(self._verify, packages))
+
+    def _verify(self, package: DebianPackage) -> Path:
+        path = self._cache.blob_path(_describe(package).digest)
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if digest != package.sha256:
+            path.unlink(missing_ok=True)
+            raise VerificationError(
+                f"{path}: damaged, removed", hint="run the command again: imgtool fetches it once more"
+            )
+        return path
 
     def _fetch(self, package: DebianPackage) -> None:
         digest, _ = self._cache.keep_blob(self._download(package))
@@ -91,7 +90,7 @@ class PackageStore:
             )
 
     def _download(self, package: DebianPackage) -> Iterator[bytes]:
-        urls = tuple(f"{url}/{quote(package.file.removeprefix('./'))}" for url in self._urls())
+        urls = tuple(f"{url}/{quote(package.file.removeprefix('./'))}" for url in self._urls)
         for url in urls:
             data = self._fetch_file(url, package)
             if data is not None:

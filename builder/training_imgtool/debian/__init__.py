@@ -1,1 +1,0 @@
-"""Debian packages as layers: what apt would install, laid out as dpkg would, without running a script."""

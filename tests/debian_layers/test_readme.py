@@ -1,0 +1,38 @@
+"""The example of the package's README."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import imgtool_debian_layers
+from tests.debian_layers.packages import needs_dpkg, system
+from tests.debian_layers.test_apt import archive, offer
+
+__all__ = ["archive"]  # a fixture
+README = Path(imgtool_debian_layers.__file__).with_name("README.md")
+
+
+@needs_dpkg
+@pytest.mark.skipif(not shutil.which("apt-get"), reason="apt-get is not installed")
+def test_the_example_makes_a_layer(
+    archive: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, folder = archive
+    package = offer(folder)
+    monkeypatch.chdir(folder)
+    base = system({"/etc/apt/sources.list": f"deb [trusted=yes] {url} ./\n"})
+    with tarfile.open("base.tar", "w") as tar:
+        for path, data in base.texts.items():
+            info = tarfile.TarInfo(path)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    (example,) = re.findall(r"```python\n(.+?)```", README.read_text(), re.DOTALL)
+    exec(example, {"download": lambda address, _: folder / address.removeprefix(f"{url}/")})
+    assert "f usr/bin/tool 5\n" in capsys.readouterr().out
+    assert package.version == "1.0-1"
