@@ -15,7 +15,7 @@ from training_imgtool.dockerfile import jinja, render
 from training_imgtool.jobs import shapes, yamlio
 
 yamlio.read_table("machines/vertex.yaml")
-shapes.shape_keys("CustomJob")
+shapes._shape("CustomJob")
 environment = jinja._environment(
     str(resources.directory("templates")), tuple(sorted(render.BUILTIN)), None, render.LONGEST
 )

@@ -28,7 +28,12 @@ SPEC = {
     "trainer": "task.py",
 }
 PYPROJECT = '[project]\nname = "x"\ndependencies = ["private"]\n'
-JOB = "jobId: a\ntrainingInput: {scaleTier: BASIC, region: us-east1, scheduling: {maxWaitTime: 7200s}}\n"
+IMAGE = "gcr.io/a/b@sha256:" + "a" * 64
+POOL = (
+    "workerPoolSpecs:\n- machineSpec: {machineType: n1-standard-4}\n  replicaCount: 1\n"
+    f"  containerSpec: {{imageUri: {IMAGE}}}\n"
+)
+JOB = f"{POOL}scheduling: {{timeout: 7200s}}\n"
 OBJECT = "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: a}\n"
 DIGEST = "@sha256:" + "ab" * 32
 
@@ -122,9 +127,9 @@ CASES: list[tuple[Reader, str, str, str]] = [
     ),
     (
         _job,
-        "trainingInputs: {}\njobId: a",
-        "did you mean trainingInput?",
-        "trainingInput: {scaleTier: BASIC, region: us-east1}\njobId: a",
+        POOL.replace("Specs", "Spec"),
+        "did you mean workerPoolSpecs?",
+        POOL,
     ),
     *(
         (_job, JOB.replace("7200s", text), "write 3600s", JOB.replace("7200s", "3600s"))
@@ -132,9 +137,9 @@ CASES: list[tuple[Reader, str, str, str]] = [
     ),
     (
         _job,
-        JOB.replace("7200s}", "7200s}, runtimeVersion: 2.10"),
+        POOL.replace("aa}", "aa, args: [2.10]}"),
         'write "2.10": without quotes YAML 1.1, which gcloud reads, takes it for something else',
-        JOB.replace("7200s}", '7200s}, runtimeVersion: "2.10"'),
+        POOL.replace("aa}", 'aa, args: ["2.10"]}'),
     ),
     (_job, OBJECT.replace("TFJob", "TFJb"), "did you mean TFJob?", OBJECT),
     (_job, OBJECT.replace("TFJob", "tfjob"), "did you mean TFJob?", OBJECT),

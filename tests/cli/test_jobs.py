@@ -13,11 +13,10 @@ import yaml
 from training_imgtool.cli.main import _run
 
 OLD = """\
-trainingInput:
-  scaleTier: CUSTOM
-  region: us-central1
-  masterType: n1-standard-4
-  masterConfig:
+workerPoolSpecs:
+- machineSpec: {{machineType: n1-standard-4}}
+  replicaCount: 1
+  containerSpec:
     imageUri: us-central1-docker.pkg.dev/p/t/mnist@sha256:{digest}
 """
 DIGEST = "ab" * 32
@@ -25,13 +24,13 @@ DIGEST = "ab" * 32
 
 def test_lint_says_where_and_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "old.yaml"
-    file.write_text(OLD.format(digest=DIGEST) + "  maxRunningTime: 2h\n")
+    file.write_text(OLD.format(digest=DIGEST) + "maxRunningTime: 2h\n")
     assert _run(["lint", str(file)]) == 3
-    assert capsys.readouterr().out.startswith(f"{file}:7:3: error: trainingInput.maxRunningTime:")
+    assert capsys.readouterr().out.startswith(f"{file}:6:1: error: maxRunningTime:")
     assert _run(["lint", "--json", str(file)]) == 3
     document = json.loads(capsys.readouterr().out)
     assert document["ok"] is False
-    assert document["findings"][0]["line"] == 7
+    assert document["findings"][0]["line"] == 6
 
 
 def test_lint_of_no_file_and_of_standard_input(
@@ -39,10 +38,10 @@ def test_lint_of_no_file_and_of_standard_input(
 ) -> None:
     assert _run(["lint", str(tmp_path / "nothing.yaml")]) == 3
     assert "no such file" in capsys.readouterr().err.lower()
-    text = OLD.format(digest=DIGEST) + "  maxRunningTime: 2h\n"
+    text = OLD.format(digest=DIGEST) + "maxRunningTime: 2h\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert _run(["lint", "-"]) == 3
-    assert capsys.readouterr().out.startswith("<stdin>:7:3: error: trainingInput.maxRunningTime:")
+    assert capsys.readouterr().out.startswith("<stdin>:6:1: error: maxRunningTime:")
 
 
 def test_nothing_checked_is_a_warning_and_with_strict_an_error(
@@ -57,29 +56,15 @@ def test_nothing_checked_is_a_warning_and_with_strict_an_error(
 
 def test_lint_as_sarif_names_each_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "old.yaml"
-    file.write_text(OLD.format(digest=DIGEST) + "  maxRunningTime: 2h\n")
+    file.write_text(OLD.format(digest=DIGEST) + "maxRunningTime: 2h\n")
     assert _run(["lint", "--sarif", str(file)]) == 3
     log = json.loads(capsys.readouterr().out)
     (run,) = log["runs"]
     result = next(item for item in run["results"] if item["level"] == "error")
     place = result["locations"][0]["physicalLocation"]
     assert (log["version"], place["artifactLocation"]["uri"]) == ("2.1.0", str(file))
-    assert place["region"] == {"startLine": 7, "startColumn": 3}
+    assert place["region"] == {"startLine": 6, "startColumn": 1}
     assert "maxRunningTime" in result["message"]["text"]
-
-
-def test_lint_has_bash_read_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "job.sh"
-    good = "#!/bin/bash\n#SBATCH --nodes=2\nsrun hostname\n"
-    for text, code, said in (
-        (good, 0, ""),
-        (good + "if true; then\n", 3, "bash -n"),
-        (good.replace("--nodes", "--node"), 3, ":2:1: error: --node is not an option of sbatch"),
-        (good + "#SBATCH --time=1\n", 0, ":4:1: warning: sbatch reads no directive below"),
-        ("#!/bin/bash\nsrun hostname\n", 0, "warning: nothing was checked"),
-    ):
-        file.write_text(text)
-        assert (_run(["lint", str(file)]), said in capsys.readouterr().out) == (code, True), text
 
 
 def test_lint_of_a_right_file_is_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,10 +126,10 @@ def test_a_wrong_job_names_its_place_and_leaves_the_old_file(
     (tmp_path / "image.yaml").write_text(
         "name: mnist\ntensorflow: 2.11.0\nroles: {master: {machine: n1-standard-4}}\n"
         "job:\n  target: ai-platform\n  runtime_version: '2.11'\n  python_version: '3.7'\n  package_uris: [gs://my-bucket/p.tar.gz]\n"
-        "  region: us-central1\n  scheduling: {max_wait: 60s}\n"
+        "  region: us-central1\n  project: a b\n"
     )
     output = tmp_path / "config.yaml"
     output.write_text("old")
     assert _run(["config", str(tmp_path), "-o", str(output)]) == 3
-    assert f"{tmp_path}/image.yaml:10:26: job.scheduling.max_wait:" in capsys.readouterr().err
+    assert f"{tmp_path}/image.yaml:10:12: job.project:" in capsys.readouterr().err
     assert output.read_text() == "old"

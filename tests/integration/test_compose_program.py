@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.faults_compose import AT_START, FAULTS, GOOD, TAKEN
 from tests.jobs.random_arguments import asked, from_services
 from tests.jobs.specs import CASES, images
 from training_imgtool.jobs import job_data
@@ -42,25 +41,3 @@ def test_compose_reads_every_argument(seed: int, count: int, tmp_path: Path) -> 
 def test_compose_takes_the_file(case: Any, tmp_path: Path) -> None:
     job = job_data(case.spec, images(case.spec), Target.COMPOSE, case.job_options())
     assert set(read(dump(job), tmp_path)["services"]) == set(job.documents[0]["services"])
-
-
-def refused(text: str, folder: Path) -> str:
-    """What Compose says against a file; empty when it takes it."""
-    if not PROGRAM.exists():
-        pytest.skip("no docker-compose here (scripts/services up compose)")
-    (folder / "job.yaml").write_text(text)
-    command = [str(PROGRAM), "--file", "job.yaml", "config", "--quiet"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return done.stderr if done.returncode else ""
-
-
-@pytest.mark.parametrize(("name", "old", "new"), FAULTS)
-def test_compose_refuses_each_fault_that_lint_names(name: str, old: str, new: str, tmp_path: Path) -> None:
-    assert old in GOOD
-    assert name in AT_START or refused(GOOD.replace(old, new, 1), tmp_path)
-
-
-@pytest.mark.parametrize(("old", "new"), [("name", "name"), *TAKEN])
-def test_compose_takes_what_lint_takes(old: str, new: str, tmp_path: Path) -> None:
-    assert old in GOOD
-    assert refused(GOOD.replace(old, new, 1), tmp_path) == ""

@@ -30,10 +30,6 @@ class Fault:
 
 
 LIGHTER = {
-    "ai-tag": Severity.WARNING,
-    "ai-image": Severity.WARNING,
-    "ai-dead weight": Severity.WARNING,
-    "ai-null": Severity.HINT,
     "vertex-tag": Severity.WARNING,
     "vertex-cloud_tpu": Severity.WARNING,
     "vertex-retries": Severity.WARNING,
@@ -49,13 +45,6 @@ def faulty(fault: Fault) -> str:
     text = text_of(fault.base)
     assert fault.old in text, f"{fault.name}: {fault.old!r} is not in {fault.base}"
     return text.replace(fault.old, fault.new, 1)
-
-
-def ai_fault(
-    name: str, old: str, new: str, field: str, text: str, *, schema: bool = True, base: str = "everything"
-) -> Fault:
-    where = f"trainingInput.{field}" if field and not field.startswith(("labels", "jobId", "job_id")) else field
-    return Fault(name=f"ai-{name}", base=f"{base}.ai-platform", old=old, new=new, field=where, text=text, schema=schema)
 
 
 def vx_fault(

@@ -41,15 +41,15 @@ def test_eci_keeps_a_cache_from_one_day_on(days: int) -> None:
 
 
 def test_there_are_enough() -> None:
-    assert len(GOOGLE) + len(VERTEX) + len(OTHERS) >= 80
+    assert len(GOOGLE) + len(VERTEX) + len(OTHERS) >= 60
 
 
 def test_every_violation_is_said_at_once() -> None:
-    of = spec({M: cpu(1, "n1-standard-2"), W: gpu(count=3)}, id="a-b", region="nowhere", job_dir="x")
+    of = spec({M: cpu(1, "n1-standard-3"), W: gpu(count=3)}, region="nowhere", job_dir="x")
     with pytest.raises(FieldListError) as caught:
-        job_data(of, images(of), AI)
+        job_data(of, images(of), VX)
     fields = {error.field for error in caught.value.errors}
-    assert fields == {"job.id", "job.region", "job.job_dir", "roles.master.machine", "roles.worker.gpus.count"}
+    assert fields == {"job.region", "job.job_dir", "roles.master.machine", "roles.worker.gpus.count"}
 
 
 @pytest.mark.parametrize("target", Target)
@@ -68,9 +68,6 @@ def test_a_tag_is_no_digest(target: Target) -> None:
 @pytest.mark.parametrize(
     ("target", "of"),
     [
-        (AI, spec({M: cpu(1, "n9-standard-8")})),
-        (AI, spec({M: gpu("NVIDIA_L4")})),
-        (AI, spec({M: gpu()}, region="us-east1")),
         (VX, spec({M: cpu(1, "x9-standard-8")})),
         (VX, spec({M: gpu("NVIDIA_Z1")})),
         (VX, spec(ONE, region="mars-north1")),
@@ -86,7 +83,7 @@ def test_the_tables_can_be_overruled(target: Target, of: ImageSpec) -> None:
 def test_what_is_known_cannot_be_overruled() -> None:
     of = spec({M: gpu(count=3)})
     with pytest.raises(FieldListError, match="3 x NVIDIA_TESLA_V100"):
-        job_data(of, images(of), AI, JobOptions(allow_unknown=True))
+        job_data(of, images(of), VX, JobOptions(allow_unknown=True))
 
 
 @pytest.mark.parametrize(

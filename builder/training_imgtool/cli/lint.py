@@ -1,4 +1,4 @@
-"""`imgtool lint`: checks a job file that someone wrote, for any target."""
+"""`imgtool lint`: checks a job file that someone wrote, for Kubernetes or Vertex AI."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json
-from training_imgtool.core.progress import silent
 from training_imgtool.core.version import __version__
 
 if TYPE_CHECKING:
@@ -26,15 +24,12 @@ def register(app: typer.Typer) -> None:
 
 
 def lint(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file: YAML, JSON or a script; - reads stdin.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file, YAML or JSON; - reads stdin.")],
     region: Annotated[str | None, typer.Option(metavar="REGION", help="Where the job will run.")] = None,
     allow_unknown: Annotated[
         bool, typer.Option("--allow-unknown", help="What imgtool's tables lack is a warning, not an error.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
-    images: Annotated[
-        bool, typer.Option("--images", help="Ask the registries: is each image there, and can the target read it?")
-    ] = False,
     sarif: Annotated[bool, typer.Option("--sarif", help="Print a SARIF 2.1.0 log, which code hosts show.")] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -47,9 +42,7 @@ def lint(
     from training_imgtool.commands.job_files.lint import lint_job_file
     from training_imgtool.jobs.model import Severity
 
-    messages = lint_job_file(
-        file, machine.settings(), silent, allow_unknown=allow_unknown, region=region, strict=strict, images=images
-    )
+    messages = lint_job_file(file, allow_unknown=allow_unknown, region=region, strict=strict)
     wrong = any(message.severity is Severity.ERROR for message in messages)
     if sarif:
         emit_json(_sarif(messages))

@@ -24,13 +24,6 @@ _VALUES = {
 }
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _NUMERIC = {"DOUBLE", "INTEGER", "DISCRETE"}
-_VALUE_KEYS = ("minValue", "maxValue", "categoricalValues", "discreteValues")
-_KEYS_OF = {
-    "DOUBLE": ("minValue", "maxValue"),
-    "INTEGER": ("minValue", "maxValue"),
-    "CATEGORICAL": ("categoricalValues",),
-    "DISCRETE": ("discreteValues",),
-}
 
 
 def tuning(spec: Hyperparameters) -> Document:
@@ -64,32 +57,6 @@ def number_errors(spec: Hyperparameters) -> Iterator[FieldError]:
                 yield FieldError(f"{text!r} is not a number", field=f"{field}.values[{place}]")
 
 
-def spec_names(spec: Hyperparameters | None) -> dict[str, str]:
-    """Maps document paths below `trainingInput` to the spec's keys that they come from."""
-    names = {"hyperparameters": "job.hyperparameters"}
-    top = {
-        "maxTrials": "max_trials",
-        "maxParallelTrials": "max_parallel_trials",
-        "maxFailedTrials": "max_failed_trials",
-        "hyperparameterMetricTag": "metric",
-        "resumePreviousJobId": "resume_from",
-        "enableTrialEarlyStopping": "early_stopping",
-    }
-    names |= {f"hyperparameters.{there}": f"job.hyperparameters.{here}" for there, here in top.items()}
-    of_param = {
-        "parameterName": "name",
-        "minValue": "min",
-        "maxValue": "max",
-        "categoricalValues": "values",
-        "discreteValues": "values",
-        "scaleType": "scale",
-    }
-    for index in range(len(spec.params) if spec else 0):
-        for there, here in of_param.items():
-            names[f"hyperparameters.params[{index}].{there}"] = f"job.hyperparameters.params[{index}].{here}"
-    return names
-
-
 def _param(param: Parameter) -> Document:
     numeric = param.type in _NUMERIC
     values: list[Any] = [_number(text) if numeric else text for text in param.values]
@@ -110,44 +77,6 @@ def _number(text: str | None) -> int | float | None:
         return None
     value = float(text)
     return int(text) if re.fullmatch(r"[-+]?[0-9]+", text) else value if abs(value) < float("inf") else None
-
-
-def tuning_findings(spec: Any, path: Path) -> Iterator[Finding]:
-    """Finds what is wrong with a HyperparameterSpec beyond its keys and enums."""
-    if not isinstance(spec, dict):
-        return
-    params = spec.get("params")
-    if not spec.get("resumePreviousJobId"):  # Google's page on resuming gives neither: the job takes the other's
-        for key in ("goal", "params"):
-            if spec.get(key) is None:
-                yield Finding(path=path, message=f"{key!r} is missing")
-    trials, parallel = spec.get("maxTrials", 1), spec.get("maxParallelTrials", 1)
-    if isinstance(trials, int) and isinstance(parallel, int) and parallel > trials:
-        message = f"{parallel} at once of {trials} trials in all"
-        yield Finding(path=(*path, "maxParallelTrials"), message=message, severity=Severity.WARNING)
-    for index, param in enumerate(params if isinstance(params, list) else []):
-        if isinstance(param, dict):
-            yield from _param_findings(param, (*path, "params", index), grid=spec.get("algorithm") == "GRID_SEARCH")
-
-
-def _param_findings(param: Mapping[str, Any], path: Path, *, grid: bool) -> Iterator[Finding]:
-    kind, scale = param.get("type"), param.get("scaleType")
-    wanted = _KEYS_OF.get(str(kind))
-    if wanted is None:
-        return
-    for key in _VALUE_KEYS:
-        if key in wanted and key not in param:
-            yield Finding(path=(*path, key), message=f"is missing: a {kind} parameter has it")
-        elif key not in wanted and key in param:
-            message = f"does not go with a {kind} parameter"
-            yield Finding(path=(*path, key), message=message, severity=Severity.WARNING)
-    if kind == "CATEGORICAL" and scale not in {None, "NONE"}:
-        message = "does not go with a CATEGORICAL parameter"
-        yield Finding(path=(*path, "scaleType"), message=message, severity=Severity.WARNING)
-    if grid and kind == "DOUBLE":
-        yield Finding(path=(*path, "type"), message="GRID_SEARCH takes no DOUBLE parameter")
-    yield from range_findings(param.get("minValue"), param.get("maxValue"), scale, path)
-    yield from value_findings(param.get("discreteValues"), (*path, "discreteValues"))
 
 
 def range_findings(low: Any, high: Any, scale: Any, path: Path) -> Iterator[Finding]:

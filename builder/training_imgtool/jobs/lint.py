@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.jobs import module_of
 from training_imgtool.jobs.google import GCLOUD
 from training_imgtool.jobs.model import Finding, Path, Severity, first_of_each, format_path, get
-from training_imgtool.jobs.rules.images import parse_image
 from training_imgtool.jobs.rules.kubernetes import TARGETS, known_kind, object_findings, unknown_kind
-from training_imgtool.jobs.shapes import shape_keys
-from training_imgtool.jobs.targets.slurm import judge_script
 from training_imgtool.jobs.yamlio import Parsed, read
 from training_imgtool.spec.targets import Target
 
-LayerTypes = Callable[[Tag | Digest], Sequence[str] | None]
-_KEYS = {"image", "imageUri", "executorImageUri"}
+_CHECKED_BY = {  # whose files lint leaves to others, and why
+    Target.AI_PLATFORM: "AI Platform Training closed on 2025-01-31",
+    Target.COMPOSE: "`docker compose --file FILE config --quiet` does it",
+    Target.SKYPILOT: "`sky launch --dryrun FILE` does it",
+    Target.SLURM: "`sbatch --test-only FILE` does it",
+    Target.TF_CONFIG: "TensorFlow does it as it starts",
+}
 _ECI = "k8s.aliyun.com/"  # what annotations begin with that only its virtual nodes read
 _PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]\w*\}?|<[^<>]+>|'(?:__\w+__|[A-Z][A-Z0-9_]*_(?:NAME|ID|PATH))'")
 
@@ -51,25 +52,22 @@ def lint(
     allow_unknown: bool = False,
     region: str | None = None,
     strict: bool = False,
-    layer_types: LayerTypes | None = None,
 ) -> tuple[Message, ...]:
     """Finds everything wrong with a job file of any target, in the order of the file.
 
     Args:
-        text: the file's text: YAML, JSON or a batch script.
+        text: the file's text: YAML or JSON.
         file: its name, for the places.
         allow_unknown: what the tables lack (keys, machines, accelerators, regions) is a warning.
         region: where the job will run, for files of Google's services that leave it to a flag.
         strict: warnings are errors.
-        layer_types: asks a registry for the images, as `layer_findings` does; None asks nobody.
 
     Raises:
         InputError: the text is not YAML.
     """
     messages: list[Message] = []
     if text.startswith("#!"):
-        found = [replace(_message(item, file, None), line=line) for line, item in judge_script(text)]
-        return tuple(_weighed(found, strict=strict))
+        return tuple(_weighed([_message(_unchecked(Target.SLURM), file, None)], strict=strict))
     documents = read(text, file)
     if all(parsed.data is None for parsed in documents):
         nothing = Finding(path=(), message="is empty: expected a job file")
@@ -77,12 +75,14 @@ def lint(
     for number, parsed in enumerate(documents):
         if parsed.data is None and len(documents) > 1:
             continue  # as kubectl does
-        findings = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
         target = find_target(parsed.data)
-        if number == 0 and len(documents) > 1 and target and not (target.row.kinds or target is Target.COMPOSE):
+        if target in _CHECKED_BY:
+            messages.append(_message(_unchecked(target), file, None))
+            continue
+        findings = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
+        if number == 0 and len(documents) > 1 and target is Target.VERTEX:
             findings.append(Finding(path=(), message=f"{len(documents)} documents: expected one", source=GCLOUD))
         findings = [_filled_in(finding, parsed.data) for finding in first_of_each(findings)]
-        findings += layer_findings(parsed.data, layer_types) if layer_types else ()
         messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in findings]
     return tuple(sorted(_weighed(messages, strict=strict), key=lambda each: (each.line, each.column, each.field)))
 
@@ -105,6 +105,10 @@ def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Fi
     if judge:
         return judge(data, allow_unknown=allow_unknown, region=region)
     return _check_unrecognized(data)
+
+
+def _unchecked(target: Target) -> Finding:
+    return Finding(path=(), message=f"nothing was checked: {_CHECKED_BY[target]}", severity=Severity.WARNING)
 
 
 def find_target(data: Any) -> Target | None:
@@ -140,11 +144,6 @@ def _check_unrecognized(data: dict[str, Any]) -> Iterable[Finding]:
             return [Finding(path=(key,), message=f"{key!r} is not a key here", hint=hint, at_key=True)]
     if others.keys() & data.keys():
         return [unknown_kind(data.get("kind"), data.get("apiVersion"))]
-    training_keys = {key.replace("_", "").lower() for key in shape_keys("TrainingInput")}
-    inside = [key for key in data if key.replace("_", "").lower() in training_keys]
-    if inside:
-        message = "belongs under trainingInput: without it gcloud says 'Non-custom jobs must have packages'"
-        return [Finding(path=(key,), message=message, source=GCLOUD) for key in inside]
     firsts = ", ".join(("apiVersion", *(target.row.signs[0] for target in Target if target.row.signs)))
     return [Finding(path=(), message=f"is not a job file that imgtool recognizes: expected one of {firsts} at the top")]
 
@@ -194,40 +193,3 @@ def _message(finding: Finding, file: str, parsed: Parsed | None) -> Message:
         hint=finding.hint,
         source=finding.source,
     )
-
-
-def layer_findings(data: Any, layer_types: LayerTypes) -> Iterator[Finding]:
-    """Reports what a registry says about the images of a job file.
-
-    Args:
-        data: one document of the file.
-        layer_types: the media types of an image's layers, or None where the registry has no such image.
-    """
-    target = find_target(data)
-    problem = target.row.runtime.problem if target else None
-    for path, image in _images(data, ()):
-        reference, _ = parse_image(image, path)
-        if reference is None:
-            continue
-        types = layer_types(reference)
-        if types is None:
-            message = f"{image} is not in the registry: the job fails when it starts"
-            yield Finding(path=path, message=message, severity=Severity.WARNING)
-        elif problem and any(kind.endswith("+zstd") for kind in types):
-            hint = "build it with `compression: gzip`"
-            yield Finding(path=path, message=problem, hint=hint, severity=Severity.WARNING)
-
-
-def _images(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yields every image that a document names, in its order."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if key in _KEYS and isinstance(item, str):
-                yield (*path, key), item
-            elif key == "images" and isinstance(item, list):
-                yield from (((*path, key, index), text) for index, text in enumerate(item) if isinstance(text, str))
-            else:
-                yield from _images(item, (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _images(item, (*path, index))

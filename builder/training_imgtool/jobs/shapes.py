@@ -52,7 +52,7 @@ class Checker:
 
     def findings(self, value: Any, kind: str, path: Path = ()) -> Iterator[Finding]:
         """Finds what in `value` is not of the `kind`, each with its path."""
-        head, rest = _split(_choose(value, kind))
+        head, rest = _split(_resolve(kind))
         name, of, most = [*head.split(":"), "", ""][:3]
         if head == "any":
             return
@@ -110,7 +110,7 @@ class Checker:
         for key, item in value.items():
             if key in kinds:
                 yield from self.findings(item, kinds[key], (*path, key))
-            elif not (key.startswith("x-") and "^extensible" in shape):
+            else:
                 message, hint = f"{key!r} is not a key here", _key_hint(key, kinds)
                 yield Finding(path=(*path, key), message=message, hint=hint, severity=self._unknown, at_key=True)
         for key in shape:
@@ -126,19 +126,14 @@ def shape_findings(value: Any, kind: str, rules: Rules | None = None, *, allow_u
     return Checker(rules or {}, well_typed(value, kind), allow_unknown=allow_unknown).findings(value, kind)
 
 
-def shape_keys(name: str) -> list[str]:
-    """Lists the keys of a shape."""
-    return list(_keys(_shape(name)))
-
-
 def well_typed(value: Any, kind: str) -> Any:
     """Returns `value` without what is not of its kind, so that rules see only what they expect; None if nothing is."""
-    head, rest = _split(_choose(value, kind))
+    head, rest = _split(_resolve(kind))
     name = head.partition(":")[0]
     if head == "double":
         return _double(value)
     if head in _TYPES or head in names.FORMATS:
-        return value if _is_meant(value, head) else None
+        return value if head == "any" or _is_typed(value, head) else None
     if name in {"list", "list+"}:
         return [well_typed(item, rest) for item in value] if isinstance(value, list) else None
     if not isinstance(value, dict):
@@ -155,30 +150,16 @@ def _split(kind: str) -> tuple[str, str]:
     return head, rest
 
 
-def _choose(value: Any, kind: str) -> str:
-    """Picks of `A | B`, or of the shape that stands for it, the kind that the value is meant to be, else the last."""
-    *others, last = _alternatives(kind)
-    return next((other for other in others if _is_meant(value, other)), last)
+def _resolve(kind: str) -> str:
+    """Returns the kind that a name stands for, where a table has one."""
+    named = _find(kind) if kind[:1].isupper() else None
+    return named if isinstance(named, str) else kind
 
 
-@cache
-def _alternatives(kind: str) -> list[str]:
-    parts = []
-    for part in kind.split(" | "):
-        named = _find(part) if part[:1].isupper() else None
-        parts += _alternatives(named) if isinstance(named, str) else [part]
-    return parts
-
-
-def _is_meant(value: Any, kind: str) -> bool:
-    head = _split(kind)[0].partition(":")[0]
-    if head in _TYPES or head in names.FORMATS:
-        return isinstance(value, _accepted(head)) and (head in {"any", "bool"} or not isinstance(value, bool))
-    return isinstance(value, list if head.startswith("list") else dict)
-
-
-def _accepted(head: str) -> tuple[type, ...]:
-    return _TYPES.get(head) or ((str, int, float) if head in names.NUMERIC else (str,))
+def _is_typed(value: Any, head: str) -> bool:
+    """Tells whether a scalar has the type of its kind or format."""
+    types = _TYPES.get(head) or ((str, int, float) if head in names.NUMERIC else (str,))
+    return isinstance(value, types) and (head == "bool" or not isinstance(value, bool))
 
 
 def _choices(value: Mapping[str, Any], shape: Mapping[str, str], path: Path) -> Iterator[Finding]:
@@ -209,8 +190,6 @@ def _scalar(value: Any, kind: str, limits: str, path: Path) -> Iterator[Finding]
             seen = _describe(value).removeprefix("found ")
             message = f"{seen} is not a duration: expected seconds and an s, such as 3600s"
             yield Finding(path=path, message=message, hint=_as_duration(value))
-        elif limits and float(value[:-1]) < int(limits):
-            yield Finding(path=path, message=f"{value} is too short: expected {limits}s or more")
     elif kind == "int64":
         if not (_is_int(value) or (isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value))):
             yield Finding(path=path, message=f"{_describe(value)}: expected a whole number")

@@ -17,9 +17,8 @@ _REGION = re.compile(r"[a-z]+(?:-[a-z]+)+[0-9]+\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """One service's table. `unknown` is how much a value weighs that the table lacks."""
+    """Vertex AI's machines. `unknown` is how much a value weighs that the table lacks."""
 
-    service: str
     table: Mapping[str, Any]
     unknown: Severity
 
@@ -33,10 +32,10 @@ class Machines:
         return [name for name, gpus in self.gpus_by_machine.items() if count in gpus.get(gpu, [])]
 
 
-def machines(service: str, *, allow_unknown: bool) -> Machines:
-    """Returns the table of `ai_platform` or `vertex`."""
+def machines(*, allow_unknown: bool) -> Machines:
+    """Returns Vertex AI's table."""
     severity = Severity.WARNING if allow_unknown else Severity.ERROR
-    return Machines(service=service, table=read_table(f"machines/{service}.yaml"), unknown=severity)
+    return Machines(table=read_table("machines/vertex.yaml"), unknown=severity)
 
 
 def nearest(value: str, choices: Iterable[str]) -> str | None:
@@ -101,7 +100,7 @@ def gpu_findings(
 
 
 def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Finding]:
-    """Checks whether `region` is one; both services are judged by the list of regions that train today."""
+    """Checks whether `region` is one that trains today."""
     choices = read_table("machines/vertex.yaml")["regions"]
     if region in choices:
         return
@@ -117,18 +116,6 @@ def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Findi
         hint=nearest(region, choices) or "--allow-unknown accepts it",
         severity=tables.unknown,
     )
-
-
-def accelerator_region_findings(tables: Machines, path: Path, accelerator: str, region: str) -> Iterator[Finding]:
-    """Checks whether the region has the accelerator, as far as the table knows."""
-    having = tables.table.get("accelerator_regions", {}).get(accelerator)
-    real = region in read_table("machines/vertex.yaml")["regions"]
-    if having is not None and real and region not in having:
-        yield Finding(
-            path=path,
-            message=f"{region} has no {accelerator}: expected {', '.join(having)}",
-            severity=tables.unknown,
-        )
 
 
 def cuda_findings(path: Path, gpu: str, cuda: str) -> Iterator[Finding]:

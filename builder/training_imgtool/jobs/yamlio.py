@@ -22,7 +22,6 @@ _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 _SHORT_BOOL = {"y": True, "Y": True, "n": False, "N": False}  # YAML 1.1, which PyYAML leaves as text
 _EXPONENT = re.compile(r"[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+\Z")  # likewise
 _SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp")}
-_COMPOSE_TAGS = {"!reset", "!override"}
 _LONGEST = 1_000_000  # characters
 _MOST_NODES = 50_000
 
@@ -167,8 +166,7 @@ class _Reader:
 
     def _scalar(self, node: Any, path: Path) -> Any:
         if node.tag not in _SCALAR_TAGS:
-            if node.tag not in _COMPOSE_TAGS:
-                self._findings.append(Finding(path=path, message=f"the tag {node.tag} is not part of a job file"))
+            self._findings.append(Finding(path=path, message=f"the tag {node.tag} is not part of a job file"))
             return node.value
         if node.tag == "tag:yaml.org,2002:timestamp":
             return node.value

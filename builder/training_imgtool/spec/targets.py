@@ -221,7 +221,6 @@ class Target(StrEnum):
             runtime=_DOCKER,
             job_dir=JobDir.MOUNTED,
             signs=("services",),
-            rules="Compose specification",
         ),
     )
     TF_CONFIG = (
@@ -234,7 +233,6 @@ class Target(StrEnum):
             runtime=_DOCKER,
             job_dir=JobDir.MOUNTED,
             signs=("cluster", "task"),
-            rules="tf.distribute.cluster_resolver.TFConfigClusterResolver",
         ),
     )
     SKYPILOT = (
@@ -247,7 +245,6 @@ class Target(StrEnum):
             scheduling=frozenset({"strategy"}),
             runtime=Runtime(name="the Docker of SkyPilot's machine images"),
             signs=("run", "resources", "num_nodes"),
-            rules="SkyPilot 0.14's schema of a task",
         ),
     )
     SLURM = (

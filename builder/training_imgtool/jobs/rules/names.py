@@ -1,4 +1,4 @@
-"""Rules for names, labels, taints, amounts and paths of Kubernetes and of Compose, each as a message or None.
+"""Rules for names, labels, taints, amounts and paths of Kubernetes, and names of Vertex AI, each as a message or None.
 
 Source: k8s.io/apimachinery pkg/util/validation and kubernetes/kubernetes pkg/apis/core/validation (1.34).
 `re` compiles a pattern, and keeps it, when a rule first uses it; most commands use few of them.
@@ -23,12 +23,9 @@ _FIELD = (
     r"metadata\.(?:name|namespace|uid|labels|annotations|(?:labels|annotations)\['[^']+'\])"
     r"|spec\.(?:nodeName|serviceAccountName)|status\.(?:hostIPs?|podIPs?)|spec\.restartPolicy\Z"
 )
-_SIZE = r"[0-9]+(?:\.[0-9]+)?\s*(?:[bkmgtpBKMGTP](?:i?[bB])?)?\Z"
-_TIME = r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h|d|w))+\Z|0\Z"
 _PORTS = (
     r"(?:(?:\[[0-9A-Fa-f:.]+\]|[0-9.]+):)?(?:(?P<host>[0-9]+(?:-[0-9]+)?)?:)?(?P<inside>[0-9]+(?:-[0-9]+)?)(?:/\w+)?\Z"
 )
-_RESTART = r"(?:no|always|unless-stopped|on-failure(?::[0-9]+)?)\Z"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _EFFECT_WORDS = "NoSchedule, PreferNoSchedule or NoExecute"
 _ALL_TAINTS = "is not Exists: a toleration without a key accepts every taint, and only Exists says so"
@@ -171,10 +168,6 @@ FORMATS: Mapping[str, Callable[[str], str | None]] = {
     "inner_path": _inner_path,
     "google_key": _google_key,
     "google_value": _google_value,
-    "job_id": _matching(
-        r"[A-Za-z][A-Za-z0-9_]{0,127}\Z",
-        "a job's name: expected letters, digits and _, a letter first, 128 at most",
-    ),
     "display_name": _matching(r".{1,128}\Z", "a name: expected 1 to 128 characters"),
     "word": _matching(r"\S+\Z", "a name: expected one without spaces"),
     "account": _matching(r"[^@\s]+@[^@\s]+\.[^@\s]+\Z", "a service account: expected its e-mail address"),
@@ -201,16 +194,7 @@ FORMATS: Mapping[str, Callable[[str], str | None]] = {
     ),
     "dns_zone": _matching(r".*\.\Z", "a DNS zone, which ends with a dot"),
     "variable": _matching(r"[A-Za-z_][A-Za-z0-9_]*\Z", "a variable's name"),
-    "count": _matching(r"[0-9]+\Z", "a number"),
-    "service": _matching(r"[A-Za-z0-9._-]+\Z", "a name of Compose: expected letters, digits, '.', '_', '-'"),
-    "container": _matching(
-        r"[A-Za-z0-9][A-Za-z0-9_.-]+\Z", "a container's name: expected letters, digits, '.', '_', '-'"
-    ),
     "ports": _ports,
-    "size": _matching(_SIZE, "a size: expected a number and b, k, m or g, such as 4gb"),
-    "time": _matching(_TIME, "a time: expected a number and its unit, such as 1m30s"),
-    "restart": _matching(_RESTART, "a restart policy: expected no, always, unless-stopped or on-failure[:N]"),
-    "cpus": _matching(r"[0-9]*\.?[0-9]+\Z", "a number of CPUs: expected one such as 0.5"),
 }
 """The formats of text that shapes name."""
-NUMERIC = {"amount", "cpus"}  # which may be numbers as well
+NUMERIC = {"amount"}  # which may be numbers as well

@@ -78,7 +78,7 @@ def custom_job_spec_findings(
 
 
 def _tables(*, allow_unknown: bool) -> Machines:
-    return machines("vertex", allow_unknown=allow_unknown)
+    return machines(allow_unknown=allow_unknown)
 
 
 def _without_index(path: Path) -> Path:

@@ -1,7 +1,6 @@
 """AI Platform Training: the Job that `gcloud ai-platform jobs submit training --config` takes.
 
-The service closed on 2025-01-31; `vertex` is its successor. Rules of the Job are in
-`jobs.rules.ai_platform`; here the spec becomes one.
+The service closed on 2025-01-31; `vertex` is its successor. So nothing judges the Job's values.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs import gcloud
 from training_imgtool.jobs.google import project_findings, pull_rights_findings
-from training_imgtool.jobs.hyperparameters import number_errors, spec_names, tuning
+from training_imgtool.jobs.hyperparameters import number_errors, tuning
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -32,7 +31,6 @@ from training_imgtool.jobs.model import (
     tensorflow_minor,
     without_none,
 )
-from training_imgtool.jobs.rules.ai_platform import AGENT, PREFIXES, job_findings
 from training_imgtool.jobs.tables import cuda_findings
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.spec.targets import Target
@@ -45,7 +43,8 @@ _TIER_ROLES = {  # the roles of each predefined cluster
     "STANDARD_1": (Role.MASTER, Role.WORKER, Role.PS),
     "PREMIUM_1": (Role.MASTER, Role.WORKER, Role.PS),
 }
-PREFIX = dict(zip(Role, PREFIXES, strict=True))
+PREFIX = dict(zip(Role, ("master", "worker", "parameterServer", "evaluator"), strict=True))
+AGENT = "service-PROJECT_NUMBER@cloud-ml.google.com.iam.gserviceaccount.com"
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
@@ -54,7 +53,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
     if spec.job.hyperparameters:
         errors += number_errors(spec.job.hyperparameters)
     if not errors:
-        errors += errors_of(_findings(spec, images, options), _names(spec))
+        errors += errors_of(_findings(spec, images, options), _names())
     return errors
 
 
@@ -65,7 +64,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.AI_PLATFORM,
         documents=(job,),
-        notes=(CLOSED, *notes_of(_findings(spec, images, options), _names(spec))),
+        notes=(CLOSED, *notes_of(_findings(spec, images, options), _names())),
         command=command,
         header=(),
         flags=lambda: gcloud.flag_command(job, spec.job.project),
@@ -194,6 +193,8 @@ def _spec_errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
         yield FieldError(
             "AI Platform cannot set environment variables", field="job.env", hint="put them in `env`: the images'"
         )
+    if not spec.job.region:
+        yield FieldError("is missing: every job runs in a region, such as us-central1", field="job.region")
     yield from _role_errors(spec)
     if spec.job.runtime_version:
         if spec.trainer.script is not None:
@@ -249,10 +250,7 @@ def _role_errors(spec: ImageSpec) -> Iterator[FieldError]:
 
 def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:
     job = _job(spec, images, options)
-    findings = [
-        *job_findings(job, allow_unknown=options.allow_unknown),
-        *project_findings(spec.job.project, ("project",)),
-    ]
+    findings = list(project_findings(spec.job.project, ("project",)))
     uris: dict[Path, str] = {}
     for role, prefix in PREFIX.items():
         config: Any = job["trainingInput"].get(f"{prefix}Config", {})
@@ -266,34 +264,10 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
     return findings
 
 
-def _names(spec: ImageSpec) -> dict[str, str]:
-    job = {
-        "scaleTier": "job.scale_tier", "args": "args", "region": "job.region", "jobDir": "job.job_dir",
-        "scheduling.maxWaitTime": "job.scheduling.max_wait",
-        "scheduling.maxRunningTime": "job.scheduling.max_running",
-        "scheduling.priority": "job.scheduling.priority",
-        "network": "job.network", "serviceAccount": "job.service_account",
-        "encryptionConfig.kmsKeyName": "job.encryption_key", "enableWebAccess": "job.web_access",
-        "useChiefInTfConfig": "job.chief_in_tf_config", "runtimeVersion": "job.runtime_version",
-        "pythonVersion": "job.python_version", "packageUris": "job.package_uris", "pythonModule": "trainer.module",
-        **spec_names(spec.job.hyperparameters),
-    }  # fmt: skip
+def _names() -> dict[str, str]:
+    """Maps paths of the Job to the spec's keys that notes are about."""
+    names = {"project": "job.project"}
     for role, prefix in PREFIX.items():
-        field, config = f"roles.{role}", f"{prefix}Config"
-        chip = "tpu" if role in spec.roles and spec.roles[role].tpu else "gpus"
-        job |= {
-            f"{prefix}Type": f"{field}.machine", f"{prefix}Count": f"{field}.count", config: field,
-            f"{config}.imageUri": field, f"{config}.acceleratorConfig": f"{field}.{chip}",
-            f"{config}.containerCommand": f"{field}.command", f"{config}.containerArgs": f"{field}.args",
-            f"{config}.tpuTfVersion": f"{field}.tpu.tf_version",
-            f"{config}.diskConfig.bootDiskType": f"{field}.disk.type",
-            f"{config}.diskConfig.bootDiskSizeGb": f"{field}.disk.size_gb",
-        }  # fmt: skip
-    return {"jobId": "job.id", "labels": "job.labels", "project": "job.project"} | {
-        f"trainingInput.{key}": name for key, name in job.items()
-    }
-
-
-def judge(document: Any, *, allow_unknown: bool, region: str | None) -> list[Finding]:
-    """Finds what is wrong with a Job, or with the part of one that gcloud's config.yaml is."""
-    return job_findings(document, region=region, allow_unknown=allow_unknown)
+        config = f"trainingInput.{prefix}Config"
+        names |= {f"{config}.imageUri": f"roles.{role}", f"{config}.acceleratorConfig": f"roles.{role}.gpus"}
+    return names

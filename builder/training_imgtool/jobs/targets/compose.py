@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, tf_config
@@ -17,15 +16,10 @@ from training_imgtool.jobs.kubernetes import is_cluster
 from training_imgtool.jobs.model import (
     KEY,
     Document,
-    Finding,
     Images,
     JobFile,
     JobOptions,
-    Path,
-    Severity,
-    add_source,
     args_with_job_dir,
-    get,
     image_of,
     job_key,
     leader,
@@ -35,7 +29,6 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.service import Service, Standing, read_objects
-from training_imgtool.jobs.shapes import shape_findings
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 
@@ -223,85 +216,3 @@ def _errors(spec: ImageSpec, project: str) -> Iterator[FieldError]:
         yield FieldError("expected either claim (an existing volume), or nfs_server with nfs_path", field="job.volume")
     if spec.job.job_dir and is_folder(spec.job.job_dir) and ":" in spec.job.job_dir:
         yield FieldError(f"{spec.job.job_dir!r}: a folder with ':' cannot be mounted", field="job.job_dir")
-
-
-def judge(document: Any, *, allow_unknown: bool, region: str | None) -> list[Finding]:  # noqa: ARG001  one signature
-    """Finds what is wrong with a Compose file: its shape, and what its services refer to."""
-    findings = list(
-        shape_findings(document, "Compose", {"ComposeService": _service_findings}, allow_unknown=allow_unknown)
-    )
-    if "version" in document:
-        message = "is obsolete: Compose ignores it"
-        findings.append(Finding(path=("version",), message=message, severity=Severity.WARNING))
-    return list(add_source([*findings, *_circle(document)], Target.COMPOSE.row.rules))
-
-
-def _service_findings(service: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """Finds what a service lacks or refers to in vain; what `include` brings is not known here."""
-    if not {"image", "build", "extends", "provider"} & set(service):
-        yield Finding(path=(*path, "image"), message="is missing: a service has an image or builds one")
-    if service.get("network_mode") and service.get("networks"):
-        yield Finding(path=(*path, "networks"), message="does not go with network_mode: expected one of them")
-    if "include" in root:
-        return
-    extended = service.get("extends")
-    if isinstance(extended, str) or (isinstance(extended, dict) and not extended.get("file")):
-        wanted = extended if isinstance(extended, str) else extended.get("service")
-        yield from _undefined([wanted], "services", (*path, "extends"), root)
-    for key, section in (
-        ("depends_on", "services"),
-        ("networks", "networks"),
-        ("secrets", "secrets"),
-        ("configs", "configs"),
-    ):
-        yield from _undefined(service.get(key), section, (*path, key), root)
-    for index, mount in enumerate(service.get("volumes") or []):
-        yield from _mount(mount, (*path, "volumes", index), root)
-
-
-def _undefined(used: Any, section: str, path: Path, root: Any) -> Iterator[Finding]:
-    defined = {*_section(root, section), *(["default"] if section == "networks" else [])}
-    for place, item in used.items() if isinstance(used, dict) else enumerate(used or []):
-        name = place if isinstance(used, dict) else get(item, "source") if isinstance(item, dict) else item
-        if isinstance(name, str) and name not in defined and "$" not in name:
-            yield Finding(path=(*path, place), message=f"{name!r} is not defined under {section}")
-
-
-def _section(root: Any, name: str) -> Mapping[str, Any]:
-    section = root.get(name)
-    return section if isinstance(section, dict) else {}
-
-
-def _mount(mount: Any, path: Path, root: Any) -> Iterator[Finding]:
-    """Finds a named volume that nobody defines, and a target that is no absolute path."""
-    if isinstance(mount, dict):
-        source, target = mount.get("source"), mount.get("target")
-        named = mount.get("type") == "volume"
-    else:
-        source, _, rest = str(mount).partition(":")
-        target = rest.partition(":")[0] or source
-        named = bool(rest) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", source) is not None
-    if isinstance(target, str) and "$" not in target and not re.match(r"/|[A-Za-z]:|\\", target):
-        yield Finding(path=path, message=f"{target!r}: expected an absolute path in the container")
-    if named and isinstance(source, str) and "$" not in source and source not in _section(root, "volumes"):
-        yield Finding(path=path, message=f"{source!r} is not defined under volumes")
-
-
-def _circle(document: Any) -> Iterator[Finding]:
-    """Finds services that wait for each other."""
-    services = document.get("services")
-    waits = {
-        name: [other for other in service.get("depends_on") or () if isinstance(other, str)]
-        for name, service in (services.items() if isinstance(services, dict) else ())
-        if isinstance(service, dict)
-    }
-    for name, others in waits.items():
-        reached, front = set(), list(others)
-        while front:
-            reached.add(front[-1])
-            front += [other for other in waits.get(front.pop(), ()) if other not in reached]
-        if name in reached:
-            yield Finding(
-                path=("services", name, "depends_on"), message=f"{name} waits for itself, through others or at once"
-            )
-            return

@@ -15,12 +15,9 @@ from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs import launcher
 from training_imgtool.jobs.model import (
     Document,
-    Finding,
     Images,
     JobFile,
     JobOptions,
-    Severity,
-    add_source,
     args_with_job_dir,
     image_of,
     job_key,
@@ -30,7 +27,6 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, read_objects, result_of
-from training_imgtool.jobs.shapes import shape_findings
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 
@@ -167,10 +163,3 @@ def _env_errors(spec: ImageSpec) -> Iterator[FieldError]:
     reserved: Any = {launcher.TASKS, launcher.VARIABLE}
     for name in sorted(reserved & spec.job.env.keys()):
         yield FieldError("imgtool sets this variable", field=f"job.env.{name}")
-
-
-def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
-    """Finds what is wrong with a task: its shape, and that it starts nothing."""
-    yield from add_source(shape_findings(document, "SkyPilot", allow_unknown=allow_unknown), Target.SKYPILOT.row.rules)
-    if not {"run", "service", "pool"} & document.keys():
-        yield Finding(path=("run",), message="is missing: the task starts nothing", severity=Severity.WARNING)

@@ -15,11 +15,9 @@ from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs import launcher
 from training_imgtool.jobs.model import (
     Document,
-    Finding,
     Images,
     JobFile,
     JobOptions,
-    Severity,
     args_with_job_dir,
     image_of,
     job_key,
@@ -29,8 +27,7 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, result_of
-from training_imgtool.jobs.shapes import DURATION, shape_keys
-from training_imgtool.jobs.tables import nearest
+from training_imgtool.jobs.shapes import DURATION
 from training_imgtool.jobs.targets.compose import cpus, is_folder
 from training_imgtool.spec.job import Slurm
 from training_imgtool.spec.model import ImageSpec, Role
@@ -218,23 +215,3 @@ def _errors(spec: ImageSpec) -> Iterator[FieldError]:
     for variable in (launcher.TASKS, launcher.VARIABLE, "CLUSTER_NODES"):
         if variable in spec.job.env:
             yield FieldError("imgtool sets this variable", field=f"job.env.{variable}")
-
-
-def judge_script(text: str) -> Iterator[tuple[int, Finding]]:
-    """Finds directives of a batch script that sbatch does not know or does not read, each with its line."""
-    lines, options = text.splitlines(), shape_keys("Sbatch")
-    command = next((n for n, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
-    directives = [(n, line) for n, line in enumerate(lines) if line.startswith("#SBATCH")]
-    if not directives:
-        message = "nothing was checked: a script without #SBATCH lines"
-        yield 1, Finding(path=(), message=message, severity=Severity.WARNING)
-    for number, line in directives:
-        if number > command:
-            message = "sbatch reads no directive below the first command"
-            yield number + 1, Finding(path=(), message=message, severity=Severity.WARNING)
-        for word in shlex.split(line.removeprefix("#SBATCH"), comments=True):
-            name = word.partition("=")[0]
-            if name.startswith("--") and name[2:] not in options:
-                hint = nearest(name[2:], options)
-                message = f"{name} is not an option of sbatch"
-                yield number + 1, Finding(path=(), message=message, hint=hint, source="sbatch 25.05")

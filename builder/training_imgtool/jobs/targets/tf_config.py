@@ -6,19 +6,15 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from training_imgtool.core.errors import FieldError, FieldListError, UsageError
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
 from training_imgtool.jobs.model import (
     Document,
-    Finding,
     Format,
     Images,
     JobFile,
     JobOptions,
-    Path,
-    add_source,
     args_with_job_dir,
     image_of,
     model_dir,
@@ -32,7 +28,6 @@ from training_imgtool.spec.targets import Target
 
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::(?P<port>[0-9]{1,5}))?\Z")
 
-_TASKS = ("chief", "master", "worker", "ps", "evaluator")
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 
 
@@ -154,57 +149,3 @@ def _find_repeated(hosts: Mapping[Role, tuple[str, ...]]) -> Iterator[FieldError
                     hint="give one of them another port, such as HOST:2223",
                 )
             seen.add(host)
-
-
-def judge(document: Any, *, allow_unknown: bool, region: str | None) -> list[Finding]:  # noqa: ARG001  one signature
-    """Finds what is wrong with a TF_CONFIG, or with the variables of several nodes by name."""
-    if "cluster" in document or "task" in document:
-        return list(add_source(_tf_config(document, ()), Target.TF_CONFIG.row.rules))
-    findings: list[Finding] = []
-    for name, variables in document.items():
-        config = variables.get("TF_CONFIG") if isinstance(variables, dict) else None
-        if not isinstance(config, dict):
-            findings.append(Finding(path=(name,), message="expected a node with TF_CONFIG"))
-        else:
-            findings += _tf_config(config, (name, "TF_CONFIG"))
-    return list(add_source(findings, Target.TF_CONFIG.row.rules))
-
-
-def _tf_config(config: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    cluster, task = config.get("cluster"), config.get("task")
-    if not isinstance(cluster, dict):
-        yield Finding(path=(*path, "cluster"), message="is missing: expected each task's hosts")
-        return
-    yield from _cluster(cluster, (*path, "cluster"))
-    if not isinstance(task, dict):
-        yield Finding(path=(*path, "task"), message="is missing: expected type and index")
-        return
-    kind, index = task.get("type"), task.get("index")
-    where: Path = (*path, "task")
-    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-        yield Finding(path=(*where, "index"), message=f"{index!r}: expected a number from 0")
-    elif not isinstance(kind, str) or (kind != "evaluator" and kind not in cluster):
-        listed = ", ".join(cluster)
-        yield Finding(path=(*where, "type"), message=f"{kind!r} is not in the cluster: expected {listed} or evaluator")
-    elif isinstance(cluster.get(kind), list) and index >= len(cluster[kind]):
-        message = f"{index}: the cluster has {len(cluster[kind])} of {kind}"
-        yield Finding(path=(*where, "index"), message=message)
-
-
-def _cluster(cluster: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    seen: set[str] = set()
-    if "chief" in cluster and "master" in cluster:
-        yield Finding(path=(*path, "master"), message="chief and master mean the same: expected one of them")
-    for kind, hosts in cluster.items():
-        if kind not in _TASKS:
-            message = f"{kind!r} is no task of TensorFlow: expected {', '.join(_TASKS)}"
-            yield Finding(path=(*path, kind), message=message)
-        if not isinstance(hosts, list):
-            yield Finding(path=(*path, kind), message="expected a list of HOST:PORT")
-            continue
-        for index, host in enumerate(hosts):
-            if not isinstance(host, str) or not host.rpartition(":")[2].isdecimal():
-                yield Finding(path=(*path, kind, index), message=f"{host!r} is not HOST:PORT")
-            elif host in seen:
-                yield Finding(path=(*path, kind, index), message=f"{host} appears twice")
-            seen.add(str(host))

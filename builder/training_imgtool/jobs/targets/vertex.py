@@ -201,7 +201,7 @@ def _spec_errors(spec: ImageSpec) -> Iterator[FieldError]:
 
 
 def _machine_errors(spec: ImageSpec) -> Iterator[FieldError]:
-    first = machines("vertex", allow_unknown=False).table["tpu"]["first_tensorflow"]
+    first = machines(allow_unknown=False).table["tpu"]["first_tensorflow"]
     for role in replicas(spec):
         if "machineType" not in _machine(spec, role):
             message = f"is missing: {role} needs a machine type"
@@ -221,7 +221,7 @@ def _minor(version: str) -> tuple[int, ...]:
 
 def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:
     region, tuned = spec.job.region, spec.job.hyperparameters
-    tables = machines("vertex", allow_unknown=options.allow_unknown)
+    tables = machines(allow_unknown=options.allow_unknown)
     findings = list(region_findings(tables, ("region",), str(region)))
     findings += project_findings(spec.job.project, ("project",))
     if tuned:
