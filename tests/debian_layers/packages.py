@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from imgtool_debian_layers import BaseSystem, Node, Package
+from tests.servers.running import running
 
 needs_dpkg = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="dpkg-deb is not installed")
 
@@ -86,3 +89,13 @@ def make_package(
         size=len(data),
     )
     return package, file
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """An archive's address, and its folder."""
+    folder = tmp_path / "archive"
+    (folder / "pool/main").mkdir(parents=True)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as host:
+        yield f"http://{host}", folder

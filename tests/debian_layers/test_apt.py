@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,25 +19,10 @@ from imgtool_debian_layers import (
     resolve_packages,
 )
 from imgtool_debian_layers.archives import make_private_sources
-from tests.debian_layers.packages import make_package, needs_dpkg, system
-from tests.servers.running import running
+from tests.debian_layers.packages import archive, make_package, needs_dpkg, system
 
+__all__ = ["archive"]  # a fixture
 pytestmark = [needs_dpkg, pytest.mark.skipif(not shutil.which("apt-get"), reason="apt-get is not installed")]
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """An archive's address, and its folder."""
-    folder = tmp_path / "archive"
-    folder.mkdir()
-    handler = functools.partial(_Quiet, directory=str(folder))
-    with running(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)) as host:
-        yield f"http://{host}", folder
 
 
 def offer(folder: Path, version: str = "1.0-1", fields: str = "") -> Package:

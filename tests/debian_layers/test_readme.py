@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import imgtool_debian_layers
-from tests.debian_layers.packages import needs_dpkg, system
-from tests.debian_layers.test_apt import archive, offer
+from tests.debian_layers.packages import archive, needs_dpkg, system
+from tests.debian_layers.test_apt import offer
 
 __all__ = ["archive"]  # a fixture
 README = Path(imgtool_debian_layers.__file__).with_name("README.md")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import http.server
 import io
 import tarfile
-from collections.abc import Iterator
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.debian_layers.packages import make_package, needs_dpkg, system
-from tests.servers.running import running
+from tests.debian_layers.packages import archive, make_package, needs_dpkg, system
 from training_imgtool.core.errors import (
     InputError,
     LocalFileError,
@@ -33,22 +29,8 @@ from training_imgtool.pipeline.debian_store import PackageStore
 from training_imgtool.plan import DebianPackage, LockedDebian
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
 
+__all__ = ["archive"]  # a fixture
 NOTHING = OpenedLibraries()
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """An archive's address, and its folder."""
-    folder = tmp_path / "archive"
-    (folder / "pool/main").mkdir(parents=True)
-    handler = partial(_Quiet, directory=str(folder))
-    with running(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)) as host:
-        yield f"http://{host}", folder
 
 
 def settings(cache: Path) -> Settings:
