@@ -48,13 +48,13 @@ def resolve(base: BaseSystem, requested: str = "first") -> tuple[Package, ...]:
 
 def test_apt_chooses_what_the_archive_has_now(archive: tuple[str, Path]) -> None:
     url, folder = archive
+    with pytest.raises(UnreachableError, match="the base's package archives: Failed to fetch"):
+        resolve(base(url))
     for version in ("1.0-1", "1.0-2"):
         package = offer(folder, version)
         assert resolve(base(url)) == (package,)
     with pytest.raises(NoSolutionError, match="second"):
         resolve(base(url), "second")
-    with pytest.raises(UnreachableError, match="the base's package archives: Failed to fetch"):
-        resolve(base("http://127.0.0.1:9"))
 
 
 @pytest.mark.parametrize(
