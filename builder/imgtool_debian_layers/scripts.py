@@ -140,10 +140,9 @@ def find_trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
 def normalise(text: str) -> list[str]:
     """Returns the lines that do something; comments stay if a here-document may have them as content."""
     plain = "<<" not in text
-    lines = (line.rstrip() for line in text.splitlines())
     return [
         line
-        for number, line in enumerate(lines)
+        for line in map(str.rstrip, text.splitlines())
         if line and not _TRIVIAL.fullmatch(line.strip()) and not (plain and line.lstrip().startswith("#"))
     ]
 
