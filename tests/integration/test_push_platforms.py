@@ -7,72 +7,23 @@ import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cosign import Recorder
-from tests.integration.push_world import BASE, BASE_TAG, Base, Machine, Project, Wheels, check_whole, make_base
+from tests.integration.platforms_world import PLATFORMS, lock_platforms, other_platform, put_index
+from tests.integration.push_world import Machine, Project, Wheels, check_whole, make_base
 from tests.registry.support import machine as settings_of
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import run_registry
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.lock.lockfile import dump_lock, lock_inputs, lock_path, read_lock
-from training_imgtool.plan import Lock
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import DOCKER_INDEX, OCI_INDEX, Descriptor, sha256_digest
-from training_imgtool.spec.load import load
-from training_imgtool.versions.matrix import load_matrix
-from training_imgtool.versions.resolve import resolve
+from training_imgtool.registry.manifests import DOCKER_INDEX, OCI_INDEX
 
 pytestmark = pytest.mark.registry
-PLATFORMS = ["linux/amd64", "linux/arm64"]
 CRANE = shutil.which("crane")
-
-
-def _other(base: Base) -> Base:
-    """The same base for arm64."""
-    config = json.dumps(json.loads(base.config) | {"architecture": "arm64", "variant": "v8"}).encode()
-    document = json.loads(base.manifest)
-    document["config"] |= {"digest": sha256_digest(config), "size": len(config)}
-    return replace(base, config=config, manifest=json.dumps(document).encode())
-
-
-def _put_index(host: str, bases: dict[str, Base]) -> None:
-    """Puts the bases and their index."""
-    entries = []
-    for platform, base in bases.items():
-        base.put(host)
-        os, architecture = platform.split("/")
-        descriptor = Descriptor(base.media_type, base.digest, len(base.manifest)).document()
-        entries.append({**descriptor, "platform": {"os": os, "architecture": architecture}})
-    body = json.dumps({"schemaVersion": 2, "mediaType": DOCKER_INDEX, "manifests": entries}).encode()
-    repository = parse_repository(f"{host}/{BASE}")
-    with Registries(settings_of(Path("/nonexistent"))) as registries:
-        registries.at(repository).put_manifest(repository.tag(BASE_TAG), DOCKER_INDEX, body)
-
-
-def _write_locks(project: Project, bases: dict[str, Base]) -> None:
-    """Writes a lock per platform by hand; TensorFlow's package has another name on each."""
-    project.wheels.add("tensorflow", {"tensorflow/__init__.py": b"__version__ = '2.15.1'\n"}, version="2.15.1")
-    project.lock()
-    variants = read_lock(project.folder / "image.lock").variants
-    for platform in PLATFORMS:
-        spec_file = load(project.folder / "image.yaml").for_platform(platform)
-        chosen = {variant.name: variant for variant in resolve(spec_file.spec, load_matrix()).variants}
-        locked = tuple(
-            replace(
-                old,
-                variant=(variant := chosen[old.variant.name]),
-                base_digest=bases[platform].digest,
-                wheels=tuple(wheel for wheel in old.wheels if wheel.name in {"numpy", variant.package}),
-            )
-            for old in variants
-        )
-        lock = Lock(inputs=lock_inputs(spec_file), platform=platform, variants=locked)
-        lock_path(spec_file).write_text(dump_lock(lock))
 
 
 @pytest.fixture
@@ -85,11 +36,11 @@ def proxy(tmp_path: Path) -> Iterator[FaultProxy]:
 def project(tmp_path: Path, proxy: FaultProxy) -> Project:
     base = make_base()
     project = Project(tmp_path / "project", Wheels(tmp_path / "wheels"), base)
-    bases = {"linux/amd64": base, "linux/arm64": _other(base)}
-    _put_index(proxy.upstream, bases)
+    bases = {"linux/amd64": base, "linux/arm64": other_platform(base)}
+    put_index(proxy.upstream, bases)
     spec = (project.folder / "image.yaml").read_text()
     project.write("image.yaml", f"platform: [{', '.join(PLATFORMS)}]\n{spec}")
-    _write_locks(project, bases)
+    lock_platforms(project, bases)
     return project
 
 

@@ -132,7 +132,7 @@ def test_verify_tells_the_good_image_from_another(
     tmp_path: Path, registry_address: str, services_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_toy(registry_address, services_env, tmp_path) as toy:
-        other = toy.faulty("extra", [{"etc/extra": b"x"}], None)
+        other = toy.faulty("extra", {"etc/extra": b"x"})
         for name, value in {**services_env, **toy.env}.items():
             monkeypatch.setenv(name, value)
         good = imgtool.verify(toy.folder, locked=True)["master"]

@@ -107,7 +107,7 @@ def test_what_is_not_proven_is_not_signed(recorded: tuple[World, Recorder]) -> N
     assert isinstance(good, Digest)
     assert isinstance(target, Tag)
     with Registries(settings_of(Path("/nonexistent"))) as registries:
-        other = images.derive(registries, good, [{"usr/local/sbin/uname": b"#!/bin/sh\n"}], None, target)
+        other = images.derive(registries, good, [{"usr/local/sbin/uname": b"#!/bin/sh\n"}], target)
     _, said = world.run("sign", "--role", "worker", code=10)
     assert "worker: layers: found " in said
     assert not recorder.calls()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.direct.wheels import as_wheel
 from tests.integration.conftest import BASE
 from tests.integration.push_world import Machine, Wheels
 from tests.verify import images
-from tests.verify.images import Change, Layer
+from tests.verify.images import Layer
 from training_imgtool.core.reference import Digest, parse_reference, parse_repository
 from training_imgtool.core.settings import from_environment
 from training_imgtool.pipeline.inputs import Inputs
@@ -32,12 +32,12 @@ class Toy:
     place: str
     env: dict[str, str]
 
-    def faulty(self, name: str, layers: Sequence[Layer | bytes], change: Change | None) -> dict[str, str]:
+    def faulty(self, name: str, *layers: Layer) -> dict[str, str]:
         """Pushes a faulty image under the tag of the good one in a repository of its own; the environment for it."""
         image = self.inputs.images[0]
         assert image.tag is not None
         repository = parse_repository(f"{self.place}/{name}/toy")
-        images.derive(self.registries, self.good, layers, change, repository.tag(image.tag.name))
+        images.derive(self.registries, self.good, layers, repository.tag(image.tag.name))
         return {**self.env, "IMGTOOL_REGISTRY": f"{self.place}/{name}"}
 
 

@@ -1,30 +1,27 @@
 """Small images for tests of `verify`: a spec, its lock, and an image of made-up packages in a registry.
 
-A layer maps paths to bytes, to `Link`, or to None for a whiteout. The packages are a few lines each, so that a test
-makes, pushes and examines an image in a second; on a real Python base they import.
+A layer maps paths to bytes. The packages are a few lines each, so that a test makes, pushes and examines an image in a
+second; on a real Python base they import.
 """
 
 from __future__ import annotations
 
-import base64
 import gzip
-import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from training_imgtool.core.progress import silent
-from training_imgtool.core.reference import Digest, Repository, Tag
+from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.core.settings import Settings
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.pipeline.inputs import Inputs, prepare
 from training_imgtool.plan import Lock, LockedVariant
 from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, sha256_digest
+from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
 from training_imgtool.spec.load import load
 
 TENSORFLOW = """
@@ -70,28 +67,7 @@ roles:
 """
 
 
-@dataclass(frozen=True)
-class Link:
-    """A symbolic link, or a hard one."""
-
-    target: str
-    hard: bool = False
-
-
-@dataclass(frozen=True)
-class Raw:
-    """An entry as tar has it."""
-
-    data: bytes
-    mode: int = 0o644
-    uid: int = 0
-    kind: bytes = tarfile.REGTYPE
-    capability: bool = False
-
-
-FOLDER = Raw(b"", mode=0o755, kind=tarfile.DIRTYPE)
-Layer = Mapping[str, bytes | Link | Raw | None]
-Change = Callable[[dict[str, Any]], None]
+Layer = Mapping[str, bytes]
 
 
 def write_spec(folder: Path, locked: LockedVariant, *, more: str = "") -> Path:
@@ -113,63 +89,28 @@ def inputs_of(folder: Path, settings: Settings) -> Inputs:
     return prepare(load(folder / "image.yaml"), settings, silent, locked=True)
 
 
-def package(site: str, name: str, version: str, files: Mapping[str, bytes], requires: tuple[str, ...] = ()) -> Layer:
-    """An installed package: its files, METADATA and a right RECORD."""
-    info = f"{name.replace('-', '_')}-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    metadata += "".join(f"Requires-Dist: {one}\n" for one in requires) + "\nA made-up package.\n\nVersion: 0\n"
-    members = {**files, f"{info}/METADATA": metadata.encode()}
-    rows = []
-    for path, data in members.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
-        rows.append(f"{path},sha256={digest},{len(data)}\r\n")
-    members[f"{info}/RECORD"] = "".join([*rows, f"{info}/RECORD,,\r\n"]).encode()
-    return {f"{site}/{path}": data for path, data in members.items()}
-
-
-def derive(
-    registries: Registries, good: Digest, layers: Sequence[Layer | bytes], change: Change | None, target: Tag
-) -> Digest:
+def derive(registries: Registries, good: Digest, layers: Sequence[Layer], target: Tag) -> Digest:
     """Pushes an image with further layers on a good one, under `target`."""
-    manifest = registries.at(good.repository).manifest(good)
-    config = json.loads(registries.at(good.repository).read(good.repository, manifest.config))
-    return _put(registries, good.repository, list(manifest.layers), config, layers, change, target)
-
-
-def _put(  # noqa: PLR0917 - its callers are all above
-    registries: Registries,
-    source: Repository,
-    below: list[Descriptor],
-    config: dict[str, Any],
-    layers: Sequence[Layer | bytes],
-    change: Change | None,
-    target: Tag,
-) -> Digest:
-    registry, repository = registries.at(target.repository), target.repository
-    for descriptor in below:
+    source, repository = good.repository, target.repository
+    registry, manifest = registries.at(repository), registries.at(source).manifest(good)
+    config = json.loads(registries.at(source).read(source, manifest.config))
+    document = json.loads(manifest.body)
+    for descriptor in manifest.layers:
         if source != repository:
             registries.copy_blob(source, descriptor, repository)
-    descriptors = list(below)
     for layer in layers:
-        archive = layer if isinstance(layer, bytes) else tar(layer)
+        archive = tar(layer)
         data = gzip.compress(archive, mtime=0)
         descriptor = Descriptor(OCI_LAYER_GZIP, sha256_digest(data), len(data))
         registry.upload(repository, descriptor, lambda data=data: iter((data,)))  # type: ignore[misc]
-        descriptors.append(descriptor)
+        document["layers"].append(document["layers"][-1] | {"digest": descriptor.digest, "size": descriptor.size})
         config["rootfs"]["diff_ids"].append(sha256_digest(archive))
-        config["history"] = [*(config.get("history") or []), {"created_by": "COPY somewhere"}]
-    if change:
-        change(config)
+        config["history"].append({"created_by": "COPY somewhere"})
     body = json.dumps(config).encode()
-    blob = Descriptor(OCI_CONFIG, sha256_digest(body), len(body))
+    document["config"] |= {"digest": sha256_digest(body), "size": len(body)}
+    blob = Descriptor(document["config"]["mediaType"], sha256_digest(body), len(body))
     registry.upload(repository, blob, lambda: iter((body,)))
-    document = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "config": blob.document(),
-        "layers": [{**one.document(), "mediaType": OCI_LAYER_GZIP} for one in descriptors],
-    }
-    return repository.digest(registry.put_manifest(target, OCI_MANIFEST, json.dumps(document).encode()))
+    return repository.digest(registry.put_manifest(target, manifest.media_type, json.dumps(document).encode()))
 
 
 def tar(layer: Layer) -> bytes:
@@ -178,17 +119,6 @@ def tar(layer: Layer) -> bytes:
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path, content in layer.items():
             member = tarfile.TarInfo(path)
-            if content is None:
-                folder, _, name = path.rpartition("/")
-                member.name = f"{folder}/.wh.{name}".lstrip("/")
-            if isinstance(content, Link):
-                member.type = tarfile.LNKTYPE if content.hard else tarfile.SYMTYPE
-                member.linkname = content.target
-            data = content if isinstance(content, bytes) else b""
-            member.mode = 0o755 if "/bin/" in path else 0o644
-            if isinstance(content, Raw):
-                data, member.mode, member.uid, member.type = content.data, content.mode, content.uid, content.kind
-                member.pax_headers = {"SCHILY.xattr.security.capability": "x"} if content.capability else {}
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     return buffer.getvalue()

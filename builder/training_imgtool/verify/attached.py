@@ -38,8 +38,9 @@ def check_attached(
     Raises what reading from the registry raises, except for a document that is not as it should be.
     """
     try:
-        odd = tuple(_find_odd(registry, image, wanted))
-        missing = _find_missing(registry, image, wanted)
+        listed = [_without_nulls(entry) for entry in read_referrers(registry, image)]
+        odd = tuple(_find_odd(registry, image, wanted, listed))
+        missing = _find_missing(registry, image, wanted, listed)
     except (RegistryRefusedError, VerificationError) as error:
         return (_refuse(error.message),)
     if missing and required:
@@ -52,26 +53,32 @@ def _refuse(found: str) -> Finding:
     return mismatch("attestations", found, "what push attaches, and nothing else of its kinds")
 
 
-def _find_missing(registry: Registry, image: Digest, wanted: tuple[Attachment, ...]) -> list[str]:
-    """Lists the names of kinds that the registry has not whole; under cosign's tag there must be something at all."""
-    repository = image.repository
+def _without_nulls(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Drops the empty fields that registries write into their lists."""
+    return {key: value for key, value in entry.items() if value or key == "size"}
+
+
+def _find_missing(
+    registry: Registry, image: Digest, wanted: tuple[Attachment, ...], listed: list[dict[str, Any]]
+) -> list[str]:
+    """Lists the names of kinds that are not listed, or not whole; under cosign's tag there must be something at all."""
     whole = {
-        row.kind
-        for row in wanted
-        if registry.head(repository.digest(sha256_digest(row.manifest))) and registry.has_blob(repository, row.blob)
+        row.kind for row in wanted if describe_referrer(row.manifest) in listed and _is_whole(registry, image, row)
     }
-    missing = [row.name for row in wanted if row.kind not in whole]
-    tag = statement_tag(image)
-    return list(dict.fromkeys(missing)) or ([] if registry.head(tag) else [f"{wanted[-1].name} under {tag.name}"])
+    missing = list(dict.fromkeys(row.name for row in wanted if row.kind not in whole))
+    return missing or ([] if registry.head(statement_tag(image)) else [f"{wanted[-1].name} under cosign's tag"])
 
 
-def _find_odd(registry: Registry, image: Digest, wanted: tuple[Attachment, ...]) -> Iterator[Finding]:
+def _is_whole(registry: Registry, image: Digest, row: Attachment) -> bool:
+    manifest = image.repository.digest(sha256_digest(row.manifest))
+    return registry.head(manifest) is not None and registry.has_blob(image.repository, row.blob)
+
+
+def _find_odd(
+    registry: Registry, image: Digest, wanted: tuple[Attachment, ...], listed: list[dict[str, Any]]
+) -> Iterator[Finding]:
     """Yields a finding for each document that is none of `wanted`."""
     ours = [describe_referrer(row.manifest) for row in wanted]
-    listed = [
-        {key: value for key, value in entry.items() if value or key == "size"}
-        for entry in read_referrers(registry, image)
-    ]
     foreign = [entry for entry in listed if entry not in ours]
     if len(foreign) > _MOST:
         yield _refuse(f"{len(foreign)} documents of others")
@@ -100,7 +107,8 @@ def _judge(
             return
     is_bundle = 0 < len(layers) <= _MOST and named == {_BUNDLE, OCI_EMPTY}
     if not (is_bundle and all(_is_signature(registry, image, layer) for layer in layers)):
-        yield unproven("attestations", f"attached by others: {', '.join(sorted(named))}", Accepted.ATTACHED)
+        kinds = ", ".join(sorted(named)) or manifest.media_type
+        yield unproven("attestations", f"attached by others: {kinds}", Accepted.ATTACHED)
 
 
 def _is_signature(registry: Registry, image: Digest, layer: Descriptor) -> bool:
@@ -119,9 +127,8 @@ def _judge_statements(registry: Registry, image: Digest, manifest: Manifest, our
     """Judges what lies where cosign 2 keeps attestations: it adds those that it signs to what is there."""
     others = [layer for layer in manifest.layers if layer.digest not in ours][: _MOST + 1]
     if len(others) <= _MOST and all(_is_signed(registry, image, layer) for layer in others):
-        text = f"{len(others)} signed statements of others under {statement_tag(image).name}"
-        return unproven("attestations", text, Accepted.ATTACHED)
-    return _refuse(f"an unsigned statement under {statement_tag(image).name} that is not the one made here")
+        return unproven("attestations", "attached by others: signed statements under cosign's tag", Accepted.ATTACHED)
+    return _refuse("an unsigned statement under cosign's tag that is not the one made here")
 
 
 def _is_signed(registry: Registry, image: Digest, layer: Descriptor) -> bool:

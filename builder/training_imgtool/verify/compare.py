@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training_imgtool.core.errors import VerificationError
+from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.direct.image.image import DirectImage, dump_document
 from training_imgtool.direct.layers.codecs import decompress, decompress_strictly
 from training_imgtool.direct.layers.layers import LayerSource
@@ -95,7 +95,7 @@ class _Comparison:
                     continue
                 again += 1
                 path = _find_difference(layer, blob)
-            except VerificationError as error:
+            except (RegistryRefusedError, VerificationError) as error:
                 path = error.message
             if path is not None:
                 wrong.append(f"layer {number + 1} ({layer.history}): {path}")
@@ -125,7 +125,7 @@ class _Comparison:
             there, wanted = read_document(self._stored.config()), json.loads(self._config)
         except ValueError as error:
             return f"not a config that every engine reads alike: {error}"
-        except VerificationError as error:
+        except (RegistryRefusedError, VerificationError) as error:
             return error.message
         names = list(_list_differences(wanted, there, ""))
         return f"{', '.join(names[:_MOST_NAMED])} differ" if names else "the same values in other bytes"
