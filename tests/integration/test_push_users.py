@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,32 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.push_world import Base, Machine, Project, Wheels, check_whole, digests, document, make_base
+from tests.other_python import DIFFERS, HERE_RELEASE, OTHER, OTHER_RELEASE, two_releases
 from tests.other_user import NOBODY, open_folder
 from tests.servers.registry_process import run_registry
 
 pytestmark = pytest.mark.registry
-OTHER = Path("/usr/bin/python3.11")
-
-# What 3.11.2 compiles to other instructions than 3.11.7: `_, _, _ = ...` needs no swaps (found in TensorFlow itself).
-DIFFERS = b"def f(a, b, c):\n    _, _, _ = a, b, c\n    return []\n"
-
-
-def _compiled(program: str) -> tuple[str, bytes]:
-    """A Python's release, and what it makes of DIFFERS."""
-    text = "import sys, marshal; print(sys.version.split()[0], marshal.dumps(compile(sys.argv[1], 'x', 'exec')).hex())"
-    try:
-        asked = subprocess.run([program, "-c", text, DIFFERS.decode()], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "", b""
-    release, _, code = asked.stdout.partition(" ")
-    return release, bytes.fromhex(code)
-
-
-HERE_RELEASE, HERE_CODE = _compiled(sys.executable)
-OTHER_RELEASE, OTHER_CODE = _compiled(str(OTHER))
-two_releases = pytest.mark.skipif(
-    not OTHER_CODE or OTHER_CODE == HERE_CODE, reason="no second release of Python 3.11 whose bytecode differs"
-)
 
 
 class World:
