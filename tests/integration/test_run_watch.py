@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import pty
 import random
-import re
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -17,13 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.project import IMGTOOL, unique
+from tests.cluster.project import unique
 from tests.cluster.watch_project import TASK, Watching, WatchProject, python_base
 from tests.engines.support import private_engine, private_podman, settings, shared_engine, wait_for
 from tests.integration.conftest import CHECKOUT, Mnist
 from tests.other_user import NOBODY
-from tests.servers.fault_proxy import FaultProxy
-from tests.servers.registry_process import list_tags
 from training_imgtool.engines.docker.client import connect
 from training_imgtool.engines.docker.engine import DockerEngine
 
@@ -193,25 +188,6 @@ def test_a_rehearsed_kill(project: Make, watch: Callable[..., Watching]) -> None
         made.write("trainer/values.py", "VALUE = 1\n")
 
 
-def test_keys_on_a_terminal(project: Make, tmp_path: Path) -> None:
-    made = project({})
-    master, slave = pty.openpty()
-    command = [str(IMGTOOL), "run", str(made.folder), "--watch", "--job-dir", str(made.job)]
-    with (tmp_path / "out").open("w") as out:
-        popen = subprocess.Popen(command, env=made.env, stdin=slave, stdout=out, stderr=out, start_new_session=True)
-    try:
-        for count in (1, 2):
-            assert wait_for(lambda: (tmp_path / "out").read_text().count("[watch] waiting") == count, 60)  # noqa: B023
-            os.write(master, b"r" if count == 1 else b"q")
-        assert popen.wait(20) == 0
-    finally:
-        popen.kill()
-        popen.wait()
-        os.close(master)
-        os.close(slave)
-    assert (tmp_path / "out").read_text().count("value 0") == 2
-
-
 @pytest.mark.long
 def test_what_a_killed_run_left_is_removed_by_the_next(project: Make, watch: Callable[..., Watching]) -> None:
     made = project({"trainer/task.py": "import trainer.server\n", "trainer/server.py": SERVER})
@@ -345,40 +321,3 @@ def test_tensorflow_is_imported_once_per_replica(mnist: Mnist, tmp_path: Path) -
     printed = [" ".join(line.split()[:2]) for line in running.printed() if line.startswith(("edit", "accuracy"))]
     assert [line.partition(" ")[0] for line in printed] == ["accuracy", "edit", "accuracy", "edit", "edit", "accuracy"]
     assert min(float(line.split()[1]) for line in printed if line.startswith("accuracy")) > 0.5
-
-
-@pytest.mark.long
-@pytest.mark.network
-def test_a_push_afterwards_sends_the_changed_file_alone(mnist: Mnist, tmp_path: Path) -> None:
-    """The key `p` pushes what runs, under the keys that were shown."""
-    host, _, repository = mnist.env["IMGTOOL_REGISTRY"].partition("/")
-    folder, log = tmp_path / "mnist", tmp_path / "log"
-    shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=shutil.ignore_patterns("job"))
-    command = [str(IMGTOOL), "run", str(folder), "--watch", "--job-dir", str(tmp_path / "job"), "--", "--epochs=1"]
-    master, slave = pty.openpty()
-    with FaultProxy(host) as proxy, log.open("w") as out:
-        env = {**os.environ, **mnist.env, "IMGTOOL_REGISTRY": f"{proxy.host}/{repository}"}
-        popen = subprocess.Popen(command, env=env, stdin=slave, stdout=out, stderr=out, start_new_session=True)
-        try:
-            assert wait_for(lambda: log.read_text().count("[watch] waiting") == 1, 600), log.read_text()
-            code = folder / "trainer/digits.py"
-            code.write_text(code.read_text() + f"# {tmp_path}\n")
-            assert wait_for(lambda: log.read_text().count("[watch] waiting") == 2, 300), log.read_text()
-            shown = re.findall(r"(master|worker|ps)-([0-9a-f]{12})", log.read_text().rpartition("started after")[2])
-            proxy.clear()
-            os.write(master, b"p")
-            pushed = re.compile(r"(?m)^(master|worker|ps) (\S+@sha256:[0-9a-f]{64})$")
-            assert wait_for(lambda: len(pushed.findall(log.read_text())) == 3, 120), log.read_text()
-            sent, tags = proxy.bytes_up(), list_tags(host, f"{repository}/mnist")
-            os.write(master, b"q")
-            assert popen.wait(60) == 0
-        finally:
-            popen.kill()
-            popen.wait()
-            os.close(master)
-            os.close(slave)
-    assert len(dict(shown)) == 3, log.read_text()
-    assert all(any(tag.startswith(f"{role}-{key}") for tag in tags) for role, key in shown)
-    assert (
-        0 < sent < 100_000
-    )  # of images of hundreds of megabytes: three files of code, their configurations, manifests

@@ -9,7 +9,6 @@ import pytest
 
 from training_imgtool.commands.compat import as_data, as_text
 from training_imgtool.core.errors import FieldError, UsageError
-from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.versions.matrix import (
     Matrix,
     load_matrix,
@@ -85,10 +84,6 @@ def test_data_has_a_row_per_release(matrix: Matrix) -> None:
     assert row["packages"] == {"cpu": "tensorflow-cpu", "gpu": "tensorflow", "tpu": "tensorflow-tpu"}
     assert row["and_cuda"] is False
     assert row["chosen"]["cpu"] == "python:3.12-slim-bookworm"
-
-
-def test_both_tables_have_the_same_tpu_runtimes(matrix: Matrix) -> None:
-    assert list(matrix.ai_platform_tpu) == read_table("machines/ai_platform.yaml")["tpu"]["runtimes"]
 
 
 def test_what_a_release_needs_leaves_no_python_out_that_it_has(matrix: Matrix) -> None:

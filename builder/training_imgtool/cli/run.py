@@ -148,12 +148,9 @@ def run(
     )
     values = opt.read_changes(changes)
     if watch:
-        from functools import partial
-
-        from training_imgtool.cli.watch import Screen, open_keys, push_again
+        from training_imgtool.cli.watch import Screen
         from training_imgtool.commands.images import watch_images
 
-        screen = Screen(as_json=as_json, quiet=progress == "quiet")
         watch_images(
             SpecChoice(path=spec, values=values),
             request,
@@ -162,8 +159,7 @@ def run(
             lambda ready: _output(progress, ready, followed, None),
             registry=registry,
             locked=locked,
-            show=screen,
-            listen=partial(open_keys, push=partial(push_again, spec, values, registry)),
+            show=Screen(as_json=as_json, quiet=progress == "quiet"),
         )
         return
     summary = run_images(

@@ -69,15 +69,11 @@ class FileWatch:
     ) -> None:
         self._skip, self._changed, self._failed = skip, changed, failed
         self._before = look(list_folders(inputs), skip)
-        self._again, self._stopped = threading.Event(), threading.Event()
+        self._again, self._stopped = False, threading.Event()
 
     def start(self) -> None:
         """Starts to look."""
         threading.Thread(target=self._run, name="imgtool-files", daemon=True).start()
-
-    def look_again(self) -> None:
-        """Counts everything as changed."""
-        self._again.set()
 
     def stop(self) -> None:
         """Looks no more."""
@@ -89,8 +85,8 @@ class FileWatch:
             began = time.monotonic()
             now = look(self._before, self._skip)
             pause = max(_LEAST_PAUSE, _SHARE * (time.monotonic() - began))
-            if now != self._before or self._again.is_set():
-                self._again.clear()
+            if now != self._before or self._again:
+                self._again = False
                 self._before = self._settle(now)
                 self._read(began)
 
@@ -111,5 +107,5 @@ class FileWatch:
                 self._failed(error)
             return
         if new := folders - self._before.keys():
-            self._again.set()
+            self._again = True
         self._before = {folder: self._before[folder] for folder in folders - new} | look(new, self._skip)

@@ -20,7 +20,7 @@ from training_imgtool.cluster.summary import Summary
 from training_imgtool.cluster.supervisor import Supervisor
 from training_imgtool.cluster.warm import WarmContainers
 from training_imgtool.core.errors import ImgtoolError, InputError
-from training_imgtool.core.progress import Event, LogLine, Progress
+from training_imgtool.core.progress import Progress
 from training_imgtool.engines.docker.containers import Containers
 from training_imgtool.engines.docker.engine import DockerEngine
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
@@ -58,14 +58,6 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstLine:
-    """A replica prints its first line, so many seconds after the change."""
-
-    name: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """The cluster has ended by itself."""
 
@@ -79,15 +71,7 @@ class Failed:
     error: ImgtoolError
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The user asks for a push of what runs, or there is something newer."""
-
-    keys: Mapping[Role, str]
-    is_current: bool
-
-
-Sign = Changed | Started | FirstLine | Ended | Failed | Asked
+Sign = Changed | Started | Ended | Failed
 
 
 class _InterruptedError(Exception):
@@ -203,14 +187,13 @@ class Watch:
         self._next: _Step | None = self._newest
         self._warm = self._open_warm(first)
         self._files = FileWatch(inputs, ready.job_dir, self._notice, self._fail)
-        self._quits = False
         self._lock, self._interrupted = threading.Lock(), threading.Event()
 
     def run(self) -> None:
-        """Runs until `quit`; removes all containers and the network, however it ends."""
+        """Runs until a signal ends it; removes all containers and the network, however it ends."""
         self._files.start()
         try:
-            while not self._quits:
+            while True:
                 step = self._take()
                 if step is not None:
                     self._run_round(step)
@@ -219,33 +202,10 @@ class Watch:
             self._files.stop()
             self._close()
 
-    def restart(self) -> None:
-        """Starts the cluster again, with what has changed meanwhile."""
-        newest = self._newest
-        self._post(replace(newest, version=replace(newest.version, at=time.monotonic()), how=How.NOTHING, ready=None))
-        self._files.look_again()
-
-    def quit(self) -> None:
-        """Ends the run."""
-        self._quits = True
-        self._interrupted.set()
-
-    def push(self) -> bool:
-        """Shows the keys of what runs, and returns whether a push of the files as they are now has these."""
-        keys = self._applied.keys
-        try:
-            is_current = {image.role: image.key for image in self._read().images} == keys
-        except ImgtoolError as error:
-            self._show(Failed(error))
-            return False
-        self._show(Asked(keys, is_current=is_current))
-        return is_current
-
     def _take(self) -> _Step | None:
         with self._lock:
             step, self._next = self._next, None
-            if not self._quits:
-                self._interrupted.clear()
+            self._interrupted.clear()
             return step
 
     def _post(self, step: _Step) -> None:
@@ -285,9 +245,9 @@ class Watch:
         ready = replace(self._ready, checkpoint=latest(self._ready.job_dir))
         try:
             with self._open_output(ready) as progress:
-                self._warm.progress = self._note_first(progress, step.version.at)
+                self._warm.progress = progress
                 started = partial(self._show_start, step)
-                one = _Round(ready, self._warm, self._warm.progress, interrupted=self._interrupted, started=started)
+                one = _Round(ready, self._warm, progress, interrupted=self._interrupted, started=started)
                 with suppress(_InterruptedError):
                     self._show(Ended(one.run()))
         except InputError as error:  # a large file that changed before it was put into a container
@@ -309,18 +269,6 @@ class Watch:
     def _show_start(self, step: _Step) -> None:
         seconds = time.monotonic() - step.version.at
         self._show(Started(seconds, step.how, self._warm.list_cold(), step.version.keys))
-
-    def _note_first(self, progress: Progress, at: float) -> Progress:
-        """Has the first line that a replica prints shown as such."""
-        seen = threading.Event()
-
-        def take(event: Event) -> None:
-            progress(event)
-            if isinstance(event, LogLine) and not seen.is_set():
-                seen.set()
-                self._show(FirstLine(event.subject, time.monotonic() - at))
-
-        return take
 
     def _close(self) -> None:
         """Removes the containers and the network."""

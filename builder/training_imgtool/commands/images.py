@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from training_imgtool.attest.cosign import Signatory
     from training_imgtool.cluster.run import Ready, Request
     from training_imgtool.cluster.summary import Summary
-    from training_imgtool.cluster.watch import Sign, Watch
+    from training_imgtool.cluster.watch import Sign
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.spec.load import SpecFile
     from training_imgtool.verify.findings import Accepted, ImageReport
@@ -195,9 +195,8 @@ def watch_images(
     registry: str | None,
     locked: bool,
     show: Callable[[Sign], None],
-    listen: Callable[[Watch], AbstractContextManager[None]],
 ) -> None:
-    """Runs the images of one spec as `run_images` does, and again whenever their files have changed, until `quit`.
+    """Runs the images of one spec as `run_images` does, and again whenever their files have changed.
 
     Args:
         choice: the spec.
@@ -208,7 +207,6 @@ def watch_images(
         registry: in place of the spec's.
         locked: keep the lock.
         show: takes what happens.
-        listen: opens what takes the user's orders.
     """
     from training_imgtool.cluster import run as cluster
     from training_imgtool.cluster.watch import Watch
@@ -226,7 +224,7 @@ def watch_images(
     _open_for_engine(choice, request)  # a fault of the spec is named before one of the engine
     with closing(connect_engine(settings)) as engine:
         inputs = read()
-        watch = Watch(
+        Watch(
             inputs,
             make_ready(inputs),
             engine,
@@ -235,9 +233,7 @@ def watch_images(
             open_output=open_output,
             show=show,
             mtime=settings.source_date_epoch,
-        )
-        with listen(watch):
-            watch.run()
+        ).run()
 
 
 def _open_for_engine(choice: SpecChoice, request: Request) -> SpecFile:

@@ -72,8 +72,6 @@ class Row:
     """One target.
 
     Attributes:
-        title: its name for people.
-        page: its page below docs/jobs.
         job: the keys of `job` that it takes, beside those that all take.
         role: the keys of a role that it takes, beside those that all take.
         scheduling: the keys of `job.scheduling` that it takes.
@@ -85,8 +83,6 @@ class Row:
         always_chief: whether its clusters have a chief of its own, so that worker 0 becomes one where no master is.
     """
 
-    title: str
-    page: str
     job: frozenset[str]
     role: frozenset[str]
     runtime: Runtime
@@ -114,8 +110,6 @@ class Target(StrEnum):
     AI_PLATFORM = (
         "ai-platform",
         Row(
-            title="AI Platform Training (closed on 2025-01-31)",
-            page="ai-platform-config.md",
             job=_GOOGLE | {"scale_tier", "runtime_version", "python_version", "package_uris", "staging"},
             role=_MACHINE,
             scheduling=frozenset({"max_wait", "max_running", "priority"}),
@@ -128,8 +122,6 @@ class Target(StrEnum):
     VERTEX = (
         "vertex",
         Row(
-            title="Vertex AI",
-            page="vertex.md",
             job=_GOOGLE
             | {"volume", "display_name", "tensorboard", "dashboard_access", "persistent_resource"}
             | {"reserved_ip_ranges", "network_attachment"},
@@ -146,8 +138,6 @@ class Target(StrEnum):
     TFJOB = (
         "tfjob",
         Row(
-            title="Kubeflow's TFJob",
-            page="kubernetes.md",
             job=_KUBERNETES | _TOPOLOGY,
             role=_NODES,
             scheduling=frozenset({"max_wait", "max_running", "restarts", "keep_finished", "strategy"}),
@@ -159,8 +149,6 @@ class Target(StrEnum):
     JOBSET = (
         "jobset",
         Row(
-            title="a JobSet",
-            page="kubernetes.md",
             job=_KUBERNETES | _TOPOLOGY | {"exclusive_topology"},
             role=_NODES | {"tpu"},
             scheduling=frozenset({"max_running", "restarts", "keep_finished", "strategy"}),
@@ -172,8 +160,6 @@ class Target(StrEnum):
     TRAINJOB = (
         "trainjob",
         Row(
-            title="Kubeflow Trainer's TrainJob",
-            page="kubernetes.md",
             job=_KUBERNETES | _TOPOLOGY | {"exclusive_topology"},
             role=_NODES | {"tpu"},
             scheduling=frozenset({"max_running", "restarts", "keep_finished", "strategy"}),
@@ -187,8 +173,6 @@ class Target(StrEnum):
     PODS = (
         "pods",
         Row(
-            title="Kubernetes Pods",
-            page="kubernetes.md",
             job=_KUBERNETES | _TOPOLOGY,
             role=_NODES,
             scheduling=frozenset({"max_running", "strategy"}),
@@ -200,8 +184,6 @@ class Target(StrEnum):
     ECI = (
         "eci",
         Row(
-            title="Alibaba Cloud's Elastic Container Instances",
-            page="alibaba-eci.md",
             job=_KUBERNETES | {"eci"},
             role=_PLACE | {"machine"},
             scheduling=frozenset({"max_running"}),
@@ -213,8 +195,6 @@ class Target(StrEnum):
     COMPOSE = (
         "compose",
         Row(
-            title="Docker Compose",
-            page="own-machines.md",
             job=frozenset({"env", "volume", "labels", "scheduling"}),
             role=_LIMITS,
             scheduling=frozenset({"restarts"}),
@@ -226,8 +206,6 @@ class Target(StrEnum):
     TF_CONFIG = (
         "tf-config",
         Row(
-            title="machines of your own",
-            page="own-machines.md",
             job=frozenset({"env"}),
             role=_LIMITS,
             runtime=_DOCKER,
@@ -238,8 +216,6 @@ class Target(StrEnum):
     SKYPILOT = (
         "skypilot",
         Row(
-            title="SkyPilot",
-            page="skypilot.md",
             job=frozenset({"env", "labels", "infra", "scheduling"}),
             role=_LIMITS | {"machine", "disk"},
             scheduling=frozenset({"strategy"}),
@@ -250,8 +226,6 @@ class Target(StrEnum):
     SLURM = (
         "slurm",
         Row(
-            title="Slurm with pyxis",
-            page="slurm.md",
             job=frozenset({"env", "slurm", "scheduling"}),
             role=_LIMITS,
             scheduling=frozenset({"max_running"}),

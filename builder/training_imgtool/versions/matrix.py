@@ -57,7 +57,6 @@ class Minor:
     cudnn: str
     glibc: str
     pip: str
-    keras: str
     compute: tuple[str, ...]
     constraints: tuple[str, ...]
     add: tuple[str, ...]
@@ -79,8 +78,6 @@ class CudaImage:
     os: str
     cudnn: str | None
     status: str  # supported, unsupported (listed, no longer rebuilt) or gone
-    on_hub: bool | None
-    driver_path: bool  # whether its LD_LIBRARY_PATH has the folders where GKE mounts the driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +228,6 @@ def _minor(name: str, row: Mapping[str, Any]) -> Minor:
         cudnn=built["cudnn"],
         glibc=built["glibc"],
         pip=built["pip"],
-        keras=built["keras"],
         compute=tuple(row.get("compute", "").split()),
         constraints=tuple(row.get("constraints", ())),
         add=tuple(row.get("add", ())),
@@ -272,8 +268,6 @@ def _cuda_images(tag: str, row: Mapping[str, str]) -> list[CudaImage]:
                 os=system,
                 cudnn=cudnn or None,
                 status=status,
-                on_hub={"true": True, "false": False}.get(row.get("hub", "")),
-                driver_path=row.get("driver_path") != "false",
             )
         )
     return images
