@@ -16,11 +16,9 @@ _LARGEST_TEXT = 8 << 20
 _MOST_LINKS = 40  # Linux' MAXSYMLINKS
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _TEXTS = re.compile(
-    r"/var/lib/dpkg/(?:status|diversions|statoverride|arch|triggers/.+|alternatives/.+"
-    r"|info/.+\.(?:list|conffiles|triggers|preinst|postinst|prerm|postrm))"
-    r"|/var/lib/apt/extended_states|/etc/apt/.+|/etc/dpkg/.+|/usr/share/keyrings/.+"
-    r"|/etc/(?:passwd|group|shadow|gshadow|subuid|subgid)|/etc/ld\.so\.(?:cache|conf|conf\.d/.+)"
-    r"|/etc/ca-certificates\.conf|/usr/lib/os-release"
+    r"/var/lib/dpkg/(?:status|diversions|statoverride|arch|triggers/.+|alternatives/.+)|/var/lib/apt/extended_states"
+    r"|/etc/apt/.+|/etc/dpkg/.+|/usr/share/keyrings/.+|/etc/(?:passwd|group)|/etc/ld\.so\.(?:cache|conf|conf\.d/.+)"
+    r"|/usr/lib/os-release"
 )
 
 

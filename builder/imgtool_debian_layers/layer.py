@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from imgtool_debian_layers import certificates, database
+from imgtool_debian_layers.alternatives import make_alternatives
 from imgtool_debian_layers.base_system import BaseSystem, Node, resolve
 from imgtool_debian_layers.database import InstalledPackage, open_package
-from imgtool_debian_layers.effects import make_alternatives, make_effect, replaced_path
+from imgtool_debian_layers.effects import make_effect, replaced_path
 from imgtool_debian_layers.errors import NeedsAptError
 from imgtool_debian_layers.loader_cache import (
     FLAGS,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from imgtool_debian_layers.alternatives import Choice, Group, make_alternatives, parse_group
 from imgtool_debian_layers.base_system import Node
-from imgtool_debian_layers.effects import Choice, Group, make_alternatives, parse_group
 from imgtool_debian_layers.errors import NeedsAptError
 from imgtool_debian_layers.scripts import Effect, EffectKind
 from imgtool_debian_layers.unpack import Unpacking
@@ -50,15 +50,12 @@ def test_a_group_becomes_what_update_alternatives_makes_of_it(tmp_path: Path) ->
         for name, file in slaves.items():
             command += ["--slave", f"{links}/{name}", name, f"{files}/{file}"]
         subprocess.run(command, check=True)
-        choice = Choice(
-            path=f"{files}/{path}", priority=priority, slaves={n: f"{files}/{f}" for n, f in slaves.items()}
-        )
-        group = group.with_choice(choice, {name: f"{links}/{name}" for name in slaves})
+        choice = Choice(priority, {name: f"{files}/{file}" for name, file in slaves.items()})
+        group = group.with_choice(f"{files}/{path}", choice, {name: f"{links}/{name}" for name in slaves})
         text = (tmp_path / "admin/tool").read_text()
         assert group.text() == text
         assert parse_group(text, "tool", str((tmp_path / "links/tool").readlink())) == group
-        assert group.best is not None
-        assert group.best.path == str((tmp_path / "links/tool").readlink())
+        assert group.best == str((tmp_path / "links/tool").readlink())
 
 
 def alternative(target: str, priority: int, *slaves: tuple[str, str, str]) -> Effect:

@@ -82,7 +82,9 @@ def test_effects_make_what_scripts_make_or_need_apt(effect: Effect, made: list[s
     if effect.kind is EffectKind.FOLDER:
         assert items[-1].node.mode == 0o2775
     if made and effect.kind is EffectKind.COPY:
-        assert items[-1].data == b"data"
+        assert items[-1][1:] == (Node("f", 0o644), b"data")
+    if made and effect.kind is EffectKind.LOCAL_FOLDER:
+        assert items[-1].node == Node("d", 0o755)
 
 
 def test_folders_below_usr_local_are_of_staff_where_the_base_says_so() -> None:

@@ -55,7 +55,11 @@ def test_files_follow_the_links_of_the_base_and_the_database_has_them(tmp_path: 
     layer = install(system(), first)
     assert {"usr/bin/tool", "etc/tool.conf", "usr/lib/tool", "usr/lib/tool/link"} <= set(layer)
     assert not {"bin", "usr", "usr/bin", "etc"} & set(layer), "folders that exist stay as they are"
-    assert layer["usr/lib/tool/link"].node.target == "../../bin/tool"
+    assert [layer[path].node for path in ("usr/bin/tool", "usr/lib/tool", "usr/lib/tool/link")] == [
+        Node("f", 0o644, 0, 0),
+        Node("d", 0o755, 0, 0),
+        Node("l", 0o777, 0, 0, target="../../bin/tool"),
+    ]
     status = layer["var/lib/dpkg/status"].data.decode()
     assert status == (
         "Package: first\nStatus: install ok installed\nSection: misc\nMaintainer: Nobody <nobody@example.com>\n"
