@@ -38,23 +38,6 @@ def _index(*platforms: dict[str, str] | None, media_type: str = OCI_INDEX) -> Ma
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        {"config": {"Entrypoint": ["good"], "entrypoint": ["evil"]}},
-        {"config": {"healthcheck": {"Test": ["CMD", "evil"]}}},
-        {"config": {"Healthcheck": {"test": ["CMD", "evil"]}}},
-        {"config": {"Uſer": "0"}},  # noqa: RUF001 - what Go takes for an s
-        {"Config": {}},
-        {"rootfs": {"Diff_IDs": []}},
-        {"history": [{"created_by": "x", "Created_By": "y"}]},
-    ],
-)
-def test_names_that_readers_take_differently(config: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"twice|some"):
-        read_document(json.dumps(config).encode())
-
-
-@pytest.mark.parametrize(
     "body",
     [
         '{"a":1,"a":1}'.encode("utf-16"),
@@ -73,11 +56,6 @@ def test_names_that_readers_take_differently(config: dict[str, Any]) -> None:
 def test_a_document_that_readers_may_read_in_other_ways(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_document(body)
-
-
-def test_names_that_somebody_chose_may_differ_in_case_alone() -> None:
-    config = {"config": {"Labels": {"user": "1", "User": "2"}, "Volumes": {"/Data": {}, "/data": {}}}}
-    assert read_document(json.dumps(config).encode()) == config
 
 
 def test_a_manifest_is_its_bytes_and_what_they_say() -> None:
@@ -121,9 +99,6 @@ def test_the_media_type(body: bytes, header: str, expected: str) -> None:
         (b'{"mediaType":"text/html"}', "", RegistryRefusedError, "text/html"),
         (b"\xff\xfe", OCI_MANIFEST, VerificationError, "not JSON"),
         (b'{"layers":[],"layers":[]}', OCI_MANIFEST, VerificationError, "not JSON that every engine reads"),
-        (b'{"layers":[],"Layers":[]}', OCI_MANIFEST, VerificationError, "not JSON that every engine reads"),
-        (b'{"layers":[{"digest":1,"Digest":2}]}', OCI_MANIFEST, VerificationError, "not JSON that every"),
-        (b'{"Subject":{}}', OCI_MANIFEST, VerificationError, "not JSON that every engine reads"),
         (b'{"schemaVersion":2,"layers":[],"manifests":[]}', "", VerificationError, "an image to some readers"),
     ],
 )

@@ -34,16 +34,6 @@ _LARGEST_CHILDREN = 10_000
 _IMPLIED = {"amd64": "v1", "arm": "v7", "arm64": "v8"}  # variants by architecture
 
 
-_NAMES = """
-artifactType config layers manifests mediaType platform schemaVersion subject
-architecture history os os.features os.version rootfs variant diff_ids
-ArgsEscaped Cmd Entrypoint Env ExposedPorts Healthcheck Labels OnBuild Shell StopSignal User Volumes WorkingDir
-Interval Retries StartInterval StartPeriod Test Timeout
-"""
-_SPELLED = {name.casefold(): name for name in _NAMES.split()}  # readers in Go take names in any case
-_FREE_NAMES = frozenset({"Labels", "Volumes", "ExposedPorts"})  # whose members have names of their own
-
-
 class NoPlatformError(RegistryRefusedError):
     """An index has no image for a platform."""
 
@@ -197,14 +187,11 @@ def read_descriptor(value: Any, where: str) -> Descriptor:
 def read_document(data: bytes) -> Any:
     """Reads a manifest, an image config or an attestation, if every reader reads the same in it; raises ValueError.
 
-    It is UTF-8, has no name twice and no number that JSON lacks, and is not nested without an end. Readers in Go take
-    names in any case, and of two that are alike the last: `"Layers"` behind `"layers"` would be the layers that an
-    engine runs.
+    It is UTF-8, has no name twice and no number that JSON lacks, and is not nested without an end.
     """
     try:
         document = json.loads(data.decode(), object_pairs_hook=_join_pairs, parse_constant=_refuse_constant)
         json.dumps(document, ensure_ascii=False).encode()  # half a pair of surrogates is another letter to each reader
-        _check_names(document)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
     return document
@@ -219,21 +206,6 @@ def _join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(joined) < len(pairs):
         raise ValueError("a name is there twice")
     return joined
-
-
-def _check_names(node: Any) -> None:
-    if isinstance(node, list):
-        for item in node:
-            _check_names(item)
-    elif isinstance(node, dict):
-        if len({name.casefold() for name in node}) < len(node):
-            raise ValueError("a name is there twice, in upper and lower case")
-        for name, value in node.items():
-            spelled = _SPELLED.get(name.casefold())
-            if spelled not in {None, name}:
-                raise ValueError(f"{name[:40]!r} is read as {spelled!r} by some and by others not")
-            if spelled and name not in _FREE_NAMES:
-                _check_names(value)
 
 
 def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:

@@ -21,6 +21,7 @@ from training_imgtool.verify.findings import Accepted, Finding, mismatch, ok, un
 _MOST = 100  # documents of others that are read
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _BUNDLE_KEYS = {"mediaType", "verificationMaterial", "dsseEnvelope"}
+_ENVELOPE_KEYS = {"payload", "payloadType", "signatures"}
 _SIGNED = {"_type": "https://in-toto.io/Statement/v1", "predicateType": "https://sigstore.dev/cosign/sign/v1"}
 
 
@@ -115,10 +116,11 @@ def _is_signature(registry: Registry, image: Digest, layer: Descriptor) -> bool:
     """Returns whether a bundle of cosign 3 states nothing but that the image is signed."""
     try:
         bundle = read_document(registry.read(image.repository, layer))
-        statement = read_document(base64.b64decode(bundle["dsseEnvelope"]["payload"], validate=True))
+        envelope = bundle["dsseEnvelope"]
+        statement = read_document(base64.b64decode(envelope["payload"], validate=True))
         (subject,) = statement.pop("subject")
-        signed = {**_SIGNED, "predicate": {}}
-        return set(bundle) == _BUNDLE_KEYS and statement == signed and subject["digest"] == {"sha256": image.hex}
+        has_no_more = set(bundle) == _BUNDLE_KEYS and set(envelope) == _ENVELOPE_KEYS
+        return has_no_more and statement == {**_SIGNED, "predicate": {}} and subject["digest"] == {"sha256": image.hex}
     except (ValueError, LookupError, TypeError, AttributeError):
         return False
 

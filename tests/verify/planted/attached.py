@@ -191,7 +191,7 @@ def bundle(attached: Attached, change: Callable[[dict[str, Any], dict[str, Any]]
     change(document, statement)
     payload = base64.b64encode(json.dumps(statement).encode()).decode()
     envelope = {"payload": payload, "payloadType": provenance.MEDIA_TYPE, "signatures": [{"sig": "AAAA"}]}
-    return json.dumps({"dsseEnvelope": envelope} | document).encode()
+    return json.dumps({"dsseEnvelope": envelope | document.pop("more", {})} | document).encode()
 
 
 def attach_bundle(
@@ -217,6 +217,7 @@ BUNDLES: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "with a field more": lambda _, statement: statement.update(evil=1),
     "with another type": lambda _, statement: statement.update(_type="https://in-toto.io/Statement/v0.1"),
     "with a document more": lambda document, _: document.update(messageSignature={}),
+    "with a payload in capitals": lambda document, _: document.update(more={"Payload": "e30="}),
     "without an envelope": lambda document, _: document.update(dsseEnvelope=None),
     "with another envelope": lambda document, _: document.update(dsseEnvelope={"payload": "!"}),
 }
