@@ -57,11 +57,11 @@ def find_proven(
         found: list[tuple[Role, Digest]] = []
         for each in inputs.by_platform:
             found += require_images(each, registries, progress, each.selected(roles)).items()
-        if not unproven:
-            _prove(inputs, found, settings, progress, roles)
         if inputs.others:
             named = inputs.named_by_index()
             found += require_images(named, registries, progress, named.selected(roles)).items()
+        if not unproven:
+            _prove(inputs, found, settings, progress, roles)
     return tuple(found), sign
 
 
@@ -77,8 +77,9 @@ def _prove(
     if wrong := list_failures(reports):
         hint = "`imgtool build --push --no-cache` makes them again; --unproven signs all the same"
         raise VerificationError("what is not proven is not signed", hint=hint, details=wrong)
+    proven = {report.image for report in reports} | {report.index for report in reports}
     for role, image in found:
-        if image not in {report.image for report in reports}:
+        if image not in proven:
             raise VerificationError(f"{role}: another image than {image} came under the tag meanwhile")
 
 

@@ -87,8 +87,9 @@ def _make(check: str, status: Status, found: str, expected: str, accepted_as: Ac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageReport:
-    """One role's image with all findings about it."""
+    """One role's image with all findings about it, and the index that names it, if one does."""
 
     role: Role
     image: Digest
     findings: tuple[Finding, ...]
+    index: Digest | None = None

@@ -158,7 +158,10 @@ def _with_indexes(run: VerifyRun, reports: list[ImageReport], registries: Regist
     for report in reports:
         images.setdefault(report.role, []).append(report.image)
     findings = {role: _compare_index(indexes[role], digests, registries) for role, digests in images.items()}
-    return [replace(report, findings=(*report.findings, findings[report.role])) for report in reports]
+    return [
+        replace(report, index=indexes[report.role], findings=(*report.findings, findings[report.role]))
+        for report in reports
+    ]
 
 
 def _compare_index(index: Digest, images: list[Digest], registries: Registries) -> Finding:
