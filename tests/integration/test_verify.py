@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -13,6 +14,9 @@ import pytest
 
 from tests.integration.conftest import Run
 from tests.integration.verify_world import Toy, open_toy
+from training_imgtool.core.settings import from_environment
+from training_imgtool.direct.registry.stored_wheels import StoredWheels
+from training_imgtool.wheels.store import WheelStore
 
 pytestmark = pytest.mark.registry
 SITE = "opt/venv/lib/python3.11/site-packages"
@@ -74,10 +78,17 @@ def test_a_wheel_that_no_index_has_is_not_proven(toy: Toy, imgtool: Run, tmp_pat
         env["UV_INDEX_URL"] = f"http://127.0.0.1:{server.server_port}/simple"
         done = imgtool("verify", "--locked", toy.folder, env=env, check=False)
         accepted = imgtool("verify", "--locked", "--accept", "gone", toy.folder, env=env)
+        (locked,) = toy.inputs.lock.variants
+        settings = from_environment({**os.environ, **toy.env})
+        for wheel in (locked.installer, *locked.wheels):
+            path = WheelStore(settings).require(wheel)
+            StoredWheels(toy.registries, toy.good.repository).keep(wheel, path)
+        kept = imgtool("verify", "--locked", toy.folder, env=env)
         server.shutdown()
     assert done.returncode == 10
     assert "Error: master: image: not proven: no index of this machine has " in done.stderr
     assert "accepted" in accepted.stdout
+    assert "\nlayers        master  ok" in kept.stdout
 
 
 @pytest.mark.engine

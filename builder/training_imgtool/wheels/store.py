@@ -45,7 +45,8 @@ class WheelStore:
     Args:
         settings: where the cache lies, and how the network is reached.
         index: the indexes; by default those of the settings.
-        read_artifact: reads a wheel that imgtool built elsewhere; None where there is no such wheel.
+        read_artifact: reads a wheel that the images' registry keeps: one that imgtool built elsewhere, or one that no
+            index has any more; None where there is no such wheel.
         options: gives what the spec's requirements say about indexes and folders.
     """
 
@@ -54,7 +55,7 @@ class WheelStore:
         settings: Settings,
         *,
         index: Index | None = None,
-        read_artifact: ReadArtifact | None = None,
+        read_artifact: ReadArtifact = lambda _: None,
         options: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self._read_artifact, self._options = read_artifact, options
@@ -196,8 +197,7 @@ class WheelStore:
         from training_imgtool.wheels.index.client import MissingFileError
         from training_imgtool.wheels.sources.sdist import remake_wheel
 
-        artifact = self._read_artifact(wheel) if wheel.source and self._read_artifact else None
-        if artifact is not None:
+        if wheel.source and (artifact := self._read_artifact(wheel)):
             yield from _from_start(artifact, restarted)
             return
         for url in self._list_urls(wheel, progress):
@@ -216,13 +216,15 @@ class WheelStore:
                 hint="push once from the machine that locked it: the registry keeps its wheel; "
                 f"or imgtool lock --upgrade-package {wheel.name} builds it here",
             )
-        data = remake_wheel(wheel, self.index)
-        if data is None:
+        if data := remake_wheel(wheel, self.index):
+            yield data[offset:]
+        elif artifact := self._read_artifact(wheel):
+            yield from _from_start(artifact, restarted)
+        else:
             raise WheelGoneError(
                 f"no index of this machine has {wheel.file} with sha256 {wheel.sha256}",
                 hint="give its index or folder to uv or pip (UV_INDEX_URL, UV_FIND_LINKS), or imgtool lock --upgrade",
             )
-        yield data[offset:]
 
     def _list_urls(self, wheel: Wheel, progress: Progress = silent) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Wheels that imgtool built from source archives, kept in the images' own repository, by their sha256.
+"""Wheels in the images' own repository, by their sha256: those that imgtool built, and what somebody else keeps there.
 
 Each is an artifact (OCI image specification 1.1, "Guidance for an artifact") with the wheel as its only layer. The next
 machine reads it instead of building it; the lock's hash decides whether it is the right one.
