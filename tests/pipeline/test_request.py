@@ -10,7 +10,7 @@ import pytest
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.progress import Outcome
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.pipeline.request import BuildOptions, BuildResult, expand_choices, name_for_role
+from training_imgtool.pipeline.request import BuildOptions, BuildResult, name_for_role
 from training_imgtool.spec.model import Role
 
 DIGEST = parse_repository("registry.example.com/team/image").digest(f"sha256:{'a' * 64}")
@@ -48,21 +48,6 @@ def test_options_that_no_run_can_carry_out(options: dict[str, Any], says: str) -
 )
 def test_options_that_a_run_carries_out(options: dict[str, Any]) -> None:
     BuildOptions(**options)
-
-
-@pytest.mark.parametrize("text", ["a", "=a", "a=", "a=1,,2"])
-def test_settings_are_keys_and_values(text: str) -> None:
-    with pytest.raises(UsageError, match=f"--set {text}: expected KEY=VALUE"):
-        expand_choices((), (text,))
-
-
-def test_every_spec_has_every_combination() -> None:
-    choices = expand_choices((Path("a"), Path("b"), Path("a")), ("x=1,2", "y=3"))
-    assert [choice.name for choice in choices] == ["a x=1 y=3", "a x=2 y=3", "b x=1 y=3", "b x=2 y=3"]
-    assert [choice.name for choice in expand_choices((), ())] == ["."]
-    with pytest.raises(UsageError, match="--set gives x twice") as caught:
-        expand_choices((), ("x=1", "x=2"))
-    assert caught.value.hint == "--set x=1,2"
 
 
 def test_a_tag_names_the_role_where_there_are_several() -> None:

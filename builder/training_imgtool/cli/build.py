@@ -17,8 +17,8 @@ def register(app: typer.Typer) -> None:
 
 
 def build(
-    specs: opt.Specs = None,
-    values: opt.Values = None,
+    spec: opt.Spec = None,
+    changes: opt.Changes = None,
     roles: opt.Roles = None,
     push: Annotated[bool, typer.Option("--push", help="Push the images and verify them in the registry.")] = False,
     load: Annotated[
@@ -41,27 +41,23 @@ def build(
 ) -> None:
     """Build the images of a spec; roles with the same inputs share one."""
     from training_imgtool.cli.build_images import build_and_print, dry_run_and_print
-    from training_imgtool.pipeline.request import BuildOptions, expand_choices
+    from training_imgtool.pipeline.request import BuildOptions, SpecChoice
 
     if sum((push, load, output is not None)) > 1:
         raise UsageError("--push, --load and --output name three destinations", hint="give one of them")
-    layout = _layout(output)
     options = BuildOptions(
         roles=tuple(roles or ()),
         push=push,
-        layout=layout,
+        layout=_layout(output),
         engine=engine,
         builder=builder,
         tags=tuple(tag or ()),
         no_cache=no_cache,
         check=not no_check,
     )
-    choices = expand_choices(specs or (), values or ())
-    if layout is not None and len(choices) > 1:
-        raise UsageError("--output takes the images of one spec", hint="give one spec, or --push")
     carry_out = dry_run_and_print if dry_run else build_and_print
     carry_out(
-        choices,
+        SpecChoice(path=spec, values=opt.read_changes(changes)),
         options,
         registry=registry,
         secrets=tuple(secret or ()),

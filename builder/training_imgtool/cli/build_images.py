@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from training_imgtool.cli import machine
-from training_imgtool.cli.output import emit, emit_failure, emit_json, emit_note, error_data, exit_code
+from training_imgtool.cli.output import emit, emit_json
 from training_imgtool.commands.images import prepare_build, steps_of
 from training_imgtool.core.progress import Note
-from training_imgtool.jobs import check_job
 from training_imgtool.pipeline.renewal import build_renewed
 from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun, SpecChoice
 from training_imgtool.registry.connect import connect
@@ -22,11 +19,10 @@ if TYPE_CHECKING:
     from training_imgtool.core.settings import Settings
     from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.pipeline.inputs import Inputs
-    from training_imgtool.pipeline.many import SpecResult
 
 
 def build_and_print(
-    choices: tuple[SpecChoice, ...],
+    choice: SpecChoice,
     options: BuildOptions,
     *,
     registry: str | None,
@@ -35,27 +31,10 @@ def build_and_print(
     progress: str,
     as_json: bool,
 ) -> None:
-    """Builds the images and prints one line per role; `imgtool push` calls this with `options.push`.
-
-    With several specs a line begins with the spec's name, and the exit code is that of the most severe failure.
-    """
+    """Builds the images and prints one line per role; `imgtool push` calls this with `options.push`."""
     settings = machine.settings(secrets)
-    if len(choices) > 1:
-        from training_imgtool.pipeline.many import build_many
-
-        def note(inputs: Inputs, images: tuple[BuildResult, ...], view: Progress) -> None:
-            _note_push(inputs, images, settings, view)
-
-        with machine.progress(progress) as view:
-            inspect = check_job if options.check else None
-            after = note if options.push else None
-            results = build_many(
-                choices, options, settings, view, registry=registry, locked=locked, inspect=inspect, after=after
-            )
-        _print_many(results, as_json=as_json)
-        return
     with machine.progress(progress) as view, connect(settings, view) as registries:
-        read, make = steps_of(choices[0], options, settings, view, registries, registry=registry, locked=locked)
+        read, make = steps_of(choice, options, settings, view, registries, registry=registry, locked=locked)
         every: list[Inputs] = []
 
         def read_and_keep(renewal: Renewal | None) -> Inputs:
@@ -84,29 +63,6 @@ def _note_push(inputs: Inputs, images: Sequence[BuildResult], settings: Settings
         view(Note(f"sent {format_size(sent)}, reused {format_size(total - sent)} that the registry had"))
 
 
-def _print_many(results: tuple[SpecResult, ...], *, as_json: bool) -> None:
-    """Prints every image and every failure, and raises the most severe."""
-    failures = {result.choice.name: result.error for result in results if result.error is not None}
-    if not as_json:
-        emit("".join(f"{row.choice.name} {image.role} {image.reference}\n" for row in results for image in row.images))
-    else:
-        specs = [
-            {
-                "spec": str(row.choice.path or "."),
-                "set": dict(row.choice.values),
-                "images": [_as_data(image) for image in row.images],
-                "error": error_data(row.error) if row.error else None,
-            }
-            for row in results
-        ]
-        emit_json({"ok": not failures, "specs": specs})
-    for name, error in failures.items():
-        emit_failure(error, name)
-    emit_note(f"{len(results) - len(failures)} of {len(results)} specs are done")
-    if failures:
-        raise typer.Exit(exit_code(failures.values()))
-
-
 def _as_data(result: BuildResult) -> dict[str, Any]:
     """Returns a result for `--json`; of an image that the run appended, with its bytes."""
     sent = sum(size for digest, size in result.blobs.items() if digest in result.sent)
@@ -125,7 +81,7 @@ def _as_data(result: BuildResult) -> dict[str, Any]:
 
 
 def dry_run_and_print(
-    choices: tuple[SpecChoice, ...],
+    choice: SpecChoice,
     options: BuildOptions,
     *,
     registry: str | None,
@@ -136,23 +92,15 @@ def dry_run_and_print(
 ) -> None:
     """Prints what a build would find and make; asks the registry, changes nothing."""
     from training_imgtool.pipeline.dry_run import dry_run
-    from training_imgtool.pipeline.engine.secrets import with_own_secrets
 
-    settings, many = machine.settings(secrets), len(choices) > 1
-    rows = []
-    for choice in choices:
-        with machine.progress(progress) as view:
-            inputs = prepare_build(choice, options, settings, view, registry=registry, locked=locked, write=False)
-            own = with_own_secrets(inputs, settings) if many else settings
-            for each in inputs.by_platform:
-                foreseen = dry_run(BuildRun(inputs=each, options=options, settings=own, progress=view))
-                tags = {image.role: str(image.tag or image.key[:32]) for image in each.images}
-                rows += [(choice, role, what, tags[role]) for role, what in foreseen.items()]
+    settings, rows = machine.settings(secrets), []
+    with machine.progress(progress) as view:
+        inputs = prepare_build(choice, options, settings, view, registry=registry, locked=locked, write=False)
+        for each in inputs.by_platform:
+            foreseen = dry_run(BuildRun(inputs=each, options=options, settings=settings, progress=view))
+            tags = {image.role: str(image.tag or image.key[:32]) for image in each.images}
+            rows += [(role, what, tags[role]) for role, what in foreseen.items()]
     if as_json:
-        images = [
-            {**({"spec": choice.name} if many else {}), "role": role, "would": what, "tag": tag}
-            for choice, role, what, tag in rows
-        ]
-        emit_json({"ok": True, "images": images})
+        emit_json({"ok": True, "images": [{"role": role, "would": what, "tag": tag} for role, what, tag in rows]})
     else:
-        emit("".join(f"{f'{choice.name} ' if many else ''}{role} {what} {tag}\n" for choice, role, what, tag in rows))
+        emit("".join(f"{role} {what} {tag}\n" for role, what, tag in rows))

@@ -34,11 +34,6 @@ def _list_engines() -> list[str]:
 
 
 Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="A spec such as image.yaml, or its folder.")]
-Specs = Annotated[list[Path] | None, typer.Argument(metavar="[SPEC]...", help="Specs such as image.yaml, or folders.")]
-Values = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE,…", help="Build a variant per value, such as tensorflow=2.15.1,2.16.2."),
-]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the spec, such as tensorflow=2.15.1; repeatable."),
@@ -92,14 +87,16 @@ Tags = Annotated[
 
 
 def read_changes(texts: list[str] | None) -> Mapping[str, str]:
-    """Reads `--set` of a verb that takes one variant of a spec; raises UsageError for several values of a key."""
-    from training_imgtool.pipeline.request import expand_choices
-
-    choice, *others = expand_choices((), texts or ())
-    if others:
-        hint = "give each key one value, and run the command once per variant"
-        raise UsageError(f"--set {' '.join(texts or ())}: only build and push take several variants", hint=hint)
-    return choice.values
+    """Reads `--set KEY=VALUE`; raises UsageError for another form, and for a key that is given twice."""
+    values: dict[str, str] = {}
+    for text in texts or ():
+        key, _, value = text.partition("=")
+        if not key or not value:
+            raise UsageError(f"--set {text}: expected KEY=VALUE, such as tensorflow=2.15.1")
+        if key in values:
+            raise UsageError(f"--set gives {key} twice", hint="run the command once per value")
+        values[key] = value
+    return values
 
 
 def is_stdout(path: Path | None) -> bool:

@@ -8,14 +8,13 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import typer
 
 from training_imgtool.core.errors import FieldError, FieldListError, ImgtoolError, LocalFileError, UsageError
 from training_imgtool.core.sanitize import sanitize_lines
-from training_imgtool.core.threads import SEVERITY_ORDER
 
 _MACHINE_ERRORS = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBADF})
 _KINDS = re.compile(r"(?:note|warning|no counterpart): ")
@@ -124,19 +123,13 @@ def _emit_result(error: dict[str, Any], arguments: Sequence[str]) -> None:
         return
 
 
-def emit_failure(failure: ImgtoolError, name: str = "") -> None:
-    """Writes an error to stderr: the message, after the name of what failed, the details, and what to do."""
-    lines = [f"Error: {f'{name}: ' if name else ''}{sanitize_lines(str(failure))}"]
+def emit_failure(failure: ImgtoolError) -> None:
+    """Writes an error to stderr: the message, the details, and what to do."""
+    lines = [f"Error: {sanitize_lines(str(failure))}"]
     lines += [f"  {sanitize_lines(line)}" for line in failure.details]
     if failure.hint:
         lines.append(f"Try: {sanitize_lines(failure.hint)}")
     emit_error("\n".join(lines) + "\n")
-
-
-def exit_code(failures: Iterable[ImgtoolError]) -> int:
-    """Returns the exit code of the most severe failure."""
-    codes = {failure.exit_code for failure in failures}
-    return next(code for code in SEVERITY_ORDER if code in codes)
 
 
 def error_data(failure: ImgtoolError) -> dict[str, Any]:

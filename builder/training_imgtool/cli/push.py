@@ -13,8 +13,8 @@ def register(app: typer.Typer) -> None:
 
 
 def push(
-    specs: opt.Specs = None,
-    values: opt.Values = None,
+    spec: opt.Spec = None,
+    changes: opt.Changes = None,
     roles: opt.Roles = None,
     registry: opt.Registry = None,
     tag: opt.Tags = None,
@@ -28,7 +28,7 @@ def push(
 ) -> None:
     """Push the images that the registry lacks. Only check the others."""
     from training_imgtool.cli.build_images import build_and_print
-    from training_imgtool.pipeline.request import BuildOptions, expand_choices
+    from training_imgtool.pipeline.request import BuildOptions, SpecChoice
 
     options = BuildOptions(
         roles=tuple(roles or ()),
@@ -39,7 +39,7 @@ def push(
         check=not no_check,
     )
     build_and_print(
-        expand_choices(specs or (), values or ()),
+        SpecChoice(path=spec, values=opt.read_changes(changes)),
         options,
         registry=registry,
         secrets=tuple(secret or ()),

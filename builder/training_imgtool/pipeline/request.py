@@ -1,9 +1,8 @@
-"""What `build` and `push` are asked for: the specs, the options, one run with its inputs, and its results."""
+"""What `build` and `push` are asked for: the spec, the options, one run with its inputs, and its results."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -24,26 +23,6 @@ class SpecChoice:
 
     path: Path | None
     values: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        """The spec and its values, such as `images/mnist tensorflow=2.16.2`."""
-        return " ".join([str(self.path or "."), *(f"{key}={value}" for key, value in self.values.items())])
-
-
-def expand_choices(specs: Sequence[Path], settings: Sequence[str]) -> tuple[SpecChoice, ...]:
-    """Expands every spec with every combination of the values of `--set KEY=VALUE[,VALUE…]`; raises UsageError."""
-    keys: dict[str, list[str]] = {}
-    for text in settings:
-        key, equals, values = text.partition("=")
-        if not equals or not key or not all(values.split(",")):
-            raise UsageError(f"--set {text}: expected KEY=VALUE[,VALUE…], such as tensorflow=2.15.1,2.16.2")
-        if key in keys:
-            raise UsageError(f"--set gives {key} twice", hint=f"--set {key}={','.join([*keys[key], values])}")
-        keys[key] = values.split(",")
-    combinations = [dict(zip(keys, values, strict=True)) for values in itertools.product(*keys.values())]
-    paths: list[Path | None] = [*dict.fromkeys(specs)] or [None]
-    return tuple(SpecChoice(path=path, values=values) for path in paths for values in combinations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import InputError
@@ -18,7 +17,7 @@ from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildRun
 
 if TYPE_CHECKING:
-    from training_imgtool.core.settings import SecretSource, Settings
+    from training_imgtool.core.settings import SecretSource
 
 _SHORTEST_HIDDEN = 6  # characters; hiding shorter words would hide ordinary ones
 _ORDINARY_WORD = re.compile(r"[A-Za-z]?[a-z]{,8}\Z")  # such as `python` or `Training`
@@ -32,12 +31,6 @@ def check_unused(run: BuildRun) -> None:
         if name not in mounted | logins:
             mounts = f"the templates mount {', '.join(sorted(mounted))}" if mounted else "no template mounts a secret"
             raise InputError(f"secret {name}: nothing uses it", hint=f"{mounts}; leave it out or correct its id")
-
-
-def with_own_secrets(inputs: Inputs, settings: Settings) -> Settings:
-    """Drops those secrets of the command line that a spec does not use; they are for other specs of a run."""
-    used = _find_mounted_ids(inputs) | inputs.spec_file.spec.secrets.keys()
-    return replace(settings, secrets=tuple(secret for secret in settings.secrets if secret.id in used))
 
 
 def _find_mounted_ids(inputs: Inputs) -> set[str]:
