@@ -55,6 +55,8 @@ def test_apt_chooses_what_the_archive_has_now(archive: tuple[str, Path]) -> None
         assert resolve(base(url)) == (package,)
     with pytest.raises(NoSolutionError, match="second"):
         resolve(base(url), "second")
+    with pytest.raises(NeedsAptError, match="foreign architecture"):
+        resolve(base(url, {"/var/lib/dpkg/arch": "amd64\ni386\n"}))
 
 
 @pytest.mark.parametrize(

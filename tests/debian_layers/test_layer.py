@@ -183,12 +183,11 @@ def test_another_package_or_a_damaged_one_is_found(tmp_path: Path) -> None:
 
 
 def test_a_library_gets_its_link_and_its_line_in_the_loaders_cache(tmp_path: Path) -> None:
-    package = make_package(
-        tmp_path, "first", {"/lib/libx.so.1.2": LIBRARY}, {"triggers": "activate-noawait ldconfig\n"}
-    )
+    files = {"/lib/libx.so.1.2": LIBRARY, "/lib/libx.so": "-> libx.so.1.2", "/opt/liby.so.1": "liby.so.1"}
+    package = make_package(tmp_path, "first", files, {"triggers": "activate-noawait ldconfig\n"})
     layer = install(system(LDCONFIG), package, sonames=(LIBRARY,))
     assert layer["usr/lib/libx.so.1"].node.target == "libx.so.1.2"
     cache = read_cache(layer["etc/ld.so.cache"].data)
-    assert cache.libraries == (CachedLibrary(LIBRARY, "/lib/libx.so.1", 0x0303),)
+    assert cache.libraries == tuple(CachedLibrary(name, f"/lib/{name}", 0x0303) for name in (LIBRARY, "libx.so"))
     with pytest.raises(NeedsAptError, match=r"the loader does not find libother\.so\.1"):
         install(system(LDCONFIG), package, sonames=("libother.so.1",))
