@@ -91,7 +91,7 @@ def make_layer(
     installed = [open_package(package, file) for package, file in packages]
     _check_base(system, installed)
     effects = [effect for package in installed for effect in _list_effects(package)]
-    installation = _Installation(Unpacking(system, frozenset(map(replaced_path, effects))), read_library)
+    installation = Installation(Unpacking(system, frozenset(map(replaced_path, effects))), read_library)
     installation.sources = frozenset(effect.target for effect in effects if effect.kind is EffectKind.COPY)
     for package in installed:
         for file in read_files(package.file):
@@ -122,7 +122,7 @@ def _check_base(system: BaseSystem, installed: list[InstalledPackage]) -> None:
 
 
 @dataclass(slots=True)
-class _Installation:
+class Installation:
     """An installation under way.
 
     Attributes:
@@ -145,6 +145,7 @@ class _Installation:
         self._diverted = frozenset(system.text("/var/lib/dpkg/diversions").splitlines())
 
     def unpack(self, package: InstalledPackage, file: PackedFile) -> Iterator[Entry]:
+        """Yields the entries of a package's file, and keeps what scripts read of it."""
         package.note(file.path, file.data if file.kind == "f" else None)
         if file.kind == "f":
             library = self.read_library(file.data) if _LIBRARY.fullmatch(posixpath.basename(file.path)) else None

@@ -1,56 +1,16 @@
-"""What known scripts leave behind: certificates as OpenSSL names them, folders, links, copies, and conditions."""
+"""What known scripts leave behind: folders, links, copies, and conditions."""
 
 from __future__ import annotations
 
 import hashlib
-import re
-from pathlib import Path
 
 import pytest
 
-from imgtool_debian_layers.base_system import Node
-from imgtool_debian_layers.certificates import (
-    SHIPPED,
-    hash_subject,
-    make_bundle,
-    make_configuration,
-    make_links,
-)
+from imgtool_debian_layers import NeedsAptError, Node
 from imgtool_debian_layers.effects import make_effect
-from imgtool_debian_layers.errors import NeedsAptError
 from imgtool_debian_layers.scripts import Effect, EffectKind, find_script_effects, hash_script
 from imgtool_debian_layers.unpack import Unpacking
 from tests.debian_layers.packages import system
-
-_CERTIFICATES = Path("/etc/ssl/certs")
-
-
-def test_certificates_have_the_names_that_openssl_gives_them() -> None:
-    links = [path for path in _CERTIFICATES.glob("*.0") if re.fullmatch(r"[0-9a-f]{8}\.0", path.name) and path.exists()]
-    if not links:
-        pytest.skip("this machine has no /etc/ssl/certs")
-    for path in links:
-        assert path.name == f"{hash_subject(path.read_bytes())}.0"
-
-
-def test_the_bundle_and_its_links_come_in_the_order_of_the_configuration() -> None:
-    source = next((path for path in _CERTIFICATES.glob("*.pem") if path.exists()), None)
-    if source is None:
-        pytest.skip("this machine has no /etc/ssl/certs")
-    data = source.read_bytes().rstrip(b"\n")
-    shipped = {f"{SHIPPED}mozilla/{name}.crt": data for name in ("b (x), y", "A", "é")}
-    assert make_configuration(shipped).decode().splitlines()[-3:] == [
-        "mozilla/A.crt",
-        "mozilla/b (x), y.crt",
-        "mozilla/é.crt",
-    ]
-    assert make_bundle(shipped) == 3 * (data + b"\n")
-    links = dict(make_links(shipped))
-    digest = hash_subject(data)
-    assert links["/etc/ssl/certs/b_=x=__y.pem"] == f"{SHIPPED}mozilla/b (x), y.crt"
-    assert [links[f"/etc/ssl/certs/{digest}.{number}"] for number in range(3)] == ["A.pem", "b_=x=__y.pem", "é.pem"]
-    with pytest.raises(NeedsAptError, match="cannot read this certificate"):
-        dict(make_links({f"{SHIPPED}bad.crt": b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +40,9 @@ def test_effects_make_what_scripts_make_or_need_apt(effect: Effect, made: list[s
     items = list(make_effect(effect, unpacking, {"/usr/share/source": b"data"}))
     assert [item.path for item in items] == made
     if effect.kind is EffectKind.FOLDER:
-        assert items[-1].node.mode == 0o2775
+        assert [item.node for item in items] == [Node("d", 0o755), Node("d", 0o2775)]
+    if effect.kind is EffectKind.LINK:
+        assert items[-1].node == Node("l", 0o777, target="there")
     if made and effect.kind is EffectKind.COPY:
         assert items[-1][1:] == (Node("f", 0o644), b"data")
     if made and effect.kind is EffectKind.LOCAL_FOLDER:

@@ -113,7 +113,7 @@ class _Resolver:
         )
         cuda_base = variant.cuda is not None and self.spec.cuda_from == "base"
         libraries = variant.libraries if cuda_base else ()
-        maker.tree(OpenedLibraries(libraries, CUDA_LIBRARY_PATH if cuda_base else ""))
+        maker.layer("", OpenedLibraries(libraries, CUDA_LIBRARY_PATH if cuda_base else ""))
         return locked
 
 
