@@ -8,9 +8,7 @@ five requests, or six where the registry has no referrers API, one that asks for
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 from training_imgtool.attest import cyclonedx, provenance
 from training_imgtool.attest.provenance import ENVELOPE, Origin, encode, make_provenance, make_statement, wrap
@@ -21,13 +19,11 @@ from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildRun
-from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.registry.manifests import Descriptor, sha256_digest
 from training_imgtool.registry.referrers import attach, referrer_manifest
 
 _TITLE = "org.opencontainers.image.title"
 _COSIGN = {"dev.cosignproject.cosign/signature": "", "predicateType": provenance.PREDICATE}
-_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,44 +78,25 @@ def list_attachments(
 
 
 class Attestations:
-    """Attaches attestations in the background, one task per image. Thread-safe."""
+    """Attaches attestations to the images of a run, until the registry refuses one. Thread-safe."""
 
     def __init__(self, run: BuildRun, publisher: Publisher) -> None:
         self._run = run
         self._publisher = publisher
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="attest")
-        self._tasks: list[Future[None]] = []
         self._wanted = run.inputs.spec_file.spec.attestations and run.settings.attestations
 
     def add(self, image: RoleImage, made: DirectImage) -> None:
-        """Begins to attach what there is to say of an image that the direct builder appended."""
+        """Attaches what there is to say of an image that the direct builder appended; raises as `attach`."""
         subject = Descriptor(made.manifest_type, made.digest, len(made.manifest))
         is_first = self._publisher.was_missing(made.config_descriptor.digest)
-        self._begin(image, self._publisher.repository.digest(made.digest), subject, is_first=is_first)
+        self._attach(image, self._publisher.repository.digest(made.digest), subject, is_first=is_first)
 
     def add_from_engine(self, image: RoleImage, made: Digest) -> None:
-        """Begins to attach what there is to say of an image that an engine pushed."""
-        self._begin(image, made, None, is_first=False)
-
-    def finish(self) -> None:
-        """Waits until all are attached; raises what the registry's client raises, except a refusal, which is noted."""
-        for task in self._tasks:
-            try:
-                task.result()
-            except RegistryRefusedError as error:
-                self._run.progress(Note(f"the registry does not take attestations: {error.message}"))
-                break
-
-    def close(self) -> None:
-        """Begins nothing further."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _begin(self, image: RoleImage, made: Digest, subject: Descriptor | None, *, is_first: bool) -> None:
-        if self._wanted:
-            self._tasks.append(self._pool.submit(self._attach, image, made, subject, is_first=is_first))
+        """Attaches what there is to say of an image that an engine pushed; raises as `attach`."""
+        self._attach(image, made, None, is_first=False)
 
     def _attach(self, image: RoleImage, made: Digest, subject: Descriptor | None, *, is_first: bool) -> None:
-        """Makes the attestations of an image and attaches them.
+        """Makes the attestations of an image and attaches them; notes a refusal.
 
         Args:
             image: the image's inputs.
@@ -127,20 +104,21 @@ class Attestations:
             subject: the descriptor of its manifest; None for an engine's image.
             is_first: the repository never had this image before.
         """
+        if not self._wanted:
+            return
         inputs, epoch, registry = self._run.inputs, self._run.settings.source_date_epoch, self._publisher.registry
         about = subject or registry.manifest(made).descriptor
         rows = list_attachments(inputs, image, made, about, direct=subject is not None, epoch=epoch)
         *others, statement = (row.manifest for row in rows)
-        put = partial(attach, registry, made, *others, statement=statement, is_first=is_first)
         self._publisher.expect((rows[0].blob,))  # all images of a lock share the bill
-        for row in rows:
-            self._publisher.require(row.blob, row.content)
         try:
-            put()
-        except BlobUnknownError:
             for row in rows:
-                self._publisher.require(row.blob, row.content, again=True)
-            put()
+                self._publisher.require(row.blob, row.content)
+            attach(registry, made, *others, statement=statement, is_first=is_first)
+        except RegistryRefusedError as error:
+            if self._wanted:
+                self._run.progress(Note(f"the registry does not take attestations: {error.message}"))
+            self._wanted = False
 
 
 def _refer(

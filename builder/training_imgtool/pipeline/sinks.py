@@ -149,8 +149,7 @@ class RegistrySink(Sink):
         return BuildResult.for_image(image, Outcome.BUILT, digest)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
-        """Waits for attestations, moves the tags that the user named, and keeps built wheels."""
-        self._attestations.finish()
+        """Moves the tags that the user named, and keeps built wheels."""
         name_results(self._run, self._registries, results)
         if any(result.outcome is not Outcome.FOUND for result in results):
             keep_built_wheels(self._run, self._registries)
@@ -158,7 +157,6 @@ class RegistrySink(Sink):
     def close(self, *, failed: bool) -> None:
         """Waits for uploads; gives them up when the run failed."""
         self.parents.close(failed=failed)
-        self._attestations.close()
         self._publisher.close(wait=not failed)
 
 

@@ -66,11 +66,8 @@ class Publisher:
         """Tells whether the repository lacked a blob until this run uploaded it."""
         return digest in self._sent
 
-    def require(self, descriptor: Descriptor, data: bytes, *, again: bool = False) -> None:
-        """Makes sure that the repository has a small blob; with `again`, whatever it has said. Raises as uploading."""
-        if again:
-            with self._lock:
-                self._forget((descriptor,))
+    def require(self, descriptor: Descriptor, data: bytes) -> None:
+        """Makes sure that the repository has a small blob; raises as uploading."""
         self._prove(descriptor, partial(self._put, descriptor, lambda: iter((data,)), _SMALL_BLOBS))
         self._proofs[descriptor.digest].result()
 
