@@ -1,14 +1,12 @@
 """Software bills of materials as CycloneDX 1.5 JSON: of a lock's variant, and the parts that other bills share.
 
-Written by hand, since it is small: https://cyclonedx.org/docs/1.5/json. A bill has neither a serial number nor, unless
-SOURCE_DATE_EPOCH is set, a date, so that the same images give the same bytes. Package URLs are those of the purl
-specification.
+Written by hand, since it is small: https://cyclonedx.org/docs/1.5/json. A bill has neither a serial number nor a date,
+so that the same images give the same bytes. Package URLs are those of the purl specification.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +21,7 @@ _SUPPLIERS = {"debian": "Debian", "ubuntu": "Ubuntu"}  # of their archives' pack
 SAFE = ".-_~"  # characters that package URLs leave as they are
 
 
-def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage], *, epoch: int) -> dict[str, Any]:
+def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage]) -> dict[str, Any]:
     """Lists what an image has below its code: its base by digest, the wheels and Debian packages of the lock.
 
     Roles and later versions of the code share it, since it depends on the lock and the system packages alone. It says
@@ -33,7 +31,6 @@ def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage],
         name: the spec's name.
         plan: the role's plan.
         debian: the packages of the lock that the image has; none if an engine installed what apt chose.
-        epoch: seconds since 1970, for the date; 0 for none.
     """
     locked = plan.locked
     distribution = read_distribution(locked.variant.os)
@@ -58,15 +55,13 @@ def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage],
     refs = sorted(component["bom-ref"] for component in inside)
     by_engine = [image["bom-ref"]] if plan.system_packages and len(inside) == 1 + len(locked.wheels) else []
     open_ended = {"aggregate": "incomplete", "assemblies": [f"base:{locked.base_digest}", *by_engine]}
-    return make_bill(image, inside, {image["bom-ref"]: refs}, epoch=epoch) | {"compositions": [open_ended]}
+    return make_bill(image, inside, {image["bom-ref"]: refs}) | {"compositions": [open_ended]}
 
 
 def make_bill(
     subject: Mapping[str, Any],
     components: Iterable[Mapping[str, Any]],
     depends: Mapping[str, Iterable[str]],
-    *,
-    epoch: int = 0,
 ) -> dict[str, Any]:
     """Wraps components as a document of CycloneDX.
 
@@ -74,10 +69,8 @@ def make_bill(
         subject: the component that the bill is about.
         components: what there is; a `bom-ref` that occurs twice counts once.
         depends: the `bom-ref`s that each `bom-ref` has.
-        epoch: seconds since 1970, for the date; 0 for none.
     """
     by_ref = {component["bom-ref"]: component for component in components}
-    when = {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch))} if epoch else {}
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.5.schema.json",
         "bomFormat": "CycloneDX",
@@ -86,7 +79,6 @@ def make_bill(
         "metadata": {
             "tools": {"components": [{"type": "application", "name": "imgtool"}]},
             "component": dict(subject),
-            **when,
         },
         "components": [by_ref[ref] for ref in sorted(by_ref)],
         "dependencies": [{"ref": ref, "dependsOn": list(refs)} for ref, refs in depends.items()],

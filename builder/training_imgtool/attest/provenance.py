@@ -9,9 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from training_imgtool.attest import cyclonedx
@@ -53,46 +51,28 @@ def wrap(statement: Mapping[str, Any]) -> bytes:
     return encode({**envelope, "rootfs": {"type": "layers", "diff_ids": layers}})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """What an image was made from: nothing that its key does not cover, so that `verify` can write it again.
+def make_provenance(plan: RolePlan, *, key: str, compression: str, bill: bytes) -> dict[str, Any]:
+    """Returns the predicate. It says nothing that the image's key does not cover, so that `verify` can write it again.
 
-    Attributes:
+    Args:
         plan: the role's plan.
         key: the image's content key.
         compression: how layers are packed.
-        bill_sha256: the hash of the bill of materials, which lists the wheels and Debian packages by theirs.
-        epoch: SOURCE_DATE_EPOCH; 0 for none.
+        bill: the bill of materials, which lists the wheels and Debian packages by their hashes.
     """
-
-    plan: RolePlan
-    key: str
-    compression: str
-    bill_sha256: str
-    epoch: int = 0
-
-
-def make_provenance(origin: Origin) -> dict[str, Any]:
-    """Returns the predicate."""
-    metadata: dict[str, str] = {"invocationId": origin.key}
-    if origin.epoch:
-        metadata["finishedOn"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(origin.epoch))
     return {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
-            "externalParameters": _list_parameters(origin),
-            "internalParameters": {"key": origin.key},
-            "resolvedDependencies": _list_dependencies(origin),
+            "externalParameters": _list_parameters(plan, compression),
+            "internalParameters": {"key": key},
+            "resolvedDependencies": _list_dependencies(plan, hashlib.sha256(bill).hexdigest()),
         },
-        "runDetails": {
-            "builder": {"id": BUILDER},
-            "metadata": metadata,
-        },
+        "runDetails": {"builder": {"id": BUILDER}, "metadata": {"invocationId": key}},
     }
 
 
-def _list_parameters(origin: Origin) -> dict[str, Any]:
-    plan, variant = origin.plan, origin.plan.locked.variant
+def _list_parameters(plan: RolePlan, compression: str) -> dict[str, Any]:
+    variant = plan.locked.variant
     return {
         "platform": plan.platform,
         "tensorflow": variant.tensorflow,
@@ -102,16 +82,15 @@ def _list_parameters(origin: Origin) -> dict[str, Any]:
         "entrypoint": list(plan.entrypoint),
         "env": sorted(plan.env),  # names only: values can be private, and are in the image
         "user": plan.user or "",
-        "compression": origin.compression,
+        "compression": compression,
     }
 
 
-def _list_dependencies(origin: Origin) -> list[dict[str, Any]]:
-    plan = origin.plan
+def _list_dependencies(plan: RolePlan, bill_sha256: str) -> list[dict[str, Any]]:
     base = parse_reference(plan.locked.variant.base).repository.digest(plan.locked.base_digest)
     dependencies: list[dict[str, Any]] = [
         {"name": "base", "uri": f"docker://{base}", "digest": {"sha256": base.hex}},
-        {"name": "bill", "digest": {"sha256": origin.bill_sha256}, "mediaType": cyclonedx.MEDIA_TYPE},
+        {"name": "bill", "digest": {"sha256": bill_sha256}, "mediaType": cyclonedx.MEDIA_TYPE},
     ]
     if tree := plan.labels.get(REVISION):
         dependencies.append({"name": "source", "digest": {"gitTree": tree}})

@@ -7,11 +7,10 @@ five requests, or six where the registry has no referrers API, one that asks for
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from training_imgtool.attest import cyclonedx, provenance
-from training_imgtool.attest.provenance import ENVELOPE, Origin, encode, make_provenance, make_statement, wrap
+from training_imgtool.attest.provenance import ENVELOPE, encode, make_provenance, make_statement, wrap
 from training_imgtool.core.errors import RegistryRefusedError
 from training_imgtool.core.progress import Note
 from training_imgtool.core.reference import Digest
@@ -46,7 +45,7 @@ class Attachment:
 
 
 def list_attachments(
-    inputs: Inputs, image: RoleImage, made: Digest, subject: Descriptor, *, direct: bool, epoch: int
+    inputs: Inputs, image: RoleImage, made: Digest, subject: Descriptor, *, direct: bool
 ) -> tuple[Attachment, ...]:
     """Writes all that `push` attaches to an image, and `verify` expects there; the last goes where cosign looks.
 
@@ -56,19 +55,12 @@ def list_attachments(
         made: the image.
         subject: the descriptor of its manifest.
         direct: whether no engine made it. What apt installs in an engine is not what the lock lists.
-        epoch: SOURCE_DATE_EPOCH; 0 for none.
     """
     debian = image.plan.locked.debian
     packages = debian.packages if debian is not None and direct else ()
-    bill = encode(cyclonedx.describe_variant(inputs.plan.name, image.plan, packages, epoch=epoch))
-    origin = Origin(
-        plan=image.plan,
-        key=image.key,
-        compression=inputs.plan.compression,
-        bill_sha256=hashlib.sha256(bill).hexdigest(),
-        epoch=epoch,
-    )
-    envelope = wrap(make_statement(made, provenance.PREDICATE, make_provenance(origin)))
+    bill = encode(cyclonedx.describe_variant(inputs.plan.name, image.plan, packages))
+    predicate = make_provenance(image.plan, key=image.key, compression=inputs.plan.compression, bill=bill)
+    envelope = wrap(make_statement(made, provenance.PREDICATE, predicate))
     sbom, statement = {_TITLE: "sbom.cdx.json"}, {_TITLE: "provenance.dsse.json", **_COSIGN}
     rows = (
         ("bill of materials", cyclonedx.MEDIA_TYPE, (cyclonedx.MEDIA_TYPE, bill), sbom),
@@ -106,9 +98,9 @@ class Attestations:
         """
         if not self._wanted:
             return
-        inputs, epoch, registry = self._run.inputs, self._run.settings.source_date_epoch, self._publisher.registry
+        inputs, registry = self._run.inputs, self._publisher.registry
         about = subject or registry.manifest(made).descriptor
-        rows = list_attachments(inputs, image, made, about, direct=subject is not None, epoch=epoch)
+        rows = list_attachments(inputs, image, made, about, direct=subject is not None)
         *others, statement = (row.manifest for row in rows)
         self._publisher.expect((rows[0].blob,))  # all images of a lock share the bill
         try:

@@ -101,11 +101,11 @@ def _examine(
     manifest = registry.manifest(digest)
     compared = _compare(run, image, digest, manifest, registries)
     directs = (True, False) if any(finding.check == "image" for finding in compared) else (True,)
-    epoch, asked = run.settings.source_date_epoch, run.inputs.spec_file.spec.attestations and run.settings.attestations
+    asked = run.inputs.spec_file.spec.attestations and run.settings.attestations
     wanted = tuple(
         row
         for direct in directs
-        for row in list_attachments(run.inputs, image, digest, manifest.descriptor, direct=direct, epoch=epoch)
+        for row in list_attachments(run.inputs, image, digest, manifest.descriptor, direct=direct)
     )
     findings = [_find_blobs(digest, manifest, registry), *compared]
     findings += check_attached(registry, digest, wanted, required=asked)
