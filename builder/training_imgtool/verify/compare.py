@@ -12,58 +12,62 @@ import json
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.reference import Digest
 from training_imgtool.direct.image.image import DirectImage, dump_document
 from training_imgtool.direct.layers.codecs import decompress, decompress_strictly
 from training_imgtool.direct.layers.layers import LayerSource
-from training_imgtool.registry.manifests import Descriptor, Manifest, read_descriptor, read_document, sha256_digest
+from training_imgtool.registry.client import Registry
+from training_imgtool.registry.manifests import Descriptor, Manifest, read_document, sha256_digest
 from training_imgtool.verify.findings import Accepted, Finding, Status, mismatch, ok, unproven
 
 _MOST_NAMED = 3  # differences in one line
 _LARGEST_BYTECODE = 1000  # times the compressed size of the layer made here; what gzip can come to at most
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """An image of a registry: its manifest, read by its digest, and what reads its blobs."""
-
-    manifest: Manifest
-    blob: Callable[[Descriptor], Iterator[bytes]]
-    config: Callable[[], bytes]
-
-
-def compare_image(stored: Stored, made: DirectImage, *, compiles_alike: Callable[[], bool]) -> tuple[Finding, ...]:
-    """Compares a stored image with the same image made here.
+def compare_image(
+    registry: Registry, image: Digest, manifest: Manifest, made: DirectImage, *, compiles_alike: Callable[[], bool]
+) -> tuple[Finding, ...]:
+    """Compares an image of a registry with the same image made here.
 
     Args:
-        stored: the image of the registry.
+        registry: its client.
+        image: the image.
+        manifest: what the registry has under its digest.
         made: the image that it must be.
         compiles_alike: whether this machine has the very release of Python that the image has. Releases of one minor
             version compile a few files in a hundred differently.
 
     Raises what reading from the registry and making a layer again raise.
     """
-    return _Comparison(stored, made, compiles_alike).run()
+    return _Comparison(registry, image, manifest, made, compiles_alike).run()
 
 
+@dataclass(slots=True)
 class _Comparison:
     """One comparison. `_wanted` becomes the manifest that a registry must have, where layers may differ in bytes."""
 
-    def __init__(self, stored: Stored, made: DirectImage, compiles_alike: Callable[[], bool]) -> None:
-        self._stored, self._made, self._compiles_alike = stored, made, compiles_alike
-        self._wanted = json.loads(made.manifest)
-        self._config = made.config
-        self._bytecode: dict[int, str] = {}  # diff IDs of the layers that this machine cannot make, by their number
+    registry: Registry
+    image: Digest
+    manifest: Manifest
+    made: DirectImage
+    compiles_alike: Callable[[], bool]
+    _wanted: Any = field(init=False)
+    _config: bytes = field(init=False)
+    _bytecode: dict[int, str] = field(default_factory=dict)  # diff IDs of layers that this machine cannot make
+
+    def __post_init__(self) -> None:
+        self._wanted, self._config = json.loads(self.made.manifest), self.made.config
 
     def run(self) -> tuple[Finding, ...]:
-        wanted, there = self._wanted["layers"], self._stored.manifest.document.get("layers")
+        wanted, there = self._wanted["layers"], self.manifest.document.get("layers")
         if not isinstance(there, list) or len(there) != len(wanted):
             count = f"{len(there)} layers" if isinstance(there, list) else "no list of layers"
             return (mismatch("layers", count, f"{len(wanted)} layers"),)
-        of_base = len(self._made.base_layers)
+        of_base = len(self.made.base_layers)
         findings = [self._compare_base(there[:of_base]), *self._compare_layers(there, of_base)]
         findings.append(self._compare_config())
         self._wanted["config"] |= {"digest": sha256_digest(self._config), "size": len(self._config)}
@@ -80,7 +84,7 @@ class _Comparison:
     def _compare_layers(self, there: list[Any], first: int) -> Iterator[Finding]:
         wrong: list[str] = []
         again = 0
-        for number, layer in enumerate(self._made.layers, first):
+        for number, layer in enumerate(self.made.layers, first):
             row, wanted = there[number], self._wanted["layers"][number]
             if row == wanted:
                 continue
@@ -89,8 +93,8 @@ class _Comparison:
                 continue
             self._wanted["layers"][number] = row
             try:
-                blob = self._stored.blob(read_descriptor(row, f"layer {number + 1}"))
-                if layer.is_bytecode and not self._compiles_alike():
+                blob = self.registry.blob(self.image.repository, self.manifest.layers[number])
+                if layer.is_bytecode and not self.compiles_alike():
                     self._bytecode[number] = _hash_content(blob, layer.descriptor)
                     continue
                 again += 1
@@ -100,21 +104,21 @@ class _Comparison:
             if path is not None:
                 wrong.append(f"layer {number + 1} ({layer.history}): {path}")
         if wrong:
-            yield mismatch("layers", "; ".join(wrong[:_MOST_NAMED]), f"the {len(self._made.layers)} layers made here")
+            yield mismatch("layers", "; ".join(wrong[:_MOST_NAMED]), f"the {len(self.made.layers)} layers made here")
         else:
             other = f", {again} of them compressed otherwise" if again else ""
-            yield ok("layers", f"the {len(self._made.layers) - len(self._bytecode)} layers made here{other}")
+            yield ok("layers", f"the {len(self.made.layers) - len(self._bytecode)} layers made here{other}")
         if self._bytecode:
             why = "this machine lacks the image's release of Python, and another one compiles some files differently"
             yield unproven("bytecode", f"{len(self._bytecode)} layers: {why}", Accepted.BYTECODE)
 
     def _compare_config(self) -> Finding:
         if self._bytecode:
-            document = json.loads(self._made.config)
+            document = json.loads(self.made.config)
             for number, diff_id in self._bytecode.items():
                 document["rootfs"]["diff_ids"][number] = diff_id
             self._config = dump_document(document)
-        row = self._stored.manifest.document.get("config")
+        row = self.manifest.document.get("config")
         if isinstance(row, dict) and row.get("digest") == sha256_digest(self._config):
             return ok("config", "the settings and the history made here")
         return mismatch("config", self._describe_config(), "the settings and the history made here")
@@ -122,19 +126,17 @@ class _Comparison:
     def _describe_config(self) -> str:
         """Names the fields of the stored config that differ."""
         try:
-            there, wanted = read_document(self._stored.config()), json.loads(self._config)
+            there = read_document(self.registry.read(self.image.repository, self.manifest.config))
         except ValueError as error:
             return f"not a config that every engine reads alike: {error}"
         except (RegistryRefusedError, VerificationError) as error:
             return error.message
-        names = list(_list_differences(wanted, there, ""))
-        return f"{', '.join(names[:_MOST_NAMED])} differ" if names else "the same values in other bytes"
+        return _name_differences(json.loads(self._config), there)
 
     def _compare_manifest(self) -> Finding:
-        if dump_document(self._wanted) == self._stored.manifest.body:
-            return ok("manifest", self._stored.manifest.digest)
-        names = list(_list_differences(self._wanted, self._stored.manifest.document, ""))
-        found = f"{', '.join(names[:_MOST_NAMED])} differ" if names else "the same values in other bytes"
+        if dump_document(self._wanted) == self.manifest.body:
+            return ok("manifest", self.manifest.digest)
+        found = _name_differences(self._wanted, self.manifest.document)
         return mismatch("manifest", found, "the manifest made here")
 
 
@@ -149,6 +151,11 @@ def _name(row: object) -> str:
     if not isinstance(row, dict):
         return "no descriptor"
     return f"{str(row.get('digest'))[:19]} of {row.get('size')} bytes, {row.get('mediaType')}"
+
+
+def _name_differences(wanted: Any, there: Any) -> str:
+    names = list(_list_differences(wanted, there, ""))
+    return f"{', '.join(names[:_MOST_NAMED])} differ" if names else "the same values in other bytes"
 
 
 def _list_differences(wanted: Any, there: Any, path: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ from training_imgtool.registry.client import Registry
 from training_imgtool.registry.manifests import Manifest, index_body, index_entry
 from training_imgtool.spec.model import Role
 from training_imgtool.verify.attached import check_attached
-from training_imgtool.verify.compare import Stored, compare_image
+from training_imgtool.verify.compare import compare_image
 from training_imgtool.verify.findings import Accepted, Finding, ImageReport, Status, mismatch, ok, unproven
 from training_imgtool.verify.remake import remake
 from training_imgtool.verify.signature import check_signed
@@ -133,14 +133,9 @@ def _compare(
     run: VerifyRun, image: RoleImage, digest: Digest, manifest: Manifest, registries: Registries
 ) -> tuple[Finding, ...]:
     registry = registries.at(digest.repository)
-    stored = Stored(
-        manifest=manifest,
-        blob=partial(registry.blob, digest.repository),
-        config=lambda: registry.read(digest.repository, manifest.config),
-    )
     try:
         with remake(run.inputs, image, registries, run.settings, run.progress) as remade:
-            return compare_image(stored, remade.image, compiles_alike=remade.compiles_alike)
+            return compare_image(registry, digest, manifest, remade.image, compiles_alike=remade.compiles_alike)
     except NoInterpreterError as error:
         return (unproven("image", f"{error.message}; {error.hint}"),)
     except NeedsEngineError as error:
