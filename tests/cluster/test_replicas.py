@@ -239,10 +239,9 @@ def test_a_tuning_job_is_its_first_trial() -> None:
     job = JobSpec(
         region="us-central1", hyperparameters=tuning, tensorboard="projects/p/locations/us-central1/tensorboards/1"
     )
-    for service in (Service.VERTEX, Service.AI_PLATFORM):
-        env = cluster(service, job=job).chief.env
-        assert json.loads(env["CLUSTER_SPEC"])["task"]["trial"] == env["CLOUD_ML_TRIAL_ID"] == "1"
-        assert env["CLOUD_ML_HP_METRIC_FILE"] == "/tmp/hypertune/output.metrics"
-        assert env["CLOUD_ML_JOB_ID"]
-    assert cluster(Service.VERTEX, job=job).chief.env["AIP_TENSORBOARD_RESOURCE_NAME"] == job.tensorboard
+    env = cluster(Service.VERTEX, job=job).chief.env
+    assert json.loads(env["CLUSTER_SPEC"])["task"]["trial"] == env["CLOUD_ML_TRIAL_ID"] == "1"
+    assert env["CLOUD_ML_HP_METRIC_FILE"] == "/tmp/hypertune/output.metrics"
+    assert env["CLOUD_ML_JOB_ID"]
+    assert env["AIP_TENSORBOARD_RESOURCE_NAME"] == job.tensorboard
     assert "CLOUD_ML_JOB_ID" not in cluster(Service.TFJOB, job=job).chief.env

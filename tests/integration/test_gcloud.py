@@ -31,7 +31,7 @@ from training_imgtool.spec.targets import Target
 
 Run = Callable[[tuple[str, ...]], str | None]
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
-QUICK = {("everything", AI), ("strange-args", AI), ("hyperparameters", AI), ("runtime-custom", AI), ("tpu-worker", AI)}
+QUICK = {("everything", AI), ("strange-args", AI), ("runtime-custom", AI), ("tpu-worker", AI)}
 QUICK |= {
     ("tuning", VX),
     ("private", VX),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tests.jobs.specs import ONE, RUNTIME, cpu, spec
-from training_imgtool.spec.job import Hyperparameters, Parameter
 from training_imgtool.spec.model import Gpus, ImageSpec, Role, RoleSpec, Tpu
 from training_imgtool.spec.targets import Target
 
@@ -17,14 +16,6 @@ V100 = "NVIDIA_TESLA_V100"
 
 def gpu(kind: str = V100, count: int = 1, machine: str = "n1-standard-8", **more: Any) -> RoleSpec:
     return RoleSpec(machine=machine, gpus=Gpus(type=kind, count=count), **more)
-
-
-def tuned(*params: Parameter, **more: Any) -> dict[str, Any]:
-    return {"hyperparameters": Hyperparameters(**{"goal": "MAXIMIZE", "params": params, **more})}
-
-
-def param(kind: str, **more: Any) -> Parameter:
-    return Parameter(name="p", type=kind, **more)
 
 
 GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
@@ -85,12 +76,5 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
         spec({M: cpu(command=("x",))}, tensorflow="2.11.1", package_uris=("gs://bkt/p.tgz",), **RUNTIME),
         "roles.master.command",
         "goes only with images",
-    ),
-    (
-        "not a number",
-        AI,
-        spec(ONE, **tuned(param("DOUBLE", min="low", max="1"))),
-        "job.hyperparameters.params[0].min",
-        "'low' is not a number",
     ),
 ]

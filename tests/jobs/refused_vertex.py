@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from tests.jobs.refused_google import gpu, param, tuned
+from tests.jobs.refused_google import gpu
 from tests.jobs.specs import ONE, cpu, spec
-from training_imgtool.spec.job import Scheduling, Volume
+from training_imgtool.spec.job import Hyperparameters, Parameter, Scheduling, Volume
 from training_imgtool.spec.model import Disk, ImageSpec, Role, RoleSpec, Tpu
 from training_imgtool.spec.targets import Target
+
+
+def tuned(**of: Any) -> dict[str, Any]:
+    """A tuning job with one parameter that is a whole number."""
+    params = (Parameter(name="p", type="INTEGER", **of),)
+    return {"hyperparameters": Hyperparameters(goal="MAXIMIZE", params=params)}
+
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 VX = Target.VERTEX
@@ -132,23 +140,16 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
     (
         "max as python",
         VX,
-        spec(ONE, **tuned(param("INTEGER", min="1", max="1_0"))),
+        spec(ONE, **tuned(min="1", max="1_0")),
         "job.hyperparameters.params[0].max",
         "'1_0' is not a number",
     ),
     (
         "vertex machine of trials",
         VX,
-        spec({M: cpu(1, "n1-standard-7")}, **tuned(param("INTEGER", min="1", max="10"))),
+        spec({M: cpu(1, "n1-standard-7")}, **tuned(min="1", max="10")),
         "roles.master.machine",
         "is not a machine type of Vertex AI",
-    ),
-    (
-        "resume",
-        VX,
-        spec(ONE, **tuned(param("INTEGER", min="1", max="10"), resume_from="x")),
-        "job.hyperparameters.resume_from",
-        "Vertex AI cannot continue the trials of another job",
     ),
     ("vertex region", VX, spec(ONE, region="mars-north1"), "job.region", "'mars-north1' is not a region with training"),
     ("vertex no name", VX, spec(ONE, display_name="--"), "job.display_name", "gcloud takes '--' for no name"),

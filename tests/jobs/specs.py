@@ -107,7 +107,7 @@ TUNING = Hyperparameters(
         Parameter(name="batch", type="DISCRETE", values=("16", "32", "64.5")),
     ),
     metric="accuracy", max_trials=10, max_parallel_trials=2, max_failed_trials=1, early_stopping=True,
-    algorithm="RANDOM_SEARCH", resume_from="mnist_before",
+    algorithm="RANDOM_SEARCH",
 )  # fmt: skip
 LEGACY = {M: cpu(1, "complex_model_m"), W: cpu(9, "complex_model_m"), P: cpu(3, "large_model")}
 TPU = {
@@ -178,7 +178,6 @@ CASES = (
     ),
     Case(name="legacy", spec=spec(LEGACY, args=("--model-dir=gs://bkt/m", "--epochs=10"), id="my_job"), targets=(AI,)),
     Case(name="legacy-gpu", spec=spec({M: cpu(1, "complex_model_m_gpu"), W: cpu(2, "standard_v100")}), targets=(AI,)),
-    Case(name="hyperparameters", spec=spec(ONE, hyperparameters=TUNING), targets=(AI,)),
     Case(name="tpu-worker", spec=spec(TPU, tensorflow="2.11.1"), targets=(AI,)),
     Case(
         name="tpu-worker-default",
@@ -365,8 +364,8 @@ CASES = (
     ),
     Case(
         name="tuning",
-        spec=spec(TRIO, hyperparameters=replace(TUNING, resume_from=None), encryption_key=EVERYTHING["encryption_key"]),
-        targets=(AI, VX),
+        spec=spec(TRIO, hyperparameters=TUNING, encryption_key=EVERYTHING["encryption_key"]),
+        targets=(VX,),
     ),
     Case(
         name="private",

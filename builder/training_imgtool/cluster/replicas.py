@@ -261,7 +261,7 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
     if service in _GOOGLE:
         env |= _google_env(spec, service)
     cloud = _stable_id(spec) if service is Service.AI_PLATFORM else None
-    trial = _TRIAL if service in _GOOGLE and spec.job.hyperparameters else None
+    trial = _TRIAL if service is Service.VERTEX and spec.job.hyperparameters else None
     arguments = (setting.flavour, setting.hosts, role, index)
     for name, value in (
         ("TF_CONFIG", tf_config(*arguments, job=setting.job, trial=trial, cloud=cloud)),
@@ -275,7 +275,7 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
 def _google_env(spec: ImageSpec, service: Service) -> dict[str, str]:
     """Returns the job's ID, and in a tuning job the first trial's number and where cloudml-hypertune reports."""
     env = {"CLOUD_ML_JOB_ID": _stable_id(spec)}
-    if spec.job.hyperparameters:
+    if service is Service.VERTEX and spec.job.hyperparameters:
         env |= {"CLOUD_ML_TRIAL_ID": _TRIAL, "CLOUD_ML_HP_METRIC_FILE": "/tmp/hypertune/output.metrics"}  # noqa: S108
     if service is Service.VERTEX and spec.job.tensorboard:
         env["AIP_TENSORBOARD_RESOURCE_NAME"] = spec.job.tensorboard
@@ -302,7 +302,7 @@ def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
     notes = []
     if service is Service.AI_PLATFORM and spec.job.env:
         notes.append("job.env is not set: AI Platform cannot set environment variables")
-    if service in _GOOGLE and spec.job.hyperparameters:
+    if service is Service.VERTEX and spec.job.hyperparameters:
         notes.append("this is trial 1 without its parameters: the service appends them; here they go behind --")
     if not spec.job.pass_job_dir and not (service is Service.AI_PLATFORM and spec.job.job_dir):
         notes.append(

@@ -162,7 +162,7 @@ def _role_flags(training: Mapping[str, Any], role: str, word: str) -> Iterator[s
 
 
 def _without_flag(training: Mapping[str, Any]) -> Iterator[FieldError]:
-    missing = [key for key in ("scheduling", "hyperparameters", "evaluatorType", "evaluatorConfig") if key in training]
+    missing = [key for key in ("scheduling", "evaluatorType", "evaluatorConfig") if key in training]
     for role in _ROLE_FLAGS:
         config = training.get(f"{role}Config", {})
         missing += [f"{role}Config.{k}" for k in ("diskConfig", "containerCommand", "containerArgs") if k in config]

@@ -1,7 +1,7 @@
-"""Hyperparameter tuning: AI Platform's HyperparameterSpec, Vertex AI's HyperparameterTuningJob, and their rules.
+"""Hyperparameter tuning: Vertex AI's HyperparameterTuningJob, and its rules.
 
-`gcloud ai hp-tuning-jobs create --config` takes the latter; display name, labels and key travel as flags.
-Source: the discovery documents ml.v1, revision 20251213, and aiplatform.v1, revision 20261106; gcloud 528.0.0.
+`gcloud ai hp-tuning-jobs create --config` takes it; display name, labels and key travel as flags.
+Source: the discovery document aiplatform.v1, revision 20261106; gcloud 528.0.0.
 """
 
 from __future__ import annotations
@@ -26,23 +26,6 @@ _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?
 _NUMERIC = {"DOUBLE", "INTEGER", "DISCRETE"}
 
 
-def tuning(spec: Hyperparameters) -> Document:
-    """Makes AI Platform's HyperparameterSpec."""
-    return without_none(
-        {
-            "goal": spec.goal,
-            "params": [_param(param) for param in spec.params],
-            "maxTrials": spec.max_trials,
-            "maxParallelTrials": spec.max_parallel_trials,
-            "maxFailedTrials": spec.max_failed_trials,
-            "hyperparameterMetricTag": spec.metric,
-            "resumePreviousJobId": spec.resume_from,
-            "enableTrialEarlyStopping": spec.early_stopping,
-            "algorithm": spec.algorithm,
-        }
-    )
-
-
 def number_errors(spec: Hyperparameters) -> Iterator[FieldError]:
     """Values that should be numbers and are not: they are text in the spec."""
     for index, param in enumerate(spec.params):
@@ -55,21 +38,6 @@ def number_errors(spec: Hyperparameters) -> Iterator[FieldError]:
         for place, text in enumerate(param.values):
             if _number(text) is None:
                 yield FieldError(f"{text!r} is not a number", field=f"{field}.values[{place}]")
-
-
-def _param(param: Parameter) -> Document:
-    numeric = param.type in _NUMERIC
-    values: list[Any] = [_number(text) if numeric else text for text in param.values]
-    return without_none(
-        {
-            "parameterName": param.name,
-            "type": param.type,
-            "minValue": _number(param.min),
-            "maxValue": _number(param.max),
-            "discreteValues" if numeric else "categoricalValues": values,
-            "scaleType": param.scale,
-        }
-    )
 
 
 def _number(text: str | None) -> int | float | None:
@@ -98,40 +66,34 @@ def value_findings(values: Any, path: Path) -> Iterator[Finding]:
         yield Finding(path=path, message=message, severity=Severity.WARNING)
 
 
-def tuning_job(spec: Mapping[str, Any], trial: Document) -> Document:
-    """Makes the HyperparameterTuningJob without its name, labels and key.
-
-    Args:
-        spec: AI Platform's HyperparameterSpec, as `hyperparameters.tuning` writes it.
-        trial: the CustomJobSpec of every trial.
-    """
+def tuning_job(spec: Hyperparameters, trial: Document) -> Document:
+    """Makes the HyperparameterTuningJob without its name, labels and key; `trial` is the CustomJobSpec of each."""
+    study = {
+        "metrics": [{"metricId": spec.metric or DEFAULT_METRIC, "goal": spec.goal}],
+        "parameters": [_parameter(param) for param in spec.params],
+        "algorithm": spec.algorithm,
+        "medianAutomatedStoppingSpec": {"useElapsedDuration": False} if spec.early_stopping else None,
+    }
     return without_none(
         {
-            "studySpec": without_none(
-                {
-                    "metrics": [
-                        {"metricId": spec.get("hyperparameterMetricTag") or DEFAULT_METRIC, "goal": spec["goal"]}
-                    ],
-                    "parameters": [_parameter(param) for param in spec["params"]],
-                    "algorithm": spec.get("algorithm"),
-                    "medianAutomatedStoppingSpec": {"useElapsedDuration": False}
-                    if spec.get("enableTrialEarlyStopping")
-                    else None,
-                }
-            ),
-            "maxTrialCount": spec.get("maxTrials") or 1,
-            "parallelTrialCount": spec.get("maxParallelTrials") or 1,
-            "maxFailedTrialCount": spec.get("maxFailedTrials"),
+            "studySpec": without_none(study),
+            "maxTrialCount": spec.max_trials or 1,
+            "parallelTrialCount": spec.max_parallel_trials or 1,
+            "maxFailedTrialCount": spec.max_failed_trials,
             "trialJobSpec": trial,
         }
     )
 
 
-def tuning_errors(spec: Hyperparameters) -> Iterator[FieldError]:
-    """Finds what of the spec a HyperparameterTuningJob cannot say."""
-    if spec.resume_from:
-        message = "Vertex AI cannot continue the trials of another job"
-        yield FieldError(message, field="job.hyperparameters.resume_from")
+def _parameter(param: Parameter) -> Document:
+    numeric = param.type in _NUMERIC
+    values: Document = {"minValue": _number(param.min), "maxValue": _number(param.max)}
+    if param.values:
+        values = {"values": [_number(text) if numeric else text for text in param.values]}
+    elif param.type == "INTEGER":
+        values = {"minValue": param.min, "maxValue": param.max}  # int64
+    scale = None if param.scale == "NONE" else param.scale
+    return without_none({"parameterId": param.name, _VALUES[param.type]: without_none(values), "scaleType": scale})
 
 
 def tuning_names(spec: Hyperparameters) -> dict[str, str]:
@@ -190,17 +152,3 @@ def _parameter_findings(item: Mapping[str, Any], path: Path, *, grid: bool) -> I
 
 def _as_number(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.lstrip("-").isdecimal() else value
-
-
-def _parameter(param: Mapping[str, Any]) -> Document:
-    kind = param["type"]
-    values = {key: param[key] for key in ("minValue", "maxValue") if key in param}
-    listed = param.get("categoricalValues") or param.get("discreteValues")
-    if listed:
-        values = {"values": listed}
-    elif kind == "INTEGER":
-        values = {key: str(value) for key, value in values.items()}  # int64
-    scale = param.get("scaleType")
-    return without_none(
-        {"parameterId": param["parameterName"], _VALUES[kind]: values, "scaleType": None if scale == "NONE" else scale}
-    )

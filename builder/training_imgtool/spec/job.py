@@ -54,7 +54,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hyperparameters:
-    """A hyperparameter tuning job of AI Platform."""
+    """A hyperparameter tuning job of Vertex AI."""
 
     goal: str = key("What to do with the metric.", choices=("MAXIMIZE", "MINIMIZE"))
     params: tuple[Parameter, ...] = key("The hyperparameters.")
@@ -66,7 +66,6 @@ class Hyperparameters:
         "The search; by default Bayesian.", default=None, choices=("GRID_SEARCH", "RANDOM_SEARCH")
     )
     early_stopping: bool | None = key("Stop trials that look hopeless.", default=None)
-    resume_from: str | None = key("The ID of an earlier tuning job whose trials this job continues.", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +138,7 @@ class JobSpec:
         "AI Platform: TF_CONFIG says chief, not master; by default for TensorFlow 2.", default=None
     )
     scale_tier: str | None = key("AI Platform: a predefined cluster instead of CUSTOM.", default=None)
-    hyperparameters: Hyperparameters | None = key("AI Platform: hyperparameter tuning.", default=None)
+    hyperparameters: Hyperparameters | None = key("Vertex AI: hyperparameter tuning.", default=None)
     runtime_version: str | None = key("AI Platform: a runtime version instead of images, such as 2.11.", default=None)
     python_version: str | None = key("AI Platform: the runtime's Python, such as 3.7.", default=None)
     package_uris: tuple[str, ...] = key("AI Platform: packages in Cloud Storage, with runtime_version.", default=())

@@ -54,7 +54,7 @@ ALIBABA = Runtime(
 
 _GOOGLE = frozenset({
     "project", "region", "scheduling", "service_account", "network", "labels", "encryption_key", "web_access",
-    "chief_in_tf_config", "env", "hyperparameters",
+    "chief_in_tf_config", "env",
 })  # fmt: skip
 _KUBERNETES = frozenset({
     "labels", "env", "volume", "namespace", "service_account", "image_pull_secrets", "scheduling", "queue",
@@ -123,7 +123,7 @@ class Target(StrEnum):
         "vertex",
         Row(
             job=_GOOGLE
-            | {"volume", "display_name", "tensorboard", "dashboard_access", "persistent_resource"}
+            | {"hyperparameters", "volume", "display_name", "tensorboard", "dashboard_access", "persistent_resource"}
             | {"reserved_ip_ranges", "network_attachment"},
             role=_MACHINE | {"reservation"},
             scheduling=frozenset(

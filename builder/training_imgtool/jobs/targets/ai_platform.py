@@ -13,7 +13,6 @@ from typing import Any
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs import gcloud
 from training_imgtool.jobs.google import project_findings, pull_rights_findings
-from training_imgtool.jobs.hyperparameters import number_errors, tuning
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -50,8 +49,6 @@ AGENT = "service-PROJECT_NUMBER@cloud-ml.google.com.iam.gserviceaccount.com"
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
     """Finds everything that keeps this spec from being a Job, each under the spec's own key."""
     errors = list(_spec_errors(spec, options))
-    if spec.job.hyperparameters:
-        errors += number_errors(spec.job.hyperparameters)
     if not errors:
         errors += errors_of(_findings(spec, images, options), _names())
     return errors
@@ -177,7 +174,6 @@ def _common(spec: ImageSpec) -> Document:
         {"maxWaitTime": times.max_wait, "maxRunningTime": times.max_running, "priority": times.priority}
     )  # fmt: skip
     return {
-        "hyperparameters": tuning(job.hyperparameters) if job.hyperparameters else None,
         "region": job.region,
         "jobDir": job.job_dir,
         "scheduling": scheduling,

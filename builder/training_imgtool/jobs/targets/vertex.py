@@ -14,7 +14,7 @@ from typing import Any
 from training_imgtool.core.errors import FieldError
 from training_imgtool.jobs import gcloud
 from training_imgtool.jobs.google import kms_findings, project_findings, pull_rights_findings
-from training_imgtool.jobs.hyperparameters import number_errors, tuning, tuning_errors, tuning_job, tuning_names
+from training_imgtool.jobs.hyperparameters import number_errors, tuning_job, tuning_names
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -46,7 +46,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
     """Finds everything that keeps this spec from being a job, each under the spec's own key."""
     errors = list(_spec_errors(spec))
     if spec.job.hyperparameters:
-        errors += [*number_errors(spec.job.hyperparameters), *tuning_errors(spec.job.hyperparameters)]
+        errors += number_errors(spec.job.hyperparameters)
     if not errors:
         errors += errors_of(_findings(spec, images, options), _names(spec))
     return errors
@@ -65,7 +65,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         "encryptionSpec": {"kmsKeyName": job.encryption_key} if job.encryption_key else None,
     }
     trial = _job_spec(spec, images, gap={})
-    tuned = tuning_job(tuning(job.hyperparameters), trial) if job.hyperparameters else None
+    tuned = tuning_job(job.hyperparameters, trial) if job.hyperparameters else None
     body = without_none({**envelope, **(tuned or {"jobSpec": trial})})
     kind = gcloud.TUNING_JOBS if tuned else gcloud.CUSTOM_JOBS
     return JobFile(
@@ -225,7 +225,7 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
     findings = list(region_findings(tables, ("region",), str(region)))
     findings += project_findings(spec.job.project, ("project",))
     if tuned:
-        body = tuning_job(tuning(tuned), _job_spec(spec, images, gap={}))
+        body = tuning_job(tuned, _job_spec(spec, images, gap={}))
         judged = tuning_job_findings(body, region=region, allow_unknown=options.allow_unknown)
         findings += [replace(item, path=_in_spec(item.path)) for item in judged]
     else:
