@@ -16,6 +16,9 @@ from imgtool_debian_layers import BaseSystem, Node, Package
 from tests.servers.running import running
 
 needs_dpkg = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="dpkg-deb is not installed")
+needs_apt = pytest.mark.skipif(
+    not shutil.which("apt-get") or not shutil.which("dpkg-deb"), reason="apt-get or dpkg-deb is not installed"
+)
 
 FOLDERS = (
     "/etc",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +18,10 @@ from imgtool_debian_layers import (
     resolve_packages,
 )
 from imgtool_debian_layers.archives import make_private_sources
-from tests.debian_layers.packages import archive, make_package, needs_dpkg, system
+from tests.debian_layers.packages import archive, make_package, needs_apt, system
 
 __all__ = ["archive"]  # a fixture
-pytestmark = [needs_dpkg, pytest.mark.skipif(not shutil.which("apt-get"), reason="apt-get is not installed")]
+pytestmark = needs_apt
 
 
 def offer(folder: Path, version: str = "1.0-1", fields: str = "") -> Package:

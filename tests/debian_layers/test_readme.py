@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
 
 import imgtool_debian_layers
-from tests.debian_layers.packages import archive, needs_dpkg, system
+from tests.debian_layers.packages import archive, needs_apt, system
 from tests.debian_layers.test_apt import offer
 
 __all__ = ["archive"]  # a fixture
 README = Path(imgtool_debian_layers.__file__).with_name("README.md")
 
 
-@needs_dpkg
-@pytest.mark.skipif(not shutil.which("apt-get"), reason="apt-get is not installed")
+@needs_apt
 def test_the_example_makes_a_layer(
     archive: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian_layers.packages import archive, make_package, needs_dpkg, system
+from tests.debian_layers.packages import archive, make_package, needs_apt, needs_dpkg, system
 from training_imgtool.core.errors import (
     InputError,
     LocalFileError,
@@ -105,7 +105,7 @@ def test_a_package_that_is_gone_or_another_is_refused(tmp_path: Path, archive: t
         store(tmp_path / "other", "http://127.0.0.1:9").fetch((package,))
 
 
-@needs_dpkg
+@needs_apt
 def test_errors_of_the_package_are_imgtools_own(tmp_path: Path, archive: tuple[str, Path]) -> None:
     url, _ = archive
     package, path = locked(tmp_path, {"/usr/bin/tool": "x"})
