@@ -25,6 +25,12 @@ def test_this_machines_cache_is_written_again_as_it_is() -> None:
     assert write_cache(shuffled) == data
 
 
+def test_libraries_of_one_name_come_by_their_flags() -> None:
+    rows = tuple(CachedLibrary("liba.so.1", f"/lib/{flags}", flags) for flags in (0x0303, 0x0003))
+    for ordered in (rows, rows[::-1]):
+        assert read_cache(write_cache(LoaderCache(ordered, b"ldconfig"))) == LoaderCache(rows, b"ldconfig")
+
+
 @pytest.mark.parametrize("data", [b"", b"ld.so-1.7.0" + bytes(80), b"glibc-ld.so.cache1.1" + b"\xff" * 60])
 def test_other_formats_need_apt(data: bytes) -> None:
     with pytest.raises(NeedsAptError, match=r"ld\.so\.cache"):
