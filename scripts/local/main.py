@@ -16,7 +16,6 @@ from local import (
     kube_apiserver,
     kubernetes,
     machine,
-    newer_debian,
     packages,
     podman5,
     registry,
@@ -34,7 +33,7 @@ _BASES = {
 }
 _PARTS = (
     "engine", "registry", "bases", "distroless", "python3.7", "pythons", "cuda", "tools", "engine28", "podman5",
-    "readers", "buildx", "compose", "kubernetes", "kube-apiserver", "cosign", "slurm",
+    "buildx", "compose", "kubernetes", "kube-apiserver", "cosign", "slurm",
     *_PACKAGES,
 )  # fmt: skip
 _DEFAULT = ("engine", "registry", "bases")
@@ -71,9 +70,6 @@ def _start(part: str) -> str:
         return str(modules[part].up())
     if part in _PACKAGES:
         return packages.up(_PACKAGES[part])
-    if part == "readers":
-        newer_debian.unpack("soci", ("soci-snapshotter",))
-        return "SOCI unpacked, for tests to run"
     if part == "registry":
         return f"{registry.up()} answers"
     if part == "tools":
