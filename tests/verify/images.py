@@ -27,9 +27,6 @@ from training_imgtool.spec.load import load
 TENSORFLOW = """
 __version__ = "2.15.1"
 
-class sysconfig:
-    get_build_info = staticmethod(lambda: {"is_cuda_build": False})
-
 class config:
     list_physical_devices = staticmethod(lambda kind: [])
 

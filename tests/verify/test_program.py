@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import platform
 import subprocess
 import sys
 from importlib.resources import files
@@ -16,8 +15,8 @@ import pytest
 TEXT = (files("training_imgtool.verify") / "smoke_program.py").read_text()
 
 
-def _run(module: str, folder: Path, seconds: float = 30, libraries: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    request = {"seconds": seconds, "module": module, "libraries": libraries}
+def _run(module: str, folder: Path, libraries: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    request = {"module": module, "libraries": libraries}
     done = subprocess.run(
         [sys.executable, "-c", f"{TEXT}\nrun(json.loads({json.dumps(request)!r}))\n"],
         capture_output=True,
@@ -60,7 +59,6 @@ def test_libraries_are_opened_apart_from_what_is_imported(folder: Path) -> None:
     parts = _parts(_run("trainer.task", folder, libraries=("libanl.so.1", "libnowhere.so.1")))
     assert ["error" in row for row in parts["libraries"]["libraries"]] == [False, True]
     assert parts["tensorflow"]["version"] == "0"
-    assert parts["python"]["version"] == platform.python_version()
 
 
 def test_prints_of_what_is_imported_do_not_reach_the_answer(folder: Path) -> None:
@@ -68,11 +66,9 @@ def test_prints_of_what_is_imported_do_not_reach_the_answer(folder: Path) -> Non
     (folder / "trainer/task.py").write_text("print('hello')\n")
     told = _run("trainer.task", folder)
     assert [one["part"] for one in told] == [
-        "python",
         "libraries",
         "tensorflow",
         "compute",
-        "importing",
         "trainer",
         "end",
     ]
@@ -86,7 +82,6 @@ from contextlib import nullcontext
 from types import SimpleNamespace as N
 __version__ = "2.15.1"
 config = N(list_physical_devices=lambda kind: [N(name=f"{{kind}} {{number}}") for number in range({gpus})])
-sysconfig = N(get_build_info=lambda: {{"is_cuda_build": True, "cuda_version": "12.2"}})
 device, executing_eagerly = nullcontext, lambda: {eager}
 product = N(tolist=lambda: [[17.0], [{last}]])
 matmul = lambda left, right: N(numpy=lambda: product) if {eager} else product
@@ -102,7 +97,6 @@ def test_a_product_on_each_gpu(folder: Path, gpus: int, used: list[str], *, eage
         text = COMPUTES.format(gpus=gpus, eager=eager, last=last)
         (folder / "lib/tensorflow/__init__.py").write_text(text)
         parts = _parts(_run("trainer.task", folder))
-        assert parts["tensorflow"]["build"] == {"is_cuda_build": True, "cuda_version": "12.2"}
         if last == 39.0:
             assert parts["compute"] == {"part": "compute", "gpus": [f"GPU {n}" for n in range(gpus)], "used": used}
         else:
@@ -148,11 +142,4 @@ def test_a_crash_is_told_with_what_came_before(folder: Path) -> None:
     parts = _parts(_run("trainer.task", folder))
     assert parts["tensorflow"]["version"] == "9"
     assert "trainer" not in parts
-    assert parts["end"] == {"part": "end", "late": False, "signal": 11}
-
-
-def test_what_does_not_end_is_ended(folder: Path) -> None:
-    (folder / "trainer/task.py").write_text("import time\ntime.sleep(60)\n")
-    parts = _parts(_run("trainer.task", folder, 0.5))
-    assert parts["importing"]["name"] == "trainer.task"
-    assert parts["end"] == {"part": "end", "late": True, "signal": 9}
+    assert parts["end"] == {"part": "end", "signal": 11}

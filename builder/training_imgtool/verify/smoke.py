@@ -40,7 +40,7 @@ def check_start(
     gpus = is_gpu and bool(Containers(engine.api).machine().nvidia)
     progress(Step(str(image.role), f"importing tensorflow and {plan.entry.name}"))
     module = plan.entry.module or plan.entry.arguments[-1]
-    request = {"seconds": RUN_SECONDS, "module": module, "libraries": sorted(plan.locked.variant.libraries)}
+    request = {"module": module, "libraries": sorted(plan.locked.variant.libraries)}
     source = files("training_imgtool.verify").joinpath("smoke_program.py").read_text()
     text = f"{source}\nrun(json.loads({json.dumps(request)!r}))\n"
     probe = Probe(image=name, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus)
@@ -106,7 +106,7 @@ def _find_problem(answer: Answer, parts: Parts) -> str | None:
     if not parts:
         return answer.errors.splitlines()[-1] if answer.errors else "it printed nothing"
     end = parts.get("end", {})
-    if answer.late or end.get("late"):
+    if answer.late:
         return f"it did not end within {RUN_SECONDS:.0f} seconds"
     if end.get("signal"):
         return f"it was killed by signal {end['signal']}"

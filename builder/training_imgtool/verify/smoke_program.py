@@ -1,8 +1,8 @@
 """The program that runs inside an image and prints what works there, one JSON object per line.
 
-`inspect_container.run` sends its text as the argument of `python -c`, with a call of `run` at its end, so it needs the
-standard library only and keeps to Python 3.7. A child does the work; its parent ends it when the time is up and prints
-how it ended, since importing TensorFlow or a trainer may crash or never return. The output is text of the image, which
+`smoke.check_start` sends its text as the argument of `python -c`, with a call of `run` at its end, so it needs the
+standard library only and keeps to Python 3.7. A child does the work, and its parent prints how it ended,
+since importing TensorFlow or a trainer may crash. The output is text of the image, which
 can say anything: the reader must sanitize it, and takes it for a smoke test only.
 """
 # Whatever an image's own code raises is an answer:
@@ -15,11 +15,8 @@ import importlib
 import importlib.util
 import json
 import os
-import platform
 import runpy
-import signal
 import sys
-import time
 import traceback
 from typing import TYPE_CHECKING
 
@@ -35,7 +32,6 @@ def run(request: Fields) -> None:
     """Opens libraries, imports TensorFlow, computes a little with it, then imports the trainer without running it."""
 
     def work(report: Report) -> None:
-        report({"part": "python", "version": platform.python_version()})
         child = os.fork()  # TensorFlow must find the libraries by itself
         if child == 0:
             _report_libraries(request["libraries"], report)
@@ -44,7 +40,7 @@ def run(request: Fields) -> None:
         _report_tensorflow(report)
         _report_trainer(request["module"], report)
 
-    _run_apart(request["seconds"], work)
+    _run_apart(work)
 
 
 def _report_libraries(names: list[str], report: Report) -> None:
@@ -52,27 +48,11 @@ def _report_libraries(names: list[str], report: Report) -> None:
     for name in names:
         fields: Fields = {"name": name}
         try:  # by its name alone, as TensorFlow, XLA and cuDNN do
-            library = ctypes.CDLL(name)
+            ctypes.CDLL(name)
         except OSError as error:
             fields["error"] = str(error)[:300]
-        else:
-            fields["version"] = _ask_version(name, library)
         libraries.append(fields)
     report({"part": "libraries", "libraries": libraries})
-
-
-def _ask_version(name: str, library: ctypes.CDLL) -> int | None:
-    """Asks for the version that the library itself answers, as a number; None for libraries without such a function."""
-    try:
-        if name.startswith("libcudart."):
-            number = ctypes.c_int()
-            return number.value if library.cudaRuntimeGetVersion(ctypes.byref(number)) == 0 else None
-        if name.startswith("libcudnn."):
-            library.cudnnGetVersion.restype = ctypes.c_size_t
-            return int(library.cudnnGetVersion())
-    except AttributeError:
-        pass
-    return None
 
 
 def _report_tensorflow(report: Report) -> None:
@@ -81,12 +61,7 @@ def _report_tensorflow(report: Report) -> None:
     except BaseException as error:
         report(dict(_describe_failure(error), part="tensorflow"))
         return
-    fields: Fields = {"part": "tensorflow", "version": str(getattr(tensorflow, "__version__", "no version"))}
-    try:
-        fields["build"] = {key: _simplify(value) for key, value in dict(tensorflow.sysconfig.get_build_info()).items()}
-    except Exception:  # before 2.3 there is none; the reader names what is missing
-        fields["build"] = {}
-    report(fields)
+    report({"part": "tensorflow", "version": str(getattr(tensorflow, "__version__", "no version"))})
     try:
         report(dict(_compute(tensorflow), part="compute"))
     except BaseException as error:
@@ -118,7 +93,6 @@ def _report_trainer(module: str, report: Report) -> None:
             report({"part": "trainer", "error": "ModuleNotFoundError", "message": f"No module named {module!r}"})
             return
         name = module + ".__main__" if spec and spec.submodule_search_locations is not None else module
-        report({"part": "importing", "name": name})
         file = runpy.run_path(name, run_name="script")["__file__"] if script else importlib.import_module(name).__file__
     except SystemExit as left:
         report({"part": "trainer", "left": str(left.code)})
@@ -138,12 +112,8 @@ def _describe_failure(error: BaseException) -> Fields:
     return {"error": type(error).__name__, "message": words[:300], "where": where}
 
 
-def _simplify(value: Any) -> Any:
-    return value if isinstance(value, (bool, int, str)) else [str(part) for part in value]
-
-
-def _run_apart(seconds: float, work: Callable[[Report], object]) -> None:
-    """Does the work in a child, whose prints go to stderr; reports how it ended, after `seconds` at the latest."""
+def _run_apart(work: Callable[[Report], object]) -> None:
+    """Does the work in a child, whose prints go to stderr; reports how it ended."""
     channel = os.dup(1)
     os.dup2(2, 1)
 
@@ -159,12 +129,5 @@ def _run_apart(seconds: float, work: Callable[[Report], object]) -> None:
         except BaseException as error:
             report(dict(_describe_failure(error), part="broken"))
         os._exit(0)
-    deadline, ended, status, late = time.time() + seconds, 0, 0, False
-    while not ended:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if not ended:
-            if time.time() > deadline and not late:
-                late = True
-                os.kill(child, signal.SIGKILL)
-            time.sleep(0.02)
-    report({"part": "end", "late": late, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
+    _, status = os.waitpid(child, 0)
+    report({"part": "end", "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})

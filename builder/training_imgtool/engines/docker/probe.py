@@ -33,7 +33,7 @@ class Probe:
     Attributes:
         image: a reference or ID that the engine has.
         command: the program and its arguments; the image's own entry point is not used.
-        seconds: how long the program takes at most, by its own clock.
+        seconds: how long the program may take.
         gpus: whether it gets all GPUs of the machine.
     """
 
