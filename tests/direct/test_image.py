@@ -118,8 +118,6 @@ def test_a_base_that_contradicts_itself(context: Context) -> None:
         {"Volumes": ["/v"]},
         {"ExposedPorts": "80"},
         {"Healthcheck": ["NONE"]},
-        {"Healthcheck": {"Test": "x"}},
-        {"Healthcheck": {"Test": ["NONE"], "Interval": "9s"}},
         {"User": 5},
         {"OnBuild": "RUN x"},
         {"Shell": 1},

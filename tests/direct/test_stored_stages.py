@@ -143,7 +143,7 @@ HOSTILE: tuple[dict[str, Any], ...] = (
     {"architecture": ["amd64"]},
     {"variant": {"a": 1}},
     {"rootfs": None},
-    {"config": {"Healthcheck": {"Interval": "5s"}}},
+    {"config": {"Healthcheck": "5s"}},
 )
 
 

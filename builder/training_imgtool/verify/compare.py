@@ -36,7 +36,7 @@ def compare_image(
     Args:
         registry: its client.
         image: the image.
-        manifest: what the registry has under its digest.
+        manifest: what the registry has under its digest; its layers and its config are descriptors.
         made: the image that it must be.
         compiles_alike: whether this machine has the very release of Python that the image has. Releases of one minor
             version compile a few files in a hundred differently.
@@ -63,10 +63,9 @@ class _Comparison:
         self._wanted, self._config = json.loads(self.made.manifest), self.made.config
 
     def run(self) -> tuple[Finding, ...]:
-        wanted, there = self._wanted["layers"], self.manifest.document.get("layers")
-        if not isinstance(there, list) or len(there) != len(wanted):
-            count = f"{len(there)} layers" if isinstance(there, list) else "no list of layers"
-            return (mismatch("layers", count, f"{len(wanted)} layers"),)
+        wanted, there = self._wanted["layers"], self.manifest.document["layers"]
+        if len(there) != len(wanted):
+            return (mismatch("layers", f"{len(there)} layers", f"{len(wanted)} layers"),)
         of_base = len(self.made.base_layers)
         findings = [self._compare_base(there[:of_base]), *self._compare_layers(there, of_base)]
         findings.append(self._compare_config())
@@ -118,8 +117,7 @@ class _Comparison:
             for number, diff_id in self._bytecode.items():
                 document["rootfs"]["diff_ids"][number] = diff_id
             self._config = dump_document(document)
-        row = self.manifest.document.get("config")
-        if isinstance(row, dict) and row.get("digest") == sha256_digest(self._config):
+        if self.manifest.config.digest == sha256_digest(self._config):
             return ok("config", "the settings and the history made here")
         return mismatch("config", self._describe_config(), "the settings and the history made here")
 
@@ -140,17 +138,13 @@ class _Comparison:
         return mismatch("manifest", found, "the manifest made here")
 
 
-def _may_be_the_same(row: object, wanted: dict[str, Any]) -> bool:
+def _may_be_the_same(row: dict[str, Any], wanted: dict[str, Any]) -> bool:
     """Returns whether a descriptor is that of a layer in all but how its archive was compressed."""
-    if not isinstance(row, dict) or row.get("digest") == wanted["digest"]:
-        return False
-    return {**row, "digest": wanted["digest"], "size": wanted["size"]} == wanted
+    return row["digest"] != wanted["digest"] and {**row, "digest": wanted["digest"], "size": wanted["size"]} == wanted
 
 
-def _name(row: object) -> str:
-    if not isinstance(row, dict):
-        return "no descriptor"
-    return f"{str(row.get('digest'))[:19]} of {row.get('size')} bytes, {row.get('mediaType')}"
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['digest'][:19]} of {row['size']} bytes, {row.get('mediaType')}"
 
 
 def _name_differences(wanted: Any, there: Any) -> str:

@@ -99,6 +99,9 @@ def _examine(
 ) -> tuple[Finding, ...]:
     registry = registries.at(digest.repository)
     manifest = registry.manifest(digest)
+    if manifest.is_index:
+        return (mismatch("image", "an index", "an image"),)
+    blobs = _find_blobs(digest, manifest, registry)
     compared = _compare(run, image, digest, manifest, registries)
     directs = (True, False) if any(finding.check == "image" for finding in compared) else (True,)
     asked = run.inputs.spec_file.spec.attestations and run.settings.attestations
@@ -107,8 +110,7 @@ def _examine(
         for direct in directs
         for row in list_attachments(run.inputs, image, digest, manifest.descriptor, direct=direct)
     )
-    findings = [_find_blobs(digest, manifest, registry), *compared]
-    findings += check_attached(registry, digest, wanted, required=asked)
+    findings = [blobs, *compared, *check_attached(registry, digest, wanted, required=asked)]
     if run.signed_by is not None:
         findings.append(check_signed(digest, run.signed_by, run.settings))
     if engine is not None:
@@ -120,8 +122,6 @@ def _examine(
 
 def _find_blobs(digest: Digest, manifest: Manifest, registry: Registry) -> Finding:
     """Asks the registry for every blob that the manifest names: registries take manifests of blobs that they lack."""
-    if manifest.is_index:
-        return mismatch("blobs", "an index", "an image")
     blobs = dict.fromkeys((manifest.config, *manifest.layers))
     there = run_all({blob: partial(registry.has_blob, digest.repository, blob) for blob in blobs})
     if missing := [blob.short for blob, is_there in there.items() if not is_there]:

@@ -8,7 +8,7 @@ layers exist in OCI only and make the manifest an OCI one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,11 @@ _TO_OCI = {
 }
 _CREATED = "1970-01-01T00:00:00Z"  # of every image, so that equal inputs have equal bytes
 _FOREIGN = ("foreign", "nondistributable")
+_SETTINGS: dict[str, type] = {
+    **dict.fromkeys(("User", "WorkingDir", "StopSignal"), str),
+    **dict.fromkeys(("Env", "Entrypoint", "Cmd", "Shell", "OnBuild"), list),  # of texts
+    **dict.fromkeys(("Labels", "Volumes", "ExposedPorts", "Healthcheck"), dict),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,32 +108,18 @@ def read_config(data: bytes) -> dict[str, Any]:
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    health = settings.get("Healthcheck")
-    numbers = {key: value for key, value in health.items() if key != "Test"} if isinstance(health, dict) else {}
-    right: dict[str, Callable[[Any], bool]] = {
-        **dict.fromkeys(("User", "WorkingDir", "StopSignal"), lambda value: isinstance(value, str)),
-        **dict.fromkeys(("Env", "Entrypoint", "Cmd", "Shell", "OnBuild"), _is_texts),
-        **dict.fromkeys(("Volumes", "ExposedPorts"), lambda value: isinstance(value, dict)),
-        "Labels": lambda value: isinstance(value, dict) and _is_texts(list(value.values())),
-        "Healthcheck": lambda value: (
-            isinstance(value, dict)
-            and _is_texts(value.get("Test") or [])
-            and all(isinstance(number, int) for number in numbers.values())
-        ),
-    }
-    for key, check in right.items():
+    for key, kind in _SETTINGS.items():
         value = settings.get(key)
-        if value is not None and not check(value):
+        items = (
+            value if isinstance(value, list) else value.values() if key == "Labels" and isinstance(value, dict) else ()
+        )
+        if value is not None and not (isinstance(value, kind) and all(isinstance(item, str) for item in items)):
             raise VerificationError(f"the base's config: {key} is {json.dumps(value)[:60]}, which no engine reads")
 
 
 def dump_document(document: Any) -> bytes:
     """Writes a manifest or a config: the same bytes for the same values."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _list(value: Any) -> list[Any]:
