@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -102,3 +105,29 @@ def archive(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
     with running(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as host:
         yield f"http://{host}", folder
+
+
+def offer(folder: Path, version: str = "1.0-1", fields: str = "") -> Package:
+    """Has the archive offer one version of the package `first`, and no other."""
+    place = folder / version
+    place.mkdir()
+    package, path = make_package(place, "first", {"/usr/bin/tool": version}, version=version)
+    file = f"./{path.relative_to(folder)}"
+    (folder / "Packages").write_text(
+        f"Package: first\nVersion: {version}\nArchitecture: amd64\nFilename: {file}\nSize: {package.size}\n"
+        f"SHA256: {package.sha256}\n{fields}Description: first\n\n"
+    )
+    return replace(package, file=file)
+
+
+def make_archive(base: BaseSystem) -> bytes:
+    """The layer of a base."""
+    kinds = {"d": tarfile.DIRTYPE, "l": tarfile.SYMTYPE, "f": tarfile.REGTYPE}
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        for path, node in base.nodes.items():
+            entry = tarfile.TarInfo(path)
+            entry.type, entry.mode, entry.linkname = kinds[node.kind], node.mode, node.target
+            entry.size = len(base.texts.get(path, b""))
+            tar.addfile(entry, io.BytesIO(base.texts.get(path, b"")))
+    return data.getvalue()

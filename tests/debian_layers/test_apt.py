@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,23 +17,10 @@ from imgtool_debian_layers import (
     resolve_packages,
 )
 from imgtool_debian_layers.archives import make_private_sources
-from tests.debian_layers.packages import archive, make_package, needs_apt, system
+from tests.debian_layers.packages import archive, needs_apt, offer, system
 
 __all__ = ["archive"]  # a fixture
 pytestmark = needs_apt
-
-
-def offer(folder: Path, version: str = "1.0-1", fields: str = "") -> Package:
-    """Has the archive offer one version of the package `first`, and no other."""
-    place = folder / version
-    place.mkdir()
-    package, path = make_package(place, "first", {"/usr/bin/tool": version}, version=version)
-    file = f"./{path.relative_to(folder)}"
-    (folder / "Packages").write_text(
-        f"Package: first\nVersion: {version}\nArchitecture: amd64\nFilename: {file}\nSize: {package.size}\n"
-        f"SHA256: {package.sha256}\n{fields}Description: first\n\n"
-    )
-    return replace(package, file=file)
 
 
 def base(url: str, texts: dict[str, str] | None = None) -> BaseSystem:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tarfile
 from pathlib import Path
 
 import pytest
 
 import imgtool_debian_layers
-from tests.debian_layers.packages import archive, needs_apt, system
-from tests.debian_layers.test_apt import offer
+from tests.debian_layers.packages import archive, make_archive, needs_apt, offer, system
 
 __all__ = ["archive"]  # a fixture
 README = Path(imgtool_debian_layers.__file__).with_name("README.md")
@@ -25,11 +22,7 @@ def test_the_example_makes_a_layer(
     package = offer(folder)
     monkeypatch.chdir(folder)
     base = system({"/etc/apt/sources.list": f"deb [trusted=yes] {url} ./\n"})
-    with tarfile.open("base.tar", "w") as tar:
-        for path, data in base.texts.items():
-            info = tarfile.TarInfo(path)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    Path("base.tar").write_bytes(make_archive(base))
     (example,) = re.findall(r"```python\n(.+?)```", README.read_text(), re.DOTALL)
     exec(example, {"download": lambda address, _: folder / address.removeprefix(f"{url}/")})
     assert "f usr/bin/tool 5\n" in capsys.readouterr().out

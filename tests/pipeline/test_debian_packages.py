@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian_layers.packages import archive, make_package, needs_apt, needs_dpkg, system
+from tests.debian_layers.packages import archive, make_archive, make_package, needs_apt, needs_dpkg, offer, system
+from tests.integration.push_world import BASE, BASE_TAG, wrap_layer
+from tests.plans import variant
+from tests.registry.support import machine
+from tests.servers.memory_registry import MemoryRegistry
 from training_imgtool.core.errors import (
+    FieldError,
     InputError,
     LocalFileError,
     NeedsEngineError,
@@ -18,6 +23,7 @@ from training_imgtool.core.errors import (
     TemporaryError,
     VerificationError,
 )
+from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.direct.debian_layer import OpenedLibraries
 from training_imgtool.direct.layers.codecs import Compression
@@ -25,9 +31,12 @@ from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.tree import find_node
 from training_imgtool.pipeline.debian_layer import LayerMaker
 from training_imgtool.pipeline.debian_packages import make_items, read_system, resolve_packages
+from training_imgtool.pipeline.debian_stage import lock_debian
 from training_imgtool.pipeline.debian_store import PackageStore
 from training_imgtool.plan import DebianPackage, LockedDebian
+from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
+from training_imgtool.spec.load import load
 
 __all__ = ["archive"]  # a fixture
 NOTHING = OpenedLibraries()
@@ -43,7 +52,7 @@ def locked(tmp_path: Path, files: dict[str, str]) -> tuple[DebianPackage, Path]:
 
 
 def store(cache: Path, *urls: str) -> PackageStore:
-    return PackageStore(settings(cache), urls, lambda _: None, pause=lambda _: None)
+    return PackageStore(settings(cache), urls, silent, pause=lambda _: None)
 
 
 def maker(cache: Path, package: DebianPackage, *urls: str, packing: str = "gzip") -> LayerMaker:
@@ -54,7 +63,7 @@ def maker(cache: Path, package: DebianPackage, *urls: str, packing: str = "gzip"
         platform="linux/amd64",
         read_system=lambda: system({"/etc/apt/sources.list": sources}),
         settings=settings(cache),
-        progress=lambda _: None,
+        progress=silent,
         cache=LayerCache(cache / "layers"),
         compression=Compression(packing),
     )
@@ -123,17 +132,45 @@ def test_errors_of_the_package_are_imgtools_own(tmp_path: Path, archive: tuple[s
     _, taken = make_package(tmp_path / "taken", "first", {"/opt/venv/x": ""})
     with pytest.raises(NeedsEngineError, match="a package has /opt/venv/x"):
         make(taken)
-    machine = from_environment({"IMGTOOL_CACHE": str(tmp_path), "PATH": "/nowhere"})
     with pytest.raises(NeedsEngineError, match="this machine has no apt-get"):
-        resolve_packages(system(), ("first",), "linux/amd64", machine)
+        resolve_packages(system(), ("first",), "linux/amd64", machine(tmp_path, PATH="/nowhere"))
     base = system({"/etc/apt/sources.list": f"deb [trusted=yes] {url} ./\n"})
-    here = from_environment({"IMGTOOL_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"})
+    here = machine(tmp_path)
     with pytest.raises(TemporaryError, match="the base's package archives") as caught:
         resolve_packages(base, ("first",), "linux/amd64", here)
     assert "IMGTOOL_DEBIAN_MIRRORS" in str(caught.value.hint)
     (tmp_path / "archive/Packages").touch()
     with pytest.raises(InputError, match="Unable to locate package first"):
         resolve_packages(base, ("first",), "linux/amd64", here)
+
+
+@needs_apt
+def test_a_lock_names_the_packages_or_why_an_engine_installs_them(tmp_path: Path, archive: tuple[str, Path]) -> None:
+    url, folder = archive
+    package = offer(folder)
+    base = wrap_layer(make_archive(system({"/etc/apt/sources.list": f"deb [trusted=yes] {url} ./\n"})), {})
+    here = machine(tmp_path)
+    (tmp_path / "train.py").touch()
+
+    def lock(registries: Registries, *requested: str, **changes: str) -> LockedDebian | None:
+        (tmp_path / "image.yaml").write_text(
+            f"name: m\ntensorflow: 2.15.1\nroles: {{master: {{}}}}\ntrainer: train.py\n"
+            f"system_packages: [{', '.join(requested)}]\n"
+        )
+        spec = load(tmp_path / "image.yaml").spec
+        chosen = variant(base=f"{server.host}/{BASE}:{BASE_TAG}", **changes)
+        return lock_debian(chosen, base.digest, spec=spec, settings=here, progress=silent, registries=registries)
+
+    with MemoryRegistry() as server, Registries(here) as registries:
+        base.put(server.host)
+        assert lock(registries) is None
+        expected = LockedDebian(requested=("first",), packages=(DebianPackage(**asdict(package)),))
+        assert lock(registries, "first") == expected
+        with pytest.raises(FieldError, match="system_packages: apt: Unable to locate package second"):
+            lock(registries, "second")
+        by_engine = lock(registries, "first", python_from="deadsnakes")
+        assert by_engine is not None
+        assert by_engine.engine.startswith("Python comes from the deadsnakes archive")
 
 
 def test_a_base_is_read_once_and_a_damaged_layer_is_named(tmp_path: Path) -> None:
