@@ -146,9 +146,11 @@ def test_generated_blocks_and_comments_need_no_engine(tmp_path: Path) -> None:
         "#!/bin/sh\nset -e\n\n# nothing\n# Automatically added by dh_installdeb/13.11.4\n"
         'dpkg-maintscript-helper rm_conffile /etc/old 1.0\\~ -- "$@"\n# End automatically added section\n\nexit 0\n'
     )
-    assert install(
+    layer = install(
         system(), make_package(tmp_path, "first", {}, {"preinst": script, "postrm": "#!/bin/sh\nrm -rf /\n"})
     )
+    names = ("info/first.postrm", "info/first.list", "status")
+    assert [layer[f"var/lib/dpkg/{name}"].node.mode for name in names] == [0o755, 0o644, 0o644]
     evil = script.replace('-- "$@"', '-- "$@"; rm -rf /srv -- "$@"')
     with pytest.raises(NeedsAptError, match="the package other has a preinst script"):
         install(system(), make_package(tmp_path, "other", {}, {"preinst": evil}))
