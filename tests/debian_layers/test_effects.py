@@ -7,7 +7,8 @@ import hashlib
 import pytest
 
 from imgtool_debian_layers import NeedsAptError, Node
-from imgtool_debian_layers.effects import make_effect
+from imgtool_debian_layers.effects import make_effect, replaced_path
+from imgtool_debian_layers.package_file import PackedFile
 from imgtool_debian_layers.scripts import Effect, EffectKind, find_script_effects, hash_script
 from imgtool_debian_layers.unpack import Unpacking
 from tests.debian_layers.packages import system
@@ -47,6 +48,14 @@ def test_effects_make_what_scripts_make_or_need_apt(effect: Effect, made: list[s
         assert items[-1][1:] == (Node("f", 0o644), b"data")
     if made and effect.kind is EffectKind.LOCAL_FOLDER:
         assert items[-1].node == Node("d", 0o755)
+
+
+def test_a_script_writes_in_place_of_the_package_unless_it_keeps_what_is_there() -> None:
+    file = PackedFile("/etc/x", "f", 0o644, "root:root")
+    for keep, count in ((False, 0), (True, 1)):
+        effect = Effect(EffectKind.LINK, "/etc/x", target="y", keep=keep)
+        unpacking = Unpacking(system(), frozenset({replaced_path(effect)}))
+        assert len([*unpacking.place("first", file)]) == count
 
 
 def test_folders_below_usr_local_are_of_staff_where_the_base_says_so() -> None:
