@@ -250,7 +250,6 @@ CASES: list[tuple[Reader, str, str, str]] = [
         "write a full commit, a branch or a tag after the @",
         "COMMIT",
     ),
-    (_spec, "args\nenv: {}", "write `key: value`", "args: []"),
     (_spec, "args: !!seq [a]", "write the value without it; quote text", "args: [a]"),
     (
         _spec,
