@@ -109,7 +109,8 @@ class Attestations:
             attach(registry, made, *others, statement=statement, is_first=is_first)
         except RegistryRefusedError as error:
             if self._wanted:
-                self._run.progress(Note(f"the registry does not take attestations: {error.message}"))
+                text = "the registry does not take attestations; `attestations: false` asks for none"
+                self._run.progress(Note(f"{text}: {error.message}"))
             self._wanted = False
 
 

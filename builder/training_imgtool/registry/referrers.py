@@ -91,6 +91,11 @@ def statement_tag(subject: Digest) -> Tag:
     return subject.repository.tag(f"{_list_tag(subject).name}.att")
 
 
+def sbom_tag(subject: Digest) -> Tag:
+    """Returns the tag where `cosign attach sbom` puts a bill of materials; imgtool puts none there."""
+    return subject.repository.tag(f"{_list_tag(subject).name}.sbom")
+
+
 def describe_referrer(body: bytes) -> dict[str, Any]:
     """Makes a manifest's entry in a list, with its artifact type as the specification wants."""
     document = json.loads(body)

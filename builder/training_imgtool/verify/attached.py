@@ -15,7 +15,7 @@ from training_imgtool.core.reference import Digest
 from training_imgtool.pipeline.attach import Attachment
 from training_imgtool.registry.client import Registry
 from training_imgtool.registry.manifests import OCI_EMPTY, Descriptor, Manifest, read_document, sha256_digest
-from training_imgtool.registry.referrers import describe_referrer, read_referrers, statement_tag
+from training_imgtool.registry.referrers import describe_referrer, read_referrers, sbom_tag, statement_tag
 from training_imgtool.verify.findings import Accepted, Finding, mismatch, ok, unproven
 
 _MOST = 100  # documents of others that are read
@@ -45,7 +45,8 @@ def check_attached(
     except (RegistryRefusedError, VerificationError) as error:
         return (_refuse(error.message),)
     if missing and required:
-        odd += (_refuse(f"no {' and no '.join(missing)}"),)
+        cure = "what push attaches; `imgtool build --push --no-cache` attaches it again"
+        odd += (mismatch("attestations", f"no {' and no '.join(missing)}", cure),)
     names = " and ".join(f"the {name}" for name in dict.fromkeys(row.name for row in wanted) if name not in missing)
     return odd or (ok("attestations", f"{names} made here" if names else "none, as the spec wants it"),)
 
@@ -91,6 +92,8 @@ def _find_odd(
     manifest = registry.find_manifest(statement_tag(image))
     if manifest is not None and manifest.digest not in {entry["digest"] for entry in ours}:
         yield _judge_statements(registry, image, manifest, {row.blob.digest for row in wanted})
+    if registry.head(sbom_tag(image)) is not None:
+        yield unproven("attestations", "attached by others: a bill under cosign's tag", Accepted.ATTACHED)
 
 
 def _judge(

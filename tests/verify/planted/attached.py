@@ -256,6 +256,9 @@ OTHERS: dict[str, Attack] = {
     "the bill's content gone": _lose_blob(cyclonedx.MEDIA_TYPE),
     "the provenance's content gone": _lose_blob(provenance.MEDIA_TYPE),
     "an index under cosign's tag": _put_under(lambda attached: attached.att_tag, OCI_INDEX, _EMPTY_INDEX),
+    "a bill under cosign's tag": lambda attached: attached.world.put_manifest(
+        attached.manifest("application/spdx+json", b"{}", "text/spdx"), OCI_MANIFEST, f"{attached.list_tag}.sbom"
+    ),
     "a report": _report(),
     "a report that is listed otherwise": lambda attached: attached.attach(
         attached.manifest("application/vnd.report", b"{}", "text/plain"), artifactType=BUNDLE
