@@ -6,12 +6,10 @@ import os
 import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
-import training_imgtool
 from tests.faults.project import NOBODY, OLD_CONFIG, SPEC, Project
 from training_imgtool.core import errors
 from training_imgtool.core.settings import VARIABLES
@@ -261,20 +259,6 @@ def test_p17_a_fifo_for_certificates_does_not_hang(project: Project, name: str) 
     os.mkfifo(project.root / "ca.pem")
     env = {name: str(project.root / "ca.pem")}
     project.refused("lock", env=env, code=2, says=["ca.pem: expected a PEM file"], hint="IMGTOOL_CA_FILE")
-
-
-def test_a_zip_archive_is_named_as_the_cause(project: Project) -> None:
-    archive = project.root / "imgtool.pyz"
-    package = Path(training_imgtool.__file__).parent
-    with zipfile.ZipFile(archive, "w") as bundle:
-        for path in package.rglob("*.py"):
-            bundle.write(path, Path(package.name) / path.relative_to(package))
-        bundle.writestr("__main__.py", "import training_imgtool.cli.main as command; command.main()")
-    libraries = [path for path in sys.path if "site-packages" in path]
-    env = {"PYTHONPATH": os.pathsep.join([str(archive), *libraries])}
-    command = (sys.executable, "-S", str(archive), "compat")
-    ended = project.run(before=command, bare=True, env=env)
-    assert (ended.code, "does not run from a zip archive" in ended.err) == (9, True), ended.err
 
 
 @pytest.mark.parametrize(

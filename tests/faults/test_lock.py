@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -132,16 +131,6 @@ def _record(server: socket.socket, heard: bytearray) -> None:
                 connection.settimeout(2)
                 heard += connection.recv(65536)
                 connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-
-
-@pytest.mark.parametrize("verb", ["lock", "show", "doctor"])
-def test_y01_the_lock_is_a_fifo(locking: Project, verb: str) -> None:
-    """Refused, not waited for."""
-    (locking.folder / "image.lock").unlink()
-    os.mkfifo(locking.folder / "image.lock")
-    ended = locking.run(verb, timeout=20)
-    assert ended.code != 0
-    assert "image.lock: expected a file, found none" in ended.out + ended.err
 
 
 def test_specs_in_one_folder_have_a_lock_each(locking: Project) -> None:

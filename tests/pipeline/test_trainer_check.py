@@ -439,10 +439,3 @@ WITH_ONE = (
 @pytest.mark.parametrize("code", [WITH_ONE, "with (open('a')) as a, (open('b')):\n    pass\n"])
 def test_parentheses_that_every_python_reads(code: str) -> None:
     assert read_source(code.encode(), "task.py", (3, 7)).all_imports == ()
-
-
-@pytest.mark.parametrize("code", ["with (a() as b):\n    pass\n", "with (a, b() as c):\n    pass\n"])
-def test_parentheses_that_an_old_python_does_not_read(code: str) -> None:
-    read_source(code.encode(), "task.py", (3, 9))
-    with pytest.raises(SyntaxError):
-        read_source(f"{WITH_ONE}{code}".encode(), "task.py", (3, 7))

@@ -39,7 +39,7 @@ def lock(
     from training_imgtool.lock.lockfile import lock_path
     from training_imgtool.pipeline.current_lock import ensure_lock, find_moved_bases
     from training_imgtool.pipeline.inputs import prepare
-    from training_imgtool.pipeline.shared_reads import open_spec
+    from training_imgtool.pipeline.project_files import open_spec
     from training_imgtool.pipeline.trainer_check import check_trainer
     from training_imgtool.spec.requirements import normalise_name
 

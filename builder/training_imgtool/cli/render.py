@@ -32,7 +32,7 @@ def render(
     """Print the Dockerfile of each role. Any Docker builder makes the same images from them."""
     from training_imgtool.commands.render import write_build_folder
     from training_imgtool.pipeline.inputs import prepare
-    from training_imgtool.pipeline.shared_reads import open_spec
+    from training_imgtool.pipeline.project_files import open_spec
 
     values = opt.read_changes(changes)
     if opt.is_stdout(output):

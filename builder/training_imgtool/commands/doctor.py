@@ -113,7 +113,7 @@ def _builder(settings: Settings) -> str:
 
 
 def _of_spec(spec: Path | None, values: Mapping[str, str], settings: Settings, registry: str | None) -> Iterator[Check]:
-    from training_imgtool.pipeline.shared_reads import open_spec
+    from training_imgtool.pipeline.project_files import open_spec
 
     try:
         spec_file = open_spec(spec, values)

@@ -11,9 +11,9 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.jobs import check_job
 from training_imgtool.pipeline.inputs import Inputs, prepare
 from training_imgtool.pipeline.platforms import build_platforms
+from training_imgtool.pipeline.project_files import open_spec
 from training_imgtool.pipeline.renewal import build_renewed
 from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun, SpecChoice
-from training_imgtool.pipeline.shared_reads import open_spec
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
 

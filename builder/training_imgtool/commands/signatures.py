@@ -13,7 +13,7 @@ from training_imgtool.core.reference import Digest
 from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.find import require_images
 from training_imgtool.pipeline.inputs import Inputs, prepare
-from training_imgtool.pipeline.shared_reads import open_spec
+from training_imgtool.pipeline.project_files import open_spec
 from training_imgtool.registry.connect import connect
 from training_imgtool.spec.model import Role
 

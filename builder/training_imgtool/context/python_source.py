@@ -82,27 +82,15 @@ def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
 def _parse(data: bytes, path: str, python: tuple[int, int]) -> ast.Module:
     """Parses a file as a version of Python does.
 
-    Asked for Python 3.8 or older, CPython's parser also refuses `with (a):`, which every version reads. So such lines
-    become `with ~(a):` for a second look.
+    Asked for Python 3.8 or older, CPython's parser also refuses `with (a):`, which every version reads: such a file is
+    parsed as the newest version does.
     """
     try:
         return parse_python(data, path, python=python)
     except SyntaxError as error:
         if not error.msg.startswith("Parenthesized context managers"):
             raise
-    tree, lines = parse_python(data, path), data.splitlines(keepends=True)
-    places = {(node.lineno - 1, node.col_offset) for node in ast.walk(tree) if _has_one_manager(node)}
-    for row, column in sorted(places, reverse=True):
-        line = lines[row]
-        lines[row] = line[:column] + re.sub(rb"^((?:async\s+)?with\s*)\(", rb"\1~(", line[column:])
-    parse_python(b"".join(lines), path, python=python)
-    return tree
-
-
-def _has_one_manager(node: ast.AST) -> TypeGuard[ast.With | ast.AsyncWith]:
-    if not isinstance(node, ast.With | ast.AsyncWith):
-        return False
-    return len(node.items) == 1 and node.items[0].optional_vars is None
+    return parse_python(data, path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from training_imgtool.core.errors import LocalFileError
-
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def data_file(name: str, folder: str = "data") -> Path:
-    """Returns the file `name` of a folder of the package; raises LocalFileError inside a zip archive."""
-    if not PACKAGE.is_dir():
-        raise LocalFileError(f"{PACKAGE}: imgtool does not run from a zip archive", hint="install it with pip or uv")
+    """Returns the file `name` of a folder of the package."""
     return PACKAGE / folder / name
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from training_imgtool.context.context import Context
@@ -20,12 +20,12 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.dockerfile import apt_step, install_step
 from training_imgtool.dockerfile.mounts import context_sources
 from training_imgtool.dockerfile.parse import Dockerfile, parse
-from training_imgtool.dockerfile.render import TemplateRoots, render, with_key
+from training_imgtool.dockerfile.render import RenderCache, TemplateRoots, list_sources, render, with_key
 from training_imgtool.lock.lockfile import identify_lock
 from training_imgtool.pipeline.content_key import stage_keys
 from training_imgtool.pipeline.current_lock import ensure_lock
+from training_imgtool.pipeline.project_files import read_code
 from training_imgtool.pipeline.run_wheels import with_wheels
-from training_imgtool.pipeline.shared_reads import SharedReads, read_code
 from training_imgtool.plan import Lock, Plan, RolePlan, make_plan
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Role
@@ -131,7 +131,6 @@ def prepare(
     registries: Registries | None = None,
     renewal: Renewal | None = None,
     write: bool = True,
-    shared: SharedReads | None = None,
     roles: tuple[Role, ...] = (),
     push: bool = False,
 ) -> Inputs:
@@ -146,7 +145,6 @@ def prepare(
         registries: open clients.
         renewal: make the lock anew.
         write: whether a new lock is written; a dry run and `show` use it without that.
-        shared: what other variants of the spec have read in this run.
         roles: that the command line names; a wrong one is found before a lock is made.
         push: whether the run needs a registry, so that a missing one is found before a lock is made.
 
@@ -157,15 +155,20 @@ def prepare(
     require_roles(roles, tuple(spec_file.spec.roles))
     if push and named is None and spec_file.spec.registry is None:
         raise UsageError(f"{spec_file.path}: no registry", hint=_NAME_REGISTRY)
-    every, shared = [], shared or SharedReads(settings.cache)
+    every, cache = [], RenderCache(settings.cache, list_sources(TemplateRoots()))
     for platform in spec_file.platforms:
         file = spec_file.for_platform(platform)
-        identity = identify_lock(file)
-        make_lock = partial(ensure_lock, file, settings, progress, identity=identity)
-        make_lock = partial(make_lock, locked=locked, registries=registries, renewal=renewal, write=write)
-        lock = shared.lock((identity, renewal), make_lock)
-        rendered = _render_images(file, lock, (identity, renewal), settings=settings, registry=named, shared=shared)
-        every.append(rendered)
+        lock = ensure_lock(
+            file,
+            settings,
+            progress,
+            identity=identify_lock(file),
+            locked=locked,
+            registries=registries,
+            renewal=renewal,
+            write=write,
+        )
+        every.append(_render_images(file, lock, cache, settings=settings, registry=named))
     first, *others = every
     return replace(first, others=tuple(others))
 
@@ -173,16 +176,14 @@ def prepare(
 def _render_images(
     spec_file: SpecFile,
     lock: Lock,
-    identity: Hashable,
+    cache: RenderCache,
     *,
     settings: Settings,
     registry: str | None,
-    shared: SharedReads,
 ) -> Inputs:
     """Renders every role for the platform of the spec, and names the images by their keys."""
     spec, entry = spec_file.spec, spec_file.entry
-    code = (entry.top, entry.paths, spec.allow_secrets)
-    context = shared.context(code, partial(read_code, spec_file, settings, None))
+    context = read_code(spec_file, settings, None)
     plan = make_plan(
         spec,
         spec_file.folder,
@@ -196,17 +197,14 @@ def _render_images(
     try:
         roots = TemplateRoots(plan.folder)
         texts = {
-            role.role: render(role, roots=roots, key=None, cache=shared.texts, allow_secrets=spec.allow_secrets)
+            role.role: render(role, roots=roots, key=None, cache=cache, allow_secrets=spec.allow_secrets)
             for role in plan.roles
         }
         parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
         copied = _list_copied_paths(parsed.values())
-
-        def read_all() -> Context:
-            files = context if copied == set(entry.paths) else read_code(spec_file, settings, copied)
-            return reduce(with_wheels, lock.variants, files)
-
-        context = shared.context((code, copied, identity), read_all)
+        if copied != set(entry.paths):
+            context = read_code(spec_file, settings, copied)
+        context = reduce(with_wheels, lock.variants, context)
         keys = {
             role.role: stage_keys(parsed[role.role], context, plan.platform, plan.compression, debian_runs(role))
             for role in plan.roles

@@ -17,7 +17,7 @@ from training_imgtool.core.version import __version__
 from training_imgtool.jobs import Format, JobFile, JobOptions, check, chosen, job_data
 from training_imgtool.jobs.text import dump, submit_lines
 from training_imgtool.pipeline.inputs import Inputs, prepare
-from training_imgtool.pipeline.shared_reads import open_spec
+from training_imgtool.pipeline.project_files import open_spec
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 

@@ -1,10 +1,9 @@
-"""Reads the files that images are made from: specs and the code; each once per run, however many variants share it."""
+"""Reads the files that images are made from: specs and the code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
 from pathlib import Path
 
 from training_imgtool.context.code_folders import CodeFolders
@@ -12,45 +11,7 @@ from training_imgtool.context.context import Context
 from training_imgtool.context.scan import remembered_hashes
 from training_imgtool.core.errors import FieldListError, LocalFileError, UsageError
 from training_imgtool.core.settings import Settings
-from training_imgtool.core.threads import SingleFlight
-from training_imgtool.dockerfile.render import RenderCache, TemplateRoots, list_sources
-from training_imgtool.plan import Lock
 from training_imgtool.spec.load import SpecFile, find, load
-
-
-class SharedReads:
-    """What the variants of one spec read alike, each once: its file, their lock, the files of the code, the templates.
-
-    It belongs to one run. Threads may call it at will.
-    """
-
-    def __init__(self, cache: Path) -> None:
-        self._cache = cache
-        self._files: SingleFlight[SpecFile] = SingleFlight()
-        self._locks: SingleFlight[Lock] = SingleFlight()
-        self._contexts: SingleFlight[Context] = SingleFlight()
-
-    def open_spec(self, where: Path | None, values: Mapping[str, str]) -> SpecFile:
-        """Opens the same as the function `open_spec`; all calls have to name the same spec."""
-        try:
-            plain = self._files.do(where, partial(open_spec, where))
-        except FieldListError:
-            return open_spec(where, values)  # which may be what the file lacks
-        with _blaming(values):
-            return plain.with_values(values) if values else plain
-
-    def lock(self, identity: Hashable, make: Callable[[], Lock]) -> Lock:
-        """Returns the lock of `identity`, by `make` where nobody has it yet."""
-        return self._locks.do(identity, make)
-
-    def context(self, identity: Hashable, read: Callable[[], Context]) -> Context:
-        """Returns the context of `identity`, by `read` where nobody has it yet."""
-        return self._contexts.do(identity, read)
-
-    @cached_property
-    def texts(self) -> RenderCache:
-        """The texts of templates that earlier runs rendered."""
-        return RenderCache(self._cache, list_sources(TemplateRoots()))
 
 
 def open_spec(where: Path | None, values: Mapping[str, str] | None = None) -> SpecFile:
