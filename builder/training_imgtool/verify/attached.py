@@ -7,7 +7,7 @@ one of imgtool's documents must be, byte for byte, the one that this machine wri
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
@@ -22,7 +22,11 @@ _MOST = 100  # documents of others that are read
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _BUNDLE_KEYS = {"mediaType", "verificationMaterial", "dsseEnvelope"}
 _ENVELOPE_KEYS = {"payload", "payloadType", "signatures"}
-_SIGNED = {"_type": "https://in-toto.io/Statement/v1", "predicateType": "https://sigstore.dev/cosign/sign/v1"}
+_SIGNED = {
+    "_type": "https://in-toto.io/Statement/v1",
+    "predicateType": "https://sigstore.dev/cosign/sign/v1",
+    "predicate": {},
+}
 
 
 def check_attached(
@@ -39,9 +43,8 @@ def check_attached(
     Raises what reading from the registry raises, except for a document that is not as it should be.
     """
     try:
-        listed = [_without_nulls(entry) for entry in read_referrers(registry, image)]
-        odd = tuple(_find_odd(registry, image, wanted, listed))
-        missing = _find_missing(registry, image, wanted, listed)
+        check = _Check(registry, image, wanted, read_referrers(registry, image))
+        odd, missing = tuple(check.find_odd()), check.find_missing()
     except (RegistryRefusedError, VerificationError) as error:
         return (_refuse(error.message),)
     if missing and required:
@@ -55,90 +58,91 @@ def _refuse(found: str) -> Finding:
     return mismatch("attestations", found, "what push attaches, and nothing else of its kinds")
 
 
-def _without_nulls(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Drops the empty fields that registries write into their lists."""
-    return {key: value for key, value in entry.items() if value or key == "size"}
+def _of_others(what: str) -> Finding:
+    return unproven("attestations", f"attached by others: {what}", Accepted.ATTACHED)
 
 
-def _find_missing(
-    registry: Registry, image: Digest, wanted: tuple[Attachment, ...], listed: list[dict[str, Any]]
-) -> list[str]:
-    """Lists the names of kinds that are not listed, or not whole; under cosign's tag there must be something at all."""
-    whole = {
-        row.kind for row in wanted if describe_referrer(row.manifest) in listed and _is_whole(registry, image, row)
-    }
-    missing = list(dict.fromkeys(row.name for row in wanted if row.kind not in whole))
-    return missing or ([] if registry.head(statement_tag(image)) else [f"{wanted[-1].name} under cosign's tag"])
+class _Check:
+    """What is attached to one image; `listed` are the entries of the lists of its referrers."""
 
+    def __init__(
+        self, registry: Registry, image: Digest, wanted: tuple[Attachment, ...], listed: list[Mapping[str, Any]]
+    ) -> None:
+        self._registry, self._image, self._wanted = registry, image, wanted
+        # registries write empty fields into their lists
+        self._listed = [{key: value for key, value in entry.items() if value or key == "size"} for entry in listed]
 
-def _is_whole(registry: Registry, image: Digest, row: Attachment) -> bool:
-    manifest = image.repository.digest(sha256_digest(row.manifest))
-    return registry.head(manifest) is not None and registry.has_blob(image.repository, row.blob)
+    def find_missing(self) -> list[str]:
+        """Lists the names of kinds that are not listed, or not whole; cosign's tag must name something."""
+        whole = {row.kind for row in self._wanted if self._is_whole(row)}
+        missing = list(dict.fromkeys(row.name for row in self._wanted if row.kind not in whole))
+        has_tag = self._registry.head(statement_tag(self._image)) is not None
+        return missing or ([] if has_tag else [f"{self._wanted[-1].name} under cosign's tag"])
 
+    def _is_whole(self, row: Attachment) -> bool:
+        repository = self._image.repository
+        return (
+            describe_referrer(row.manifest) in self._listed
+            and self._registry.head(repository.digest(sha256_digest(row.manifest))) is not None
+            and self._registry.has_blob(repository, row.blob)
+        )
 
-def _find_odd(
-    registry: Registry, image: Digest, wanted: tuple[Attachment, ...], listed: list[dict[str, Any]]
-) -> Iterator[Finding]:
-    """Yields a finding for each document that is none of `wanted`."""
-    ours = [describe_referrer(row.manifest) for row in wanted]
-    foreign = [entry for entry in listed if entry not in ours]
-    if len(foreign) > _MOST:
-        yield _refuse(f"{len(foreign)} documents of others")
-        return
-    for entry in foreign:
-        manifest = registry.find_manifest(image.repository.digest(entry["digest"]))
-        if manifest is not None:  # else a clean-up of the registry took it
-            yield from _judge(registry, image, entry, manifest, wanted)
-    manifest = registry.find_manifest(statement_tag(image))
-    if manifest is not None and manifest.digest not in {entry["digest"] for entry in ours}:
-        yield _judge_statements(registry, image, manifest, {row.blob.digest for row in wanted})
-    if registry.head(sbom_tag(image)) is not None:
-        yield unproven("attestations", "attached by others: a bill under cosign's tag", Accepted.ATTACHED)
-
-
-def _judge(
-    registry: Registry, image: Digest, entry: Mapping[str, Any], manifest: Manifest, wanted: tuple[Attachment, ...]
-) -> Iterator[Finding]:
-    """Yields what is wrong with a manifest that refers to the image, and with how it is listed."""
-    layers = () if manifest.is_index else manifest.layers
-    types = {entry.get("artifactType"), manifest.document.get("artifactType"), *(layer.media_type for layer in layers)}
-    if not manifest.is_index:
-        types.add(manifest.config.media_type)
-    named = {str(name) for name in types - {None}}
-    for row in wanted:
-        if named & {row.kind, row.blob.media_type}:
-            yield _refuse(f"another {row.name} than the one made here ({manifest.digest[:19]})")
+    def find_odd(self) -> Iterator[Finding]:
+        """Yields a finding for each document that is none of those that are wanted."""
+        ours = [describe_referrer(row.manifest) for row in self._wanted]
+        foreign = [entry for entry in self._listed if entry not in ours]
+        if len(foreign) > _MOST:
+            yield _refuse(f"{len(foreign)} documents of others")
             return
-    is_bundle = 0 < len(layers) <= _MOST and named == {_BUNDLE, OCI_EMPTY}
-    if not (is_bundle and all(_is_signature(registry, image, layer) for layer in layers)):
-        kinds = ", ".join(sorted(named)) or manifest.media_type
-        yield unproven("attestations", f"attached by others: {kinds}", Accepted.ATTACHED)
+        for entry in foreign:
+            manifest = self._registry.find_manifest(self._image.repository.digest(entry["digest"]))
+            if manifest is not None:  # else a clean-up of the registry took it
+                yield from self._judge(str(entry.get("artifactType", "")), manifest)
+        manifest = self._registry.find_manifest(statement_tag(self._image))
+        if manifest is not None and manifest.digest not in {entry["digest"] for entry in ours}:
+            yield self._judge_statements(manifest)
+        if self._registry.head(sbom_tag(self._image)) is not None:
+            yield _of_others("a bill under cosign's tag")
 
+    def _judge(self, listed_as: str, manifest: Manifest) -> Iterator[Finding]:
+        """Yields what is wrong with a manifest that refers to the image, and with how it is listed."""
+        layers = () if manifest.is_index else manifest.layers
+        blobs = () if manifest.is_index else (manifest.config, *layers)
+        named = {listed_as, str(manifest.document.get("artifactType", "")), *(blob.media_type for blob in blobs)} - {""}
+        for row in self._wanted:
+            if named & {row.kind, row.blob.media_type}:
+                yield _refuse(f"another {row.name} than the one made here ({manifest.digest[:19]})")
+                return
+        is_bundle = 0 < len(layers) <= _MOST and named == {_BUNDLE, OCI_EMPTY}
+        if not (is_bundle and all(map(self._is_signature, layers))):
+            yield _of_others(", ".join(sorted(named)) or manifest.media_type)
 
-def _is_signature(registry: Registry, image: Digest, layer: Descriptor) -> bool:
-    """Returns whether a bundle of cosign 3 states nothing but that the image is signed."""
-    try:
-        bundle = read_document(registry.read(image.repository, layer))
-        envelope = bundle["dsseEnvelope"]
-        statement = read_document(base64.b64decode(envelope["payload"], validate=True))
-        (subject,) = statement.pop("subject")
-        has_no_more = set(bundle) == _BUNDLE_KEYS and set(envelope) == _ENVELOPE_KEYS
-        return has_no_more and statement == {**_SIGNED, "predicate": {}} and subject["digest"] == {"sha256": image.hex}
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return False
+    def _judge_statements(self, manifest: Manifest) -> Finding:
+        """Judges what lies where cosign 2 keeps attestations: it adds those that it signs to what is there."""
+        ours = {row.blob.digest for row in self._wanted}
+        others = [layer for layer in manifest.layers if layer.digest not in ours]
+        if len(others) <= _MOST and all(map(self._is_signed, others)):
+            return _of_others("signed statements under cosign's tag")
+        return _refuse("an unsigned statement under cosign's tag that is not the one made here")
 
+    def _is_signature(self, layer: Descriptor) -> bool:
+        """Returns whether a bundle of cosign 3 states nothing but that the image is signed."""
+        try:
+            bundle = self._read(layer)
+            envelope = bundle["dsseEnvelope"]
+            statement = read_document(base64.b64decode(envelope["payload"], validate=True))
+            (subject,) = statement.pop("subject")
+            says_no_more = set(bundle) == _BUNDLE_KEYS and set(envelope) == _ENVELOPE_KEYS and statement == _SIGNED
+            return says_no_more and subject["digest"] == {"sha256": self._image.hex}
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return False
 
-def _judge_statements(registry: Registry, image: Digest, manifest: Manifest, ours: Collection[str]) -> Finding:
-    """Judges what lies where cosign 2 keeps attestations: it adds those that it signs to what is there."""
-    others = [layer for layer in manifest.layers if layer.digest not in ours][: _MOST + 1]
-    if len(others) <= _MOST and all(_is_signed(registry, image, layer) for layer in others):
-        return unproven("attestations", "attached by others: signed statements under cosign's tag", Accepted.ATTACHED)
-    return _refuse("an unsigned statement under cosign's tag that is not the one made here")
+    def _is_signed(self, layer: Descriptor) -> bool:
+        try:
+            signatures = self._read(layer)["signatures"]
+        except (ValueError, LookupError, TypeError):
+            return False
+        return isinstance(signatures, list) and bool(signatures)
 
-
-def _is_signed(registry: Registry, image: Digest, layer: Descriptor) -> bool:
-    try:
-        envelope = read_document(registry.read(image.repository, layer))
-    except ValueError:
-        return False
-    return isinstance(envelope, dict) and isinstance(envelope.get("signatures"), list) and bool(envelope["signatures"])
+    def _read(self, layer: Descriptor) -> Any:
+        return read_document(self._registry.read(self._image.repository, layer))

@@ -272,6 +272,7 @@ OTHERS: dict[str, Attack] = {
     "a bill of another format": lambda attached: attached.attach(
         attached.manifest("application/spdx+json", b"{}", "application/spdx+json")
     ),
+    "with a type that is no text": _report(artifactType=["application/vnd.report"]),
     "without a type of its own": lambda attached: attached.attach(
         attached.manifest("application/vnd.report", b"{}", "text/plain", artifactType=None)
     ),
@@ -294,6 +295,7 @@ OTHERS: dict[str, Attack] = {
 LISTS: dict[str, Attack] = {  # only where the list lies under a tag
     "a type that is not the document's": _lie(0, artifactType=BUNDLE),
     "a type of another of ours": _lie(0, artifactType=provenance.MEDIA_TYPE),
+    "a type that is no text": _lie(0, artifactType={"a": 1}),
     "annotations": _lie(0, annotations={"a": "b"}),
     "urls": _lie(1, urls=["https://example.com/evil"]),
     "size": _lie(1, size=5),
