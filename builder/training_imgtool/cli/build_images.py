@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.cli import machine
 from training_imgtool.cli.output import emit, emit_json
-from training_imgtool.commands.images import prepare_build, steps_of
+from training_imgtool.commands.images import build_images, prepare_build
 from training_imgtool.core.progress import Note
-from training_imgtool.pipeline.renewal import build_renewed
 from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun, SpecChoice
 from training_imgtool.registry.connect import connect
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from training_imgtool.core.progress import Progress
     from training_imgtool.core.settings import Settings
-    from training_imgtool.lock.carry_over import Renewal
     from training_imgtool.pipeline.inputs import Inputs
 
 
@@ -34,16 +32,9 @@ def build_and_print(
     """Builds the images and prints one line per role; `imgtool push` calls this with `options.push`."""
     settings = machine.settings(secrets)
     with machine.progress(progress) as view, connect(settings, view) as registries:
-        read, make = steps_of(choice, options, settings, view, registries, registry=registry, locked=locked)
-        every: list[Inputs] = []
-
-        def read_and_keep(renewal: Renewal | None) -> Inputs:
-            every.append(read(renewal))
-            return every[-1]
-
-        images = build_renewed(read_and_keep, make, view, locked=locked)
+        inputs, images = build_images(choice, options, settings, view, registries, registry=registry, locked=locked)
         if options.push:
-            _note_push(every[-1], images, settings, view)
+            _note_push(inputs, images, settings, view)
     if as_json:
         emit_json({"ok": True, "images": [_as_data(image) for image in images]})
     else:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.progress import Planned, Progress
+from training_imgtool.core.errors import PackageGoneError
+from training_imgtool.core.progress import Note, Planned, Progress
 from training_imgtool.core.settings import Settings
 from training_imgtool.jobs import check_job
 from training_imgtool.pipeline.inputs import Inputs, prepare
 from training_imgtool.pipeline.platforms import build_platforms
 from training_imgtool.pipeline.project_files import open_spec
-from training_imgtool.pipeline.renewal import build_renewed
 from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun, SpecChoice
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
@@ -72,7 +73,7 @@ def prepare_build(
     )
 
 
-def steps_of(
+def build_images(
     choice: SpecChoice,
     options: BuildOptions,
     settings: Settings,
@@ -81,17 +82,26 @@ def steps_of(
     *,
     registry: str | None,
     locked: bool,
-) -> tuple[Callable[[Renewal | None], Inputs], Callable[[Inputs], tuple[BuildResult, ...]]]:
-    """Returns the two steps of a build, for `pipeline.renewal.build_renewed`: to read the inputs, and to build."""
+) -> tuple[Inputs, tuple[BuildResult, ...]]:
+    """Builds the images of one spec, once more with a new lock if an archive has dropped a Debian package of this one.
 
-    def read_inputs(renewal: Renewal | None) -> Inputs:
-        return prepare_build(choice, options, settings, progress, registry=registry, locked=locked, renewal=renewal)
+    The archives of Debian and Ubuntu keep the newest version of a package only. A layer that somebody made before needs
+    no package: its record in the registry serves. Only where nobody has made it, the versions of the lock are lost.
+    Raises PackageGoneError if the lock has to be kept, or if the new one has a dropped package again.
+    """
+    read = partial(prepare_build, choice, options, settings, progress, registry=registry, locked=locked)
+    make = partial(BuildRun, options=options, settings=settings, progress=progress)
+    inputs = read()
+    try:
+        return inputs, build_platforms(make(inputs=inputs), registries)
+    except PackageGoneError as error:
+        if locked:
+            raise
+        progress(Note(f"{error}, and no registry has the layer; imgtool renews the lock"))
+    from training_imgtool.lock.carry_over import Renewal
 
-    def make(inputs: Inputs) -> tuple[BuildResult, ...]:
-        run = BuildRun(inputs=inputs, options=options, settings=settings, progress=progress)
-        return build_platforms(run, registries)
-
-    return read_inputs, make
+    inputs = read(renewal=Renewal(debian=True))
+    return inputs, build_platforms(make(inputs=inputs), registries)
 
 
 def push_and_measure(
@@ -108,8 +118,7 @@ def push_and_measure(
     For an index these are the bytes of all the images that it names.
     """
     with connect(settings, progress) as registries:
-        steps = steps_of(choice, options, settings, progress, registries, registry=registry, locked=locked)
-        results = build_renewed(*steps, progress, locked=locked)
+        _, results = build_images(choice, options, settings, progress, registries, registry=registry, locked=locked)
         return tuple((result, _measure(result, registries)) for result in results)
 
 
