@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import copyreg
+from typing import Any, ClassVar
 
 
 class ImgtoolError(Exception):
@@ -22,6 +23,10 @@ class ImgtoolError(Exception):
         self.message = message
         self.hint = hint
         self.details = details
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tells pickle to set the attributes without `__init__`, whose parameters differ from class to class."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class UsageError(ImgtoolError):
