@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from training_imgtool.context import dockerignore
 from training_imgtool.context.dockerignore import Verdict, parse_dockerignore
 from training_imgtool.context.gomatch import PatternError, has_wildcards, matches
 from training_imgtool.core.errors import InputError
@@ -126,3 +129,20 @@ def test_wildcards() -> None:
     assert has_wildcards("a*")
     assert not has_wildcards("a\\*")
     assert has_wildcards("a\\\\*")
+
+
+def test_many_stars_take_no_time_and_match_as_few_do() -> None:
+    stars, name = "*a" * 30, "a" * 200
+    assert not ignored(f"**/{stars}b", f"trainer/{name}")
+    assert ignored(f"**/{stars}", f"trainer/{name}")
+    assert not ignored("**/a/" * 20 + "b", "a/" * 60)
+    assert not matches(f"{stars}b", name)
+    assert matches(f"{stars}*", name)
+
+
+@pytest.mark.parametrize("pattern", ["**/*a*[b-d]*", "a/**/*/**/c?", "*/*/*", "**/x*/**/\\*", "*.*.*y", "**/b**/c*/**"])
+def test_each_way_to_match_gives_the_same_answer(pattern: str) -> None:
+    letters = ["a", "b", "/", "c", "x", "*", "."]
+    paths = ["".join(path) for size in range(1, 6) for path in itertools.product(letters, repeat=size)]
+    step_by_step, regex = dockerignore._matcher(pattern), dockerignore._regex(pattern)
+    assert [bool(step_by_step(path)) for path in paths] == [regex.match(path) is not None for path in paths]

@@ -9,19 +9,25 @@ from __future__ import annotations
 import posixpath
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from training_imgtool.context.gomatch import PatternError, compile_pattern
 from training_imgtool.core.errors import InputError
 
 _ESCAPED = frozenset(".+()$")
+_BELOW, _ANYTHING, _NAME = "(?:.*/)?", ".*", "[^/]*"  # what stars become
+_STARS = re.compile("|".join(map(re.escape, (_BELOW, _ANYTHING, _NAME))))
+_STEP = re.compile(rf"{_STARS.pattern}|\\.|\[\^?\]?(?:\\.|[^\]])*\]|.", re.DOTALL)
+_FEW = 2  # stars; the time of `re` grows with the path's length to the power of their number
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
     text: str
     brings_back: bool  # it began with `!`
-    regex: re.Pattern[str]
+    match: Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ class DockerIgnore:
         for number, pattern in enumerate(self.patterns):
             match = parent.matched[number] if parent is not None else False
             if not match and pattern.brings_back == ignored:
-                match = pattern.regex.match(path) is not None
+                match = bool(pattern.match(path))
             if match:
                 ignored = not pattern.brings_back
             results.append(match)
@@ -81,7 +87,7 @@ def parse_dockerignore(text: str, *, file: str = ".dockerignore") -> DockerIgnor
             )
         try:
             compile_pattern(pattern)
-            patterns.append(_Pattern(pattern, brings_back, _regex(pattern)))
+            patterns.append(_Pattern(pattern, brings_back, _matcher(pattern)))
         except (PatternError, re.error) as error:
             raise InputError(f"{file}:{number}: {pattern!r} is not a pattern", hint="close the bracket") from error
     return DockerIgnore(tuple(patterns))
@@ -92,6 +98,34 @@ def _clean(pattern: str) -> str:
     cleaned = posixpath.normpath(pattern)
     cleaned = "/" + cleaned.lstrip("/") if cleaned.startswith("/") else cleaned
     return (cleaned[1:] if len(cleaned) > 1 and cleaned.startswith("/") else cleaned).strip()
+
+
+def _matcher(pattern: str) -> Callable[[str], object]:
+    """Returns what says whether a path matches; its time is bounded for every pattern."""
+    regex = _regex(pattern)
+    if len(_STARS.findall(regex.pattern)) <= _FEW:
+        return regex.match
+    return partial(_match_steps, tuple(_STEP.findall(regex.pattern.removesuffix(r"\Z"))))
+
+
+def _match_steps(steps: tuple[str, ...], path: str) -> bool:
+    """Matches in a time that grows with steps times letters: keeps every place that each step may end at."""
+    places = {0}
+    for step in steps:
+        first = min(places)
+        if step == _BELOW:
+            places |= {at + 1 for at in range(first, len(path)) if path[at] == "/"}
+        elif step == _ANYTHING:
+            places = set(range(first, len(path) + 1))
+        elif step == _NAME:
+            for at in range(first, len(path)):
+                if at in places and path[at] != "/":
+                    places.add(at + 1)
+        else:
+            places = {at + 1 for at in places if at < len(path) and re.fullmatch(step, path[at])}
+        if not places:
+            return False
+    return len(path) in places
 
 
 def _regex(pattern: str) -> re.Pattern[str]:
@@ -111,9 +145,9 @@ def _regex(pattern: str) -> re.Pattern[str]:
         at += 1
         if character == "*" and pattern.startswith("*", at):
             at += 2 if pattern.startswith("*/", at) else 1
-            result += ".*" if at == len(pattern) else "(?:.*/)?"
+            result += _ANYTHING if at == len(pattern) else _BELOW
         elif character == "*":
-            result += "[^/]*"
+            result += _NAME
         elif character == "?":
             result += "[^/]"
         elif character == "\\":

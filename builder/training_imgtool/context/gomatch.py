@@ -19,15 +19,18 @@ def has_wildcards(pattern: str) -> bool:
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Translates the pattern into a regular expression for whole paths; raises PatternError.
 
-    `*` and `?` stop at `/`; a class may match it, as in Go. `**` is the same as `*`.
+    `*` and `?` stop at `/`; a class may match it, as in Go. `**` is the same as `*`. As in Go, what follows a star is
+    taken where it first fits and, unless the pattern ends with it, never sought again: the time is linear in stars.
     """
-    result = ""
+    result, closing = "", ""
     at = 0
     while at < len(pattern):
         character = pattern[at]
         at += 1
         if character == "*":
-            result += "[^/]*"
+            is_last = "*" not in pattern[at:]
+            result += f"{closing}{'[^/]*' if is_last else '(?>[^/]*?'}"
+            closing = "" if is_last else ")"
         elif character == "?":
             result += "[^/]"
         elif character == "[":
