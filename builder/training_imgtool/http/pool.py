@@ -155,7 +155,7 @@ def _excludes(entry: str, host: str, port: int) -> bool:
             pass
     name, colon, number = entry.rpartition(":")
     if colon and number.isdigit():
-        if int(number) != port:
+        if number != str(port):
             return False
         entry = name.strip("[]")
     entry = entry.removeprefix("*").lstrip(".")

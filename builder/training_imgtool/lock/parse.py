@@ -41,7 +41,7 @@ def parse_lock(data: bytes, name: str) -> Lock:
     try:
         text = data.decode()
         raw = tomllib.loads(text)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedLockError(f"{name}: not a lock, as a merge conflict leaves one: {error}") from None
     _check_version(raw.pop("version", None), name)
     total, rows = raw.pop("sum", None), raw.pop("variant", None)
@@ -164,9 +164,9 @@ def _names_file(wheel: Wheel) -> bool:
         return False
     if file_version == wheel.version:
         return True
-    from packaging.version import InvalidVersion, Version
+    from packaging.version import Version
 
     try:
         return Version(file_version.replace("_", "-")) == Version(wheel.version)
-    except InvalidVersion:
+    except ValueError:
         return False

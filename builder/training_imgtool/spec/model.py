@@ -180,7 +180,7 @@ class ImageSpec:
     )
     tensorflow: str = key(
         'The TensorFlow release, such as "2.15.1".',
-        pattern=r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?",
+        pattern=r"\d{1,4}\.\d{1,4}\.\d{1,4}(?:\.post\d{1,4}|rc\d{1,4})?",
         expected='a full release, such as "2.15.1"',
     )
     python: str | None = key(

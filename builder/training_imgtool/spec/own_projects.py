@@ -43,9 +43,10 @@ def own_names(spec_file: SpecFile) -> frozenset[str]:
 def _read_names(folder: Path) -> Iterator[str]:
     """Yields what the files of a project call it; a name that its build computes is not there."""
     texts = {name: path.read_text(errors="replace") for name in PROJECT_FILES if (path := folder / name).is_file()}
-    with suppress(tomllib.TOMLDecodeError):
+    with suppress(ValueError, RecursionError):
         document = tomllib.loads(texts.pop("pyproject.toml", ""))
-        tables = (document.get("project"), document.get("tool", {}).get("poetry"))
+        tool = document.get("tool")
+        tables = (document.get("project"), tool.get("poetry") if isinstance(tool, dict) else None)
         yield from (str(table["name"]) for table in tables if isinstance(table, dict) and "name" in table)
     yield from (match[1] for text in texts.values() if (match := _NAME.search(text)))
 

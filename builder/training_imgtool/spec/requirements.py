@@ -28,6 +28,7 @@ PACKAGES = "python_packages"
 PYTHON_LIMIT = "# requires-python "  # begins the line that a project's limit becomes in the text that a lock depends on
 _INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)"
 _OPTION_ON_REQUIREMENT = r"\s+--(?:hash|config-settings?|global-option)\b.*"
+_HUGE_NUMBER = r"\d{101}"  # no version has one, and Python refuses to read those of thousands of digits
 _COMMENT = r"(?:^|\s+)#.*$"
 _LOGIN = r"://[^/\s@:]+:(?!\$\{[A-Z0-9_]+\}@)[^/\s@]+@"  # a variable in place of the password tells nobody anything
 _FILE = r"[\w.+-]+://|(?:git|hg|svn|bzr)\+|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)"
@@ -127,6 +128,8 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
                 continue
             if name.endswith((".yml", ".yaml")):
                 raise FieldError(f"{name} is no requirements file of pip", field=FIELD, hint=_FREEZE)
+            if re.search(_HUGE_NUMBER, line):
+                raise FieldError(f"{_place(name, number)}: a number of over 100 digits", field=FIELD)
             try:
                 requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
             except InvalidRequirement as error:
@@ -307,7 +310,7 @@ def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: 
     """
     try:
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise FieldError(f"{name}: not TOML: {error}", field=FIELD) from None
     project = document.get("project")
     if isinstance(project, dict):

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
 
-from packaging.markers import InvalidMarker, UndefinedComparison, UndefinedEnvironmentName
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-_LEGACY = (InvalidRequirement, InvalidMarker, UndefinedComparison, UndefinedEnvironmentName)
+_LEGACY = (ValueError, UndefinedComparison, UndefinedEnvironmentName)
 _LAST_PATCH = 40  # more than any minor of CPython has had
 
 
@@ -46,7 +46,7 @@ def list_readable(package: Package) -> Iterator[str]:
     for text in package.requires:
         try:
             yield str(Requirement(text))
-        except InvalidRequirement:
+        except ValueError:
             head, semicolon, marker = text.partition(";")
             yield f"{re.split(r'[ (<>=!~]', head.strip(), maxsplit=1)[0]}{semicolon}{marker}"
 
@@ -55,7 +55,7 @@ def is_same_version(version: str, other: str) -> bool:
     """Returns whether two versions are one to pip: 1.0 and 1.0.0, 2.1-rc1 and 2.1rc1."""
     try:
         return Version(version) == Version(other)
-    except InvalidVersion:
+    except ValueError:
         return version == other
 
 
@@ -125,7 +125,7 @@ def _parse(text: str, environment: Mapping[str, str]) -> Requirement | None:
 def _satisfies(requirement: Requirement, version: str) -> bool:
     try:
         return requirement.specifier.contains(Version(version), prereleases=True)
-    except InvalidVersion:
+    except ValueError:
         return False
 
 
@@ -133,6 +133,6 @@ def takes_python(specifier: str, python: str) -> bool:
     """Says whether some release of a minor version of Python is allowed."""
     try:
         allowed = SpecifierSet(specifier)
-    except InvalidSpecifier:
+        return any(allowed.contains(f"{python}.{patch}") for patch in range(_LAST_PATCH))
+    except ValueError:
         return True
-    return any(allowed.contains(f"{python}.{patch}") for patch in range(_LAST_PATCH))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from packaging.markers import InvalidMarker, UndefinedComparison, UndefinedEnvironmentName
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from training_imgtool.versions.install_set import lowest
@@ -33,7 +33,7 @@ def list_pythons(files: Iterable[str], version: str, machine: str) -> tuple[str,
     for file in files:
         try:
             _, of_file, _, tags = parse_wheel_filename(file)
-        except InvalidWheelFilename:
+        except ValueError:
             continue
         if of_file == Version(version):
             found |= {
@@ -107,7 +107,7 @@ def _read_bounds(requires: Iterable[str], python: str, extra: str) -> dict[str, 
             requirement = Requirement(line)
             environment = {**marker_environment(python, "linux/amd64"), "extra": extra}
             applies = requirement.marker is None or requirement.marker.evaluate(environment)
-        except (InvalidRequirement, InvalidMarker, UndefinedComparison, UndefinedEnvironmentName):
+        except (ValueError, UndefinedComparison, UndefinedEnvironmentName):
             continue
         if applies:
             bounds[canonicalize_name(requirement.name)] = str(requirement.specifier)

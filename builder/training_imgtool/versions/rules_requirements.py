@@ -9,7 +9,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from training_imgtool.plan import Variant
 from training_imgtool.spec.model import Accelerator
@@ -107,7 +107,7 @@ def _only_after(specifier: SpecifierSet, last: Version) -> bool:
     lows = [part.version.removesuffix(".*") for part in specifier if part.operator in {"==", "===", ">=", "~=", ">"}]
     try:
         return any(Version(low) > last for low in lows)
-    except InvalidVersion:
+    except ValueError:
         return False
 
 
@@ -133,7 +133,7 @@ def _agree(wanted: SpecifierSet, allowed: SpecifierSet) -> bool:
         text = specifier.version.removesuffix(".*")
         try:
             version = Version(text)
-        except InvalidVersion:
+        except ValueError:
             return True
         parts = list(version.release)
         tried |= {version, Version(".".join(map(str, [*parts, 1])))}

@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import parse_wheel_filename
 
 from training_imgtool.core.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
 from training_imgtool.versions.closure import Package, list_readable
@@ -371,7 +371,7 @@ def choose_wheel(files: Iterable[str], python: str, platform: str, glibc: str) -
     for file in files:
         try:
             _, _, build, tags = parse_wheel_filename(file)
-        except InvalidWheelFilename:
+        except ValueError:
             continue
         ranks = [order[tag] for tag in tags if tag in order]
         if not ranks:

@@ -276,7 +276,7 @@ class Authorizer:
             document: dict[str, Any] = json.loads(answer.body)
             text = document.get("token") or document.get("access_token")
             life = float(document.get("expires_in") or _SHORTEST_LIFE)
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise self._unreadable(server) from error
         if not isinstance(text, str) or not text.isascii() or not text.isprintable():
             raise self._unreadable(server)

@@ -150,9 +150,10 @@ def read_config(folder: Path) -> DockerConfig | None:
         ) from error
     try:
         document = json.loads(text) if text.strip() else {}
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        place = f"{path}:{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else path
         raise CredentialsError(
-            f"{path}:{error.lineno}:{error.colno}: not JSON ({error.msg})",
+            f"{place}: not JSON ({getattr(error, 'msg', error)})",
             hint="repair the file, or remove it and log in again",
         ) from error
     if not isinstance(document, dict):
@@ -250,7 +251,7 @@ def run_helper(name: str, host: str, environ: Mapping[str, str], *, seconds: flo
     try:
         answer = json.loads(text)
         user, secret = answer.get("Username", ""), answer.get("Secret", "")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         raise CredentialsError(f"{program} answered for {host} with something that is not its JSON") from None
     if not isinstance(user, str) or not isinstance(secret, str):
         raise CredentialsError(f"{program} answered for {host} without a user name and secret")
