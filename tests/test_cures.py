@@ -18,7 +18,8 @@ from training_imgtool.dockerfile.rules import check_rules
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.tables import nearest
 from training_imgtool.spec.load import find, load
-from training_imgtool.spec.requirements import find_unlockable_lines, parse_requirements, read_dependencies
+from training_imgtool.spec.requirement_files import read_dependencies
+from training_imgtool.spec.requirements import find_unlockable_lines, parse_requirements
 from training_imgtool.wheels.sources.git import Git
 
 SPEC = {
@@ -219,6 +220,12 @@ CASES: list[tuple[Reader, str, str, str]] = [
         "numpy==${VERSION}",
         "write the value: a lock does not depend on a machine's variables",
         "numpy==1.26.4",
+    ),
+    (
+        _requirement,
+        "!pip install -U pandas",
+        "write what follows `pip install`, a line for each package",
+        "pandas",
     ),
     (
         _pyproject,

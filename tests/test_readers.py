@@ -16,7 +16,8 @@ from training_imgtool.registry.auth.logins import read_config
 from training_imgtool.registry.manifests import OCI_MANIFEST, parse_manifest
 from training_imgtool.spec.entry_point import read_console_scripts
 from training_imgtool.spec.load import load
-from training_imgtool.spec.requirements import parse_requirements, read_dependencies
+from training_imgtool.spec.requirement_files import read_dependencies
+from training_imgtool.spec.requirements import parse_requirements
 from training_imgtool.versions.closure import find_broken, parse_metadata
 from training_imgtool.wheels.index.page import PageError, parse_page
 from training_imgtool.wheels.uv import choose_wheel

@@ -156,6 +156,8 @@ def test_the_trainers_own_project_gives_its_requirements_alone(code: Place) -> N
     assert {"dep", "extra"} <= names
     assert "own" not in names
     write(code.folder, {"own/task.py": "changed = 1"})
+    ended = (code.folder / "pyproject.toml").read_bytes().replace(b"\n", b"\r\n")
+    (code.folder / "pyproject.toml").write_bytes(ended)
     assert lock_inputs(spec_file) == lock.inputs
     for name in ("deps/base.txt", "setup.py"):  # setup.py names the first
         write(code.folder, {name: "changed"})

@@ -17,7 +17,7 @@ from training_imgtool.lock.lockfile import differences, dump_lock, lock_inputs
 from training_imgtool.lock.parse import parse_lock
 from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import Lock
-from training_imgtool.spec.requirements import read_requirement_files
+from training_imgtool.spec.requirement_files import read_requirement_files
 from training_imgtool.versions.matrix import SourceArchive
 from training_imgtool.wheels.store import WheelStore
 

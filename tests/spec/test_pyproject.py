@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.spec.requirements import read_dependencies
+from training_imgtool.spec.requirement_files import read_dependencies
 
 TEXT = """
 [project]

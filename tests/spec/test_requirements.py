@@ -8,14 +8,8 @@ import pytest
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.spec.load import load
-from training_imgtool.spec.requirements import (
-    find_unlockable_lines,
-    list_code,
-    parse_requirements,
-    read_hashes,
-    read_requirement_files,
-    read_texts,
-)
+from training_imgtool.spec.requirement_files import read_requirement_files, read_texts
+from training_imgtool.spec.requirements import find_unlockable_lines, list_code, parse_requirements, read_hashes
 
 
 def test_files_that_include_each_other_are_read_once(tmp_path: Path) -> None:
@@ -85,10 +79,10 @@ def test_files_that_cannot_count(tmp_path: Path) -> None:
         assert caught.value.field == "requirements"
 
 
-def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
-    (tmp_path / "r.txt").write_bytes(b"\xef\xbb\xbfscipy\r\nnumpy\r\n")
-    named = parse_requirements(read_requirement_files(tmp_path, "r.txt"))
-    assert [one.requirement.name for one in named] == ["scipy", "numpy"]
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-8"])
+def test_encodings_and_line_ends_of_windows_change_nothing(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "r.txt").write_bytes("scipy\r\nnumpy\r\n".encode(encoding))
+    assert read_requirement_files(tmp_path, "r.txt") == (("r.txt", "scipy\nnumpy\n"),)
 
 
 def test_packages_of_the_spec_come_after_those_of_the_file(tmp_path: Path) -> None:

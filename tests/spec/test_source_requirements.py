@@ -7,12 +7,8 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.core.errors import FieldError
-from training_imgtool.spec.requirements import (
-    find_unlockable_lines,
-    list_code,
-    read_dependencies,
-    read_requirement_files,
-)
+from training_imgtool.spec.requirement_files import read_dependencies, read_requirement_files
+from training_imgtool.spec.requirements import find_unlockable_lines, list_code
 from training_imgtool.spec.source_requirements import GitPlace, parse_git, parse_source
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -140,7 +140,8 @@ def _of_spec(spec: Path | None, values: Mapping[str, str], settings: Settings, r
 def _lock(spec_file: SpecFile) -> str:
     """Says what the next build does about the lock; raises what is wrong with versions and requirements."""
     from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
-    from training_imgtool.spec.requirements import parse_requirements, read_texts
+    from training_imgtool.spec.requirement_files import read_texts
+    from training_imgtool.spec.requirements import parse_requirements
     from training_imgtool.versions.derive import is_newer
     from training_imgtool.versions.matrix import load_matrix
     from training_imgtool.versions.resolve import resolve

@@ -7,7 +7,8 @@ from pathlib import Path
 from imgtool_project_reader.knowledge import Fault, Knowledge, Release, Texts, Variant
 from training_imgtool.core.errors import FieldError, InputError
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.spec.requirements import parse_requirements, read_requirement_files
+from training_imgtool.spec.requirement_files import read_requirement_files
+from training_imgtool.spec.requirements import parse_requirements
 from training_imgtool.versions import resolve
 from training_imgtool.versions.matrix import Matrix
 from training_imgtool.versions.rules import limit_pythons, usable_pythons

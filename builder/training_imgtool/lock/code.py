@@ -173,7 +173,8 @@ def _hash_metadata(folder: Path) -> str:
     texts = [path.read_text(errors="replace") for path in files if path.name in PROJECT_FILES]
     named = (folder / name for text in texts for name in _LIST.findall(text))
     for path in sorted(files | {path for path in named if path.is_file()}):
-        digest.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
+        text = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(f"{path.name} {len(text)}\n".encode() + text)
     return digest.hexdigest()
 
 

@@ -74,7 +74,8 @@ def lock_inputs(spec_file: SpecFile) -> str:
 
     Raises FieldError, with its place, when a requirements file cannot be read.
     """
-    from training_imgtool.spec.requirements import list_code, read_texts
+    from training_imgtool.spec.requirement_files import read_texts
+    from training_imgtool.spec.requirements import list_code
     from training_imgtool.versions.matrix_file import matrix_version
 
     spec = spec_file.spec

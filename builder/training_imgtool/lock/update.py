@@ -25,6 +25,7 @@ from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wh
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.spec.own_projects import own_names
+from training_imgtool.spec.requirement_files import read_texts
 from training_imgtool.spec.requirements import (
     Named,
     index_options,
@@ -32,7 +33,6 @@ from training_imgtool.spec.requirements import (
     normalise_name,
     parse_requirements,
     read_hashes,
-    read_texts,
     resolver_lines,
 )
 from training_imgtool.versions.closure import Package

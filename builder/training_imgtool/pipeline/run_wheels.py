@@ -41,7 +41,8 @@ def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
 
 def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
     """Opens the machine's wheels; those that imgtool builds come from the images' registry, where that has them."""
-    from training_imgtool.spec.requirements import index_options, read_texts
+    from training_imgtool.spec.requirement_files import read_texts
+    from training_imgtool.spec.requirements import index_options
     from training_imgtool.spec.secrets import with_index_logins
     from training_imgtool.wheels.store import WheelStore
 

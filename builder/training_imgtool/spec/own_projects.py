@@ -15,7 +15,8 @@ from pathlib import Path
 
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import APP
-from training_imgtool.spec.requirements import list_code, normalise_name, read_texts
+from training_imgtool.spec.requirement_files import read_texts
+from training_imgtool.spec.requirements import list_code, normalise_name
 from training_imgtool.spec.source_requirements import SourceRequirement, is_archive
 
 PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.spec.model import Accelerator, ImageSpec, Role
-from training_imgtool.spec.requirements import PYTHON_LIMIT
+from training_imgtool.spec.requirement_files import PYTHON_LIMIT
 from training_imgtool.versions.base_image import BaseImage
 from training_imgtool.versions.matrix import Matrix, Minor, Release, System, version_key
 
