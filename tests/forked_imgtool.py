@@ -28,7 +28,7 @@ _ROOMS = (
     "context",
     "core",
     "direct",
-    "dockerfile",
+    "recipe",
     "jobs",
     "lock",
     "pipeline",

@@ -8,17 +8,15 @@ from __future__ import annotations
 import encodings.idna  # noqa: F401 - urllib3 has it loaded with the first request
 import gc
 
-import jinja2.sandbox  # noqa: F401 - dockerfile.jinja imports it late
+import jinja2.sandbox  # noqa: F401 - recipe.jinja imports it late
 
 from training_imgtool.core import resources
-from training_imgtool.dockerfile import jinja, render
 from training_imgtool.jobs import shapes, yamlio
+from training_imgtool.plan import BASE_TEMPLATE
+from training_imgtool.recipe import jinja, printing
 
 yamlio.read_table("machines/vertex.yaml")
 shapes._shape("CustomJob")
-environment = jinja._environment(
-    str(resources.directory("templates")), tuple(sorted(render.BUILTIN)), None, render.LONGEST
-)
-for template in render.BUILTIN:
-    environment.get_template(template)
+environment = jinja._environment(str(resources.directory("templates")), (BASE_TEMPLATE,), None, printing.LONGEST)
+environment.get_template(BASE_TEMPLATE)
 gc.freeze()  # the garbage collector of a fork passes over all of this, and so copies no page of it

@@ -25,17 +25,16 @@ ROOMS: dict[str, str] = {
     "plan": "spec",
     "jobs": "spec",
     "versions": "plan spec yamlfile",
-    "dockerfile": "plan spec",
+    "recipe": "context plan",
     "wheels": "context http plan versions",
     "lock": "plan spec versions wheels yamlfile",
     "attest": "http plan spec",
     "engines": "",
-    "direct": "context dockerfile plan registry",
-    "pipeline": "attest context direct dockerfile engines http lock plan registry spec versions wheels",
+    "direct": "context plan recipe registry",
+    "pipeline": "attest context direct engines http lock plan recipe registry spec versions wheels",
     "cluster": "context engines jobs pipeline registry spec",
     "verify": "attest direct engines pipeline registry spec wheels",
-    "commands": "attest cluster context dockerfile engines jobs lock pipeline plan registry spec "
-    "verify versions wheels yamlfile",
+    "commands": "attest cluster context engines jobs lock pipeline plan registry spec verify versions wheels yamlfile",
     "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",
     "api": "cli cluster commands pipeline spec verify",
 }
@@ -48,7 +47,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "docker": ("engines.docker.client",),
     "google": ("registry.auth.google",),
     "isal": ("core.inflate",),
-    "jinja2": ("dockerfile.jinja",),
+    "jinja2": ("recipe.jinja",),
     "imgtool_debian_layers": ("pipeline.debian_*", "pipeline.library_check"),  # packages of their own beside this one
     "imgtool_project_reader": ("commands.*",),
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects

@@ -1,4 +1,4 @@
-"""Makes RolePlan values for tests: small, complete, and different only where a test says so."""
+"""Makes RolePlan and Recipe values for tests: small, complete, and different only where a test says so."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import hashlib
 from typing import Any
 
 from training_imgtool.core.reference import parse_repository
-from training_imgtool.plan import LockedVariant, RolePlan, Variant, Wheel
+from training_imgtool.plan import LockedDebian, LockedVariant, RolePlan, Variant, Wheel
+from training_imgtool.recipe import apt_step, install_step
+from training_imgtool.recipe.recipe import Lines, Recipe
 from training_imgtool.spec.entry_point import EntryPoint
 from training_imgtool.spec.model import Accelerator, Role
 
@@ -75,6 +77,12 @@ def locked(name: str = "cpu", *, wheels: tuple[Wheel, ...] | None = None, **chan
     )
 
 
+def unresolved_packages(variant: Variant, names: tuple[str, ...]) -> LockedDebian | None:
+    """The Debian packages of a variant as a lock has them that leaves them to an engine; None without any."""
+    requested = apt_step.apt_packages(variant, (*names, *variant.apt))
+    return LockedDebian(requested=requested, engine="nobody looked") if requested else None
+
+
 def entry_point(folder: str = "trainer", module: str = "trainer.task") -> EntryPoint:
     """A module in a folder."""
     return EntryPoint(folder=folder, module=module, script=None, file=f"{module.replace('.', '/')}.py")
@@ -99,7 +107,7 @@ def role_plan(
         "base": parse_repository(repository).digest(chosen.base_digest),
         "base_name": chosen.variant.base,
         "platform": "linux/amd64",
-        "template": "base.Dockerfile.j2",
+        "template": None,
         "system_packages": (),
         "entry": entry_point(),
         "user": None,
@@ -115,3 +123,29 @@ def role_plan(
         "cuda_base": chosen.variant.cuda is not None and "cuda" in chosen.variant.base,
     }
     return RolePlan(**(values | changes))
+
+
+def recipe(name: str = "cpu", *, locked_variant: LockedVariant | None = None, **changes: Any) -> Recipe:
+    """A recipe without files, with `changes` to its fields; see `role_plan`."""
+    plan = role_plan(name=name, locked_variant=locked_variant)
+    values: dict[str, Any] = {
+        "platform": plan.platform,
+        "compression": "gzip",
+        "epoch": 0,
+        "base": plan.base,
+        "base_name": plan.base_name,
+        "locked": plan.locked,
+        "library_path": install_step.library_path(plan.locked, cuda_base=plan.cuda_base),
+        "libraries": plan.locked.variant.libraries if plan.cuda_base else (),
+        "run": Lines(),
+        "exclude": (),
+        "run_after_packages": Lines(),
+        "files": (),
+        "code": (),
+        "working_folder": "/app",
+        "env": {},
+        "labels": plan.labels,
+        "user": None,
+        "entrypoint": plan.entrypoint,
+    }
+    return Recipe(**(values | changes))

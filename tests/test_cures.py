@@ -12,9 +12,6 @@ from tests.servers.git_server import commit
 from training_imgtool.cli import machine
 from training_imgtool.context.dockerignore import parse_dockerignore
 from training_imgtool.core.errors import FieldListError, ImgtoolError, InputError
-from training_imgtool.dockerfile.parse import parse
-from training_imgtool.dockerfile.render import _check_text
-from training_imgtool.dockerfile.rules import check_rules
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.tables import nearest
 from training_imgtool.spec.load import find, load
@@ -36,7 +33,6 @@ POOL = (
 )
 JOB = f"{POOL}scheduling: {{timeout: 7200s}}\n"
 OBJECT = "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: a}\n"
-DIGEST = "@sha256:" + "ab" * 32
 
 Reader = Callable[[Path, str], None]
 
@@ -61,14 +57,6 @@ def _place(folder: Path, name: str) -> None:
 
 def _ignore(_folder: Path, line: str) -> None:
     parse_dockerignore(line)
-
-
-def _text(_folder: Path, text: str) -> None:
-    _check_text("labels.a", text)
-
-
-def _dockerfile(_folder: Path, line: str) -> None:
-    check_rules(parse(f"FROM scratch\nARG D\n{line}\n"))
 
 
 def _job(_folder: Path, text: str) -> None:
@@ -113,19 +101,6 @@ def _revision(folder: Path, name: str) -> None:
 CASES: list[tuple[Reader, str, str, str]] = [
     (_variable, "IMGTOOL_CAHCE", "did you mean IMGTOOL_CACHE?", "IMGTOOL_CACHE"),
     (_ignore, "*.{a,b}", "write ? in their place", "*.?a,b?"),
-    (_text, "a\nb", "write the text on one line", "a b"),
-    (
-        _dockerfile,
-        "RUN --mount=src=$D,target=/d true",
-        "write the path in the context, or the secret's id, as it is",
-        "RUN --mount=src=data,target=/d true",
-    ),
-    (
-        _dockerfile,
-        "COPY --from=alpine:3 /a /b",
-        "a tag can be moved: write REPOSITORY:TAG@sha256:…",
-        f"COPY --from=alpine:3{DIGEST} /a /b",
-    ),
     (
         _job,
         POOL.replace("Specs", "Spec"),

@@ -16,13 +16,12 @@ import pytest
 import typer.main
 import yaml
 
+from tests import plans
 from tests.package_graph import ROOT, modules
-from tests.plans import role_plan
 from training_imgtool.cli.app import command_line
 from training_imgtool.context.secret_files import by_name
-from training_imgtool.dockerfile.jinja import exec_json, quote, shell
-from training_imgtool.dockerfile.render import TemplateRoots, render
-from training_imgtool.spec.model import Role
+from training_imgtool.recipe.jinja import exec_json, quote, shell
+from training_imgtool.recipe.printing import print_template
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -220,8 +219,8 @@ def test_the_template_of_the_page_renders(tmp_path: Path) -> None:
     page = (CHECKOUT / "docs/howto/own-template.md").read_text()
     (template,) = re.findall(r"```jinja\n(.*?)```", page, re.DOTALL)
     (tmp_path / "image.Dockerfile.j2").write_text(template)
-    text = render(role_plan(Role.WORKER, template="image.Dockerfile.j2"), roots=TemplateRoots(tmp_path), key="ab" * 32)
-    assert text.index("WORKDIR /app\n") < text.index("COPY schema.json /app/schema.json\n") < text.index("ENTRYPOINT")
+    text = print_template(plans.recipe(), "image.Dockerfile.j2", tmp_path)
+    assert text.index("WORKDIR /app\n") < text.index("COPY code/schema.json /app/") < text.index("ENTRYPOINT")
     filters = {"env_value": quote, "label": quote, "shell": shell, "exec_json": exec_json}
     assert set(re.findall(r"^\| `(\w+)` \| (?:a|one) ", page, re.MULTILINE)) == set(filters)
 

@@ -177,7 +177,7 @@ class RolePlan:
     base: Digest  # where the base is read from, a mirror applied
     base_name: str  # its canonical REPOSITORY:TAG, for the label
     platform: str
-    template: str  # a template's name, or a path when it is the user's
+    template: str | None  # the path of the user's, relative to the spec
     system_packages: tuple[str, ...]
     entry: EntryPoint
     user: str | None
@@ -218,6 +218,8 @@ TITLE = "org.opencontainers.image.title"
 REVISION = "org.opencontainers.image.revision"
 KEY_LABEL = "dev.imgtool.key"
 BASE_TEMPLATE = "base.Dockerfile.j2"
+BASE_NAME = "org.opencontainers.image.base.name"
+BASE_DIGEST = "org.opencontainers.image.base.digest"
 TENSORFLOW_LABEL = "dev.imgtool.tensorflow"
 
 
@@ -297,7 +299,7 @@ def _role_plan(
         base=apply_mirror(base.repository, mirrors).digest(locked.base_digest),
         base_name=str(base),
         platform=spec.platform,
-        template=of_role.template or spec.template or BASE_TEMPLATE,
+        template=of_role.template or spec.template,
         system_packages=tuple(sorted({*spec.system_packages, *locked.variant.apt})),
         entry=entry,
         user=spec.user,

@@ -104,20 +104,9 @@ def test_code_that_a_run_instruction_may_read_takes_images(folder: Folder) -> No
     assert classify(before, before, folder.version()) is How.IMAGES
 
 
-@pytest.mark.parametrize("step", ["ENV A=$NAME", "WORKDIR x", "COPY trainer/task.py /etc/x"])
-def test_what_the_base_decides_below_the_code_leaves_the_code_a_matter_of_files(folder: Folder, step: str) -> None:
-    folder.write("own.j2", TEMPLATE.replace("BLOCK", "packages_extra").replace("RUN true", step))
-    roles = {**SPEC["roles"], "worker": {"machine": "n1-standard-4", "template": "own.j2"}}
-    folder.write("image.yaml", json.dumps({**SPEC, "roles": roles}))
-    folder.lock()
-    files = list_role_files(inputs := folder.read(), inputs.selected((Role.WORKER,))[0])
-    assert files is not None
-    assert "/app/trainer/task.py" in files
-
-
 def test_the_files_of_a_role_are_those_of_its_layer(folder: Folder) -> None:
     inputs = folder.read()
-    files = list_role_files(inputs, inputs.images[0])
+    files = list_role_files(inputs.images[0])
     assert files is not None
     assert sorted(files) == [
         "/app",

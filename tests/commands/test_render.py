@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.plans import role_plan
-from training_imgtool.commands.render import BAKE_FILE, MARKER, RenderedRole, docker_bake, export, sources
+from tests import plans
+from training_imgtool.commands.render import BAKE_FILE, MARKER, RenderedRole, docker_bake, export
 from training_imgtool.context.context import Context, scan
-from training_imgtool.core.errors import InputError, LocalFileError
-from training_imgtool.dockerfile.install_step import requirements_text
-from training_imgtool.dockerfile.render import TemplateRoots, render
+from training_imgtool.context.entries import Entry, Kind
+from training_imgtool.core.errors import LocalFileError
+from training_imgtool.recipe.printing import print_dockerfile
 from training_imgtool.spec.model import Role
 
 
@@ -23,26 +24,17 @@ def context(tmp_path: Path) -> Context:
     (folder / "trainer" / "run.sh").write_text("#!/bin/sh\n")
     (folder / "trainer" / "run.sh").chmod(0o711)
     (folder / "trainer" / "link").symlink_to("task.py")
-    (folder / "unused").mkdir()
-    plan = role_plan()
-    context = scan(folder).with_bytes("wheels/cpu/requirements.txt", requirements_text(plan.locked).encode())
-    files = {}
-    for one in plan.locked.wheels:
-        path = f"wheels/cpu/{one.file}"
-        context = context.with_known(path, sha256=one.sha256, size=one.size)
-        files[path] = tmp_path / one.file
-        files[path].write_bytes(f"{one.name} {one.version}".encode())
-    return context.with_files(files)
+    wheel = tmp_path / "numpy.whl"
+    wheel.write_bytes(b"numpy")
+    digest = hashlib.sha256(b"numpy").hexdigest()
+    entry = Entry(path="numpy.whl", kind=Kind.FILE, mode=0o644, size=5, sha256=digest, origin=wheel)
+    return scan(folder).below("code").joined(Context((entry,)).below("wheels/cpu"))
 
 
 def rendered(*roles: Role) -> tuple[RenderedRole, ...]:
+    text = print_dockerfile(plans.recipe(), "a" * 64)
     return tuple(
-        RenderedRole(
-            role=role,
-            text=render(role_plan(role), roots=TemplateRoots(), key="a" * 64),
-            tags=(f"registry.example.com/mnist:{role}-aaaa",),
-        )
-        for role in roles
+        RenderedRole(role=role, text=text, tags=(f"registry.example.com/mnist:{role}-aaaa",)) for role in roles
     )
 
 
@@ -63,7 +55,7 @@ def test_the_bake_file() -> None:
     }
 
 
-def test_an_export_holds_what_the_dockerfiles_copy(context: Context, tmp_path: Path) -> None:
+def test_an_export_holds_the_context(context: Context, tmp_path: Path) -> None:
     output = tmp_path / "a" / "out"
     roles = rendered(Role.MASTER, Role.WORKER)
     export(output, roles, context, "linux/amd64")
@@ -75,16 +67,12 @@ def test_an_export_holds_what_the_dockerfiles_copy(context: Context, tmp_path: P
         "worker.Dockerfile",
     }
     assert (output / "worker.Dockerfile").read_text() == roles[1].text
-    taken = context.select(("trainer", "wheels/cpu"))
-    assert scan(output / "context").digest() == taken.digest()
-    assert "unused" not in scan(output / "context").paths()
-    wheel = output / "context" / "wheels" / "cpu" / "numpy-1.26.4-py3-none-any.whl"
-    assert wheel.stat().st_nlink == 2
-    assert (output / "context/trainer/run.sh").stat().st_mode & 0o777 == 0o755
-
-
-def test_sources_are_each_named_once() -> None:
-    assert sources(rendered(Role.MASTER, Role.WORKER)) == ("wheels/cpu/", "trainer/")
+    written = scan(output / "context")
+    assert [(one.path, one.mode, one.sha256) for one in written.entries] == [
+        (one.path, one.mode, one.sha256) for one in context.entries
+    ]
+    assert (output / "context/wheels/cpu/numpy.whl").stat().st_nlink == 2
+    assert (output / "context/code/trainer/run.sh").stat().st_mode & 0o777 == 0o755
 
 
 def test_an_export_replaces_its_own_and_nothing_else(context: Context, tmp_path: Path) -> None:
@@ -142,9 +130,3 @@ def test_what_cannot_be_written(context: Context, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalFileError, match="file: cannot be written"):
         export(tmp_path / "file", rendered(Role.WORKER), context, "linux/amd64")
-
-
-def test_a_context_without_what_is_copied(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not in the build context"):
-        export(tmp_path / "out", rendered(Role.WORKER), Context(), "linux/amd64")
-    assert not (tmp_path / "out").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 from training_imgtool.context import scan as scanning
 from training_imgtool.context.context import Context, scan
 from training_imgtool.context.tar import MTIME
-from training_imgtool.core.errors import InputError, VerificationError
+from training_imgtool.core.errors import InputError
 
 
 def tar_of(context: Context, mtime: int = MTIME) -> bytes:
@@ -57,18 +56,6 @@ def test_long_and_foreign_names(folder: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(tar_of(scan(folder)))) as archive:
         assert f"trainer/{name}" in archive.getnames()
         assert f"trainer/{deep}" in archive.getnames()
-
-
-def test_what_imgtool_puts_in_is_taken_by_name_only(folder: Path) -> None:
-    (folder / "wheels").mkdir()
-    (folder / "wheels" / "mine").write_text("")
-    plain = scan(folder)
-    context = plain.with_known("wheels/cpu/w.whl", sha256="0" * 64, size=5).with_bytes("wheels/cpu/r.txt", b"r")
-    for source in (".", "*", "wh*", "w*/*", "wheels/mine", "./"):
-        assert context.select((source,)).paths() == plain.select((source,)).paths(), source
-    assert "wheels/cpu/w.whl" in context.select(("wheels/cpu/",)).paths()
-    with pytest.raises(InputError):
-        context.select(("wheels/*/*.whl",))
 
 
 @pytest.mark.parametrize("change", ["grow", "shrink", "same size", "vanish", "link"])
@@ -122,64 +109,6 @@ def test_a_race_never_gives_another_files_bytes(folder: Path, tmp_path: Path) ->
     finally:
         stop.set()
         racer.join()
-
-
-def test_select_follows_copy(folder: Path) -> None:
-    context = scan(folder)
-    assert context.select(("/trainer/data/",)).paths() == ("trainer", "trainer/data", "trainer/data/a.csv")
-    assert context.select(("trainer/*.py",)).paths() == ("trainer", "trainer/__init__.py", "trainer/task.py")
-    assert context.select(("trainer/d*",)).paths() == ("trainer", "trainer/data", "trainer/data/a.csv")
-    assert context.select(("**/task.py",)).paths() == ("trainer", "trainer/task.py")
-    assert context.select((".",)) == context
-    with pytest.raises(InputError):
-        context.select(("**/a.csv",))  # two levels down: `**` is `*` to COPY
-
-
-def test_files_known_by_hash(folder: Path, tmp_path: Path) -> None:
-    wheel = tmp_path / "w.whl"
-    wheel.write_bytes(b"wheel")
-    sha256 = hashlib.sha256(b"wheel").hexdigest()
-    context = scan(folder).with_known("wheels/cpu/w.whl", sha256=sha256, size=5).with_bytes("wheels/cpu/r.txt", b"r")
-    assert context.select(("wheels/cpu/",)).paths() == ("wheels", "wheels/cpu", "wheels/cpu/r.txt", "wheels/cpu/w.whl")
-    with pytest.raises(VerificationError, match="its bytes are not on this machine"):
-        tar_of(context)
-    located = context.with_files({"wheels/cpu/w.whl": wheel})
-    assert located.digest() == context.digest()
-    with tarfile.open(fileobj=io.BytesIO(tar_of(located))) as archive:
-        member = archive.extractfile("wheels/cpu/w.whl")
-        assert member is not None
-        assert member.read() == b"wheel"
-    wheel.write_bytes(b"weehl")
-    with pytest.raises(VerificationError, match=r"not the bytes of wheels/cpu/w\.whl"):
-        tar_of(located)
-    with pytest.raises(InputError, match=r"imgtool puts wheels/cpu/r\.txt"):
-        context.with_bytes("wheels/cpu/r.txt", b"")
-
-
-def test_the_digest_sees_every_byte_mode_and_name(folder: Path) -> None:
-    def change_byte() -> None:
-        (folder / "trainer/task.py").write_bytes(b"print(2)\n")
-
-    def change_mode() -> None:
-        (folder / "trainer/task.py").chmod(0o755)
-
-    def change_link() -> None:
-        (folder / "trainer/link").unlink()
-        (folder / "trainer/link").symlink_to("task.py")
-
-    def change_name() -> None:
-        (folder / "trainer/task.py").rename(folder / "trainer/job.py")
-
-    def add_folder() -> None:
-        (folder / "trainer/empty").mkdir()
-
-    seen = {scan(folder).digest(("trainer/",))}
-    for count, change in enumerate((change_byte, change_mode, change_link, change_name, add_folder), 2):
-        change()
-        seen.add(scan(folder).digest(("trainer/",)))
-        assert len(seen) == count
-    (folder / "other.txt").write_bytes(b"new")
-    assert scan(folder).digest(("trainer/",)) in seen
 
 
 def test_the_memo_saves_reading_and_is_not_fooled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

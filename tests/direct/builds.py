@@ -1,10 +1,11 @@
-"""A made-up base, a build context, and a direct builder of one stage on them."""
+"""A made-up base, and a direct builder of the image's own stage on it."""
 
 from __future__ import annotations
 
 import io
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,15 @@ from tests import plans
 from tests.direct.wheels import Node as TarNode
 from tests.direct.wheels import tar_tree
 from training_imgtool.context.context import Context
-from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.direct.build import ParentImage, build_image, plan_stages
 from training_imgtool.direct.files import Files
 from training_imgtool.direct.image.image import DirectImage, StoredImage
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME
-from training_imgtool.direct.stage_plan import StageInputs, split_stages
 from training_imgtool.direct.tree import FILE, Attributes, Kind, Node, make_folder
 from training_imgtool.direct.wheels.layer_tools import LayerTools
-from training_imgtool.dockerfile.parse import parse
+from training_imgtool.pipeline.recipes import make_copy
 from training_imgtool.registry.manifests import (
     DOCKER_CONFIG,
     DOCKER_LAYER_GZIP,
@@ -37,7 +36,6 @@ from training_imgtool.registry.manifests import (
 )
 
 BASE_LAYER = b"not really a layer"
-BASE = f"FROM example.com/base@sha256:{'1' * 64} AS base\n"
 LOCKED = plans.locked()
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # what builders set where a base does not
 
@@ -85,24 +83,29 @@ def debian(**added: Node) -> Node:
 
 
 class Maker:
-    """Builds the last stage of a text that begins below `AS base`."""
+    """Appends files of a context to a made-up base: the image's own stage of a recipe."""
 
     def __init__(self, context: Context, tmp_path: Path) -> None:
         self.context = context
         self.cache = tmp_path / "cache"
 
     def __call__(
-        self, text: str, settings: dict[str, Any] | None = None, *, oci: bool = False, tree: Node | None = None
+        self,
+        code: Mapping[str, str] | None = None,
+        settings: dict[str, Any] | None = None,
+        *,
+        oci: bool = False,
+        layer: str = "",
+        tree: Node | None = None,
+        **changes: Any,
     ) -> DirectImage:
-        dockerfile = parse(BASE + "FROM base AS role\n" + text)
-        inputs = StageInputs(context=self.context, locked=LOCKED)
-        split = split_stages(dockerfile, "role", inputs)
-        if split.needs_engine:
-            raise NeedsEngineError(split.needs_engine)
-        parent = make_parent(settings, oci=oci, tree=tree)
+        """Makes the image that has each source of `code` at its target; `changes` are to the recipe."""
+        copies = tuple(make_copy(self.context, source, target, "files") for source, target in (code or {}).items())
+        recipe = plans.recipe(locked_variant=LOCKED, **{"code": copies, "working_folder": "/", **changes})
+        parent = make_parent(settings, oci=oci, layer=layer, tree=tree)
         tools = LayerTools(cache=LayerCache(self.cache), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
-        planned = plan_stages(dockerfile, split.stages, inputs, parent)
-        return build_image(planned, inputs, tools, parent=parent)
+        planned = plan_stages(recipe, recipe.make_stages()[-1:], parent, None)
+        return build_image(recipe, planned, tools, None, parent=parent)
 
 
 def read_settings(image: DirectImage) -> dict[str, Any]:

@@ -10,18 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.direct.builds import BASE, BASE_LAYER, LOCKED, Maker, make_base, make_parent
+from tests.direct.builds import BASE_LAYER, Maker, make_base
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import LocalFileError, NeedsEngineError, VerificationError
-from training_imgtool.direct.build import build_image, plan_stages
 from training_imgtool.direct.image.docker_archive import load_archive
-from training_imgtool.direct.image.image import DirectImage, assemble, read_config
+from training_imgtool.direct.image.image import History, assemble, read_config
 from training_imgtool.direct.image.oci_layout import write_layout
 from training_imgtool.direct.layers.codecs import Compression, choose_codec
-from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.stage_plan import StageInputs
-from training_imgtool.direct.wheels.layer_tools import LayerTools
-from training_imgtool.dockerfile.parse import parse
+from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.registry.manifests import (
     DOCKER_LAYER_GZIP,
     DOCKER_MANIFEST,
@@ -34,12 +30,17 @@ from training_imgtool.registry.manifests import (
     sha256_digest,
 )
 
+B_TXT = {"b.txt": "/opt/b.txt"}
+
 
 def test_config_and_manifest(make: Maker) -> None:
-    image = make('COPY code/ /app/code/\nWORKDIR /app\nENV B="2 3" A=$A$A\nLABEL x.y="z"\nENTRYPOINT ["go"]\n')
+    changes: dict[str, Any] = {"env": {"B": "2 3"}, "labels": {"x.y": "z"}, "entrypoint": ("go",)}
+    image = make({"code": "/app/code"}, working_folder="/app", **changes)
     config, manifest = json.loads(image.config), json.loads(image.manifest)
+    key = config["config"]["Labels"].pop("dev.imgtool.key")
+    assert len(key) == 64
     assert config["config"] == {
-        "Env": ["PATH=/usr/bin:/bin", "A=11", "B=2 3"],
+        "Env": ["PATH=/usr/bin:/bin", "A=1", "B=2 3"],
         "WorkingDir": "/app",
         "Labels": {"x.y": "z"},
         "Entrypoint": ["go"],
@@ -53,12 +54,12 @@ def test_config_and_manifest(make: Maker) -> None:
     assert manifest["config"]["digest"] == sha256_digest(image.config)
     assert image.digest == sha256_digest(image.manifest)
     assert image.manifest_type == manifest["mediaType"] == DOCKER_MANIFEST
-    assert make("COPY code/ /app/code/\n", oci=True).manifest_type == OCI_MANIFEST
+    assert make({"code": "/app/code"}, oci=True).manifest_type == OCI_MANIFEST
 
 
 def test_the_same_inputs_give_the_same_digest(make: Maker, context: Context, tmp_path: Path) -> None:
-    text = "COPY code/ /app/code/\n"
-    assert make(text).digest == make(text).digest == Maker(context, tmp_path / "other")(text).digest
+    code = {"code": "/app/code"}
+    assert make(code).digest == make(code).digest == Maker(context, tmp_path / "other")(code).digest
 
 
 def test_the_order_of_a_base_s_keys_is_no_part_of_the_image() -> None:
@@ -67,36 +68,26 @@ def test_the_order_of_a_base_s_keys_is_no_part_of_the_image() -> None:
     assert assemble(turned, config, {}, ()).digest == assemble(base, config, {}, ()).digest
 
 
-def test_layers_are_never_there_twice(make: Maker) -> None:
-    assert len(make("COPY b.txt /opt/\nCOPY b.txt /opt/\n").layers) == 1
-    with pytest.raises(NeedsEngineError, match="the same layer"):
-        make("COPY b.txt /opt/\nCOPY code /opt/\nCOPY b.txt /opt/\n")
-
-
-def test_127_layers_are_the_limit(make: Maker) -> None:
-    lines = [f"COPY b.txt /opt/{number}/\n" for number in range(127)]
-    assert len(make("".join(lines[:126])).layers) == 126
+def test_127_layers_are_the_limit() -> None:
+    base, config = make_base()
+    layers = [
+        LayerSource(descriptor=base.layers[0], diff_id=f"sha256:{n:064d}", history="x", open=lambda: iter((b"",)))
+        for n in range(127)
+    ]
+    history = tuple(History(text="x", layer=layer) for layer in layers)
+    assert len(assemble(base, config, {}, history[:126]).layers) == 126
     with pytest.raises(NeedsEngineError, match="127"):
-        make("".join(lines))
+        assemble(base, config, {}, history)
 
 
-def test_a_zstd_layer_below_makes_the_manifest_an_oci_one(context: Context, tmp_path: Path) -> None:
+def test_a_zstd_layer_below_makes_the_manifest_an_oci_one(make: Maker) -> None:
     with pytest.raises(NeedsEngineError, match="must not be pushed"):
-        _assembled(context, tmp_path, "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", oci=True)
-    image = _assembled(context, tmp_path, OCI_LAYER_ZSTD, oci=True)
+        make(B_TXT, layer="application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", oci=True)
+    image = make(B_TXT, layer=OCI_LAYER_ZSTD, oci=True)
     assert [layer["mediaType"] for layer in json.loads(image.manifest)["layers"]] == [OCI_LAYER_ZSTD, OCI_LAYER_GZIP]
 
 
-def _assembled(context: Context, tmp_path: Path, layer: str, *, oci: bool) -> DirectImage:
-    dockerfile = parse(BASE + "FROM base AS role\nCOPY b.txt /opt/\n")
-    inputs = StageInputs(context=context, locked=LOCKED)
-    tools = LayerTools(cache=LayerCache(tmp_path / "c"), wheel_path=lambda _: Path(), find_interpreter=lambda _: None)
-    parent = make_parent(oci=oci, layer=layer)
-    planned = plan_stages(dockerfile, dockerfile.stages, inputs, parent)
-    return build_image(planned, inputs, tools, parent=parent)
-
-
-def test_a_base_that_contradicts_itself(context: Context) -> None:
+def test_a_base_that_contradicts_itself() -> None:
     manifest, config = make_base()
     broken = config.replace(b'["sha256:' + b"d" * 64 + b'"]', b"[]")
     with pytest.raises(VerificationError, match="different numbers of layers"):
@@ -126,7 +117,7 @@ def test_a_base_that_contradicts_itself(context: Context) -> None:
 )
 def test_a_hostile_config_is_refused(make: Maker, settings: dict[str, Any]) -> None:
     with pytest.raises(VerificationError, match="config"):
-        make("ENV a=b\nWORKDIR x\nLABEL c=d\nHEALTHCHECK CMD x\n", settings)
+        make(None, settings)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +144,7 @@ def test_a_config_without_diff_ids_has_none(rootfs: dict[str, Any]) -> None:
 
 
 def test_load_archive(make: Maker) -> None:
-    image = make("COPY code/ /app/\n")
+    image = make({"code": "/app"})
     data = b"".join(load_archive("a:1", image, lambda _: iter((BASE_LAYER,))))
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         names = archive.getnames()
@@ -164,8 +155,8 @@ def test_load_archive(make: Maker) -> None:
     assert [one["RepoTags"] for one in listed] == [["a:1"]]
 
 
-def test_an_archive_has_no_zstd(context: Context, tmp_path: Path) -> None:
-    image, content = _assembled(context, tmp_path, OCI_LAYER_ZSTD, oci=True), BASE_LAYER * 300
+def test_an_archive_has_no_zstd(make: Maker) -> None:
+    image, content = make(B_TXT, layer=OCI_LAYER_ZSTD, oci=True), BASE_LAYER * 300
     packed = b"".join(choose_codec(Compression.ZSTD).compress([content]))
     data = b"".join(load_archive("a:1", image, lambda _: iter((packed,))))
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
@@ -175,7 +166,7 @@ def test_an_archive_has_no_zstd(context: Context, tmp_path: Path) -> None:
 def test_a_docker_image_as_an_oci_one(make: Maker) -> None:
     from training_imgtool.direct.image.image import as_oci
 
-    docker, oci = make("COPY b.txt /opt/\n"), as_oci(make("COPY b.txt /opt/\n"))
+    docker, oci = make(B_TXT), as_oci(make(B_TXT))
     manifest = json.loads(oci.manifest)
     assert {layer["mediaType"] for layer in manifest["layers"]} == {OCI_LAYER_GZIP}
     assert manifest["config"]["mediaType"] == oci.config_descriptor.media_type == OCI_CONFIG
@@ -186,7 +177,7 @@ def test_a_docker_image_as_an_oci_one(make: Maker) -> None:
 
 
 def test_layout(make: Maker, tmp_path: Path) -> None:
-    image, folder = make("COPY code/ /app/\n", oci=True), tmp_path / "layout"
+    image, folder = make({"code": "/app"}, oci=True), tmp_path / "layout"
     platform = {"os": "linux", "architecture": "amd64"}
     read: list[Descriptor] = []
 
@@ -224,4 +215,4 @@ def test_a_file_that_changes_after_the_scan(make: Maker, tmp_path: Path) -> None
 
     (tmp_path / "spec/b.txt").write_text("other")
     with pytest.raises(InputError, match="changed while reading"):
-        make("COPY b.txt /opt/\n")
+        make(B_TXT)

@@ -26,7 +26,7 @@ from training_imgtool.core.errors import (
     TemporaryError,
 )
 from training_imgtool.core.progress import LogLine, Note, Step, Transfer
-from training_imgtool.core.reference import Login, Repository
+from training_imgtool.core.reference import Login
 from training_imgtool.core.settings import SecretSource, Settings
 from training_imgtool.engines.buildx.log import Attempt, SolveLog, failure
 from training_imgtool.engines.buildx.program import list_builders
@@ -83,7 +83,7 @@ def log_of(*lines: str, hidden: tuple[str, ...] = ()) -> tuple[SolveLog, Events]
 
 def error_of(*lines: str) -> ImgtoolError:
     log, _ = log_of(event(vertexes=[{**RUN, "started": "2026"}]), *lines)
-    work = solve(lines=(3, 8, 9), name="registry.example.com/team/demo:system-1")
+    work = solve(is_whole=True, name="registry.example.com/team/demo:system-1")
     return failure(Attempt(solve=work, builder="builder team", log=log), 1)
 
 
@@ -137,7 +137,7 @@ def test_a_step_that_fails_is_named_with_its_line_in_the_rendered_dockerfile() -
     error = error_of(printed("oh no\n"), "Dockerfile:2\n", "--------------------\n", f"{EXIT_7}\n")
     assert isinstance(error, BuildFailedError)
     assert error.message == (
-        "system cpu: RUN echo oh no; exit 7 (line 8 of the rendered Dockerfile): ended with exit code 7"
+        "system cpu: RUN echo oh no; exit 7 (line 2 of the rendered Dockerfile): ended with exit code 7"
     )
     assert error.details == ("oh no",)
 
@@ -219,7 +219,6 @@ def solve(context: Callable[[IO[bytes]], None] | None = None, **changes: object)
     values: dict[str, object] = {
         "subject": "system cpu",
         "dockerfile": "FROM x\nRUN true\n",
-        "lines": (3, 4),
         "context": context or (lambda stream: _write(stream, empty.getvalue())),
         "name": "registry.internal:5000/team/demo:system-1",
         "plain_http": True,
@@ -240,9 +239,6 @@ def test_what_buildx_is_started_with(fake: Path) -> None:
         lambda stream: _write(stream, tar_of({"trainer/task.py": b"x"})),
         secrets=(SecretSource(id="token", env="TOKEN"), SecretSource(id="conf", file=Path("/etc/pip.conf"))),
         logins={"registry.internal:5000": Login(username="robot", password="pw")},
-        target="system",
-        images={"base": Repository("m:5000", "python").digest(DIGEST)},
-        frontend="m:5000/docker/dockerfile:1.7",
     )
     solved = Buildx(machine(fake), "team").run(stage, Events())
     assert (solved.digest, solved.config) == (DIGEST, CONFIG)
@@ -254,9 +250,6 @@ def test_what_buildx_is_started_with(fake: Path) -> None:
     assert ("--output", output) in pairs
     assert {"--provenance=false", "--sbom=false"} < {*words}
     assert ("--progress", "rawjson") in pairs
-    assert ("--target", "system") in pairs
-    assert ("--build-context", f"base=docker-image://m:5000/python@{DIGEST}") in pairs
-    assert ("--build-arg", "BUILDKIT_SYNTAX=m:5000/docker/dockerfile:1.7") in pairs
     assert [value for name, value in pairs if name == "--secret"] == ["id=token,env=TOKEN", "id=conf,src=/etc/pip.conf"]
     assert "hunter22" not in " ".join(words)
     assert (fake / "context").read_text() == "./trainer/task.py\n"

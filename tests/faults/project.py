@@ -26,7 +26,7 @@ from typing import Any
 
 import pytest
 
-from tests import forked_imgtool
+from tests import forked_imgtool, plans
 from tests.direct.wheels import as_wheel, make_wheel
 from tests.faults.base import base_image
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
@@ -122,7 +122,11 @@ class Project:
         installer, *wheels = (as_wheel(self._cached(path)) for path in small_wheels())
         variants = tuple(
             LockedVariant(
-                variant=variant, base_digest=base or base_image().digest, installer=installer, wheels=tuple(wheels)
+                variant=variant,
+                base_digest=base or base_image().digest,
+                installer=installer,
+                wheels=tuple(wheels),
+                debian=plans.unresolved_packages(variant, spec_file.spec.system_packages),
             )
             for variant in resolve(spec_file.spec, load_matrix()).variants
         )

@@ -5,10 +5,11 @@ imgtool has no engine of its own there: DOCKER_HOST leads nowhere, except for th
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +19,12 @@ import pytest
 
 from tests.engines.support import SERVICES, PrivateEngine, private_engine, wait_for
 from tests.faults.private import private_project
-from tests.faults.project import NO_ENGINE, Ended, Project
+from tests.faults.project import NO_ENGINE, SPEC, Ended, Project
 from tests.servers.buildkit_proxy import BuildKitProxy, buildkit_proxy, engine_proxy
 
 BUILDX = SERVICES / "buildx/bin"
 SECRET = "canary-b7e2f6a1c9d4"
 WHEEL_NAMES = (b"numpy-1.26.4", b"tensorflow_cpu-2.15.1")  # which a context with wheels names, and no Dockerfile
-_TEMPLATE = """\
-{% extends "base.Dockerfile.j2" %}
-"""
 
 
 @dataclass
@@ -40,10 +38,16 @@ class BuildKitWorld:
     driver: str
     options: tuple[str, ...] = ()
 
+    def write_lines(self, *run: str, later: Sequence[str] = (), more: str = "") -> None:
+        """Gives the spec lines for a shell, on the base and after the packages."""
+        text = f"run: {json.dumps(run)}\nrun_after_packages: {json.dumps(later)}\n{more}"
+        self.project.spec(SPEC + text)
+
     def write_template(self, **blocks: str) -> None:
         """Gives the worker a template with these blocks."""
         text = "".join(f"{{% block {name} %}}\n{body}\n{{% endblock %}}\n" for name, body in blocks.items())
-        self.project.write("own.j2", _TEMPLATE + text)
+        self.project.write("own.j2", f'{{% extends "base.Dockerfile.j2" %}}\n{text}')
+        self.project.spec(SPEC.replace("  worker: {machine", "  worker: {template: own.j2, machine"))
 
     def push(self, *arguments: str, code: int = 0, env: dict[str, str | None] | None = None) -> Ended:
         """Runs `imgtool push` with the builder."""
@@ -110,9 +114,6 @@ def buildkit_world(folder: Path, driver: str, options: str = "") -> Iterator[Bui
             project.env["DOCKER_HOST"] = NO_ENGINE
             world.buildx("create", "--name", "team", "--driver", "remote", proxy.address)
             world.options = ("--builder", "team")
-        world.write_template()
-        spec = (project.folder / "image.yaml").read_text()
-        project.spec(spec.replace("  worker: {machine", "  worker: {template: own.j2, machine"))
         try:
             yield world
         finally:

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests import forked_imgtool
+from tests import forked_imgtool, plans
 from tests.direct.tars import add_entries
 from tests.direct.wheels import as_wheel, make_wheel
 from tests.registry.support import machine as settings_of
@@ -199,7 +199,11 @@ class Project:
         wheels = tuple(sorted(map(as_wheel, self.wheels.packages), key=lambda wheel: wheel.name))
         variants = tuple(
             LockedVariant(
-                variant=variant, base_digest=self.base.digest, installer=as_wheel(self.wheels.pip), wheels=wheels
+                variant=variant,
+                base_digest=self.base.digest,
+                installer=as_wheel(self.wheels.pip),
+                wheels=wheels,
+                debian=plans.unresolved_packages(variant, spec_file.spec.system_packages),
             )
             for variant in resolve(spec_file.spec, load_matrix()).variants
         )

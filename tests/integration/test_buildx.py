@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -28,14 +29,8 @@ from tests.integration.buildkit_world import (
 
 pytestmark = [pytest.mark.registry, pytest.mark.slow, pytest.mark.long]
 
-SYSTEM = """\
-RUN --mount=type=cache,target=/var/cache/own --mount=type=secret,id=token cat /run/secrets/token > /var/cache/own/copy
-RUN --mount=type=cache,target=/var/cache/own rm /var/cache/own/copy; echo begun > /begun"""
-ALL = {
-    "system_extra": SYSTEM,
-    "packages_extra": "RUN <<EOF\nls /opt/venv > /listing\nEOF",
-    "before_code": "RUN --mount=type=bind,from=system,source=/begun,target=/mounted cat /mounted > /copied",
-}
+TOKEN = "cat /run/secrets/token > /tmp/copy; rm /tmp/copy; echo begun > /begun"
+WITH_TOKEN = "secrets: {token: {}}\n"
 
 
 @pytest.fixture(scope="module", params=["remote", "docker"])
@@ -45,29 +40,29 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_stages_are_run_once_and_found_by_a_second_machine(world: BuildKitWorld, tmp_path: Path) -> None:
-    world.write_template(**ALL)
+    world.write_lines(TOKEN, later=["ls /opt/venv > /listing"], more=WITH_TOKEN)
     sent = world.proxy.received
     first = world.push("--secret", "id=token,env=TOKEN", "--progress", "plain", env={"TOKEN": "0123456"})
-    for stage in ("system cpu", "packages cpu", "worker"):
+    for stage in ("run cpu", "setup cpu"):
         pushed = [line for line in first.err.splitlines() if line.startswith(f"[{stage}] pushed")]
         assert len(pushed) == 1, first.err
-    assert 0 < world.proxy.received - sent < 100_000
+    assert world.proxy.received - sent < 100_000
     assert not world.proxy.seen
     fresh: dict[str, str | None] = {"IMGTOOL_CACHE": str(tmp_path), "DOCKER_HOST": NO_ENGINE, "PATH": "/usr/bin:/bin"}
     second = world.push("--secret", "id=token,env=TOKEN", env=fresh)
     assert world.project.images(second) == world.project.images(first)
-    world.write_template(**{**ALL, "before_code": ""})
-    third = world.run("push", "--secret", "id=token,env=TOKEN", env=fresh)  # a new stage on those that exist
+    world.write_lines(TOKEN, more=WITH_TOKEN)
+    third = world.run("push", "--secret", "id=token,env=TOKEN", env=fresh)  # a new image on a stage that exists
     assert world.project.images(third)["worker"] != world.project.images(first)["worker"]
     assert "needs an engine" not in third.err
 
 
-def test_the_whole_image_is_built_from_the_whole_context(world: BuildKitWorld) -> None:
-    world.write_template(**{**ALL, "before_code": f"RUN echo {time.time_ns()}"})
-    options = ("--engine", "buildx", *world.options, "--secret", "id=token,env=TOKEN")
-    ended = world.run("push", *options, "--role", "worker", env={"TOKEN": "0123456"})
+def test_a_template_is_built_whole_from_the_whole_context(world: BuildKitWorld) -> None:
+    world.project.write("notes.txt", "read")
+    world.write_template(after_code=f"COPY code/notes.txt /notes\nRUN cat /notes; echo {time.time_ns()}")
+    ended = world.push("--role", "worker", "--progress", "plain")
+    assert "[worker] | read" in ended.err
     assert "[worker] pushed" in ended.err
-    assert "[system cpu]" not in ended.err
     assert world.proxy.seen == {*world.proxy.needles}
     world.proxy.seen.clear()
 
@@ -78,20 +73,16 @@ def test_changed_code_of_the_same_length_reaches_the_image(world: BuildKitWorld)
         world.project.write("trainer/task.py", code)
         world.write_template(after_code=f"RUN cat /app/trainer/task.py; echo {time.time_ns()}")
         assert f"[worker] | {code}" in world.push("--progress", "plain").err
+    world.proxy.seen.clear()
 
 
 def test_a_secret_is_nowhere(world: BuildKitWorld) -> None:
-    world.write_template(
-        system_extra=f"{SYSTEM}\nRUN --mount=type=secret,id=file,target=/f cat /f /f > /dev/null; sleep 1"
-    )
     (world.project.folder / "secret.txt").write_text(SECRET)
-    spec = world.project.folder / "image.yaml"
-    before = spec.read_text()
-    world.project.spec(f"{before}secrets:\n  file: {{src: secret.txt}}\n  token: {{env: TOKEN}}\n")
+    secrets = "secrets:\n  file: {src: secret.txt}\n  token: {env: TOKEN}\n"
+    world.write_lines(TOKEN, "cat /run/secrets/file > /dev/null; sleep 1", more=secrets)
     with CommandLines(SECRET) as watched:
         ended = world.push("--json", env={"TOKEN": SECRET})
     (world.project.folder / "secret.txt").unlink()
-    world.project.spec(before)
     assert not watched.found
     assert SECRET not in ended.out + ended.err
     assert _files_with(world, SECRET) == []
@@ -111,14 +102,13 @@ def test_secrets_of_any_bytes_arrive_and_are_nowhere(world: BuildKitWorld) -> No
     steps, options = [], []
     for name, value in values.items():
         (folder / name).write_bytes(value)
-        mount = f"--mount=type=secret,id={name}"
-        steps.append(f"RUN {mount} echo {name} $(busybox sha256sum < /run/secrets/{name}) from python3; echo {mark}x")
+        steps.append(f"echo {name} $(busybox sha256sum < /run/secrets/{name}) from python3; echo {mark}x")
         place = str(folder / name).replace('"', '""')
         options += ["--secret", f'id={name},"src={place}"']
-    world.write_template(system_extra="\n".join(steps))
+    world.write_lines(*steps, more=f"secrets: {json.dumps({name: {} for name in values})}\n")
     err = world.push(*options, "--progress", "plain").err
     for name, value in values.items():
-        assert f"[system cpu] | {name} {hashlib.sha256(value).hexdigest()} - from python3" in err
+        assert f"[run cpu] | {name} {hashlib.sha256(value).hexdigest()} - from python3" in err
     for path in folder.iterdir():
         path.unlink()
     assert "printed a secret" not in err
@@ -151,7 +141,7 @@ def _holds(path: Path, needle: bytes) -> bool:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "no secret 'token' is given"),
+        ((), "secret token: not given"),
         (("--secret", "id=token,env=TOKEN", "--secret", "id=tokn,env=TOKEN"), "secret tokn: nothing uses it"),
         (("--secret", "id=token,env=NOT_SET"), "NOT_SET is not there"),
     ],
@@ -159,38 +149,38 @@ def _holds(path: Path, needle: bytes) -> bool:
 def test_an_unknown_secret_is_refused_before_anything_is_built(
     world: BuildKitWorld, arguments: tuple[str, ...], says: str
 ) -> None:
-    world.write_template(system_extra=f"{SYSTEM}; echo {time.time_ns()}")
+    world.write_lines(f"{TOKEN}; echo {time.time_ns()}", more=WITH_TOKEN)
     ended = world.push(*arguments, code=3, env={"TOKEN": "0123456"})
     assert says in ended.err
-    assert "[system cpu]" not in ended.err
+    assert "[run cpu]" not in ended.err
 
 
 @pytest.mark.parametrize(
-    ("step", "code", "says"),
+    ("line", "code", "says"),
     [
-        ("RUN echo oh no; exit 7", 4, "ended with exit code 7"),
-        ("RUN --network=host true", 4, "entitlement network.host"),
-        ("RUN --security=insecure true", 4, "entitlement security"),
-        ("RUN echo full; exec busybox sh -c 'echo cp: No space left on device >&2; exit 1'", 5, "a disk is full"),
-        ("RUN --mount=type=bind,from=nowhere,target=/x true", 3, "neither a stage above nor an image by digest"),
-        ("RUN --mount=type=bind,from=0,target=/x true", 3, "stage system names the stage 0 by its number"),
+        ("echo oh no; exit 7", 4, "ended with exit code 7"),
+        ("echo full; exec busybox sh -c 'echo cp: No space left on device >&2; exit 1'", 5, "a disk is full"),
     ],
 )
-def test_a_step_that_fails(world: BuildKitWorld, step: str, code: int, says: str) -> None:
+def test_a_line_that_fails(world: BuildKitWorld, line: str, code: int, says: str) -> None:
+    world.write_lines(line)
+    assert says in world.push(code=code).err
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("RUN --network=host true", "entitlement network.host"),
+        ("RUN --security=insecure true", "entitlement security"),
+    ],
+)
+def test_a_template_that_wants_more_than_a_builder_gives(world: BuildKitWorld, step: str, says: str) -> None:
     world.write_template(system_extra=step)
-    ended = world.push(code=code)
-    assert says in ended.err
-    assert "own.j2" not in ended.err or code == 3
-
-
-def test_the_frontend_comes_from_the_registry_that_the_builder_reaches(world: BuildKitWorld) -> None:
-    world.write_template(header="# syntax=docker/dockerfile:1.99", system_extra="RUN true")
-    host = world.project.env["IMGTOOL_BUILDER_REGISTRIES"].removeprefix("docker.io=")
-    assert f"{host}/docker/dockerfile:1.99" in world.push(code=6).err
+    assert says in world.push(code=4).err
 
 
 def test_a_builder_that_does_not_exist_or_answer(world: BuildKitWorld) -> None:
-    world.write_template(system_extra=f"RUN echo {time.time_ns()}")
+    world.write_lines(f"echo {time.time_ns()}")
     assert 'no builder "nosuch" found' in world.run("push", "--builder", "nosuch", code=5).err
     world.buildx("create", "--name", "dead", "--driver", "remote", "tcp://127.0.0.1:9")
     assert "builder dead does not answer" in world.run("push", "--builder", "dead", code=5).err
@@ -199,7 +189,7 @@ def test_a_builder_that_does_not_exist_or_answer(world: BuildKitWorld) -> None:
 
 
 def test_a_builder_that_is_killed_in_the_middle(world: BuildKitWorld) -> None:
-    world.write_template(system_extra=f"RUN echo {time.time_ns()}; echo begun; sleep 6")
+    world.write_lines(f"echo {time.time_ns()}; echo begun; sleep 6")
     command = world.engine_command()
     arguments = ("push", *world.options)
     with world.project.under_way(*arguments, before=world.before) as process:
@@ -219,7 +209,7 @@ def test_a_builder_that_is_killed_in_the_middle(world: BuildKitWorld) -> None:
 
 def test_an_interrupted_push_ends_the_builders_work(world: BuildKitWorld) -> None:
     mark = str(time.time_ns())
-    world.write_template(system_extra=f"RUN echo {mark}; echo begun; sleep 50")
+    world.write_lines(f"echo {mark}; echo begun; sleep 50")
     with world.project.under_way("push", *world.options, before=world.before) as process:
         assert process.stderr is not None
         while b"| begun" not in (line := process.stderr.readline()):
@@ -234,9 +224,9 @@ def test_an_interrupted_push_ends_the_builders_work(world: BuildKitWorld) -> Non
 def test_the_machine_names_a_builder(world: BuildKitWorld) -> None:
     if world.driver != "remote":
         pytest.skip("the driver docker is buildx' own choice")
-    world.write_template(system_extra=f"RUN echo {time.time_ns()}")
+    world.write_lines(f"echo {time.time_ns()}")
     ended = world.run("push", env={"IMGTOOL_BUILDER": "team"})
-    assert "[system cpu] pushed" in ended.err
+    assert "[run cpu] pushed" in ended.err
 
 
 @pytest.mark.parametrize("driver", ["remote", "docker"])
@@ -248,8 +238,7 @@ def test_a_builder_whose_disk_is_full(tmp_path: Path, driver: str) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(data)], check=True)
     try:
         with buildkit_world(tmp_path, driver, f"--data-root {data}") as world:
-            world.project.write("ballast", os.urandom(20_000_000))
-            world.write_template(system_extra="COPY ballast /ballast\nRUN cat /ballast /ballast /ballast > /copy")
+            world.write_lines("busybox dd if=/dev/urandom of=/ballast bs=1000000 count=60")
             ballast = data / "ballast"
             ballast.write_bytes(bytes(330_000_000))
             ended = world.push(code=5)

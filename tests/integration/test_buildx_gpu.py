@@ -1,4 +1,4 @@
-"""A GPU image of images/mnist whose `system` stage BuildKit runs: with apt, on the stand-in nvidia/cuda base.
+"""A GPU image of images/mnist whose `run` lines BuildKit runs: with apt, on the stand-in nvidia/cuda base.
 
 `scripts/services up cuda engine28 buildx` fetches two gigabytes first.
 """
@@ -30,12 +30,7 @@ pytestmark = [pytest.mark.registry, pytest.mark.network, pytest.mark.slow, pytes
 CHECKOUT = Path(__file__).resolve().parents[2]
 CUDA_TAG = "12.2.2-cudnn8-runtime-ubuntu22.04"
 DOCKER0 = "172.17.0.1"
-TEMPLATE = """\
-{% extends "base.Dockerfile.j2" %}
-{% block system_extra %}
-RUN --mount=type=cache,target=/var/lib/apt/lists apt-get update && apt-get install --yes --no-install-recommends hello
-{% endblock %}
-"""  # the Debian packages of the spec alone need no engine
+HELLO = "apt-get update && apt-get install --yes hello"  # the Debian packages of the spec alone need no engine
 
 
 @dataclass
@@ -67,8 +62,7 @@ def gpu(
     shutil.copytree(CHECKOUT / "images/mnist", folder, ignore=shutil.ignore_patterns("__pycache__", "*.lock"))
     lines = (folder / "gpu.yaml").read_text().splitlines()
     master = [line for line in lines if not line.startswith(("  worker:", "  ps:"))]
-    (folder / "image.yaml").write_text("\n".join([*master, "template: own.j2", ""]))
-    (folder / "own.j2").write_text(TEMPLATE)
+    (folder / "image.yaml").write_text("\n".join([*master, f"run: [{HELLO}]", ""]))
     with ExitStack() as stack:
         daemon = {"features": {"containerd-snapshotter": True}}
         engine = stack.enter_context(private_engine("engine28", options="", daemon=daemon))
@@ -94,9 +88,9 @@ def gpu(
         yield Gpu(folder, environ, proxy, options)
 
 
-def test_the_system_stage_of_a_gpu_image(gpu: Gpu, tmp_path: Path) -> None:
+def test_the_lines_of_a_gpu_image(gpu: Gpu, tmp_path: Path) -> None:
     first = gpu.push(*gpu.options)
-    pushed = [line for line in first.stderr.splitlines() if line.startswith("[system gpu] pushed")]
+    pushed = [line for line in first.stderr.splitlines() if line.startswith("[run gpu] pushed")]
     assert len(pushed) == 1, first.stderr
     assert "master: needs an engine" not in first.stderr
     assert gpu.proxy.received < 1_000_000  # the wheels are 500 MB

@@ -1,4 +1,4 @@
-"""A push whose RUN lines a builder of buildx runs, in `make test`; test_buildx.py has the rest, for `make long`."""
+"""A push whose lines a builder of buildx runs, in `make test`; test_buildx.py has the rest, for `make long`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuildKitWorld]:
 
 
 def test_what_the_builder_ran_is_found_without_it(world: BuildKitWorld, tmp_path: Path) -> None:
-    world.write_template(system_extra="RUN echo begun > /begun", after_code="RUN cat /begun > /ended")
+    world.write_lines("echo begun > /begun", later=["cat /begun > /ended"])
     first = world.push()
-    assert "[system cpu] pushed" in first.err
+    assert "[run cpu] pushed" in first.err
+    assert "[setup cpu] pushed" in first.err
     assert not world.proxy.seen  # of the wheels
     fresh: dict[str, str | None] = {"IMGTOOL_CACHE": str(tmp_path), "DOCKER_HOST": NO_ENGINE, "PATH": "/usr/bin:/bin"}
     assert world.project.images(world.push(env=fresh)) == world.project.images(first)
 
 
 def test_what_the_builder_ran_is_not_proven_and_may_be_accepted(world: BuildKitWorld) -> None:
-    world.write_template(after_code="RUN true")
+    world.write_lines("true")
     world.push()
     options = ("--role", "worker")
     assert "worker: image: not proven: made by an engine: " in world.run("verify", *options, code=10).err

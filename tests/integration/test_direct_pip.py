@@ -16,8 +16,8 @@ from tests.direct.wheels import Node, make_wheel
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.wheels.layer_tools import LayerTools
 from training_imgtool.direct.wheels.wheel_layers import make_packages_layers
-from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant
+from training_imgtool.recipe import install_step
 from training_imgtool.versions.matrix import load_matrix
 from training_imgtool.wheels.interpreters import find_interpreter
 

@@ -18,8 +18,6 @@ from tests.servers.registry_process import run_registry
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.slow]
 
-STEP = '{% extends "base.Dockerfile.j2" %}\n{% block before_code %}\nRUN make it\n{% endblock %}\n'
-
 
 @pytest.fixture(scope="session")
 def registry_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -99,11 +97,10 @@ def test_e01_not_allowed(project: Project) -> None:
     )
 
 
-def test_e10_a_step_needs_buildx(project: Project) -> None:
-    """Refused with the line: an engine's own store takes no such image, and a push needs buildx."""
-    project.write("own.j2", STEP)
-    project.spec(SPEC.replace("  worker: {machine", "  worker: {template: own.j2, machine"))
-    says = ["the stage image needs an engine", "RUN"]
-    project.refused("build", "--role", "worker", "--json", code=5, says=["line 24: RUN"], hint="push to a registry")
+def test_e10_lines_need_buildx(project: Project) -> None:
+    """An engine's own store takes no such image, and a push needs buildx."""
+    project.spec(SPEC + "run: [make it]\n")
+    says = ["the stage run needs an engine", "`run` has lines for a shell"]
+    project.refused("build", "--role", "worker", "--json", code=5, says=says, hint="push to a registry")
     path = {"PATH": "/nonexistent"}
     project.refused("push", "--role", "worker", "--json", code=5, says=says, hint="buildx", env=path)

@@ -47,7 +47,7 @@ class World:
         _, said = self.machine.run("config", "--locked", cwd=folder, code=3)
         assert word in said
         said, _ = self.machine.run("show", "--why", "--locked", cwd=folder)
-        assert f"file {name}" in said
+        assert f"code /app/{name}" in said
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What an engine gets of a stage: for buildx the Dockerfile with the ARGs that an image cannot pass on."""
+"""What a builder of buildx gets of a stage, and what its word counts."""
 
 from __future__ import annotations
 
@@ -7,73 +7,38 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
 from tests.engines.support import settings
 from tests.faults.project import SPEC, Project
-from tests.registry.support import Events, clients, config, layer
+from tests.registry.support import Events, clients, layer
 from tests.registry.support import image as image_of
 from tests.servers.memory_registry import MemoryRegistry
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.core.progress import Done, Outcome, Progress, Step, silent
-from training_imgtool.core.reference import Digest, Tag, parse_repository
+from training_imgtool.core.progress import Done, Outcome, Progress, silent
+from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.engines.buildx.solve import Solve, Solved
-from training_imgtool.pipeline.direct_builder import DirectBuilder
 from training_imgtool.pipeline.engine import engine as engine_module
-from training_imgtool.pipeline.engine.engine import Engine, repeat_arguments
+from training_imgtool.pipeline.engine.engine import Engine
 from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
-from training_imgtool.pipeline.parents import StageParents
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
+from training_imgtool.recipe.recipe import Stage
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.registry.manifests import OCI_INDEX, OCI_MANIFEST, sha256_digest
 from training_imgtool.spec.load import load
 
-if TYPE_CHECKING:
-    from training_imgtool.direct.registry.publish import Publisher
 
-
-def prepared(folder: Path, block: str, step: str) -> tuple[Inputs, RoleImage]:
-    """The inputs of a project whose worker has a step in one block of its template, and the worker's image."""
+def prepared(folder: Path) -> tuple[Inputs, RoleImage]:
+    """The inputs of a project with a line for after the packages, and the worker's image."""
     folder.mkdir()
     project = Project(folder)
-    text = f'{{% extends "base.Dockerfile.j2" %}}\n{{% block {block} %}}\n{step}\n{{% endblock %}}\n'
-    project.write("own.j2", text)
-    path = project.spec(SPEC.replace("  worker: {machine", "  worker: {template: own.j2, machine"))
+    path = project.spec(SPEC + "run_after_packages: [echo a]\n")
     machine = from_environment({**project.env, "IMGTOOL_REGISTRY": "registry.example.com/team"})
     inputs = prepare(load(path), machine, silent)
     return inputs, inputs.images[1]
-
-
-def test_a_step_of_the_template_starts_from_imgtools_own_wheels(tmp_path: Path) -> None:
-    _, image = prepared(tmp_path / "a", "packages_extra", "ARG X=1\nRUN echo a")
-    _, plain = prepared(tmp_path / "b", "before_code", "")
-    lower, upper = image.dockerfile.stage("venv"), image.dockerfile.stage("packages")
-    assert [step.name for step in lower.instructions] == ["COPY", "ENV"]
-    assert [step.name for step in upper.instructions] == ["ARG", "RUN"]
-    assert upper.base == "venv"
-    assert image.keys["venv"] == plain.keys["packages"]
-    assert "venv" not in plain.keys
-
-
-def test_what_a_template_copies_beside_the_code_is_in_the_context(tmp_path: Path) -> None:
-    inputs, _ = prepared(tmp_path / "a", "before_code", "COPY own.j2 /notes")
-    assert "own.j2" in inputs.context.paths()
-    plain, _ = prepared(tmp_path / "b", "before_code", "")
-    assert "own.j2" not in plain.context.paths()
-
-
-def test_the_arguments_of_the_stages_below_follow_from(tmp_path: Path) -> None:
-    _, image = prepared(tmp_path / "a", "system_extra", "ARG A=1 \\\n  B=2\nRUN echo $A")
-    text, lines = repeat_arguments(image, image.dockerfile.stage("packages"))
-    before, after = image.text.split("FROM system AS packages\n")
-    assert text == f"{before}FROM system AS packages\nARG A=1 \\\n  B=2\n{after}"
-    rendered = image.text.splitlines()
-    assert [rendered[line - 1] for line in lines] == text.splitlines()
-    assert repeat_arguments(image, image.dockerfile.stage("system"))[0] == image.text
 
 
 class _Builder:
@@ -101,7 +66,7 @@ def test_the_builder_is_the_command_line_s_else_the_machine_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str | None, machine: str | None
 ) -> None:
     monkeypatch.setattr(engine_module, "Buildx", _Builder)
-    inputs, _ = prepared(tmp_path / "a", "system_extra", "RUN echo a")
+    inputs, _ = prepared(tmp_path / "a")
     options = BuildOptions(push=True, builder=option)
     named = replace(settings(tmp_path), builder=machine)
     run = BuildRun(inputs=inputs, options=options, settings=named, progress=silent)
@@ -119,7 +84,7 @@ class _World:
 
     def __init__(self, folder: Path, server: MemoryRegistry, registries: Registries, monkeypatch: Any) -> None:
         monkeypatch.setattr(engine_module, "Buildx", _Builder)
-        self.inputs, self.image = prepared(folder / "project", "packages_extra", "RUN echo a")
+        self.inputs, self.image = prepared(folder / "project")
         at_builder = f"{server.host}=http://registry.internal"
         machine = settings(folder, IMGTOOL_BUILDER_REGISTRIES=at_builder)
         self.events = Events()
@@ -134,12 +99,13 @@ class _World:
         self.engine = Engine(self.run, registries)
         self.builder = cast("_Builder", self.engine._open())
 
-    def image_of(self, image: RoleImage, label: str) -> Digest:
-        assert (image, label) == (self.image, "venv")
-        return self.below
+    @property
+    def setup(self) -> Stage:
+        """The stage with the line."""
+        return self.image.stages[-2]
 
     def push(self) -> Digest:
-        return self.engine.push(self.image, "packages", self.tag, self)
+        return self.engine.run_stage(self.image, self.setup, self.tag, self.below)
 
 
 @pytest.fixture
@@ -159,30 +125,18 @@ def test_what_a_builder_gets_of_a_stage(world: _World) -> None:
     assert (str(world.tag.repository), pushed.digest) == (str(pushed.repository), sha256_digest(BODY))
     assert world.push() == pushed
     (solve,) = world.builder.asked
-    assert (solve.subject, solve.target, solve.platform) == ("packages cpu", "packages", "linux/amd64")
+    assert (solve.subject, solve.is_whole, solve.platform) == ("setup cpu", False, "linux/amd64")
     assert (solve.name, solve.plain_http) == ("registry.internal/team/demo:packages-1", True)
-    assert {name: str(digest) for name, digest in solve.images.items()} == {
-        "venv": f"registry.internal/team/demo@{world.below.digest}"
-    }
+    assert solve.dockerfile == f"FROM registry.internal/team/demo@{world.below.digest}\n{world.setup.text}"
+    assert 'RUN ["/bin/sh", "-ec", "echo a"]' in solve.dockerfile
     assert {host: (login.username, login.password) for host, login in solve.logins.items()} == {
         "registry.internal": ("ann", "pw")
     }
-    assert (solve.no_cache, solve.secrets, solve.hidden, solve.frontend) == (True, (), (), None)
-    assert [rendered for rendered in solve.dockerfile.splitlines() if "RUN echo a" in rendered]
-    assert len(solve.lines) == len(solve.dockerfile.splitlines())
+    assert (solve.no_cache, solve.secrets, solve.hidden) == (True, (), ())
     done = [event for event in world.events.all if isinstance(event, Done)]
     assert [(event.subject, event.outcome, event.text) for event in done] == [
-        ("packages cpu", Outcome.PUSHED, str(pushed))
+        ("setup cpu", Outcome.PUSHED, str(pushed))
     ]
-
-
-def test_a_whole_image_is_its_whole_dockerfile(world: _World) -> None:
-    world.registry.put_manifest(world.tag, OCI_MANIFEST, BODY)
-    world.engine._run = replace(world.run, options=replace(world.run.options, engine="buildx"))
-    world.push()
-    (solve,) = world.builder.asked
-    assert (solve.dockerfile, solve.target, dict(solve.images)) == (world.image.text, world.image.label, {})
-    assert solve.lines == tuple(range(1, len(world.image.text.splitlines()) + 1))
 
 
 def test_what_another_run_pushed_meanwhile_is_taken(world: _World) -> None:
@@ -199,37 +153,8 @@ def test_a_builder_logs_in_where_its_images_are(world: _World) -> None:
     world.below = parse_repository(f"{OTHER_HOST}/team/demo").digest(world.below.digest)
     world.push()
     (solve,) = world.builder.asked
-    assert {str(digest) for digest in solve.images.values()} == {str(world.below)}
+    assert solve.dockerfile.startswith(f"FROM {world.below}\n")
     assert solve.logins.keys() == {"registry.internal", OTHER_HOST}
-
-
-@pytest.mark.parametrize(("host", "frontend"), [("docker.io", None), ("", "registry.internal/docker/dockerfile:1.7")])
-def test_a_builder_gets_the_frontend_by_the_name_that_it_has_there(
-    world: _World, host: str, frontend: str | None
-) -> None:
-    world.registry.put_manifest(world.tag, OCI_MANIFEST, BODY)
-    syntax = {"syntax": f"{host or world.tag.repository.registry}/docker/dockerfile:1.7"}
-    world.image = replace(world.image, dockerfile=replace(world.image.dockerfile, directives=syntax))
-    world.push()
-    assert world.builder.asked[0].frontend == frontend
-
-
-def test_nothing_is_appended_to_what_an_engine_pushed(world: _World) -> None:
-    repository = world.tag.repository
-    world.registry.upload(repository, config(), lambda: iter([b"{}"]))
-
-    def push(_: RoleImage, label: str, tag: Tag, *__: Any, **___: Any) -> Digest:
-        assert label == "packages"
-        world.registry.put_manifest(tag, OCI_MANIFEST, BODY)
-        return repository.digest(sha256_digest(BODY))
-
-    registries = cast("Registries", SimpleNamespace(at=lambda _: world.registry))
-    publisher = cast("Publisher", SimpleNamespace(repository=repository, expect=lambda _: None))
-    engine = cast("Engine", SimpleNamespace(require=lambda *_: None, push=push))
-    builder = DirectBuilder(world.run)
-    parents = StageParents(world.run, registries, builder, publisher, engine)
-    assert parents.image_of(world.image, "packages").digest == sha256_digest(BODY)
-    assert not [event for event in world.events.all if isinstance(event, Step)]
 
 
 @pytest.mark.parametrize(

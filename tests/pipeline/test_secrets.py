@@ -9,8 +9,7 @@ import pytest
 
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.settings import SecretSource
-from training_imgtool.dockerfile.parse import parse
-from training_imgtool.pipeline.engine.secrets import hidden_values, take_secrets
+from training_imgtool.pipeline.engine.secrets import hidden_values
 
 TEXT = "FROM scratch\nRUN --mount=type=secret,id=token curl https://models.example.com\n"
 
@@ -38,11 +37,3 @@ def test_what_is_no_file_is_no_secret(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "pipe", tmp_path / "large", tmp_path / "nothing"):
         with pytest.raises(InputError, match=r"secret token: .* is not there, or is no file, or has more than"):
             hidden_values([SecretSource(id="token", file=place)], {}, TEXT)
-
-
-@pytest.mark.parametrize(("given", "named"), [((), "none"), (("b", "a"), "a, b")])
-def test_a_secret_without_a_place_is_named_beside_those_that_are_given(given: tuple[str, ...], named: str) -> None:
-    dockerfile = parse(TEXT)
-    sources = {name: SecretSource(id=name, env=name.upper()) for name in given}
-    with pytest.raises(InputError, match=rf"no secret 'token' is given \(given: {named}\)"):
-        take_secrets(dockerfile, dockerfile.stages[0], sources)

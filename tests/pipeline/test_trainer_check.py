@@ -215,7 +215,7 @@ def test_newer_syntax_than_the_images_python(project: Project) -> None:
 
 def test_code_that_changes_the_search_path_is_not_refused(project: Project) -> None:
     project.write("trainer/task.py", "import sys\nsys.path.append('/mnt/code')\nimport mounted\n")
-    says = "no locked wheel provides mounted, unless code, PYTHONPATH or a template adds it"
+    says = "no locked wheel provides mounted, unless code, PYTHONPATH, `run` or a template adds it"
     assert _notes(project) == [f"trainer/task.py:3:1: {says}"]
     project.write("trainer/task.py", "import mounted\n")
     project.spec(SPEC + "env: {PYTHONPATH: /mnt/code}\n")
@@ -342,11 +342,12 @@ def test_a_module_of_a_locked_wheel(project: Project) -> None:
     assert _notes(project) == []
 
 
-def test_a_template_may_install_more(project: Project) -> None:
+def test_lines_may_install_more(project: Project) -> None:
     project.write("trainer/task.py", "import matplotlib\n")
-    project.write("own.j2", '{% extends "base.Dockerfile.j2" %}\n')
-    project.spec(SPEC + "template: own.j2\n")
-    says = "trainer/task.py:1:1: no locked wheel provides matplotlib, unless code, PYTHONPATH or a template adds it"
+    project.spec(SPEC + "run_after_packages: [pip install matplotlib]\n")
+    says = (
+        "trainer/task.py:1:1: no locked wheel provides matplotlib, unless code, PYTHONPATH, `run` or a template adds it"
+    )
     assert _notes(project) == [says]
     assert _notes(project) == [says], "also from the cache"
 

@@ -51,19 +51,19 @@ def wrap(statement: Mapping[str, Any]) -> bytes:
     return encode({**envelope, "rootfs": {"type": "layers", "diff_ids": layers}})
 
 
-def make_provenance(plan: RolePlan, *, key: str, compression: str, bill: bytes) -> dict[str, Any]:
+def make_provenance(plan: RolePlan, recipe: Mapping[str, Any], *, key: str, bill: bytes) -> dict[str, Any]:
     """Returns the predicate. It says nothing that the image's key does not cover, so that `verify` can write it again.
 
     Args:
-        plan: the role's plan.
+        plan: the plan of a role that has the image.
+        recipe: what the image is made from, as JSON.
         key: the image's content key.
-        compression: how layers are packed.
         bill: the bill of materials, which lists the wheels and Debian packages by their hashes.
     """
     return {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
-            "externalParameters": _list_parameters(plan, compression),
+            "externalParameters": _list_parameters(plan, recipe),
             "internalParameters": {"key": key},
             "resolvedDependencies": _list_dependencies(plan, hashlib.sha256(bill).hexdigest()),
         },
@@ -71,18 +71,12 @@ def make_provenance(plan: RolePlan, *, key: str, compression: str, bill: bytes) 
     }
 
 
-def _list_parameters(plan: RolePlan, compression: str) -> dict[str, Any]:
+def _list_parameters(plan: RolePlan, recipe: Mapping[str, Any]) -> dict[str, Any]:
     variant = plan.locked.variant
     return {
-        "platform": plan.platform,
         "tensorflow": variant.tensorflow,
-        "python": variant.python,
-        "systemPackages": list(plan.system_packages),
-        "exclude": list(plan.exclude),
-        "entrypoint": list(plan.entrypoint),
-        "env": sorted(plan.env),  # names only: values can be private, and are in the image
-        "user": plan.user or "",
-        "compression": compression,
+        "accelerator": str(variant.accelerator),
+        "recipe": dict(recipe),
     }
 
 

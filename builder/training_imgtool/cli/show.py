@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json, emit_note
 
 if TYPE_CHECKING:
+    from training_imgtool.core.settings import Settings
     from training_imgtool.pipeline.inputs import Inputs
 
 
@@ -42,7 +42,7 @@ def show(
     with machine.progress(progress) as view:
         inputs = plan_images(choice, settings, view, registry=registry, locked=locked, check=not (why or no_check))
     if why:
-        _print_why(inputs, settings.cache, as_json=as_json)
+        _print_why(inputs, settings, as_json=as_json)
         return
     for other in inputs.others:
         emit_note(f"{other.plan.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")
@@ -53,11 +53,13 @@ def show(
         emit(show.as_text(data))
 
 
-def _print_why(inputs: Inputs, cache: Path, *, as_json: bool) -> None:
+def _print_why(inputs: Inputs, settings: Settings, *, as_json: bool) -> None:
     """Prints what differs from the images that were pushed last; of each platform."""
     from training_imgtool.commands.why import explain
+    from training_imgtool.registry.connect import connect
 
-    rows = [row for each in inputs.by_platform for row in explain(each, cache)]
+    with connect(settings) as registries:
+        rows = [row for each in inputs.by_platform for row in explain(each, settings.cache, registries)]
     if as_json:
         emit_json({"ok": True, "roles": [row.as_data() for row in rows]})
     else:

@@ -29,7 +29,7 @@ def list_folders(inputs: Inputs) -> frozenset[Path]:
     for entry in inputs.context.entries:
         if isinstance(entry.origin, OnDisk):
             folders.add((entry.origin.root / entry.origin.path).parent)
-        elif entry.kind is Kind.DIRECTORY and not entry.injected:
+        elif entry.kind is Kind.DIRECTORY:
             folders.add(file.entry.top / entry.path)
     return frozenset(folders)
 

@@ -95,7 +95,7 @@ class Version:
     @classmethod
     def of(cls, inputs: Inputs, at: float) -> Self:
         """Reads the files of inputs; raises InputError for one that has changed since."""
-        files = {image.role: list_role_files(inputs, image) for image in inputs.images}
+        files = {image.role: list_role_files(image) for image in inputs.images}
         return cls(inputs, {role: _hold(found) for role, found in files.items()}, at)
 
     @property
@@ -299,15 +299,9 @@ def classify(built: Version, applied: Version, new: Version) -> How:
 
 
 def _describe(image: RoleImage) -> object:
-    """Returns all that an image is made from but the files that its own stage copies, and labels."""
-    below = {label: key for label, key in image.keys.items() if label != image.label}
-    own = image.dockerfile.stages[-1]
-    steps = [
-        (step.name, step.flags, step.text if step.name not in {"ENV", "ARG"} else step.pairs)
-        for step in own.instructions
-        if step.name != "LABEL"
-    ]
-    return below, own.base, own.platform, steps
+    """Returns all that an image is made from but its files and labels."""
+    document = image.recipe.make_document()
+    return {name: value for name, value in document.items() if name not in {"files", "code", "context", "labels"}}
 
 
 def list_changed(before: Inputs, after: Inputs) -> tuple[str, ...]:

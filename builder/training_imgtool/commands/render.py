@@ -22,10 +22,8 @@ from training_imgtool.context.tar import MTIME
 from training_imgtool.core.errors import LocalFileError
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.settings import Settings
-from training_imgtool.dockerfile.mounts import context_sources
-from training_imgtool.dockerfile.parse import parse
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
-from training_imgtool.pipeline.run_wheels import WheelContext
+from training_imgtool.pipeline.run_wheels import make_build_context
 
 MARKER = ".imgtool-render"
 BAKE_FILE = "docker-bake.json"
@@ -52,7 +50,8 @@ def write_build_folder(
     roles = tuple(
         RenderedRole(role=image.role, text=image.text, tags=(str(image.tag),) if image.tag else ()) for image in images
     )
-    context = WheelContext(inputs, settings, progress).select(sources(roles))
+    variants = {id(image.plan.locked): image.plan.locked for image in images}.values()
+    context = make_build_context(inputs, variants, settings, progress)
     export(output, roles, context, inputs.plan.platform)
 
 
@@ -67,31 +66,19 @@ def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def sources(roles: Iterable[RenderedRole]) -> tuple[str, ...]:
-    """Lists what the roles' Dockerfiles copy from the context, as they say it: paths and patterns, each once."""
-    return tuple(dict.fromkeys(source for role in roles for source in context_sources(parse(role.text).stages)))
-
-
-def taken_by(roles: Iterable[RenderedRole], context: Context) -> Context:
-    """Selects what the roles' Dockerfiles copy from the context; raises InputError when something is not in it."""
-    return context.select(sources(roles))
-
-
 def export(output: Path, roles: tuple[RenderedRole, ...], context: Context, platform: str) -> None:
     """Writes the folder; what an earlier export left there is replaced, anything else stays.
 
     Args:
         output: made when it is not there.
         roles: what to write.
-        context: with the bytes of every wheel at hand (`Context.with_files`); wheels are hard links where the
-            file system allows it.
+        context: what `run_wheels.make_build_context` returns; wheels are hard links where the file system allows it.
         platform: such as linux/amd64.
 
     Raises:
         LocalFileError: `output` holds files that are not from an export, or cannot be written.
         InputError: a file changed since it was scanned.
     """
-    chosen = taken_by(roles, context)
     names = [CONTEXT, BAKE_FILE, *(f"{role.role}.Dockerfile" for role in roles)]
     with _local(output):
         _clear(output, names)
@@ -101,7 +88,7 @@ def export(output: Path, roles: tuple[RenderedRole, ...], context: Context, plat
         (output / BAKE_FILE).write_text(docker_bake(roles, platform), encoding="utf-8")
         folder = output / CONTEXT
         folder.mkdir()
-        for entry in chosen.entries:
+        for entry in context.entries:
             _write(folder, entry)
 
 

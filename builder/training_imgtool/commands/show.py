@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from training_imgtool.commands.compat import has_cuda_wheels
-from training_imgtool.dockerfile.parse import Stage
 from training_imgtool.jobs import note_loss
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
-from training_imgtool.pipeline.role_stages import plan_role
 from training_imgtool.versions.derive import is_newer
 from training_imgtool.versions.matrix import load_matrix
 
@@ -45,7 +43,7 @@ def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
         "needed": dict(image.plan.needed),
         "entrypoint": list(image.plan.entrypoint),
         "env": dict(image.plan.env),
-        "stages": _stages(inputs, image),
+        "stages": _stages(image),
         "advice": _advice(inputs, image),
     }
 
@@ -60,40 +58,22 @@ def _advice(inputs: Inputs, image: RoleImage) -> str | None:
     minor, release = matrix.release(version)
     if not image.plan.cuda_base or own or not has_cuda_wheels(minor, release):
         return None
-    engine = "" if spec.system_packages or not _for_an_engine(inputs, image) else "needs no Docker Engine and "
+    for_engine = any(stage.engine for stage in image.stages)
+    engine = "needs no Docker Engine and " if for_engine and not spec.system_packages else ""
     return f"cuda_from: wheels {engine}makes a smaller image: no base of 2 GB, and no library that nothing opens"
 
 
-def _stages(inputs: Inputs, image: RoleImage) -> list[dict[str, Any]]:
-    """Lists the stages that do something: who makes each when nobody says otherwise, and why an engine has to."""
-    reasons = _for_an_engine(inputs, image)
+def _stages(image: RoleImage) -> list[dict[str, Any]]:
+    """Lists the stages of the image: who makes each when nobody says otherwise, and why an engine has to."""
     return [
         {
-            "stage": stage.label,
-            "key": image.keys[stage.label],
-            "steps": len(stage.instructions),
-            "builder": "engine" if stage.label in reasons else "direct",
-            "why": reasons.get(stage.label),
+            "stage": stage.name,
+            "key": stage.key,
+            "builder": "engine" if stage.engine else "direct",
+            "why": stage.engine or None,
         }
-        for stage in image.dockerfile.stages
-        if stage.instructions
+        for stage in image.stages
     ]
-
-
-def _for_an_engine(inputs: Inputs, image: RoleImage) -> dict[str, str]:
-    """Maps the stages that `--engine auto` leaves to an engine to the reason."""
-    stages = image.dockerfile.stages
-    split = plan_role(inputs, image).split
-    if split.needs_engine:
-        return dict.fromkeys((stage.label for stage in stages), split.needs_engine)
-    if split.engine_stage is None:
-        return {}
-    below: Stage | None = split.engine_stage
-    reasons = {}
-    while below:
-        reasons[below.label] = split.reasons.get(below.label, f"{split.engine_stage.label} starts from it")
-        below = image.dockerfile.earlier(below.base, below)
-    return reasons
 
 
 def as_text(data: dict[str, Any]) -> str:
@@ -130,5 +110,4 @@ def _trimmed_text(role: dict[str, Any]) -> list[str]:
 
 def _stage_text(stage: dict[str, Any]) -> str:
     why = f": {stage['why']}" if stage["why"] else ""
-    steps = f"{stage['steps']} step{'s' if stage['steps'] > 1 else ''}"
-    return f"{stage['stage']:<9} {stage['key'][:12]}  {steps:<8} {stage['builder']}{why}"
+    return f"{stage['stage']:<9} {stage['key'][:12]}  {stage['builder']}{why}"

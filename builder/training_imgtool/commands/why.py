@@ -1,29 +1,31 @@
-"""`imgtool show --why`: names the parts of an image's key that differ from those of the image that was pushed last.
+"""`imgtool show --why`: names what differs between the recipe of an image now and of the one that was pushed last.
 
-A push notes the parts of each image's key, as a flat document, in the cache of the machine that pushes.
+The provenance of each image in the registry has its recipe; the cache of the machine that pushes notes which image was
+the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training_imgtool.context.entries import Entry
+from training_imgtool.attest.provenance import ENVELOPE
 from training_imgtool.core.errors import UsageError
 from training_imgtool.core.json_cache import make_file_name, read_cached, write_cached
+from training_imgtool.core.reference import Digest, parse_reference
 from training_imgtool.core.sanitize import join_lines
-from training_imgtool.dockerfile import install_step
-from training_imgtool.dockerfile.mounts import needed_stages
-from training_imgtool.dockerfile.parse import Instruction
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.platforms import pair_parts
 from training_imgtool.pipeline.request import BuildResult
 from training_imgtool.plan import KEY_LABEL
-
-_MOST = 16 << 20  # bytes of a note
-_PRIVATE = 0o600
+from training_imgtool.registry.client import Registry
+from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.manifests import read_document
+from training_imgtool.registry.referrers import statement_tag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,6 @@ class Why:
 
     image: RoleImage
     pushed: str
-    pushed_key: str
     differences: tuple[tuple[str, str | None, str | None], ...]
 
     def as_data(self) -> dict[str, Any]:
@@ -41,7 +42,6 @@ class Why:
             "role": str(self.image.role),
             "key": self.image.key,
             "image": self.pushed,
-            "image_key": self.pushed_key,
             "differences": [{"name": name, "was": was, "now": now} for name, was, now in self.differences],
         }
 
@@ -49,71 +49,67 @@ class Why:
         """Returns the row for people."""
         lines = [f"{self.image.role}: {self.pushed}, pushed last from this machine"]
         lines += [f"  {join_lines(_describe(*difference))}" for difference in self.differences]
-        if self.image.key == self.pushed_key:
+        if not self.differences:
             lines.append("  nothing differs: the spec, the lock and the code come to this image's key")
         return "".join(f"{line}\n" for line in lines)
 
 
-def explain(inputs: Inputs, cache: Path) -> tuple[Why, ...]:
-    """Compares each role with its last image; raises UsageError if this machine has pushed none."""
+def explain(inputs: Inputs, cache: Path, registries: Registries) -> tuple[Why, ...]:
+    """Compares each role with its last image.
+
+    Raises UsageError if this machine has pushed none, or none with a recipe, and what reading the registry raises.
+    """
     rows = []
     for image in inputs.images:
-        note = read_cached(_path_of(cache, inputs, image), _MOST)
-        if isinstance(note, dict):
-            was, now = note["parts"], list_parts(inputs, image)
-            names = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
-            differences = tuple((name, was.get(name), now.get(name)) for name in names)
-            rows.append(Why(image=image, pushed=note["image"], pushed_key=note["key"], differences=differences))
+        pushed = read_cached(_path_of(cache, inputs, image))
+        digest = parse_reference(pushed) if isinstance(pushed, str) else None
+        if not isinstance(digest, Digest):
+            continue
+        document = _read_recipe(registries.at(digest.repository), digest)
+        if document is None:
+            hint = "images have one unless `attestations: false` or IMGTOOL_ATTESTATIONS=off left it out"
+            raise UsageError(f"{digest}: the registry has no recipe of it", hint=hint)
+        was = dict(_flatten(document))
+        now = dict(_flatten(image.recipe.publish_document(inputs.spec_file.spec.allow_secrets)))
+        names = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
+        differences = tuple((name, was.get(name), now.get(name)) for name in names)
+        rows.append(Why(image=image, pushed=str(digest), differences=differences))
     if not rows:
         raise UsageError(f"{inputs.repository}: this machine has pushed no image of this spec yet")
     return tuple(rows)
 
 
 def note_pushed(inputs: Inputs, results: Iterable[BuildResult], cache: Path) -> None:
-    """Notes the parts of each image's key that a push made or found."""
+    """Notes the image of each role that a push made or found."""
     for own, result in pair_parts(inputs, results):
         (image,) = own.selected((result.role,))
         path = _path_of(cache, own, image)
-        note = read_cached(path, _MOST)
-        if not isinstance(note, dict) or note.get("image") != result.reference:
-            parts = list_parts(own, image)
-            write_cached(path, {"image": result.reference, "key": result.key, "parts": parts}, _MOST, mode=_PRIVATE)
+        if read_cached(path) != result.reference:
+            write_cached(path, result.reference)
 
 
-def list_parts(inputs: Inputs, image: RoleImage) -> dict[str, str]:
-    """Lists what an image's key is made of: a text by the name of each part."""
-    plan, parts = image.plan, dict[str, str]()
-    parts |= {"platform": plan.platform, "compression": inputs.plan.compression}
-    parts |= {"base": f"{plan.base_name}@{plan.base.digest}", "pip": plan.locked.installer.version}
-    parts |= {f"wheel {wheel.name}": f"{wheel.version} {wheel.sha256[:12]}" for wheel in plan.locked.wheels}
-    if plan.locked.debian is not None:
-        parts |= {f"debian {package.name}": package.version for package in plan.locked.debian.packages}
-    for stage in needed_stages(image.dockerfile, image.dockerfile.stages[-1]):
-        for instruction in stage.instructions:
-            parts |= dict(_list_texts(stage.label, instruction))
-            for entry in _list_files(inputs, instruction):
-                parts[f"file {entry.path}"] = f"{entry.mode:o} {(entry.sha256 or entry.target or '')[:12]}".rstrip()
-    return parts
+def _read_recipe(registry: Registry, image: Digest) -> dict[str, Any] | None:
+    """Reads the recipe in the provenance of an image; None where the registry has none."""
+    manifest = registry.find_manifest(statement_tag(image))
+    for layer in () if manifest is None or manifest.is_index else manifest.layers:
+        if layer.media_type != ENVELOPE:
+            continue
+        with suppress(ValueError, LookupError, TypeError):
+            envelope = read_document(registry.read(image.repository, layer))
+            statement = read_document(base64.b64decode(envelope["payload"], validate=True))
+            return dict(statement["predicate"]["buildDefinition"]["externalParameters"]["recipe"])
+    return None
 
 
-def _list_texts(label: str, instruction: Instruction) -> Iterator[tuple[str, str]]:
-    if instruction.name in {"ENV", "ARG", "LABEL"}:
-        for name, value in instruction.pairs:
-            if name != KEY_LABEL:
-                yield f"{label} {instruction.name} {name}", value or ""
-    elif instruction.name in {"RUN", "COPY", "ADD"}:
-        text = " ".join([instruction.text, *(document.text for document in instruction.heredocs)])
-        yield f"{label} {instruction.name} {text}", ""
-    else:
-        yield f"{label} {instruction.name}", instruction.text
-
-
-def _list_files(inputs: Inputs, instruction: Instruction) -> Iterator[Entry]:
-    """Yields what an instruction copies from the context, without the wheels."""
-    if instruction.name in {"COPY", "ADD"} and instruction.flag("from") is None and instruction.sources:
-        for entry in inputs.context.select(instruction.sources).entries:
-            if entry.path.split("/")[0] != install_step.context_root():
-                yield entry
+def _flatten(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the name and the text of each part of a recipe."""
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name} ")
+        elif isinstance(value, list):
+            yield from ((f"{prefix}{name} {item}", "") for item in value)
+        elif value not in {None, ""} and name != KEY_LABEL:
+            yield f"{prefix}{name}", str(value)
 
 
 def _describe(name: str, was: str | None, now: str | None) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.context.context import Context, leads_through_link, scan
-from training_imgtool.context.gomatch import has_wildcards
 from training_imgtool.context.own_files import list_own_files
 from training_imgtool.core.errors import InputError
 
@@ -43,34 +42,33 @@ class CodeFolders:
         """The spec's folder, relative to `top`."""
         return "." if self.top == self.spec.parent else os.path.relpath(self.spec.parent.resolve(), self.top)
 
-    def read(self) -> Context:
-        """Reads the code; raises what `scan` raises."""
-        return self._read([path for path in self.paths if _lies_in(path, self._home)], strict=True)
+    def read(self, files: Iterable[str] = ()) -> Context:
+        """Reads the code, and files of the spec's folder by their names there; raises what `scan` raises."""
+        home, named = self._home, list(files)
+        if any(leads_through_link(self.spec.parent, name) for name in named):
+            return self.read_all()
+        own = [path for path in self.paths if _lies_in(path, home)]
+        return self._read([*own, *(posixpath.normpath(posixpath.join(home, name)) for name in named)])
 
-    def read_for(self, copied: Iterable[str]) -> Context:
-        """Reads the code of other folders, and what COPY takes from the spec's; names are relative to `top`."""
-        home = self._home
-        paths = [path for path in copied if not any(_lies_in(path, other) for other in self._others())]
-        if any(has_wildcards(path) or leads_through_link(self.top, path) or _lies_in(home, path) for path in paths):
-            return self._read([home], strict=False)
-        return self._read([path for path in paths if _lies_in(path, home)], strict=False)
+    def read_all(self) -> Context:
+        """Reads the spec's folder, and the code of other folders."""
+        return self._read([self._home])
 
     def _others(self) -> list[str]:
         return [path for path in self.paths if not _lies_in(path, self._home)]
 
-    def _read(self, own: list[str], *, strict: bool) -> Context:
+    def _read(self, own: list[str]) -> Context:
         """Reads the paths of `own`, which lie in the spec's folder, and every other folder of the code."""
         context, home = Context(), self._home
         if own and not any(_lies_in(home, path) for path in self._others()):
             only = tuple(posixpath.relpath(path, home) for path in own)
-            leave_out = {self.spec.name, *list_own_files(self.spec.parent)} if home in self.paths else set()
+            leave_out = {self.spec.name, *list_own_files(self.spec.parent)} if home in {*self.paths, *own} else set()
             context = scan(
                 self.spec.parent,
                 only=only,
                 allow_secrets=self.allow_secrets,
                 hashes=self.hashes,
                 leave_out=frozenset(leave_out | self._find_cache(self.spec.parent)),
-                strict=strict,
                 at=home,
             ).below(home)
         for path in self._others():

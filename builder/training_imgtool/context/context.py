@@ -1,24 +1,21 @@
 """The build context: an immutable, sorted list of files, folders and links, known by hash.
 
-Some come from the spec's folder (`scan`). Of some the context has only the lock's hash until a builder needs their
-bytes (`with_known`, then `with_files`). Some exist in memory only (`with_bytes`).
+Files come from the spec's folder (`scan`), from elsewhere on this machine, or exist in memory only.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import posixpath
 import stat
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from training_imgtool.context import gomatch
 from training_imgtool.context.dockerignore import DockerIgnore, parse_dockerignore
 from training_imgtool.context.entries import Entry, Kind, OnDisk, open_below, unreadable
 from training_imgtool.context.scan import Walk
@@ -35,8 +32,6 @@ class Context:
     """The entries, sorted by path; a folder always comes before what it holds."""
 
     entries: tuple[Entry, ...] = ()
-    _digests: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False, compare=False)
-    _selected: dict[tuple[str, ...], Context] = field(default_factory=dict, repr=False, compare=False)
 
     def paths(self) -> tuple[str, ...]:
         """Returns the path of every entry."""
@@ -48,54 +43,15 @@ class Context:
 
     def entry(self, path: str) -> Entry:
         """Finds the entry at `path`; raises KeyError when there is none."""
-        entry = self._find(path)
+        entry = self.find(path)
         if entry is None:
             raise KeyError(path)
         return entry
 
-    def _find(self, path: str) -> Entry | None:
+    def find(self, path: str) -> Entry | None:
+        """Finds the entry at `path`; None when there is none."""
         at = bisect_left(self.entries, path, key=_path)
         return self.entries[at] if at < len(self.entries) and self.entries[at].path == path else None
-
-    def with_known(self, path: str, *, sha256: str, size: int) -> Context:
-        """Adds a file by its hash; `with_files` adds its bytes later."""
-        return self._with(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size, sha256=sha256, injected=True))
-
-    def with_bytes(self, path: str, data: bytes) -> Context:
-        """Adds a file whose bytes are in memory."""
-        digest = hashlib.sha256(data).hexdigest()
-        return self._with(
-            Entry(
-                path=path,
-                kind=Kind.FILE,
-                mode=0o644,
-                size=len(data),
-                sha256=digest,
-                blob=git_blob(data),
-                origin=data,
-                injected=True,
-            )
-        )
-
-    def with_files(self, files: Mapping[str, Path]) -> Context:
-        """Adds the places of files known by hash; their bytes are checked against it when they are read."""
-        return Context(
-            tuple(replace(entry, origin=files[entry.path]) if entry.path in files else entry for entry in self.entries)
-        )
-
-    def _with(self, entry: Entry) -> Context:
-        entries = list(self.entries)
-        for added in (*map(_injected_folder, _parents(entry.path)), entry):
-            at = bisect_left(entries, added.path, key=_path)
-            present = entries[at] if at < len(entries) and entries[at].path == added.path else None
-            if present is None:
-                entries.insert(at, added)
-            elif added is entry or present.kind is not Kind.DIRECTORY:
-                raise InputError(
-                    f"{added.path}: imgtool puts {entry.path} into the build context, and the spec's folder has one",
-                    hint="rename it",
-                )
-        return Context(tuple(entries))
 
     def below(self, folder: str) -> Context:
         """Places the entries below `folder` of another context."""
@@ -110,61 +66,8 @@ class Context:
         by_path = {entry.path: entry for entry in (*other.entries, *self.entries)}
         return Context(_sort(by_path.values()))
 
-    def select(self, sources: Iterable[str]) -> Context:
-        """Selects what COPY takes for `sources`, with the folders on the way to it.
-
-        A source is a path or a pattern of Go's `filepath.Match`; a folder means everything below it, a link what it
-        leads to. `.` and patterns leave out what imgtool put into the context. Raises InputError when a source finds
-        nothing, as every builder does.
-        """
-        key = tuple(sources)
-        if key not in self._selected:
-            self._selected[key] = self._select(key)
-        return self._selected[key]
-
-    def _select(self, sources: tuple[str, ...]) -> Context:
-        taken: dict[str, Entry] = {}
-        for source in sources:
-            matches = self._matches(source)
-            if not matches:
-                raise InputError(
-                    f"{source!r} is not in the build context",
-                    hint="it is relative to the spec's folder; .dockerignore may leave it out",
-                )
-            taken |= {entry.path: entry for entry in matches}
-        folders = {path.rpartition("/")[0] for path in taken}
-        taken |= {path: self.entry(path) for folder in folders - {""} for path in (*_parents(folder), folder)}
-        return Context(_sort(taken.values()))
-
-    def _matches(self, source: str) -> list[Entry]:
-        cleaned = posixpath.normpath(source.lstrip("/") or ".")
-        if cleaned == ".":
-            return [entry for entry in self.entries if not entry.injected]
-        if cleaned == ".." or cleaned.startswith("../"):
-            raise InputError(f"{source!r} lies outside the build context")
-        pattern = gomatch.compile_pattern(cleaned) if gomatch.has_wildcards(cleaned) else None
-        if pattern:
-            named = [entry.path for entry in self.entries if not entry.injected and pattern.match(entry.path)]
-        else:
-            named = [cleaned]
-        links: set[str] = set()
-        roots = {self._resolve(path, links) for path in named}
-        inside = (entry for root in sorted(roots) for entry in self._select_below(root))
-        chosen = [entry for entry in inside if pattern is None or not entry.injected]
-        return [*chosen, *map(self.entry, sorted(links))] if chosen else []
-
-    def _select_below(self, path: str) -> Iterator[Entry]:
-        if (entry := self._find(path)) is not None:
-            yield entry
-        first, end = (bisect_left(self.entries, f"{path}{after}", key=_path) for after in "/0")  # 0 comes after /
-        yield from self.entries[first:end]
-
     def resolve(self, path: str) -> str:
-        """Follows a source's links as engines do; raises InputError for a loop."""
-        return self._resolve(path, set())
-
-    def _resolve(self, path: str, links: set[str]) -> str:
-        """Follows links as `resolve` does, and adds those that it follows to `links`."""
+        """Follows a path's links as engines do; raises InputError for a loop."""
         left, at, count = path.split("/")[::-1], "", 0
         while left:
             name = left.pop()
@@ -172,36 +75,19 @@ class Context:
                 at = posixpath.dirname(at) if name == ".." else at
                 continue
             inner = posixpath.join(at, name)
-            entry = self._find(inner)
+            entry = self.find(inner)
             if entry is None or entry.kind is not Kind.SYMLINK:
                 at = inner
                 continue
-            links.add(inner)
             count += 1
             if count > _MOST_LINKS:
                 raise InputError(f"{path}: a symbolic link that leads back to itself")
             left += (entry.target or "").split("/")[::-1]
         return at
 
-    def digest(self, sources: Iterable[str] | None = None) -> str:
-        """Hashes path, kind, mode, size, content and target of what COPY takes; 64 hexadecimal digits."""
-        key = () if sources is None else tuple(sources)
-        if key not in self._digests:
-            self._digests[key] = self._digest(self if sources is None else self.select(key))
-        return self._digests[key]
-
-    @staticmethod
-    def _digest(chosen: Context) -> str:
-        encode = json.JSONEncoder(separators=(",", ":")).encode
-        lines = [
-            encode([entry.path, entry.kind, entry.mode, entry.size, entry.sha256, entry.target])
-            for entry in chosen.entries
-        ]
-        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
-
     def tree_id(self, folder: str) -> str:
         """Computes the git object id of `folder` as a tree; raises InputError when it is not there."""
-        return git_tree(self.select((folder,)).entries, posixpath.normpath(folder.strip("/")))
+        return git_tree(self.entries, posixpath.normpath(folder.strip("/")))
 
     def write_tar(self, stream: IO[bytes], mtime: int = MTIME) -> None:
         """Writes the entries as a deterministic tar; raises InputError when a file changed since it was seen."""
@@ -215,7 +101,6 @@ def scan(
     ignore: DockerIgnore | None = None,
     allow_secrets: Iterable[str] = (),
     hashes: MutableMapping[str, str] | None = None,
-    strict: bool = True,
     leave_out: frozenset[str] = frozenset(),
     at: str = ".",
 ) -> Context:
@@ -230,7 +115,6 @@ def scan(
             tree is not read again.
         leave_out: paths to leave out, as if `.dockerignore` listed them.
         at: where the folder lies in a larger context, in which symbolic links may lead.
-        strict: raise for a missing path of `only`; otherwise the COPY of it raises.
 
     Raises:
         InputError: something missing, unreadable, changing, outside, too much, or secret; it names the path.
@@ -246,11 +130,7 @@ def scan(
         hashes={} if hashes is None else hashes,
         at=at,
     )
-    context = Context(_sort(walk.run()))
-    for path in only if strict else ():
-        if path not in context.paths():
-            raise InputError(f"{folder / path}: not there, or left out by {IGNORE_FILE}")
-    return context
+    return Context(_sort(walk.run()))
 
 
 def leads_through_link(folder: Path, path: str) -> bool:
@@ -286,10 +166,6 @@ def _path(entry: Entry) -> str:
 
 def _folder(path: str) -> Entry:
     return Entry(path=path, kind=Kind.DIRECTORY, mode=0o755)
-
-
-def _injected_folder(path: str) -> Entry:
-    return Entry(path=path, kind=Kind.DIRECTORY, mode=0o755, injected=True)
 
 
 def _sort(entries: Iterable[Entry]) -> tuple[Entry, ...]:

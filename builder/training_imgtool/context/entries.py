@@ -54,7 +54,6 @@ class Entry:
         target: of a link.
         origin: where a file's bytes are: on disk in the context, in memory, in a file elsewhere, or None when
             they are known by hash only.
-        injected: whether imgtool put it into the context: `.` and patterns do not name it.
     """
 
     path: str
@@ -65,7 +64,6 @@ class Entry:
     blob: str | None = None
     target: str | None = None
     origin: OnDisk | bytes | Path | None = None
-    injected: bool = False
 
 
 def open_below(root: Path, path: str) -> int:

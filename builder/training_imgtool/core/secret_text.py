@@ -28,7 +28,7 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
 )
 # A name ends with one of these words; PASSWORD_FILE and TOKEN_LENGTH name something else.
 _SECRETS_NAME = (
-    r"(?i)(?:^|[_.-])(?:password|passwd|passphrase|pwd|secret|credentials?|"
+    r"(?i)(?:^|[_.-]|^pg)(?:password|passwd|passphrase|pwd|secret|credentials?|"
     r"(?:api|access|account|auth|private|secret|signing|encryption)[_-]?key|token)$"
 )
 _TOKENS_NAME = r"(?i)token$"

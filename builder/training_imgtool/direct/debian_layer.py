@@ -1,4 +1,4 @@
-"""The RUN that installs Debian packages: recognised here, its layer made by `debian/`."""
+"""What the direct builder needs of those who make the layer of Debian packages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import Protocol
 
 from training_imgtool.direct.layers.layers import LayerSource
 from training_imgtool.direct.tree import Node
-from training_imgtool.dockerfile import apt_step
-from training_imgtool.dockerfile.parse import Instruction
-from training_imgtool.plan import LockedVariant
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +25,3 @@ class DebianLayer(Protocol):
 
     def tree(self, opened: OpenedLibraries) -> Node:
         """Lists what the layer has where; raises as `layer` does."""
-
-
-def is_apt_script(instruction: Instruction, locked: LockedVariant, libraries: tuple[str, ...]) -> bool:
-    """Returns whether a RUN is, letter for letter, the script that installs the variant's locked Debian packages."""
-    debian = locked.debian
-    if debian is None or instruction.flags or instruction.heredocs or instruction.json:
-        return False
-    script = apt_step.install_script(locked.variant, debian.requested, libraries)
-    return instruction.text == apt_step.instruction_text(script)

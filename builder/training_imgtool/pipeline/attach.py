@@ -59,7 +59,8 @@ def list_attachments(
     debian = image.plan.locked.debian
     packages = debian.packages if debian is not None and direct else ()
     bill = encode(cyclonedx.describe_variant(inputs.plan.name, image.plan, packages))
-    predicate = make_provenance(image.plan, key=image.key, compression=inputs.plan.compression, bill=bill)
+    recipe = image.recipe.publish_document(inputs.spec_file.spec.allow_secrets)
+    predicate = make_provenance(image.plan, recipe, key=image.key, bill=bill)
     envelope = wrap(make_statement(made, provenance.PREDICATE, predicate))
     sbom, statement = {_TITLE: "sbom.cdx.json"}, {_TITLE: "provenance.dsse.json", **_COSIGN}
     rows = (

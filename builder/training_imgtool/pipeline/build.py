@@ -103,14 +103,12 @@ def _make_one(run: BuildRun, image: RoleImage, sink: Sink) -> BuildResult:
 
     The parent image comes first: only that tells whether its wheels fit together without an engine.
     """
-    from training_imgtool.pipeline.role_stages import plan_role
-
     started = time.monotonic()
     if run.options.engine == "buildx":
         result = sink.put_from_engine(image, NeedsEngineError("--engine buildx"))
     else:
         try:
-            appending = sink.parents.of(plan_role(run.inputs, image))
+            appending = sink.parents.of(image)
         except NeedsEngineError as reason:
             result = sink.put_from_engine(image, reason)
         else:
@@ -129,7 +127,7 @@ def _append(run: BuildRun, image: RoleImage, sink: Sink, appending: Appending) -
     except BlobUnknownError as error:
         if not appending.is_lost(error):
             raise
-        again = sink.parents.of(appending.role, lost=appending)
+        again = sink.parents.of(appending.image, lost=appending)
         with sink.builder.append(again, image.role) as made:
             return sink.put(image, made, again.parent.stored)
 

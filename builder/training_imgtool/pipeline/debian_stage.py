@@ -14,10 +14,10 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.direct.debian_layer import OpenedLibraries
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.dockerfile.apt_step import CUDA_LIBRARY_PATH, apt_packages
 from training_imgtool.pipeline.debian_layer import LayerMaker
 from training_imgtool.pipeline.debian_packages import read_system, resolve_packages
 from training_imgtool.plan import LockedDebian, RolePlan, Variant
+from training_imgtool.recipe.apt_step import CUDA_LIBRARY_PATH, apt_packages
 from training_imgtool.spec.model import ImageSpec
 
 if TYPE_CHECKING:

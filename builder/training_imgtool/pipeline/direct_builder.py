@@ -4,42 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.threads import SingleFlight
 from training_imgtool.direct.build import ParentImage, PlannedStages, build_image, plan_stages
+from training_imgtool.direct.debian_layer import DebianLayer
 from training_imgtool.direct.image import image_config
 from training_imgtool.direct.image.image import DirectImage, read_config
 from training_imgtool.direct.layers.codecs import Compression
 from training_imgtool.direct.layers.context_layers import OnceEach
 from training_imgtool.direct.layers.layer_cache import LayerCache
 from training_imgtool.direct.layers.layers import MTIME, LayerSource
-from training_imgtool.direct.stage_plan import StageInputs
 from training_imgtool.direct.wheels.layer_tools import LayerTools
-from training_imgtool.dockerfile.parse import Stage
+from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun
-from training_imgtool.pipeline.role_stages import RoleStages
 from training_imgtool.pipeline.run_wheels import check_closed, open_wheel_store
+from training_imgtool.recipe.recipe import SYSTEM, Stage
 from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.wheels.prefetch import WheelPrefetcher
 
 if TYPE_CHECKING:
     from training_imgtool.core.interpreters import Interpreter
-    from training_imgtool.direct.debian_layer import DebianLayer
 
 Send = Callable[[LayerSource, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appending:
-    """Stages of a role, planned on the parent image that they are appended to."""
+    """Stages of an image, planned on the parent image that they are appended to."""
 
-    role: RoleStages
+    image: RoleImage
     parent: ParentImage
-    inputs: StageInputs
     planned: PlannedStages
+    debian: DebianLayer | None
     cache: LayerCache
 
     def is_lost(self, error: BlobUnknownError) -> bool:
@@ -67,11 +66,11 @@ class DirectBuilder:
         """Returns a view of the machine's layer cache that knows which records it gave."""
         return LayerCache(self._run.settings.cache / "layers", use_cache=not self._run.options.no_cache)
 
-    def plan(self, role: RoleStages, parent: ParentImage, stages: tuple[Stage, ...], cache: LayerCache) -> Appending:
+    def plan(self, image: RoleImage, parent: ParentImage, stages: tuple[Stage, ...], cache: LayerCache) -> Appending:
         """Plans stages on a parent image; raises NeedsEngineError where only an engine can execute them on it."""
-        inputs = replace(role.inputs, debian=self._open_debian(role, cache))
-        planned = plan_stages(role.image.dockerfile, stages, inputs, parent)
-        return Appending(role=role, parent=parent, inputs=inputs, planned=planned, cache=cache)
+        debian = self.open_debian(image, cache) if any(stage.name == SYSTEM for stage in stages) else None
+        planned = plan_stages(image.recipe, stages, parent, debian)
+        return Appending(image=image, parent=parent, planned=planned, debian=debian, cache=cache)
 
     @contextmanager
     def append(self, appending: Appending, subject: str, *, compiles: bool = True) -> Iterator[DirectImage]:
@@ -85,7 +84,7 @@ class DirectBuilder:
         Raises what `direct.build.build_image` raises.
         """
         settings = self._run.settings
-        python = appending.role.image.plan.locked.variant.python
+        python = appending.image.plan.locked.variant.python
         release = python_release(appending.parent.stored.config, python)
 
         def find_interpreter(python: str) -> Interpreter | None:
@@ -107,9 +106,10 @@ class DirectBuilder:
             compiles=compiles,
         )
         try:
-            image = build_image(appending.planned, appending.inputs, tools, parent=appending.parent)
-            if any(step.wheels for step in appending.planned.steps):
-                check_closed(self._run.inputs, appending.role.image.plan.locked, settings)
+            recipe, planned = appending.image.recipe, appending.planned
+            image = build_image(recipe, planned, tools, appending.debian, parent=appending.parent)
+            if planned.has_wheels:
+                check_closed(self._run.inputs, appending.image.plan.locked, settings)
             yield image
         finally:
             wheels.close()
@@ -118,14 +118,12 @@ class DirectBuilder:
         if self._send is not None:
             self._send(layer, subject)
 
-    def _open_debian(self, role: RoleStages, cache: LayerCache) -> DebianLayer | None:
-        """Opens what makes the layer of the role's Debian packages; None without any, or if an engine installs them."""
-        run, plan = self._run, role.image.plan
-        if plan.locked.debian is None or plan.locked.debian.engine:
-            return None
+    def open_debian(self, image: RoleImage, cache: LayerCache) -> DebianLayer:
+        """Opens what makes the layer of the image's Debian packages."""
         from training_imgtool.pipeline.debian_stage import open_layer
 
-        return open_layer(plan, run.settings, cache, self._compression, run.progress)
+        run = self._run
+        return open_layer(image.plan, run.settings, cache, self._compression, run.progress)
 
 
 def python_release(base_config: bytes, python: str) -> str | None:

@@ -9,7 +9,6 @@ from training_imgtool.pipeline.engine.secrets import check_given
 from training_imgtool.pipeline.find import find_images
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun
-from training_imgtool.pipeline.role_stages import plan_role
 from training_imgtool.pipeline.sinks import open_sink
 from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
@@ -35,12 +34,11 @@ def dry_run(run: BuildRun) -> dict[Role, str]:
 
 
 def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, engine: Engine) -> None:
-    split = plan_role(run.inputs, image).split
     if run.options.engine == "buildx":
-        engine.require(image.label, "--engine buildx")
-    elif split.needs_engine:
-        engine.require(image.label, split.needs_engine)
-    elif stage := split.engine_stage:
-        tag = tag_of_stage(run.inputs.repository, stage.label, image.keys[stage.label])
-        if not registries.at(run.inputs.repository).head(tag):
-            engine.require(stage.label, split.reasons[stage.label])
+        engine.require(image.own.name, "--engine buildx")
+    elif image.own.engine:
+        engine.require(image.own.name, image.own.engine)
+    for stage in image.stages[:-1] if run.options.engine != "buildx" else ():
+        tag = tag_of_stage(run.inputs.repository, stage.name, stage.key)
+        if stage.engine and not registries.at(run.inputs.repository).head(tag):
+            engine.require(stage.name, stage.engine)

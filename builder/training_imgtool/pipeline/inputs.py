@@ -1,4 +1,4 @@
-"""From files to content keys: loads a spec, makes sure of its lock, renders, and names every image.
+"""From files to content keys: loads a spec, makes sure of its lock, makes recipes, and names every image.
 
 Everything here is a function of files (and, only when a lock must be made, of the registry and the index).
 """
@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from training_imgtool.context.context import Context
@@ -17,18 +16,15 @@ from training_imgtool.core.errors import FieldError, FieldListError, InputError,
 from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Repository, Tag
 from training_imgtool.core.settings import Settings
-from training_imgtool.dockerfile import apt_step, install_step
-from training_imgtool.dockerfile.mounts import context_sources
-from training_imgtool.dockerfile.parse import Dockerfile, parse
-from training_imgtool.dockerfile.render import RenderCache, TemplateRoots, list_sources, render, with_key
 from training_imgtool.lock.lockfile import identify_lock
-from training_imgtool.pipeline.content_key import stage_keys
 from training_imgtool.pipeline.current_lock import ensure_lock
 from training_imgtool.pipeline.project_files import read_code
-from training_imgtool.pipeline.run_wheels import with_wheels
+from training_imgtool.pipeline.recipes import make_recipe
 from training_imgtool.plan import Lock, Plan, RolePlan, make_plan
+from training_imgtool.recipe.printing import print_dockerfile
+from training_imgtool.recipe.recipe import Recipe, Stage
 from training_imgtool.spec.load import SpecFile
-from training_imgtool.spec.model import Role
+from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.value_rules import check_registry
 
 if TYPE_CHECKING:
@@ -41,12 +37,11 @@ KEY_DIGITS = 32  # of 64: 128 bits, and a tag that a terminal line still holds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleImage:
-    """One role's image by its inputs: the text that makes it and the key that names it."""
+    """One role's image by its inputs: the recipe that makes it, the stages on the way, and the key that names it."""
 
     plan: RolePlan
-    text: str
-    dockerfile: Dockerfile
-    keys: Mapping[str, str]
+    recipe: Recipe
+    stages: tuple[Stage, ...]
     tag: Tag | None  # None when the spec names no registry
 
     @property
@@ -62,18 +57,23 @@ class RoleImage:
         return self.tag
 
     @property
-    def label(self) -> str:
-        """The label of the role's own stage."""
-        return self.dockerfile.stages[-1].label
+    def own(self) -> Stage:
+        """The role's own stage, which has the code."""
+        return self.stages[-1]
 
     @property
     def key(self) -> str:
-        """The content key of the whole image, 64 hexadecimal digits."""
-        return self.keys[self.label]
+        """The image's content key, 64 hexadecimal digits."""
+        return self.own.key
 
-    def subject_of(self, label: str) -> str:
+    @property
+    def text(self) -> str:
+        """The Dockerfile that makes the same image."""
+        return print_dockerfile(self.recipe, self.key)
+
+    def subject_of(self, stage: Stage) -> str:
         """Returns what progress calls a stage: the role for its own; stage and variant for one that roles share."""
-        return str(self.role) if label == self.label else f"{label} {self.plan.locked.variant.name}"
+        return str(self.role) if stage == self.own else f"{stage.name} {self.plan.locked.variant.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def prepare(
     roles: tuple[Role, ...] = (),
     push: bool = False,
 ) -> Inputs:
-    """Renders every role of a spec and works out its keys, for each of its platforms.
+    """Makes the recipe of every role of a spec and works out its keys, for each of its platforms.
 
     Args:
         spec_file: the spec.
@@ -155,7 +155,7 @@ def prepare(
     require_roles(roles, tuple(spec_file.spec.roles))
     if push and named is None and spec_file.spec.registry is None:
         raise UsageError(f"{spec_file.path}: no registry", hint=_NAME_REGISTRY)
-    every, cache = [], RenderCache(settings.cache, list_sources(TemplateRoots()))
+    every = []
     for platform in spec_file.platforms:
         file = spec_file.for_platform(platform)
         lock = ensure_lock(
@@ -168,22 +168,21 @@ def prepare(
             renewal=renewal,
             write=write,
         )
-        every.append(_render_images(file, lock, cache, settings=settings, registry=named))
+        every.append(_make_images(file, lock, settings=settings, registry=named))
     first, *others = every
     return replace(first, others=tuple(others))
 
 
-def _render_images(
+def _make_images(
     spec_file: SpecFile,
     lock: Lock,
-    cache: RenderCache,
     *,
     settings: Settings,
     registry: str | None,
 ) -> Inputs:
-    """Renders every role for the platform of the spec, and names the images by their keys."""
+    """Makes the recipe of every role for the platform of the spec, and names the images by their keys."""
     spec, entry = spec_file.spec, spec_file.entry
-    context = read_code(spec_file, settings, None)
+    context = read_code(spec_file, settings, everything=_has_template(spec))
     plan = make_plan(
         spec,
         spec_file.folder,
@@ -195,26 +194,16 @@ def _render_images(
         named=_named_libraries(spec_file, lock, context),
     )
     try:
-        roots = TemplateRoots(plan.folder)
-        texts = {
-            role.role: render(role, roots=roots, key=None, cache=cache, allow_secrets=spec.allow_secrets)
-            for role in plan.roles
-        }
-        parsed = {role: parse(text, file=f"{role}.Dockerfile") for role, text in texts.items()}
-        copied = _list_copied_paths(parsed.values())
-        if copied != set(entry.paths):
-            context = read_code(spec_file, settings, copied)
-        context = reduce(with_wheels, lock.variants, context)
-        keys = {
-            role.role: stage_keys(parsed[role.role], context, plan.platform, plan.compression, debian_runs(role))
-            for role in plan.roles
-        }
-        images = tuple(_image(role, plan, texts[role.role], parsed[role.role], keys[role.role]) for role in plan.roles)
+        images = tuple(_make_image(spec_file, role, plan, context, settings) for role in plan.roles)
     except FieldError as error:
         raise spec_file.located(error) from error
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
     return Inputs(spec_file=spec_file, lock=lock, plan=plan, context=context, images=images)
+
+
+def _has_template(spec: ImageSpec) -> bool:
+    return bool(spec.template or any(role.template for role in spec.roles.values()))
 
 
 def _named_libraries(spec_file: SpecFile, lock: Lock, context: Context) -> Mapping[str, str]:
@@ -242,29 +231,9 @@ def _registry(named: str | None, settings: Settings) -> str | None:
         raise UsageError(f"{'--registry' if named else 'IMGTOOL_REGISTRY'}: {error}", hint=error.hint) from error
 
 
-def _list_copied_paths(dockerfiles: Iterable[Dockerfile]) -> frozenset[str]:
-    """Lists what the Dockerfiles copy from the spec's folder: paths and patterns, without what imgtool adds."""
-    every = {source.strip("/") for dockerfile in dockerfiles for source in context_sources(dockerfile.stages)}
-    return frozenset(source for source in every if source.split("/")[0] != install_step.context_root())
-
-
-def debian_runs(role: RolePlan) -> dict[str, str]:
-    """Finds the RUN that installs the role's locked Debian packages; nothing when an engine runs it."""
-    debian = role.locked.debian
-    if debian is None or debian.engine:
-        return {}
-    script = apt_step.install_script(role.locked.variant, debian.requested, apt_step.libraries_to_open(role))
-    packages = "".join(f"{package.name} {package.version} {package.sha256}\n" for package in debian.packages)
-    return {apt_step.instruction_text(script): hashlib.sha256(packages.encode()).hexdigest()}
-
-
-def _image(role_plan: RolePlan, plan: Plan, text: str, dockerfile: Dockerfile, keys: Mapping[str, str]) -> RoleImage:
-    key = keys[dockerfile.stages[-1].label]
-    keyed = with_key(text, key)
-    return RoleImage(
-        plan=role_plan,
-        text=keyed,
-        dockerfile=parse(keyed, file=dockerfile.file),
-        keys=keys,
-        tag=plan.repository.tag(f"{role_plan.role}-{key[:KEY_DIGITS]}") if plan.repository else None,
-    )
+def _make_image(spec_file: SpecFile, role: RolePlan, plan: Plan, context: Context, settings: Settings) -> RoleImage:
+    epoch, compression = settings.source_date_epoch, plan.compression
+    recipe = make_recipe(spec_file, role, context, epoch=epoch, compression=compression)
+    stages = recipe.make_stages()
+    tag = plan.repository.tag(f"{role.role}-{stages[-1].key[:KEY_DIGITS]}") if plan.repository else None
+    return RoleImage(plan=role, recipe=recipe, stages=stages, tag=tag)

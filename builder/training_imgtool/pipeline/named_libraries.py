@@ -1,4 +1,4 @@
-"""Which libraries the user's own files name, so that the images keep them: code, environment, arguments, templates."""
+"""Which libraries the user's own files name, so that the images keep them: code, environment, arguments, lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def named_by_user(spec: ImageSpec, folder: Path, context: Context) -> dict[str, 
     """Maps the rules of trimming whose files the user's own files may open, to the file or key that names them.
 
     Args:
-        spec: its environment variables, arguments and templates count.
+        spec: its environment variables, arguments, lines for a shell and templates count.
         folder: the spec's.
         context: the trainer's files; ELF files and source code count.
 
@@ -41,6 +41,7 @@ def _settings(spec: ImageSpec) -> Iterator[tuple[str, frozenset[str]]]:
     for name, value in spec.job.env.items():
         yield f"job.env.{name}", _in_text(value)
     yield "args", _in_text(" ".join(spec.args))
+    yield "run", _in_text("\n".join((*spec.run, *spec.run_after_packages)))
 
 
 def _in_text(text: str) -> frozenset[str]:

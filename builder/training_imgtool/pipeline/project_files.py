@@ -37,8 +37,8 @@ def _blaming(values: Mapping[str, str]) -> Iterator[None]:
         raise UsageError(texts[0], hint=wrong[0].hint, details=tuple(texts[1:])) from errors
 
 
-def read_code(spec_file: SpecFile, settings: Settings, copied: frozenset[str] | None) -> Context:
-    """Reads the files of the code, or those that the Dockerfiles copy; raises what `CodeFolders.read` raises."""
+def read_code(spec_file: SpecFile, settings: Settings, *, everything: bool = False) -> Context:
+    """Reads the files of the code and of `files`, or all that a COPY can name; raises what `CodeFolders` raises."""
     entry = spec_file.entry
     with remembered_hashes(settings.cache, spec_file.folder) as hashes:
         folders = CodeFolders(
@@ -49,4 +49,4 @@ def read_code(spec_file: SpecFile, settings: Settings, copied: frozenset[str] | 
             hashes=hashes,
             cache=settings.cache,
         )
-        return folders.read() if copied is None else folders.read_for(copied)
+        return folders.read_all() if everything else folders.read(tuple(spec_file.spec.files))

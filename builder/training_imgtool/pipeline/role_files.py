@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.direct.files import ASSUMED
 from training_imgtool.direct.layers import tar_writer
 from training_imgtool.direct.layers.layers import MTIME
 from training_imgtool.direct.layers.tarhead import Kind
-from training_imgtool.direct.stage_plan import State, Step, plan_stage
-from training_imgtool.dockerfile.parse import DockerfileError
-from training_imgtool.pipeline.inputs import Inputs, RoleImage
-from training_imgtool.pipeline.role_stages import plan_role
+from training_imgtool.direct.layout import lay_out
+from training_imgtool.pipeline.inputs import RoleImage
 
 _MUCH = 8 << 20  # bytes of code
 
@@ -45,27 +42,12 @@ class PlacedFile:
 Files = Mapping[str, PlacedFile]
 
 
-def list_role_files(inputs: Inputs, image: RoleImage) -> Files | None:
-    """Maps the absolute paths that the role's own stage fills to what they hold.
-
-    None where the base, or only an engine, tells.
-    """
-    role = plan_role(inputs, image)
-    if role.split.needs_engine:
+def list_role_files(image: RoleImage) -> Files | None:
+    """Maps the absolute paths that the role's own stage fills to what they hold; None where only an engine tells."""
+    if image.recipe.template is not None:
         return None
-    state = State({}, ASSUMED, assumed=True)
-    steps: tuple[Step, ...] = ()
-    try:
-        for stage in role.split.stages:
-            steps, state = plan_stage(image.dockerfile, stage, state, role.inputs)
-    except (NeedsEngineError, DockerfileError):
-        return None
-    if len(steps) != len(role.own.instructions):
-        return None
-    if any(step.wheels or step.debian for step in steps):
-        return None
-    contents = (part for step in steps if step.files is not None for part in step.files.contents())
-    return {f"/{item.entry.path}": PlacedFile(item, sha256) for item, sha256 in contents}
+    layer = lay_out((*image.recipe.files, *image.recipe.code), ASSUMED)
+    return {f"/{item.entry.path}": PlacedFile(item, sha256) for item, sha256 in layer.contents}
 
 
 def choose_files(built: Files, wanted: Files) -> Files:

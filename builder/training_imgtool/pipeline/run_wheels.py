@@ -5,38 +5,24 @@ The registry of the images has built wheels for other machines.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from training_imgtool.context.context import Context
+from training_imgtool.context.entries import Entry, Kind
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.settings import Settings
-from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant, Wheel
+from training_imgtool.recipe import install_step
 
 if TYPE_CHECKING:
     from training_imgtool.pipeline.inputs import Inputs
     from training_imgtool.pipeline.request import BuildRun
     from training_imgtool.registry.connect import Registries
     from training_imgtool.wheels.store import WheelStore
-
-
-def with_wheels(context: Context, locked: LockedVariant) -> Context:
-    """Returns the context with the variant's wheels in it, known by the lock's hashes; their bytes come when needed."""
-    for path, wheel in wheel_paths(locked).items():
-        context = context.with_known(path, sha256=wheel.sha256, size=wheel.size)
-    requirements = f"{install_step.context_folder(locked)}/{install_step.REQUIREMENTS}"
-    return context.with_bytes(requirements, install_step.requirements_text(locked).encode())
-
-
-def wheel_paths(locked: LockedVariant) -> dict[str, Wheel]:
-    """Returns where the variant's wheels, and pip's own, lie in the context."""
-    folder = install_step.context_folder(locked)
-    paths = {f"{folder}/{wheel.file}": wheel for wheel in locked.wheels}
-    return {**paths, f"{folder}/installer/{locked.installer.file}": locked.installer}
 
 
 def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
@@ -91,29 +77,27 @@ def keep_built_wheels(run: BuildRun, registries: Registries) -> None:
             return
 
 
-class WheelContext:
-    """Gives stages their files: the context, with wheels fetched at the moment a stage copies them."""
+def make_build_context(
+    inputs: Inputs, variants: Iterable[LockedVariant], settings: Settings, progress: Progress
+) -> Context:
+    """Returns what a builder gets for whole images: the files of the spec below `code/`, and the variants' wheels.
 
-    def __init__(self, inputs: Inputs, settings: Settings, progress: Progress) -> None:
-        self._inputs, self._settings = inputs, settings
-        self._store = open_wheel_store(inputs, settings)
-        self._progress = progress
-        self._lock = threading.Lock()
+    It fetches the wheels that this machine lacks; raises what fetching raises, and InputError if they do not fit.
+    """
+    store = open_wheel_store(inputs, settings)
+    context = inputs.context.below(install_step.CODE)
+    for locked in variants:
+        wheels = {wheel.file: wheel for wheel in locked.wheels}
+        wheels[f"installer/{locked.installer.file}"] = locked.installer
+        store.fetch(wheels.values(), progress)
+        check_closed(inputs, locked, settings)
+        text = install_step.requirements_text(locked).encode()
+        files = [_make_entry(path, store.require(wheel), wheel.size, wheel.sha256) for path, wheel in wheels.items()]
+        files.append(_make_entry(install_step.REQUIREMENTS, text, len(text), hashlib.sha256(text).hexdigest()))
+        folders = (Entry(path=path, kind=Kind.DIRECTORY, mode=0o755) for path in ("installer",))
+        context = context.joined(Context((*folders, *files)).below(install_step.context_folder(locked)))
+    return context
 
-    def write(self, sources: tuple[str, ...], stream: IO[bytes]) -> None:
-        """Writes a tar of what `sources` name."""
-        self.select(sources).write_tar(stream)
 
-    def select(self, sources: tuple[str, ...]) -> Context:
-        """Returns what `sources` name, with the bytes of every wheel at hand."""
-        chosen = self._inputs.context.select(sources)
-        paths = set(chosen.paths())
-        files: dict[str, Path] = {}
-        for locked in self._inputs.lock.variants:
-            wheels = {path: wheel for path, wheel in wheel_paths(locked).items() if path in paths}
-            with self._lock:
-                self._store.fetch(wheels.values(), self._progress)
-            files |= {path: self._store.require(wheel) for path, wheel in wheels.items()}
-            if wheels:
-                check_closed(self._inputs, locked, self._settings)
-        return chosen.with_files(files)
+def _make_entry(path: str, origin: Path | bytes, size: int, sha256: str) -> Entry:
+    return Entry(path=path, kind=Kind.FILE, mode=0o644, size=size, sha256=sha256, origin=origin)

@@ -114,7 +114,7 @@ class RegistrySink(Sink):
         self._publisher = Publisher(registries, run.inputs.repository, run.progress)
         self._attestations = Attestations(run, self._publisher)
         self.builder = DirectBuilder(run, None, self._publisher.send)
-        self._stages = self.parents = StageParents(run, registries, self.builder, self._publisher, engine)
+        self.parents = StageParents(run, registries, self.builder, self._publisher, engine)
 
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Uploads what the repository lacks, then the manifest; raises what `Publisher.publish` raises."""
@@ -143,8 +143,8 @@ class RegistrySink(Sink):
             raise reason
         if self._run.options.engine == "auto":
             self._run.progress(Note(f"{image.role}: needs an engine: {reason}"))
-        self._engine.require(image.label, reason.message)
-        digest = self._engine.push(image, image.label, image.registry_tag, self._stages)
+        self._engine.require(image.own.name, reason.message)
+        digest = self._engine.push_whole(image)
         self._attestations.add_from_engine(image, digest)
         return BuildResult.for_image(image, Outcome.BUILT, digest)
 

@@ -74,15 +74,16 @@ class _Check:
         self.is_complete = True
         self._inputs, self._plan, self._settings, self._files = inputs, plan, settings, files
         self._progress = progress
-        of_role = inputs.spec_file.spec.roles[plan.role]
+        spec = inputs.spec_file.spec
+        of_role = spec.roles[plan.role]
         self._starts_entry = of_role.command is None
         entry = plan.entry  # `python FILE` searches the file's folder first, `-m` the folder that it starts in
         first = posixpath.dirname(entry.script) if entry.script else entry.home
         python_path = plan.env.get("PYTHONPATH", "").split(":")
         folders = [f"{folder}/".removeprefix("/app/").strip("/") for folder in python_path if _is_below_app(folder)]
         self._roots = tuple(dict.fromkeys(("" if first == "." else first, *folders)))
-        self._has_template = (of_role.template or inputs.spec_file.spec.template) is not None
-        self._may_have_more = self._has_template or any(
+        self._runs_lines = bool(plan.template or spec.run or spec.run_after_packages)
+        self._may_have_more = self._runs_lines or any(
             folder and (not _is_below_app(folder) or folder.endswith((".zip", ".egg", ".whl")))
             for folder in python_path
         )
@@ -253,12 +254,12 @@ class _Check:
             if provided is None:
                 message, is_sure = f"no wheel that imgtool can read provides {name}", False
             elif not is_sure:
-                message += ", unless code, PYTHONPATH or a template adds it"
+                message += ", unless code, PYTHONPATH, `run` or a template adds it"
             self._report(_error_at(path, item.line, message, hint=hint), is_sure=is_sure)
 
     def _check_libraries(self, taken: Mapping[tuple[str, Import], bool]) -> None:
         """Reports imports from wheels that load a shared library which the image lacks."""
-        if self._has_template:
+        if self._runs_lines:
             return  # which may install it
         from training_imgtool.pipeline.library_check import LibraryCheck
 

@@ -358,11 +358,11 @@ class Reader:
         return self.read(kind, node, path, limits)
 
     def _scalar(self, kind: Any, text: str, path: str, limits: Mapping[str, Any]) -> Any:
-        secret = detect_secret(text)
+        secret = detect_line_secret(text) if limits.get("rule") == "lines" else detect_secret(text)
         if secret and self._secret(path, secret):
             return _WRONG
         try:
-            check_text(text, lines=limits.get("rule") in {"arguments", "job_env"})
+            check_text(text, lines=limits.get("rule") in {"arguments", "job_env", "lines"})
             return convert(kind, text, limits, self._folder)
         except InputError as error:
             return self.fail(path, error.message, hint=error.hint)

@@ -221,6 +221,22 @@ class ImageSpec:
     trainer: Trainer = key("The training code.", default=Trainer())
     args: tuple[str, ...] = key("Arguments of the training program.", default=(), rule="arguments")
     env: Mapping[str, str] = key("Environment variables in the images.", default={}, rule="env")
+    files: Mapping[str, str] = key(
+        "Files and folders below the spec's folder that go into the images, each with its absolute path there.",
+        default={},
+        pattern=r"(?:/(?!\.{1,2}(?:/|$))[\w.@+-]+)+/?",
+        expected="an absolute path in the image, such as /etc/app.yaml",
+    )
+    run: tuple[str, ...] = key(
+        "Lines for /bin/sh, which an engine runs as root on the base and its Debian packages.",
+        default=(),
+        rule="lines",
+    )
+    run_after_packages: tuple[str, ...] = key(
+        "Lines for /bin/sh, which an engine runs as root once the Python packages are installed.",
+        default=(),
+        rule="lines",
+    )
     user: str | None = key(
         "The user that the images run as; by default root, which the training services need.",
         default=None,
@@ -228,7 +244,9 @@ class ImageSpec:
         expected="a user's name or number, with :GROUP or without",
     )
     template: str | None = key(
-        "A Dockerfile template, relative to the spec, that extends a built-in one.", default=None, rule="file"
+        "A Dockerfile template, relative to the spec, that extends imgtool's: an engine builds the whole image.",
+        default=None,
+        rule="file",
     )
     platform: str = key(
         "The platform of the images, or a list: then each role's image is an index of all of them.",
@@ -250,7 +268,7 @@ class ImageSpec:
     allow_secrets: tuple[str, ...] = key(
         "Files, or keys such as env.PAD_TOKEN, that look like secrets and are meant to be in the image.", default=()
     )
-    secrets: Mapping[str, Secret] = key("Secrets that a template's RUN mounts, by id.", default={})
+    secrets: Mapping[str, Secret] = key("Secrets that lines of `run` and a template's RUN mount, by id.", default={})
     roles: Mapping[Role, RoleSpec] = key("The roles: master, worker, ps, evaluator.")
     job: JobSpec = key("The job that runs the images.", default=JobSpec())
 

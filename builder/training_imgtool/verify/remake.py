@@ -13,7 +13,6 @@ from training_imgtool.pipeline.direct_builder import DirectBuilder, python_relea
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.parents import BaseParents
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
-from training_imgtool.pipeline.role_stages import plan_role
 from training_imgtool.wheels.interpreters import find_interpreter
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def remake(
     progress(Step(str(image.role), "making the image again"))
     run = BuildRun(inputs=inputs, options=BuildOptions(), settings=settings, progress=progress)
     builder = DirectBuilder(run)
-    appending = BaseParents(run, registries, builder).of(plan_role(inputs, image))
+    appending = BaseParents(run, registries, builder).of(image)
     python = image.plan.locked.variant.python
     release = python_release(appending.parent.stored.config, python)
 

@@ -5,6 +5,8 @@ FROM docker.io/library/python:3.11-slim-bookworm@sha256:3d51109efa94d44a06c5232b
 FROM base AS system
 
 FROM system AS wheels
+# hadolint ignore=DL3002
+USER 0:0
 COPY wheels/cpu/ /wheels/
 RUN set -eu; \
     mkdir -p /opt/venv/bin /opt/venv/lib/python3.11/site-packages; \
@@ -22,13 +24,11 @@ COPY --from=wheels /opt/venv /opt/venv
 ENV PATH="/opt/venv/bin:$PATH" PYTHONUNBUFFERED=1
 
 FROM packages AS image
-COPY trainer/ /app/trainer/
+COPY code/trainer/ /app/trainer/
 WORKDIR /app
 ENV GREETING="say \"hi\" for \$5, it's # fine \\ `ok` é" \
     TF_CPP_MIN_LOG_LEVEL="1"
 LABEL dev.imgtool.tensorflow="2.15.1" \
-      org.opencontainers.image.base.digest="sha256:3d51109efa94d44a06c5232bd6f9bf9a62210e714749563bb911359264e375d2" \
-      org.opencontainers.image.base.name="docker.io/library/python:3.11-slim-bookworm" \
       org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
       org.opencontainers.image.title="mnist"
 USER 1000:1000

@@ -20,7 +20,6 @@ RUN set -eu; \
         > /etc/apt/sources.list.d/deadsnakes.list; \
     apt-get update; \
     apt-get install --yes --no-install-recommends \
-        ca-certificates \
         python3.9 \
         python3.9-distutils; \
     /usr/bin/python3.9 -c 'import ctypes; [ctypes.CDLL(name) for name in ["libcudart.so.11.0", "libcudnn.so.8"]]'; \
@@ -29,6 +28,8 @@ RUN set -eu; \
         /var/cache/ldconfig/aux-cache
 
 FROM system AS wheels
+# hadolint ignore=DL3002
+USER 0:0
 COPY wheels/gpu/ /wheels/
 RUN set -eu; \
     mkdir -p /opt/venv/bin /opt/venv/lib/python3.9/site-packages; \
@@ -45,11 +46,9 @@ COPY --from=wheels /opt/venv /opt/venv
 ENV PATH="/opt/venv/bin:$PATH" PYTHONUNBUFFERED=1
 
 FROM packages AS image
-COPY trainer/ /app/trainer/
+COPY code/trainer/ /app/trainer/
 WORKDIR /app
 LABEL dev.imgtool.tensorflow="2.10.1" \
-      org.opencontainers.image.base.digest="sha256:1868f4fdb1f2f5d88fd13a833fd7522e2fa3d0ffb9f3772a63f6edbe1406639d" \
-      org.opencontainers.image.base.name="docker.io/nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04" \
       org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
       org.opencontainers.image.title="mnist"
 ENTRYPOINT ["/opt/venv/bin/python", "-m", "trainer.task"]

@@ -21,6 +21,8 @@ RUN set -eu; \
         /var/cache/ldconfig/aux-cache
 
 FROM system AS wheels
+# hadolint ignore=DL3002
+USER 0:0
 COPY wheels/gpu/ /wheels/
 RUN set -eu; \
     mkdir -p /opt/venv/bin /opt/venv/lib/python3.10/site-packages; \
@@ -37,13 +39,11 @@ COPY --from=wheels /opt/venv /opt/venv
 ENV PATH="/opt/venv/bin:$PATH" PYTHONUNBUFFERED=1
 
 FROM packages AS image
-COPY trainer/ /app/trainer/
+COPY code/trainer/ /app/trainer/
 WORKDIR /app
 ENV GREETING="say \"hi\" for \$5, it's # fine \\ `ok` é" \
     TF_CPP_MIN_LOG_LEVEL="1"
 LABEL dev.imgtool.tensorflow="2.15.1" \
-      org.opencontainers.image.base.digest="sha256:c71b784727465a03ce8710c21213fd305e7ab80beec0258c6bdd44d52f673cff" \
-      org.opencontainers.image.base.name="docker.io/nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04" \
       org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
       org.opencontainers.image.title="mnist"
 ENTRYPOINT ["/opt/venv/bin/python", "-m", "trainer.task"]

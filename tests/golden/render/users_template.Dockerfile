@@ -7,6 +7,8 @@ FROM base AS system
 RUN printf '%s\n' cpu > /etc/variant
 
 FROM system AS wheels
+# hadolint ignore=DL3002
+USER 0:0
 COPY wheels/cpu/ /wheels/
 RUN set -eu; \
     mkdir -p /opt/venv/bin /opt/venv/lib/python3.11/site-packages; \
@@ -23,16 +25,13 @@ COPY --from=wheels /opt/venv /opt/venv
 ENV PATH="/opt/venv/bin:$PATH" PYTHONUNBUFFERED=1
 
 FROM packages AS image
-COPY trainer/ /app/trainer/
+COPY code/trainer/ /app/trainer/
 WORKDIR /app
-COPY extra/ /opt/extra/
+COPY code/extra/ /opt/extra/
 ENV A="1"
 
 ENV VARIANT="cpu"
 LABEL dev.imgtool.tensorflow="2.15.1" \
-      org.opencontainers.image.base.digest="sha256:3d51109efa94d44a06c5232bd6f9bf9a62210e714749563bb911359264e375d2" \
-      org.opencontainers.image.base.name="docker.io/library/python:3.11-slim-bookworm" \
       org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
       org.opencontainers.image.title="mnist"
 ENTRYPOINT ["/opt/venv/bin/python", "-m", "trainer.task"]
-LABEL dev.imgtool.key="0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

@@ -36,6 +36,7 @@ HISTORY_COMMENT = "imgtool"  # in the lines that imgtool adds to the history
 _TO_OCI = {
     DOCKER_LAYER_GZIP: OCI_LAYER_GZIP,
     "application/vnd.docker.image.rootfs.diff.tar": "application/vnd.oci.image.layer.v1.tar",
+    "application/vnd.docker.image.rootfs.diff.tar.zstd": OCI_LAYER_ZSTD,  # BuildKit writes it on top of OCI's zstd
 }
 _CREATED = "1970-01-01T00:00:00Z"  # of every image, so that equal inputs have equal bytes
 _FOREIGN = ("foreign", "nondistributable")

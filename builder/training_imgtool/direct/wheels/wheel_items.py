@@ -1,6 +1,6 @@
 """The files of a group of wheels, and of the bare environment, as tar items: what the install script leaves behind.
 
-Contents follow `dockerfile.install_step.install_script`: the environment laid out by hand, pip's files, the
+Contents follow `recipe.install_step.install_script`: the environment laid out by hand, pip's files, the
 excluded folders gone, then bytecode for every source below site-packages.
 """
 
@@ -28,8 +28,8 @@ from training_imgtool.direct.layers.tar_writer import Item
 from training_imgtool.direct.layers.tarhead import Entry, Kind
 from training_imgtool.direct.wheels.bytecode import compile_sources
 from training_imgtool.direct.wheels.install import Environment, Installed, install
-from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant, Wheel
+from training_imgtool.recipe import install_step
 
 _LONGEST_NAME, _LONGEST_PATH = 255, 4096  # bytes: NAME_MAX and PATH_MAX of Linux
 _DEEPEST = 10  # folders that compileall enters before Python 3.9

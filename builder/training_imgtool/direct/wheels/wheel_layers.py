@@ -27,8 +27,8 @@ from training_imgtool.direct.layers.tar_writer import VERSION, Item, write_tar
 from training_imgtool.direct.wheels import wheel_items
 from training_imgtool.direct.wheels.install import Environment, read_template
 from training_imgtool.direct.wheels.layer_tools import LayerTools
-from training_imgtool.dockerfile import install_step
 from training_imgtool.plan import LockedVariant
+from training_imgtool.recipe import install_step
 
 ENVIRONMENT = "environment"
 BYTECODE = " bytecode"

@@ -201,11 +201,7 @@ class Attempt:
     def where(self) -> str:
         """The stage and the instruction, for messages."""
         number = self.log.source_line
-        place = (
-            f" (line {self.solve.lines[number - 1]} of the rendered Dockerfile)"
-            if number and number <= len(self.solve.lines)
-            else ""
-        )
+        place = f" (line {number} of the rendered Dockerfile)" if number and self.solve.is_whole else ""
         if not self.log.instruction:
             return f"{self.solve.subject}{place}"
         return f"{self.solve.subject}: {sanitize_line(self.log.instruction, limit=_IN_MESSAGES)}{place}"
@@ -248,7 +244,7 @@ def _own_failure(attempt: Attempt, words: str) -> ImgtoolError:
     if _TOO_OLD.search(words):
         return EngineUnavailableError(f"{text} (this buildx is too old)", hint="buildx 0.13 or newer is needed")
     if _FILES.search(words):
-        return InputError(text, hint=f"{_RENDERED}; COPY takes from the spec's folder")
+        return InputError(text, hint=f"{_RENDERED}; the spec's folder is code/ in its context")
     return BuildFailedError(text, hint=_RENDERED, details=attempt.log.tail)
 
 

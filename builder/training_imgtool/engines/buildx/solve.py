@@ -1,4 +1,4 @@
-"""Has a builder run one stage and push it: `buildx build` with the stage's own Dockerfile and exactly its files."""
+"""Has a builder run one stage, or make a whole image, and push it: `buildx build` with a Dockerfile and its files."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from training_imgtool.core.errors import EngineUnavailableError, LocalFileError
 from training_imgtool.core.progress import Note, Progress
-from training_imgtool.core.reference import Digest, Login
+from training_imgtool.core.reference import Login
 from training_imgtool.core.settings import SecretSource, Settings
 from training_imgtool.engines.buildx.log import Attempt, SolveLog, failure
 from training_imgtool.engines.buildx.program import find_program, list_builders, open_environment
@@ -26,15 +26,12 @@ SILENCE_SECONDS = 30.0  # of silence, after which imgtool asks whether the build
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solve:
-    """One stage to run and push.
+    """A stage to run, or an image to make, and to push.
 
     Attributes:
         subject: what progress calls it.
         dockerfile: the text.
-        lines: the line of the rendered Dockerfile for each line of `dockerfile`.
-        target: the stage of it; None for the last.
-        images: what the builder takes for the stages and images that the stage names.
-        frontend: the image that reads the text, instead of the one of `# syntax=` or the builder's own.
+        is_whole: whether it is the Dockerfile of the whole image, as `imgtool render` prints it.
         context: writes a tar of exactly what the stage reads.
         name: the tag that the builder pushes, by the registry's name at the builder.
         plain_http: whether the builder pushes over plain HTTP.
@@ -47,14 +44,11 @@ class Solve:
 
     subject: str
     dockerfile: str
-    lines: tuple[int, ...]
     context: Callable[[IO[bytes]], None]
     name: str
     plain_http: bool
     platform: str
-    target: str | None = None
-    images: Mapping[str, Digest] = field(default_factory=dict)
-    frontend: str | None = None
+    is_whole: bool = False
     secrets: tuple[SecretSource, ...] = ()
     hidden: tuple[str, ...] = ()
     logins: Mapping[str, Login]
@@ -146,12 +140,6 @@ class Buildx:
         command += ["--progress", "rawjson"]
         if solve.no_cache:
             command.append("--no-cache")
-        if solve.target:
-            command += ["--target", solve.target]
-        for name, digest in solve.images.items():  # BuildKit takes them instead of the stages and images of these names
-            command += ["--build-context", f"{name}=docker-image://{digest}"]
-        if solve.frontend:
-            command += ["--build-arg", f"BUILDKIT_SYNTAX={solve.frontend}"]
         for secret in solve.secrets:
             command += ["--secret", secret.argument]
         return [*command, str(context)]

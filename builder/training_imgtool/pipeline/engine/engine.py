@@ -1,20 +1,19 @@
-"""The engine of one run, which runs the stages that imgtool cannot make itself: a builder of buildx.
+"""The engine of one run, a builder of buildx: it runs the stages that have lines for a shell, or makes whole images.
 
-It gets the stage's own files, and images by digest; no wheels.
+A stage reads no files: its lines run on an image by digest. Of a whole image, the builder gets what `render -o` writes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol, Self
+from typing import Self
 
 from training_imgtool.core.atomic_files import hold_lock
 from training_imgtool.core.errors import (
     EngineUnavailableError,
-    InputError,
     NeedsEngineError,
     RegistryRefusedError,
     VerificationError,
@@ -22,25 +21,16 @@ from training_imgtool.core.errors import (
 from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Login, Repository, Tag, apply_mirror, parse_reference
 from training_imgtool.core.threads import SingleFlight
-from training_imgtool.dockerfile import install_step
-from training_imgtool.dockerfile.mounts import context_sources, image_names, needed_stages
-from training_imgtool.dockerfile.parse import Dockerfile, Stage
 from training_imgtool.engines.buildx.solve import Buildx, Solve, Solved
 from training_imgtool.http.addresses import speaks_http
 from training_imgtool.pipeline.engine.secrets import hidden_values, take_secrets
 from training_imgtool.pipeline.find import find_image
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun, missing_push
-from training_imgtool.pipeline.run_wheels import WheelContext
+from training_imgtool.pipeline.run_wheels import make_build_context
+from training_imgtool.recipe.printing import print_dockerfile
+from training_imgtool.recipe.recipe import RUN, SETUP, Stage
 from training_imgtool.registry.connect import Registries
-from training_imgtool.spec.secrets import secret_sources
-
-
-class StageImages(Protocol):
-    """Makes sure that the registry has the image of a stage."""
-
-    def image_of(self, image: RoleImage, label: str) -> Digest:
-        """Returns the stage's image, made when it is missing."""
 
 
 class Engine:
@@ -49,7 +39,6 @@ class Engine:
     def __init__(self, run: BuildRun, registries: Registries) -> None:
         self._run = run
         self._registries = registries
-        self._wheels = WheelContext(run.inputs, run.settings, run.progress)
         self._pushed: SingleFlight[Digest] = SingleFlight()
         self._opening: SingleFlight[Buildx] = SingleFlight()
         self._opened: Buildx | None = None
@@ -77,34 +66,54 @@ class Engine:
             return self._run.options.engine != "direct" and self._open() is not None
         return False
 
-    def push(self, image: RoleImage, label: str, tag: Tag, images: StageImages, *, anew: bool = False) -> Digest:
-        """Runs a stage, with `--engine buildx` also those below it, and pushes it under a tag.
+    def run_stage(self, image: RoleImage, stage: Stage, tag: Tag, below: Digest, *, anew: bool = False) -> Digest:
+        """Runs a stage on the image `below`, and pushes it under a tag.
 
-        Returns the digest that the registry confirms. What a RUN makes differs from run to run, and one key has one
+        Returns the digest that the registry confirms. What lines do differs from run to run, and one key has one
         digest: so runs that share a cache take turns, and take what another one pushed meanwhile.
 
         Args:
             image: the image that the stage belongs to.
-            label: the stage's.
+            stage: the stage.
             tag: where it goes.
-            images: makes sure of the stages that the stage starts from.
+            below: the image that the stage starts from.
             anew: pushes it in any case, as the registry has lost a part of what it has under the tag.
 
-        Raises what `Buildx.run` and `images` raise, and VerificationError when the registry has another image, or none.
+        Raises what `Buildx.run` raises, and VerificationError when the registry has another image, or none.
         """
-        return self._pushed.do(tag, lambda: self._find_or_push(image, label, tag, images, anew=anew))
 
-    def _find_or_push(self, image: RoleImage, label: str, tag: Tag, images: StageImages, *, anew: bool) -> Digest:
-        run, subject, locks = self._run, image.subject_of(label), self._run.settings.cache / "stages"
+        def solve() -> Solve:
+            repository = self._origin_of(below.repository)
+            text = f"FROM {self._at_builder(repository).digest(below.digest)}\n{stage.text}"
+            return self._describe(image, stage, text, tag, repository, secrets=stage.name in {RUN, SETUP})
+
+        return self._pushed.do(tag, lambda: self._find_or_push(image, stage, tag, solve, anew=anew))
+
+    def push_whole(self, image: RoleImage) -> Digest:
+        """Makes a whole image from its printed Dockerfile, and pushes it; raises as `run_stage`."""
+        tag = image.registry_tag
+
+        def solve() -> Solve:
+            run, recipe = self._run, image.recipe
+            repository = self._origin_of(recipe.base.repository)
+            text = print_dockerfile(recipe, image.key, base=str(self._at_builder(repository)))
+            context = make_build_context(run.inputs, (image.plan.locked,), run.settings, run.progress)
+            solve = self._describe(image, image.own, text, tag, repository, secrets=True)
+            return replace(solve, context=context.write_tar, is_whole=True)
+
+        return self._pushed.do(tag, lambda: self._find_or_push(image, image.own, tag, solve, anew=False))
+
+    def _find_or_push(
+        self, image: RoleImage, stage: Stage, tag: Tag, solve: Callable[[], Solve], *, anew: bool
+    ) -> Digest:
+        run, subject, locks = self._run, image.subject_of(stage), self._run.settings.cache / "stages"
         with suppress(OSError):
             locks.mkdir(parents=True, exist_ok=True)
         with hold_lock(locks / tag.name, lambda note: run.progress(Note(f"{subject}: {note}"))):
             if not (anew or run.options.no_cache) and (found := find_image(self._registries, tag)) is not None:
                 run.progress(Done(subject, Outcome.FOUND, f"{tag}: another run has pushed it"))
                 return found
-            if run.options.engine == "buildx":
-                return self._push(self._solve_whole(image, tag), tag)
-            return self._push(self._solve_stage(image, label, tag, images), tag)
+            return self._push(solve(), tag)
 
     def _open(self) -> Buildx:
         def open_buildx() -> Buildx:
@@ -119,92 +128,39 @@ class Engine:
         run.progress(Done(solve.subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
 
-    def compile(self, image: RoleImage, label: str, tag: Tag, below: Digest) -> Digest:
-        """Compiles /opt/venv of the image `below`, which has everything of the stage but bytecode; raises as `push`."""
-        run, line = self._run, image.dockerfile.stage(label).line
-        command = install_step.compile_command(image.plan.locked)
-        reference = self._at_builder(below.repository).digest(below.digest)
-        solve = Solve(
-            subject=image.subject_of(label),
-            dockerfile=f"FROM {reference}\nRUN {command}\n",
-            lines=(line, line),
+    def _describe(
+        self, image: RoleImage, stage: Stage, text: str, tag: Tag, base: Repository, *, secrets: bool
+    ) -> Solve:
+        """Describes a build without files.
+
+        Args:
+            image: the image that the stage belongs to.
+            stage: the stage, for messages.
+            text: the Dockerfile.
+            tag: where the result goes.
+            base: the repository of the image that it starts from.
+            secrets: whether it mounts those of the spec.
+        """
+        run = self._run
+        given = take_secrets(run) if secrets else ()
+        return Solve(
+            subject=image.subject_of(stage),
+            dockerfile=text,
             context=lambda _: None,
             name=str(self._at_builder(tag.repository).tag(tag.name)),
             plain_http=self._plain_http(tag.repository),
             platform=run.inputs.plan.platform,
-            logins=self._logins([tag.repository]),
-            no_cache=run.options.no_cache,
-        )
-        return self._push(solve, tag)
-
-    def _solve_stage(self, image: RoleImage, label: str, tag: Tag, images: StageImages) -> Solve:
-        stage = image.dockerfile.stage(label)
-        names = dict.fromkeys(_names(image.dockerfile, stage))
-        digests = {name: self._find_image(image, stage, name, images) for name in names}
-        self._note_wheels(stage)
-        return self._solve(image, (stage,), tag, digests, repeat_arguments(image, stage))
-
-    def _solve_whole(self, image: RoleImage, tag: Tag) -> Solve:
-        file = image.dockerfile
-        stages = tuple(needed_stages(file, file.stages[-1]))
-        named = {name: stage for stage in stages for name in _names(file, stage) if file.earlier(name, stage) is None}
-        digests = {name: self._find_image(image, stage, name, None) for name, stage in named.items()}
-        lines = tuple(range(1, len(_split_lines(image.text)) + 1))
-        return self._solve(image, stages, tag, digests, (image.text, lines))
-
-    def _solve(
-        self,
-        image: RoleImage,
-        stages: tuple[Stage, ...],
-        tag: Tag,
-        digests: Mapping[str, Digest],
-        printed: tuple[str, tuple[int, ...]],
-    ) -> Solve:
-        run, dockerfile, stage = self._run, image.dockerfile, stages[-1]
-        sources = secret_sources(run.inputs.spec_file, run.settings)
-        secrets = tuple(dict.fromkeys(s for one in stages for s in take_secrets(dockerfile, one, sources)))
-        read = context_sources(stages)
-        text, lines = printed
-        at_builder = {name: replace(one, repository=self._at_builder(one.repository)) for name, one in digests.items()}
-        return Solve(
-            subject=image.subject_of(stage.label),
-            dockerfile=text,
-            lines=lines,
-            target=stage.label,
-            images={name: one for name, one in at_builder.items() if "@" not in name or parse_reference(name) != one},
-            frontend=self._frontend(dockerfile),
-            context=lambda stream: self._wheels.write(read, stream),
-            name=str(self._at_builder(tag.repository).tag(tag.name)),
-            plain_http=self._plain_http(tag.repository),
-            platform=stage.platform or run.inputs.plan.platform,
-            secrets=secrets,
-            hidden=hidden_values(secrets, run.settings.environ, text),
-            logins=self._logins([tag.repository, *(digest.repository for digest in digests.values())]),
+            secrets=given,
+            hidden=hidden_values(given, run.settings.environ, text),
+            logins=self._logins([tag.repository, base]),
             no_cache=run.options.no_cache,
         )
 
-    def _find_image(self, image: RoleImage, stage: Stage, name: str, images: StageImages | None) -> Digest:
-        """Returns the image that FROM, COPY --from or a mount names; the base's has its own name, not a mirror's."""
-        earlier = image.dockerfile.earlier(name, stage)
-        if earlier is not None and earlier.name != name:
-            raise InputError(
-                f"{image.dockerfile.file}:{stage.line}: stage {stage.label} names the stage {name} by its number",
-                hint=f"a builder gets stages by name: FROM {earlier.base} AS NAME, and NAME instead of {name}",
-            )
-        digest = images.image_of(image, earlier.label) if earlier and images else parse_reference(name)
-        if not isinstance(digest, Digest):
-            raise InputError(f"{image.dockerfile.file}:{stage.line}: {name}: an image without a digest")
-        if digest == image.plan.base:
-            return parse_reference(image.plan.base_name).repository.digest(digest.digest)
-        return digest
-
-    def _frontend(self, dockerfile: Dockerfile) -> str | None:
-        """Returns the image of `# syntax=` as the builder reaches it; None where the file has its name already."""
-        if (syntax := dockerfile.directives.get("syntax")) is None:
-            return None
-        frontend = parse_reference(syntax)
-        reached = replace(frontend, repository=self._at_builder(frontend.repository))
-        return None if reached == frontend else str(reached)
+    def _origin_of(self, repository: Repository) -> Repository:
+        """Returns a repository by its own name where imgtool reads a mirror of it."""
+        roles = self._run.inputs.plan.roles
+        origins = {role.base.repository: parse_reference(role.base_name).repository for role in roles}
+        return origins.get(repository, repository)
 
     def _at_builder(self, repository: Repository) -> Repository:
         """Returns the name by which the builder reaches a repository."""
@@ -222,11 +178,6 @@ class Engine:
             if login := self._registries.login(repository.registry).login:
                 logins[self._at_builder(repository).registry] = login
         return logins
-
-    def _note_wheels(self, stage: Stage) -> None:
-        if any(source.strip("/").split("/")[0] == install_step.context_root() for source in context_sources((stage,))):
-            text = f"the builder gets wheels: the stage {stage.label} copies them, and imgtool does not know its steps"
-            self._run.progress(Note(text))
 
     def _confirm(self, solved: Solved, tag: Tag) -> Digest:
         """Asks the registry for what the builder says that it pushed."""
@@ -248,26 +199,3 @@ class Engine:
             f"{tag}: {self._open().name} reported the push of {solved.digest[:19]} as done; the registry has {other}",
             hint="run the same command again; if that does not help, the builder adds attestations of its own",
         )
-
-
-def repeat_arguments(image: RoleImage, stage: Stage) -> tuple[str, tuple[int, ...]]:
-    """Returns the Dockerfile for a stage that starts from an image, and each line's number in the rendered one.
-
-    BuildKit passes the ARGs of a stage on to those that start from it, and an image has none: so they follow FROM.
-    """
-    below = (step for other in image.dockerfile.below(stage) for step in other.instructions if step.name == "ARG")
-    repeated = [(text, step.line + offset) for step in below for offset, text in enumerate(_split_lines(step.raw))]
-    rendered = [(text, number) for number, text in enumerate(_split_lines(image.text), 1)]
-    first = stage.line - 1 + len(_split_lines(stage.raw))
-    lines = [*rendered[:first], *repeated, *rendered[first:]]
-    return "".join(f"{text}\n" for text, _ in lines), tuple(number for _, number in lines)
-
-
-def _names(dockerfile: Dockerfile, stage: Stage) -> list[str]:
-    """Returns the stages and images that a stage names."""
-    names = [stage.base, *(name for instruction in stage.instructions for name in image_names(instruction))]
-    return [name.lower() if dockerfile.earlier(name, stage) else name for name in names if name != "scratch"]
-
-
-def _split_lines(text: str) -> list[str]:
-    return text.removesuffix("\n").split("\n")

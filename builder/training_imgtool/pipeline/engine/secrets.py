@@ -1,4 +1,4 @@
-"""The secrets of `RUN --mount=type=secret`: where each comes from, and whether every id has a place and a use.
+"""The secrets that an engine mounts: where each comes from, and whether every id has a place and a use.
 
 A value never enters a text that imgtool writes: programs get the name of a file or of an environment variable.
 """
@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.dockerfile.mounts import list_mounts, list_secrets, needed_stages
-from training_imgtool.dockerfile.parse import Dockerfile, Stage
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildRun
 
@@ -24,54 +22,50 @@ _ORDINARY_WORD = re.compile(r"[A-Za-z]?[a-z]{,8}\Z")  # such as `python` or `Tra
 
 
 def check_unused(run: BuildRun) -> None:
-    """Raises InputError for a secret of the spec or the command line that no template mounts."""
-    spec, mounted = run.inputs.spec_file.spec, _find_mounted_ids(run.inputs)
-    logins = {name for name, secret in spec.secrets.items() if secret.index}
-    for name in dict.fromkeys([*spec.secrets, *(secret.id for secret in run.settings.secrets)]):
-        if name not in mounted | logins:
-            mounts = f"the templates mount {', '.join(sorted(mounted))}" if mounted else "no template mounts a secret"
-            raise InputError(f"secret {name}: nothing uses it", hint=f"{mounts}; leave it out or correct its id")
+    """Raises InputError for a secret of the spec or the command line that nothing can use."""
+    spec_file, settings = run.inputs.spec_file, run.settings
+    spec, mounts = spec_file.spec, _mounts_secrets(run.inputs)
+    for name, secret in spec.secrets.items():
+        if not (secret.index or mounts):
+            hint = "lines of `run` mount secrets, and templates can; leave it out"
+            raise InputError(f"secret {name}: nothing uses it", hint=hint)
+    for given in settings.secrets:
+        if given.id not in spec.secrets and not _has_template(run.inputs):
+            declared = ", ".join(spec.secrets) or "none"
+            hint = f"`secrets:` of the spec declares {declared}; leave it out or correct its id"
+            raise InputError(f"secret {given.id}: nothing uses it", hint=hint)
 
 
-def _find_mounted_ids(inputs: Inputs) -> set[str]:
-    """Finds the ids of the secrets that a spec's templates mount."""
-    stages = [stage for image in inputs.images for stage in image.dockerfile.stages]
-    return {mount.id for stage in stages for step in stage.instructions for mount in list_secrets(step)}
+def _has_template(inputs: Inputs) -> bool:
+    return any(image.recipe.template for image in inputs.images)
+
+
+def _mounts_secrets(inputs: Inputs) -> bool:
+    return any(
+        image.recipe.template or image.recipe.run.lines or image.recipe.run_after_packages.lines
+        for image in inputs.images
+    )
 
 
 def check_given(run: BuildRun, images: Iterable[RoleImage]) -> None:
-    """Raises InputError for a secret that the images' stages mount and that has no place."""
+    """Raises InputError for a secret that lines of the images' `run` mount and that has no place."""
+    if any(image.recipe.run.lines or image.recipe.run_after_packages.lines for image in images):
+        take_secrets(run)
+
+
+def take_secrets(run: BuildRun) -> tuple[SecretSource, ...]:
+    """Returns every secret that an engine can mount; raises InputError for one of the spec that has no place."""
     from training_imgtool.spec.secrets import secret_sources
 
-    sources = secret_sources(run.inputs.spec_file, run.settings)
-    for image in images:
-        for stage in needed_stages(image.dockerfile, image.dockerfile.stages[-1]):
-            take_secrets(image.dockerfile, stage, sources)
-
-
-def take_secrets(dockerfile: Dockerfile, stage: Stage, sources: Mapping[str, SecretSource]) -> tuple[SecretSource, ...]:
-    """Returns the secrets that a stage mounts, each once.
-
-    Raises InputError for one that has no place and is not optional, and for an SSH agent, which nobody passes on.
-    """
-    taken = {}
-    for instruction in stage.instructions:
-        if any(mount.kind == "ssh" for mount in list_mounts(instruction)):
+    spec_file = run.inputs.spec_file
+    sources = secret_sources(spec_file, run.settings)
+    for name, secret in spec_file.spec.secrets.items():
+        if name not in sources and not secret.index:
             raise InputError(
-                f"{dockerfile.file}:{instruction.line}: RUN --mount=type=ssh: imgtool passes no SSH agent on",
-                hint="mount a key instead: RUN --mount=type=secret,id=key,target=/root/.ssh/id_ed25519,mode=0600",
+                f"secret {name}: not given", hint=f"--secret id={name},env=VARIABLE, or env or src in the spec"
             )
-        for mount in list_secrets(instruction):
-            if mount.id in sources:
-                taken[mount.id] = sources[mount.id]
-            elif not mount.optional:
-                declared = ", ".join(sorted(sources)) or "none"
-                raise InputError(
-                    f"{dockerfile.file}:{instruction.line}: RUN --mount=type=secret: no secret {mount.id!r} is "
-                    f"given (given: {declared})",
-                    hint=f"--secret id={mount.id},env=VARIABLE, or `secrets:` in the spec",
-                )
-    return tuple(taken.values())
+    logins = {name for name, secret in spec_file.spec.secrets.items() if secret.index}
+    return tuple(source for name, source in sources.items() if name not in logins)
 
 
 def hidden_values(secrets: Iterable[SecretSource], environ: Mapping[str, str], text: str) -> tuple[str, ...]:

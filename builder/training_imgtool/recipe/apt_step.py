@@ -1,14 +1,10 @@
-r"""The RUN that installs Debian packages: the one text that both an engine and the direct builder can execute.
-
-The templates print `install_script`, and the direct builder recognises it letter for letter.
-"""
+r"""The RUN that installs Debian packages, where an engine does that."""
 
 from __future__ import annotations
 
 import shlex
 
-from training_imgtool.dockerfile.parse import parse
-from training_imgtool.plan import RolePlan, Variant
+from training_imgtool.plan import Variant
 
 DEADSNAKES_KEY = "F23C5A6CF475977595C89F51BA6932366A755776"  # as shown by launchpad.net/~deadsnakes/+archive/ubuntu/ppa
 DRIVER_PATH = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"
@@ -37,22 +33,12 @@ def apt_packages(variant: Variant, system_packages: tuple[str, ...]) -> tuple[st
     return tuple(sorted(wanted))
 
 
-def libraries_to_open(plan: RolePlan) -> tuple[str, ...]:
-    """Returns the libraries that the script opens once the packages are there."""
-    return plan.locked.variant.libraries if plan.cuda_base else ()
-
-
 def library_check(libraries: tuple[str, ...]) -> str:
     """Writes a Python program that opens each library: without a GPU, and a wrong base fails here, not in the job."""
     if not libraries:
         return ""
     names = ", ".join(f'"{name}"' for name in libraries)
     return f"import ctypes; [ctypes.CDLL(name) for name in [{names}]]"
-
-
-def instruction_text(script: str) -> str:
-    """Returns the text of the instruction `RUN script` as a Dockerfile's parser gives it."""
-    return parse(f"FROM scratch\nRUN {script}\n").stages[0].instructions[0].text
 
 
 def install_script(variant: Variant, packages: tuple[str, ...], libraries: tuple[str, ...]) -> str:

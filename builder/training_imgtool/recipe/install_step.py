@@ -1,9 +1,8 @@
-"""The `packages` step: the one RUN that both an engine and the direct builder can execute.
+"""The RUN that installs the wheels, where an engine does that.
 
-`install_script` is the exact text that templates render and that `direct` recognises; nothing
-else may make that text. It lays out a virtual environment at /opt/venv by hand (no ensurepip, so a base
-needs nothing but its interpreter), installs exactly the locked wheels with pip run from its own wheel,
-without a network, and compiles them once so that importing TensorFlow does not.
+It lays out a virtual environment at /opt/venv by hand (no ensurepip, so a base needs nothing but its interpreter),
+installs exactly the locked wheels with pip run from its own wheel, without a network, and compiles them once so that
+importing TensorFlow does not.
 
 In the context the variant's folder is `wheels/<variant>`; in the stage it is `/wheels`.
 """
@@ -14,12 +13,14 @@ import re
 import shlex
 from pathlib import PurePosixPath
 
-from training_imgtool.dockerfile.apt_step import CUDA_LIBRARY_PATH, DRIVER_PATH
 from training_imgtool.plan import LockedVariant
+from training_imgtool.recipe.apt_step import CUDA_LIBRARY_PATH, DRIVER_PATH
 
 VENV = "/opt/venv"
 WHEELS = "/wheels"
 REQUIREMENTS = "requirements.txt"
+CODE = "code"
+"""The folder of a builder's context that has the files of the spec; the wheels lie beside it."""
 UNCOMPILED = "tests"
 """Folders of this name get no bytecode: in a TensorFlow stack with scikit-learn they would be a third of it."""
 _CUDA_WHEEL = re.compile(r"nvidia-(?!cuda-nvcc)(.+)-cu\d+")  # cuda-nvcc holds programs, no libraries
@@ -29,12 +30,7 @@ _ROOT_ACTION_SINCE = (22, 1)  # pip's changelog; the last pip for Python 3.6 is 
 
 def context_folder(locked: LockedVariant) -> str:
     """Returns where the variant's wheels lie in the build context."""
-    return f"{context_root()}/{locked.variant.name}"
-
-
-def context_root() -> str:
-    """Returns the folder of the build context that is imgtool's own."""
-    return "wheels"
+    return f"wheels/{locked.variant.name}"
 
 
 def site_packages(locked: LockedVariant) -> str:

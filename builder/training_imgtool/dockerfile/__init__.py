@@ -1,1 +1,0 @@
-"""Dockerfiles: rendered from templates, parsed, checked and evaluated."""

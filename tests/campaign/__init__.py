@@ -1,1 +1,0 @@
-"""The differential campaign: made-up bases and Dockerfiles, built directly and by an Engine, and compared."""
