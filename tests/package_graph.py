@@ -53,7 +53,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
     "rich": ("cli.live_view",),
     "typer": ("cli.*",),
-    "urllib3": ("http.pool", "http.errors"),
+    "urllib3": ("http.pool", "http.connections", "http.errors"),
     "uv": ("wheels.uv",),
     "yaml": ("yamlfile.reader", "jobs.yamlio"),
 }
