@@ -14,7 +14,7 @@ from training_imgtool.wheels.uv import find_program
 _ASK = """
 import sys, importlib.util
 print(sys.implementation.name, "%d.%d" % sys.version_info[:2], importlib.util.MAGIC_NUMBER.hex(),
-      sys.implementation.cache_tag, sys.version.split()[0])
+      sys.implementation.cache_tag, sys.version.split()[0], sys.executable, sep="\\n")
 """
 
 
@@ -47,10 +47,11 @@ def _ask_uv(version: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _ask_program(path: str, environ: Mapping[str, str]) -> Interpreter | None:
-    answer = (_run([path, "-I", "-S", "-c", _ASK], environ) or "").split()
-    if len(answer) != 5 or answer[0] != "cpython":
+    """Asks a program what it is, and where: a shim of pyenv or asdf starts another in another folder."""
+    answer = (_run([path, "-I", "-S", "-c", _ASK], environ) or "").splitlines()
+    if len(answer) != 6 or answer[0] != "cpython":
         return None
-    return Interpreter(path=path, python=answer[1], magic=answer[2], tag=answer[3], version=answer[4])
+    return Interpreter(path=answer[5], python=answer[1], magic=answer[2], tag=answer[3], version=answer[4])
 
 
 def _run(command: list[str], environ: Mapping[str, str]) -> str | None:
