@@ -137,6 +137,14 @@ def test_conflict_names_the_variant_and_shows_uv_s_reasons(place: Place) -> None
     assert any("numpy" in line for line in caught.value.details)
 
 
+def test_a_name_that_the_index_lacks_has_its_line_and_the_nearest_name(place: Place) -> None:
+    with pytest.raises(
+        FieldError, match=r": requirements: requirements\.txt:2: the package index has no nunpy"
+    ) as caught:
+        place.lock(place.spec(SPEC, "scipy\nnunpy==1\n"))
+    assert str(caught.value.hint).startswith("did you mean numpy? Else correct the name")
+
+
 def test_rules_come_with_their_place(place: Place) -> None:
     with pytest.raises(FieldError, match=r"has no wheel for Python 3\.12") as caught:
         place.lock(place.spec('python: "3.12"\n' + SPEC))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 import re
 import threading
@@ -27,6 +28,8 @@ from training_imgtool.spec.model import Accelerator
 from training_imgtool.spec.own_projects import own_names
 from training_imgtool.spec.requirement_files import read_texts
 from training_imgtool.spec.requirements import (
+    FIELD,
+    PACKAGES,
     Named,
     index_options,
     list_code,
@@ -47,7 +50,13 @@ from training_imgtool.wheels.metadata import WheelMetadata
 from training_imgtool.wheels.sources.git import Git
 from training_imgtool.wheels.sources.sdist import LARGEST_ARCHIVE, build_wheel, name_wheel
 from training_imgtool.wheels.store import WheelStore, describe_yank
-from training_imgtool.wheels.uv import ResolvedWheel, Target, UnreadableMetadataError, compile_requirements
+from training_imgtool.wheels.uv import (
+    ResolvedWheel,
+    Target,
+    UnknownPackageError,
+    UnreadableMetadataError,
+    compile_requirements,
+)
 
 _JOBS = 16
 _MOST_ROUNDS = 10
@@ -295,12 +304,29 @@ class _Maker:
                 target,
                 build=self._spec.sdists == "build",
             )
+        except UnknownPackageError as error:
+            raise self._place_unknown(error, preferred) from error
         except InputError as error:
             error.message = f"{variant.name} ({', '.join(variant.roles)}): {error.message}"
             error.args = (error.message,)
             raise
         left_out = {*others, *code.left_out}
         return tuple(row for row in resolved if row.name not in left_out), notes
+
+    def _place_unknown(self, error: UnknownPackageError, known: Mapping[str, str]) -> InputError:
+        """Adds the line that names a package, and the nearest name among those that imgtool or the last lock has."""
+        name = normalise_name(error.name)
+        line = next((row for row in self._named if normalise_name(row.requirement.name) == name), None)
+        if line is None:
+            return error
+        minor = self._matrix.minor_of(self._spec.tensorflow)
+        names = {*known, *minor.requires, *map(_name_of, minor.constraints)} - {name}
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+        hint = f"did you mean {near[0]}? Else {error.hint}" if near else error.hint
+        message = f"{line.place}: {error.message}"
+        placed = FieldError(message, field=PACKAGES if line.place.startswith(PACKAGES) else FIELD, hint=hint)
+        placed.details = error.details
+        return placed
 
     def _compile(
         self,
@@ -337,9 +363,13 @@ class _Maker:
         return f"=={last}" if last else ""
 
 
+def _name_of(line: str) -> str:
+    return normalise_name(re.split(r"[^\w.-]", line, maxsplit=1)[0])
+
+
 def _is_another_tensorflow(line: str, package: str) -> bool:
     """Says whether a line names another TensorFlow package than the variant's; a rule has said so."""
-    name = normalise_name(re.split(r"[^\w.-]", line, maxsplit=1)[0])
+    name = _name_of(line)
     return name in TENSORFLOW_PACKAGES and name not in {package, "tensorflow"}
 
 
