@@ -51,6 +51,7 @@ def _away(world: World, host: str) -> Machine:
     machine = world.machine(
         "else where",
         host,
+        HOME="/",
         TZ="Pacific/Chatham",
         LANG="tr_TR.UTF-8",
         LC_ALL="C",

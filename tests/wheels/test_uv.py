@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
-from training_imgtool.core.errors import CredentialsError, InputError, TemporaryError
+from training_imgtool.core.errors import CredentialsError, InputError, LocalFileError, TemporaryError
+from training_imgtool.core.settings import from_environment
 from training_imgtool.wheels.index.pip_config import make_uv_environ
 from training_imgtool.wheels.uv import Indexes, Target, compile_requirements, find_indexes
 
@@ -139,10 +140,15 @@ def test_hashes_of_the_user_choose(tmp_path: Path, environ: dict[str, str], inde
 
 
 def test_unknown_package_and_bad_line(tmp_path: Path, environ: dict[str, str]) -> None:
-    for text in ("absent\n", "not a requirement !!\n"):
+    for text, hint in [
+        ("absent\n", "correct the name"),
+        ("lib==3\n", "require a version of lib"),
+        ("not a requirement !!\n", "loosen"),
+    ]:
         with pytest.raises(InputError) as caught:
             compile_requirements(text, TARGET, environ=environ)
         assert caught.value.details
+        assert str(caught.value.hint).startswith(hint)
 
 
 def test_index_that_is_not_there(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -254,3 +260,12 @@ def test_no_index_is_obeyed(tmp_path: Path, environ: dict[str, str], index: Simp
         compile_requirements("app\n", TARGET, environ=settings)
     assert find_indexes(settings).urls == ()
     assert not index.requests
+
+
+def test_a_cache_that_cannot_be_written_is_named(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings = from_environment({"IMGTOOL_CACHE": f"{tmp_path}/file"})
+    del environ["UV_CACHE_DIR"]
+    with pytest.raises(LocalFileError, match=rf"^{tmp_path}/file/uv: uv cannot use it: Not a directory") as caught:
+        compile_requirements("app\n", TARGET, environ={**settings.environ, **environ})
+    assert "IMGTOOL_CACHE" in str(caught.value.hint)

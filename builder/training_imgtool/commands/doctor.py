@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.errors import EngineUnavailableError, FieldError, ImgtoolError, InputError, UsageError
-from training_imgtool.core.settings import Settings
+from training_imgtool.core.errors import (
+    EngineUnavailableError,
+    FieldError,
+    ImgtoolError,
+    InputError,
+    LocalFileError,
+    UsageError,
+)
+from training_imgtool.core.settings import OTHER_CACHE, Settings
 from training_imgtool.core.threads import SEVERITY_ORDER
 
 if TYPE_CHECKING:
@@ -84,7 +91,11 @@ def _cache(settings: Settings) -> str:
     from training_imgtool.core.atomic_files import check_writable
 
     there = next(folder for folder in (settings.cache, *settings.cache.absolute().parents) if folder.exists())
-    check_writable(there / "probe")
+    try:
+        check_writable(there / "probe")
+    except LocalFileError as error:
+        why = getattr(error.__cause__, "strerror", error.message)
+        raise LocalFileError(f"{settings.cache}: cannot be written: {why}", hint=OTHER_CACHE) from error
     size = sum(part.size for part in prune_cache(settings.cache, 0, dry_run=True))
     return f"{settings.cache} can be written, holds {size / 1e6:.0f} MB (imgtool prune)"
 

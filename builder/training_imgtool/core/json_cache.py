@@ -54,7 +54,7 @@ def read_cached(path: Path, limit: int = MAX_BYTES) -> Any:
     """Returns the value of a JSON file; None if the file is missing or damaged."""
     try:
         return json.loads(read_cache_file(path, limit) or b"null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -23,6 +23,7 @@ VARIABLES = (
     "IMGTOOL_MIRRORS",
     "IMGTOOL_REGISTRY",
 )
+OTHER_CACHE = "IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"
 LARGEST_SECRET = 500_000  # bytes; BuildKit's own limit (`session/secrets`)
 _WEB = ("http://", "https://")
 
@@ -129,8 +130,14 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
         proxies=_proxies(environ),
         attestations=_switch("IMGTOOL_ATTESTATIONS", environ),
         source_date_epoch=_epoch(environ.get("SOURCE_DATE_EPOCH")),
-        environ=dict(environ),
+        environ=_for_programs(environ),
     )
+
+
+def _for_programs(environ: Mapping[str, str]) -> dict[str, str]:
+    """Puts uv's own cache below the one that IMGTOOL_CACHE names: the home may be read-only, or not exist."""
+    cache = environ.get("IMGTOOL_CACHE")
+    return {**({"UV_CACHE_DIR": f"{cache}/uv"} if cache else {}), **environ}
 
 
 def _certificates(user: Path) -> tuple[Path, ...]:

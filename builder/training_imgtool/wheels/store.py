@@ -23,7 +23,7 @@ from training_imgtool.core.errors import LocalFileError, TemporaryError, Verific
 from training_imgtool.core.json_cache import read_cache_file
 from training_imgtool.core.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
 from training_imgtool.core.sanitize import join_lines
-from training_imgtool.core.settings import Settings
+from training_imgtool.core.settings import OTHER_CACHE, Settings
 from training_imgtool.plan import Wheel
 from training_imgtool.wheels.index.credentials import without_login
 
@@ -252,7 +252,7 @@ class WheelStore:
         except OSError as error:
             raise LocalFileError(
                 f"{error.filename or target}: {error.strerror or error}",
-                hint="IMGTOOL_CACHE chooses another folder, imgtool prune frees this one",
+                hint=OTHER_CACHE,
             ) from error
 
 

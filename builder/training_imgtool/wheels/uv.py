@@ -49,6 +49,13 @@ _UNREADABLE = re.compile(r"Metadata for `([^`]+)` \(v([^)]+)\) could not be pars
 _NO_WHEEL = re.compile(r"Wheels are required for `([^`]+)`")
 _REFUSED = re.compile(r"\b(?:401|403)\b|[Uu]nauthori[sz]ed|Missing credentials|Failed to (?:fetch )?credentials")
 _LOCKED_OUT = re.compile(r"could not be queried due to a lack of valid authentication")  # uv: as if it had no package
+_DISK = re.compile(
+    r"initialize cache|acquire lock|Permission denied|Read-only file system|No space left on device|Disk quota exceeded"
+)
+_CAUSE = re.compile(r"([A-Z][\w -]+) \(os error \d+\)")
+_UNKNOWN = re.compile(r"\b([\w.-]+) was not found in the (?:package registry|provided package locations)")
+_NO_VERSION = re.compile(r"there is no version of ([\w.-]+)")
+_QUOTED_PATH = re.compile(r"[`\"](/[^`\"]+)[`\"]")
 _UNREACHABLE = re.compile(
     r"error sending request|Failed to fetch|Request failed|Connection|timed out|dns error|status server error|\b429\b"
 )
@@ -66,6 +73,20 @@ class ArchiveNeededError(InputError):
     def __init__(self, name: str, version: str, wanted_by: tuple[str, str] | None) -> None:
         super().__init__(f"{name} {version} has no wheel that fits, only a source archive")
         self.name, self.version, self.wanted_by = name, version, wanted_by
+
+
+class UnknownPackageError(InputError):
+    """The index has no package of a name.
+
+    Args:
+        name: what the requirements call it, or another package does.
+        details: uv's own words.
+    """
+
+    def __init__(self, name: str, details: tuple[str, ...]) -> None:
+        hint = "correct the name; a private package needs its index (UV_INDEX, or pip.conf)"
+        super().__init__(f"the package index has no {name}", hint=hint, details=details)
+        self.name = name
 
 
 class UnreadableMetadataError(InputError):
@@ -331,26 +352,35 @@ def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
     """Returns the error that uv's words stand for, without logins and without the path of its temporary folder."""
     text = _CREDENTIALS.sub(r"\1", stderr).replace(temporary, "")
     lines = tuple(line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("warning:"))
-    archive, wanted_by = _ARCHIVE.search(text), _WANTED_BY.search(text)
-    if archive:
-        return ArchiveNeededError(archive[1], archive[2], (wanted_by[1], wanted_by[2]) if wanted_by else None)
-    no_wheel = sorted(set(_NO_WHEEL.findall(text)))
-    if no_wheel:
-        names = ", ".join(no_wheel)
-        return InputError(
-            f"no wheel of {names} fits",
-            hint=_OWN_WHEEL,
-            details=lines,
-        )
-    if _LOCKED_OUT.search(text) or (_REFUSED.search(text) and "No solution" not in text):
+    is_solved = "No solution" not in text
+    if is_solved and _DISK.search(text) and not _UNREACHABLE.search(text):
+        path, cause = _QUOTED_PATH.search(text), _CAUSE.search(text)
+        message = f"{path[1] if path else 'its cache'}: uv cannot use it{f': {cause[1]}' if cause else ''}"
+        return LocalFileError(message, hint="IMGTOOL_CACHE chooses another folder, for uv's cache too", details=lines)
+    if fault := _explain_releases(text, lines):
+        return fault
+    if _LOCKED_OUT.search(text) or (_REFUSED.search(text) and is_solved):
         hint = "put user and password into the index's URL, netrc or keyring, as for uv and pip"
         return CredentialsError("the package index refused the login (HTTP 401 or 403)", hint=hint, details=lines)
-    if _UNREACHABLE.search(text) and "No solution" not in text:
+    if _UNREACHABLE.search(text) and is_solved:
         return TemporaryError("the package index does not answer", hint="try again later", details=lines)
+    if unknown := _UNKNOWN.search(text):
+        return UnknownPackageError(unknown[1], lines)
     hint = "loosen one of the requirements that uv names, or take another TensorFlow"
+    if missing := _NO_VERSION.search(text):
+        hint = f"require a version of {missing[1]} that the index has for this Python"
     error = InputError("the requirements cannot be resolved together with TensorFlow", hint=hint, details=lines)
     unreadable = _UNREADABLE.search(text)
     return UnreadableMetadataError(unreadable[1], unreadable[2], error) if unreadable else error
+
+
+def _explain_releases(text: str, lines: tuple[str, ...]) -> InputError | None:
+    """Returns the error for releases without a wheel; None where uv says nothing of them."""
+    archive, wanted_by = _ARCHIVE.search(text), _WANTED_BY.search(text)
+    if archive:
+        return ArchiveNeededError(archive[1], archive[2], (wanted_by[1], wanted_by[2]) if wanted_by else None)
+    names = ", ".join(sorted(set(_NO_WHEEL.findall(text))))
+    return InputError(f"no wheel of {names} fits", hint=_OWN_WHEEL, details=lines) if names else None
 
 
 def machine_of(platform: str) -> str:

@@ -22,6 +22,7 @@ from training_imgtool.core.atomic_files import create_temporary_file, mark_used
 from training_imgtool.core.errors import LocalFileError, VerificationError
 from training_imgtool.core.json_cache import read_cache_file
 from training_imgtool.core.reference import InvalidReferenceError, check_digest
+from training_imgtool.core.settings import OTHER_CACHE
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, read_descriptor
 
 RECORDS = "dev.imgtool.records"  # the annotation
@@ -233,9 +234,7 @@ class LayerCache:
             temporary = None
         except OSError as error:
             message = f"{folder}: cannot be written: {error.strerror}"
-            raise LocalFileError(
-                message, hint="IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"
-            ) from error
+            raise LocalFileError(message, hint=OTHER_CACHE) from error
         finally:
             if temporary:
                 temporary.unlink(missing_ok=True)
