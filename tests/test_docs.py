@@ -48,7 +48,8 @@ def commands_in(text: str) -> list[list[str]]:
     lines += re.findall(r"`(imgtool [^`]+)`", text)
     for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL):
         lines += re.findall(r"^\s*(?:- )?(?:run: )?(imgtool [a-z].*)$", block, re.MULTILINE)
-    return [shlex.split(line, comments=True) for line in lines if line.startswith("imgtool ")]
+    alone = [line.partition(" | ")[0] for line in lines if line.startswith("imgtool ")]
+    return [shlex.split(line, comments=True) for line in alone]
 
 
 def test_generated_parts_are_current() -> None:

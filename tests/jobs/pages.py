@@ -1,9 +1,9 @@
 """The pages of docs/jobs: what their commands print. `scripts/docs` writes it into them anew.
 
 On a page a ```yaml block that begins with `# FILE` is a file of the reader's folder, and `image.yaml` the spec of the
-commands below it; a ```console block holds one `$ imgtool …` and what it prints; what goes to standard error follows
-under "On standard error:". The commands run in such a folder, through the whole command line. Two things are made up:
-the lock's wheels, and the registry's answer, one digest per key.
+commands below it; a ```console block holds one `$ imgtool …`, which may end in a pipe, and what it prints; what goes to
+standard error follows once under "On standard error:". The commands run in such a folder, through the whole command
+line. Two things are made up: the lock's wheels, and the registry's answer, one digest per key.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import io
 import os
 import re
 import shlex
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -44,10 +45,11 @@ def current(text: str) -> str:
     with tempfile.TemporaryDirectory() as folder, _inside(Path(folder)):
         Path("trainer").mkdir()
         Path("trainer/task.py").write_text('print("training")\n')
-        return _BLOCK.sub(_block, text)
+        shown: set[str] = set()
+        return _BLOCK.sub(lambda block: _block(block, shown), text)
 
 
-def _block(block: re.Match[str]) -> str:
+def _block(block: re.Match[str], shown: set[str]) -> str:
     body = block["body"]
     named = re.match(r"# (\S+\.yaml)\n", body)
     if block["kind"] == "yaml":
@@ -58,8 +60,12 @@ def _block(block: re.Match[str]) -> str:
     command = re.match(r"\$ imgtool (.*?[^\\])\n", body, re.DOTALL)
     if command is None:
         return block[0]
-    output, printed = _printed(shlex.split(command[1].replace("\\\n", " ")))
-    errors = f"\nOn standard error:\n\n```text\n{printed}```\n" if printed else ""
+    words, _, pipe = command[1].replace("\\\n", " ").partition(" | ")
+    output, printed = _printed(shlex.split(words))
+    if pipe:
+        output = subprocess.run(["sh", "-c", pipe], input=output, capture_output=True, text=True, check=True).stdout
+    errors = f"\nOn standard error:\n\n```text\n{printed}```\n" if printed and printed not in shown else ""
+    shown.add(printed)
     return f"```console\n{command[0]}{output}```\n{errors}"
 
 

@@ -7,8 +7,7 @@ import pytest
 from tests.jobs.pages import FOLDER, PAGES
 
 WANTED = {
-    "ai-platform-flags", "ai-platform-config", "three-images", "own-machines", "alibaba-eci", "vertex", "tpu-worker",
-    "from-tfjob", "skypilot", "slurm",
+    "ai-platform", "own-machines", "alibaba-eci", "vertex", "from-tfjob", "skypilot", "slurm",
 }  # fmt: skip
 
 
