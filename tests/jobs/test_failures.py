@@ -1,4 +1,4 @@
-"""What docs/jobs/failures.md says of each target: every cell has its test, and the fields that say so are written."""
+"""What docs/jobs/failures.md says of each target: imgtool writes the fields that say so to the service."""
 
 from __future__ import annotations
 
@@ -19,24 +19,9 @@ ROLES = {Role.MASTER: RoleSpec(), Role.WORKER: RoleSpec(count=3), Role.PS: RoleS
 JOBSETS, PODS = (Target.JOBSET, Target.TRAINJOB), (Target.PODS, Target.ECI)
 
 
-def tables() -> list[dict[tuple[str, str], str]]:
-    """The tables of the page, each as the text of its cells by row and column."""
-    made = []
-    for block in re.findall(r"(?:^\|.*\n)+", PAGE.read_text(), re.MULTILINE):
-        head, _, *rows = ([cell.strip() for cell in line.strip("|\n").split("|")] for line in block.splitlines())
-        made.append({(row[0], name): cell for row in rows for name, cell in zip(head[1:], row[1:], strict=True)})
-    return made
-
-
-def test_each_cell_names_tests_that_exist() -> None:
-    contract, tests = tables()
-    assert contract.keys() == tests.keys()
-    assert {word for row, _ in contract for word in re.findall(r"`([a-z-]+)`", row)} == set(Target)
-    for place, cell in contract.items():
-        named = re.findall(r"\[(\w+)\]\(([^)]+)\)", tests[place])
-        assert bool(named) is not (cell == "-" or "†" in cell), place
-        for name, file in named:
-            assert f"\ndef {name}(" in (PAGE.parent / file).read_text(), (place, name)
+def test_the_page_has_a_row_for_every_target() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", PAGE.read_text(), re.MULTILINE)
+    assert {word for row in rows for word in re.findall(r"`([a-z-]+)`", row)} == set(Target)
 
 
 def written(target: Target, restarts: int | None = 2) -> list[Any]:
