@@ -87,7 +87,7 @@ def test_c10_environment(project: Project, name: str, value: str, says: str) -> 
 
 def test_locked(project: Project) -> None:
     project.write("image.yaml", SPEC.replace("3.11", "3.10"))
-    says = ["image.lock is out of date, and --locked forbids writing it"]
+    says = ["image.lock is out of date: python changed, and --locked forbids writing it"]
     for arguments in (("show", "--locked", "--json"), ("render", "--locked"), ("lock", "--locked", "--json")):
         project.refused(*arguments, code=3, says=says, hint="run `imgtool lock`, then commit it")
     text = (project.folder / "image.lock").read_text()

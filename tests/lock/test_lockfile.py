@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.core.errors import InputError
-from training_imgtool.lock.lockfile import differences, dump_lock, inputs_hash, lock_path, read_lock
+from training_imgtool.lock.lockfile import differences, dump_lock, inputs_hash, list_changed, lock_path, read_lock
 from training_imgtool.lock.parse import parse_lock
 from training_imgtool.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Source, UnusedPath, Variant, Wheel
 from training_imgtool.spec.job import Eci, JobSpec
@@ -69,7 +69,7 @@ GPU = LockedVariant(
     installer=wheel("pip", "26.0"),
     wheels=(wheel("numpy", "1.26.4"),),
 )
-LOCK = Lock(inputs="d" * 64, platform="linux/amd64", variants=(CPU, GPU))
+LOCK = Lock(inputs=f"tensorflow={'d' * 16}", platform="linux/amd64", variants=(CPU, GPU))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ BAD = [
     ("version = 2\n", "", "version: expected 2"),
     ("sum = ", "sums = ", "sums: unknown key"),
     ("inputs =", "input =", "input: unknown key"),
-    ('inputs = "d', 'inputs = "D', "inputs: expected"),
+    ('inputs = "', 'inputs = "= ', "inputs: expected"),
     ("linux/amd64", "linux", "platform: expected"),
     ("package =", "pakage =", r"variant\[0\].pakage: unknown key"),
     ('python = "3.10"', "python = 3.10", r"variant\[0\].python: expected .*, found 3.1"),
@@ -251,6 +251,9 @@ def test_inputs_hash_depends_on_what_matters_only() -> None:
         return inputs_hash(spec, texts, matrix)
 
     base = hashed()
+    assert list_changed(base, base) == ()
+    renamed = hashed(replace(SPEC, tensorflow="2.15.0"), texts=(("my packages.txt", "scipy\n"),))
+    assert list_changed(base, renamed) == ("tensorflow", "my packages.txt", "requirements.txt")
     assert base == hashed(replace(SPEC, roles={Role.PS: RoleSpec(), Role.MASTER: RoleSpec()}))
     same = [
         replace(SPEC, name="other"),

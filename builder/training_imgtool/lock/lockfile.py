@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.lock.parse import LOCK_VERSION, parse_lock, sum_text
@@ -25,6 +26,7 @@ from training_imgtool.yamlfile.reader import read_bytes
 
 _HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
 _MAX_BYTES = 4 << 20
+_KEYS = ("tensorflow", "python", "platform", "cuda_from", "sdists", "base", "trim")
 _text = json.JSONEncoder(ensure_ascii=False).encode  # a TOML basic string takes JSON's escapes
 _NO_DEBIAN = LockedDebian(requested=())
 
@@ -91,7 +93,7 @@ def lock_inputs(spec_file: SpecFile) -> str:
 
 
 def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_version: str) -> str:
-    """Hashes versions, bases, requirements, platform and the matrix's version; returns hexadecimal digits.
+    """Hashes what a lock depends on: a text of `NAME=HASH` for each input, so that a lock can say which one changed.
 
     Args:
         spec: the user's choices.
@@ -99,21 +101,24 @@ def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_versio
             the folders that they name.
         matrix_version: which matrix chose.
     """
-    document = {
-        "lock": LOCK_VERSION,
-        "matrix": matrix_version,
-        "tensorflow": spec.tensorflow,
-        "python": spec.python,
-        "platform": spec.platform,
-        "cuda_from": spec.cuda_from,
-        "sdists": spec.sdists,
-        "base": spec.base,
-        "roles": {str(role): _role_inputs(spec, role) for role in sorted(spec.roles)},
-        "requirements": list(texts),
+    document: dict[str, object] = {
+        "imgtool": [LOCK_VERSION, matrix_version],
+        **{name: getattr(spec, name) for name in _KEYS},
+        **{f"roles.{role}": _role_inputs(spec, role) for role in sorted(spec.roles)},
         "system_packages": sorted(set(spec.system_packages)),
-        "trim": spec.trim,
+        **{quote(name, safe="/.-_"): [text, number] for number, (name, text) in enumerate(texts)},
     }
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    return " ".join(f"{name}={_hash(value)}" for name, value in document.items())
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def list_changed(old: str, new: str) -> tuple[str, ...]:
+    """Names the inputs that differ between two of `inputs_hash`, such as `tensorflow` and `requirements.txt`."""
+    was, now = (dict(part.partition("=")[::2] for part in text.split()) for text in (old, new))
+    return tuple(unquote(name) for name in {**now, **was} if was.get(name) != now.get(name))
 
 
 def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:

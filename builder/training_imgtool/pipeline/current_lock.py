@@ -11,7 +11,7 @@ from training_imgtool.core.errors import ImgtoolError, InputError, RegistryRefus
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, Tag, parse_reference
 from training_imgtool.core.settings import Settings
-from training_imgtool.lock.lockfile import LockIdentity, differences, dump_lock, identify_lock, read_lock
+from training_imgtool.lock.lockfile import LockIdentity, differences, dump_lock, identify_lock, list_changed, read_lock
 from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.plan import Lock
 from training_imgtool.spec.load import SpecFile
@@ -57,14 +57,16 @@ def ensure_lock(
         if renewal is not None:
             progress(Note(f"{path} is current; --upgrade takes newer versions and bases"))
         return present
+    what = _describe(present, identity)
     if locked:
-        what = "is missing" if present is None else "is out of date"
         hint = f"run `imgtool lock`{_with_this_set(spec_file)}"
         raise InputError(f"{path} {what}, and --locked forbids writing it", hint=f"{hint}, then commit it")
+    if not write:
+        progress(Note(f"{path} {what}; `imgtool lock`{_with_this_set(spec_file)} writes it"))
+    elif present is not None and not renewal:
+        progress(Note(f"{path} {what}"))
     lock = _make_lock(spec_file, settings, progress, registries, present=present, renewal=renewal, built=built)
     if not write:
-        state = "is not current" if present else "is missing"
-        progress(Note(f"{path} {state}; `imgtool lock`{_with_this_set(spec_file)} writes it"))
         return lock
     if lock == present:
         progress(Note(f"{path} stays as it is: nothing newer fits"))
@@ -78,6 +80,13 @@ def ensure_lock(
     for note in _upgrade_notes(present, lock) if present is not None else ():
         progress(Note(note))
     return lock
+
+
+def _describe(present: Lock | None, identity: LockIdentity) -> str:
+    if present is None:
+        return "is missing"
+    changed = list_changed(present.inputs, identity.inputs)
+    return f"is out of date: {', '.join(changed)} changed" if changed else "is current"
 
 
 def _with_this_set(spec_file: SpecFile) -> str:
