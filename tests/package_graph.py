@@ -33,7 +33,7 @@ ROOMS: dict[str, str] = {
     "direct": "context plan recipe registry",
     "pipeline": "attest context direct engines http lock plan recipe registry spec versions wheels",
     "cluster": "context engines jobs pipeline registry spec",
-    "verify": "attest direct engines pipeline registry spec wheels",
+    "verify": "attest direct engines jobs pipeline registry spec wheels",
     "commands": "attest cluster context engines jobs lock pipeline plan registry spec verify versions wheels yamlfile",
     "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",
     "api": "cli cluster commands pipeline spec verify",

@@ -101,6 +101,15 @@ def test_the_smoke_test_imports_tensorflow_and_the_trainer(toy: Toy, imgtool: Ru
 
 
 @pytest.mark.engine
+def test_a_trainer_that_reads_tf_config_as_it_is_imported_is_fine(toy: Toy, imgtool: Run) -> None:
+    code = b"import json, os\nassert json.loads(os.environ['TF_CONFIG'])['task'] == {'type': 'chief', 'index': 0}\n"
+    env = toy.faulty("reads", {"app/trainer/task.py": code})
+    done = imgtool("verify", "--locked", "--smoke", "--role", "master", toy.folder, env=env, check=False)
+    assert "master: layers: found" in done.stderr  # it is another image than the one made here
+    assert "trainer: found" not in done.stderr
+
+
+@pytest.mark.engine
 def test_a_trainer_that_raises_fails_the_smoke_test(toy: Toy, imgtool: Run) -> None:
     env = toy.faulty("raises", {"app/trainer/task.py": b"raise ValueError('no data')\n"})
     done = imgtool("verify", "--locked", "--smoke", toy.folder, env=env, check=False)

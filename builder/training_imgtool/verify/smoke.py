@@ -11,6 +11,7 @@ from training_imgtool.core.progress import Progress, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.engines.docker.containers import Containers
 from training_imgtool.engines.docker.probe import Answer, Probe, run_probe
+from training_imgtool.jobs.cluster import Flavour, tf_config
 from training_imgtool.pipeline.engine.pull import pull_image
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.spec.model import Accelerator
@@ -28,7 +29,7 @@ Parts = Mapping[str, Mapping[str, Any]]
 def check_start(
     image: RoleImage, digest: Digest, engine: DockerEngine, registries: Registries, progress: Progress
 ) -> Iterator[Finding]:
-    """Has a container open libraries, import TensorFlow, multiply with it, and import the trainer.
+    """Has a container open libraries, import TensorFlow, multiply with it, and import the trainer with a TF_CONFIG.
 
     Raises what pulling the image and the engine raise.
     """
@@ -40,7 +41,11 @@ def check_start(
     gpus = is_gpu and bool(Containers(engine.api).machine().nvidia)
     progress(Step(str(image.role), f"importing tensorflow and {plan.entry.name}"))
     module = plan.entry.module or plan.entry.arguments[-1]
-    request = {"module": module, "libraries": sorted(plan.locked.variant.libraries)}
+    config = tf_config(
+        Flavour.LOCAL, {image.role: ["localhost"]}, image.role, 0
+    )  # alone, so that nothing waits for others
+    libraries = sorted(plan.locked.variant.libraries)
+    request = {"module": module, "libraries": libraries, "tf_config": json.dumps(config)}
     source = files("training_imgtool.verify").joinpath("smoke_program.py").read_text()
     text = f"{source}\nrun(json.loads({json.dumps(request)!r}))\n"
     probe = Probe(image=name, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus)

@@ -38,6 +38,7 @@ def run(request: Fields) -> None:
             os._exit(0)
         os.waitpid(child, 0)
         _report_tensorflow(report)
+        os.environ["TF_CONFIG"] = request["tf_config"]
         _report_trainer(request["module"], report)
 
     _run_apart(work)
