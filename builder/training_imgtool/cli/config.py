@@ -55,13 +55,26 @@ def config(
         str | None,
         typer.Option("--machine", metavar="NAME", help="With --format env or docker-run: one machine, as worker-0."),
     ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Convert this job of AI Platform instead of a spec.")
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option(metavar="REGION", help="With --from: the region, which gcloud takes as a flag.")
+    ] = None,
+    flags: Annotated[
+        str, typer.Option(metavar="TEXT", help="With --from: the gcloud command that submitted it, or its flags.")
+    ] = "",
+    new_spec: Annotated[
+        Path | None,
+        typer.Option("--spec", metavar="FILE", help="With --from: where the image.yaml of a packaged job goes."),
+    ] = None,
     push: opt.Push = False,
     allow_unknown: opt.AllowUnknown = False,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Write the job file for the current images. Push them first, or with --push."""
-    from training_imgtool.commands.job_files import config
+    from training_imgtool.commands.job_files import config, convert
 
     request = config.Request(
         values=opt.read_changes(changes),
@@ -75,7 +88,11 @@ def config(
         output=None if opt.is_stdout(output) else output,
     )
     with machine.progress(progress) as view:
-        written = config.write_job_file(spec, request, machine.settings(), view, registry=registry, locked=locked)
+        if source is not None:
+            old = convert.OldJob(file=source, flags=flags, region=region, spec=new_spec)
+            written = convert.convert_file(old, request, machine.settings(), view, registry=registry)
+        else:
+            written = config.write_job_file(spec, request, machine.settings(), view, registry=registry, locked=locked)
     for line in written.notes:
         emit_note(line)
     if command:

@@ -1,4 +1,4 @@
-"""`config`: from a spec to the job file that is printed or written."""
+"""`config`: from a spec to the job file that is printed or written. `convert.py` starts from an older job file."""
 
 from __future__ import annotations
 
