@@ -218,7 +218,7 @@ class ImageSpec:
     )
     extras: tuple[str, ...] = key("Extras of the pyproject.toml or setup.py that `requirements` names.", default=())
     groups: tuple[str, ...] = key("Its dependency groups.", default=())
-    trainer: Trainer = key("The training code.", default=Trainer())
+    trainer: Trainer = key("The training code: a folder, a Python file, or a mapping.", default=Trainer())
     args: tuple[str, ...] = key("Arguments of the training program.", default=(), rule="arguments")
     env: Mapping[str, str] = key("Environment variables in the images.", default={}, rule="env")
     files: Mapping[str, str] = key(
