@@ -119,39 +119,6 @@ def test_the_tutorial_prints_what_it_says(newcomer: Newcomer) -> None:
         assert expected_progress <= progress, command
 
 
-def write_notebook_project(folder: Path) -> tuple[str, str, list[str]]:
-    """Writes the files of docs/howto/notebook-as-a-job.md; the page's `job:`, end of the job file, and commands."""
-    page = (DOCS / "howto/notebook-as-a-job.md").read_text()
-    cells = [
-        {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": text}
-        for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    ]
-    folder.mkdir()
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": kernel}, "cells": cells}
-    (folder / "train.ipynb").write_text(json.dumps(notebook))
-    environment, job, ends = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    (folder / "environment.yml").write_text(environment)
-    return job, ends, re.findall(r"^\$ (imgtool .*)$", page, re.MULTILINE)
-
-
-def test_a_notebook_of_conda_becomes_a_job_with_spot_and_tensorboard(newcomer: Newcomer, tmp_path: Path) -> None:
-    job, ends, commands = write_notebook_project(tmp_path / "my-project")
-    user = replace(newcomer, folder=tmp_path / "my-project")
-    assert commands == ["imgtool init", "imgtool push", "imgtool config -o config.yaml"]
-    said = user.run(commands[0])
-    assert re.search(r"^TensorFlow +==2\.15\.\* +environment.yml:", said, re.MULTILINE)
-    assert "note: train.ipynb became train.py" in said
-    spec = user.folder / "image.yaml"
-    spec.write_text(re.sub(r"(?ms)^job:.*", lambda _: job, spec.read_text()))
-    pushed = user.run(commands[1]).splitlines()[-1]
-    assert re.fullmatch(r"master \S+@sha256:[0-9a-f]{64}", pushed)
-    user.run(commands[2])
-    written = (user.folder / "config.yaml").read_text()
-    assert written.endswith(ends)
-    assert pushed.split()[1] in written
-
-
 MAPS = (".env", ".packages", ".chosen", "sources")
 
 
