@@ -239,8 +239,7 @@ def test_the_pipelines_components(world: Project, monkeypatch: pytest.MonkeyPatc
     jobs = Jobs()
     monkeypatch.setattr("googleapiclient.discovery.build", lambda *_, **__: jobs)
     names: dict[str, Any] = {}
-    for title in ("A Kubeflow Pipelines component", "A Vertex AI Pipelines step"):
-        exec(compile(example(title), "pipeline", "exec", dont_inherit=True), names)
+    exec(compile(example("Kubeflow and Vertex AI Pipelines"), "pipeline", "exec", dont_inherit=True), names)
     pushed = names["push_images"]("images/mnist")
     assert list(pushed) == ROLES
     assert names["submit_job"]("images/mnist", pushed, "p", "us-central1").endswith("/customJobs/1")
