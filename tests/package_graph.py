@@ -45,7 +45,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "backports": ("direct.layers.codecs",),
     "compression": ("direct.layers.codecs",),  # Python's own from 3.14 on
     "docker": ("engines.docker.client",),
-    "google": ("registry.auth.google",),
+    "google": ("registry.auth.google", "registry.artifact_registry"),
     "isal": ("core.inflate",),
     "jinja2": ("recipe.jinja",),
     "imgtool_debian_layers": ("pipeline.debian_*", "pipeline.library_check"),  # packages of their own beside this one

@@ -78,6 +78,7 @@ def push(
     engine: str = "auto",
     builder: str | None = None,
     secrets: Sequence[str] = (),
+    create_repository: bool = False,
     locked: bool = False,
     check: bool = True,
     progress: Listener | None = None,
@@ -93,6 +94,7 @@ def push(
         engine: what builds: `auto`, `buildx` or `direct`.
         builder: a builder of buildx for stages with RUN.
         secrets: for `RUN --mount=type=secret`, such as `id=ID,src=FILE`.
+        create_repository: create a missing Artifact Registry repository first.
         locked: require a lock that exists and is current; never write it.
         check: check the job, and the trainer's syntax and imports.
         progress: receives records, as in `plan`.
@@ -111,6 +113,7 @@ def push(
             engine=engine,
             builder=builder,
             tags=tuple(tags),
+            create_repository=create_repository,
             check=check,
         )
         choice = _choose(spec, changes)

@@ -30,6 +30,13 @@ def helper(project: Project, host: str, script: str) -> None:
 
 
 @pytest.mark.registry
+def test_a05_a_registry_that_makes_repositories_itself(pushing: Project, proxy: FaultProxy) -> None:
+    """--create-repository is for Artifact Registry."""
+    pushing.refused("push", "--create-repository", "--json", code=3, says=["Artifact Registry", proxy.host])
+    assert {exchange.method for exchange in proxy.log} == {"HEAD"}
+
+
+@pytest.mark.registry
 def test_a06_helper_whose_login_is_used(pushing: Project, proxy: FaultProxy) -> None:
     """Only the helper of this registry runs, and its password goes nowhere but to the registry."""
     helper(pushing, proxy.host, f"""read host; echo '{{"Username": "robot", "Secret": "{CANARY}"}}'""")

@@ -91,6 +91,10 @@ def open_sink(run: BuildRun, registries: Registries, engine: Engine) -> Iterator
 
 def _make_sink(run: BuildRun, registries: Registries, engine: Engine, stack: ExitStack) -> Sink:
     if run.options.push:
+        if run.options.create_repository:
+            from training_imgtool.registry.artifact_registry import create_repository
+
+            create_repository(run.inputs.repository, run.settings, run.progress)
         return RegistrySink(run, registries, engine)
     if run.options.layout is not None:
         return LayoutSink(run, run.options.layout, registries)

@@ -57,7 +57,6 @@ class Dialect:
 
 STANDARD = Dialect(name="standard")
 
-_CREATE = "`gcloud artifacts repositories create NAME --repository-format docker --location LOCATION`"
 DIALECTS = (
     Dialect(
         name="docker-hub",
@@ -75,9 +74,9 @@ DIALECTS = (
         login_hint="run `gcloud auth application-default login`, set GOOGLE_APPLICATION_CREDENTIALS, or run "
         "`gcloud auth configure-docker {host}`",
         denied_hint="the account needs the role Artifact Registry Writer (roles/artifactregistry.writer), and the "
-        f"repository must exist: {_CREATE}",
-        missing_hint=f"{_CREATE} creates the repository; if it exists, the account needs the role Artifact Registry "
-        "Writer (roles/artifactregistry.writer)",
+        "repository must exist: create it with `imgtool push --create-repository`",
+        missing_hint="create the repository with `imgtool push --create-repository`; if it exists, the account needs "
+        "the role Artifact Registry Writer (roles/artifactregistry.writer)",
     ),
     Dialect(
         name="ecr",

@@ -1,4 +1,4 @@
-"""Google's application default credentials. The adapter of google.*.
+"""Google's application default credentials. The adapter of google.auth.
 
 `google.auth.default` reads the process's environment and asks gcloud for a project. imgtool bounds its time and gives
 it the machine's CA file and proxies.
@@ -24,7 +24,7 @@ from training_imgtool.http.pool import make_pool
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _NAME = "Google's application default credentials"
-_LOGIN_HINT = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
+LOGIN_HINT = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
 _MOST_SECONDS = 15.0  # a metadata server that does not answer costs google.auth about ten
 USER = "oauth2accesstoken"
 
@@ -52,10 +52,15 @@ class AccessToken:
                 raise _unreachable(error) from None
             except exceptions.GoogleAuthError as error:
                 self._refusal = CredentialsError(
-                    f"Google does not accept the credentials any more: {mask_secrets(str(error))}", hint=_LOGIN_HINT
+                    f"Google does not accept the credentials any more: {mask_secrets(str(error))}", hint=LOGIN_HINT
                 )
                 raise self._refusal from None
             return Login(username=USER, password=str(self._credentials.token))
+
+    @property
+    def credentials(self) -> Any:
+        """google.auth's own object, for Google's clients."""
+        return self._credentials
 
 
 def application_default(settings: Settings) -> tuple[AccessToken | None, str]:
@@ -91,7 +96,7 @@ def application_default(settings: Settings) -> tuple[AccessToken | None, str]:
     if isinstance(found, Exception):
         if named := settings.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
             message = f"{named} (GOOGLE_APPLICATION_CREDENTIALS): not a file of Google credentials"
-            raise CredentialsError(message, hint=_LOGIN_HINT)
+            raise CredentialsError(message, hint=LOGIN_HINT)
         return None, f"{_NAME} ({mask_secrets(str(found))})"
     return AccessToken(found, request), _NAME
 
