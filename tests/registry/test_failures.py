@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.registry.support import clients, image, layer, machine
-from tests.servers.scripted import Reply, ScriptedServer
-from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
+from tests.servers.scripted import Asked, Reply, ScriptedServer
+from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.reference import Repository, parse_repository
 from training_imgtool.core.sanitize import join_lines, mask_secrets
 from training_imgtool.http.client import Answer
@@ -74,7 +74,7 @@ def test_an_answer_that_is_no_success_is_none(tmp_path: Path, request_name: str)
     [
         (400, "NAME_INVALID", RegistryRefusedError, 6, None),
         (401, "UNAUTHORIZED", CredentialsError, 7, "docker login"),
-        (403, "DENIED", RegistryRefusedError, 6, "right to push"),
+        (403, "DENIED", RegistryRefusedError, 6, "rights to pull and to push"),
         (404, "NAME_UNKNOWN", RepositoryMissingError, 6, "created first"),
         (404, "MANIFEST_UNKNOWN", RegistryRefusedError, 6, "no such tag or digest"),
         (405, "UNSUPPORTED", RegistryRefusedError, 6, "read-only"),
@@ -198,3 +198,36 @@ def test_o7_what_could_be_a_secret_is_masked() -> None:
 def test_an_error_names_three_codes_of_many() -> None:
     error = _error(_answer(400, [{"code": code} for code in "DBCAA"]), "h", "asking")
     assert error.message.startswith("asking: refused (HTTP 400 A B C from h)")
+
+
+def test_a_tag_that_nobody_may_read_is_not_there_where_uploads_are_taken(tmp_path: Path) -> None:
+    """So Artifactory answers for a tag that does not exist; the upload is given up again."""
+
+    def reply(asked: Asked) -> Reply:
+        if asked.method == "POST" and can_push:
+            return Reply(202, headers={"Location": "/v2/team/image/blobs/uploads/1"})
+        return Reply(204) if asked.method == "DELETE" else Reply(403, b'{"errors": [{"message": "not for you"}]}')
+
+    (tmp_path / ".docker").mkdir()
+    for can_push in (True, False):
+        with ScriptedServer(reply) as server, clients(machine(tmp_path)) as registries:
+            logins = {"auths": {server.host: {"auth": "dTpw"}}}
+            (tmp_path / ".docker/config.json").write_text(json.dumps(logins))
+            tag = parse_repository(f"{server.host}/team/image").tag("a")
+            if can_push:
+                assert registries.at(tag.repository).head(tag) is None
+                assert [asked.method for asked in server.asked] == ["HEAD", "GET", "POST", "DELETE"]  # /v2/
+            else:
+                with pytest.raises(RegistryRefusedError, match="the server says: not for you"):
+                    registries.at(tag.repository).head(tag)
+
+
+def test_a_limit_that_lasts_for_hours_is_not_waited_for(tmp_path: Path) -> None:
+    headers = {"RateLimit-Remaining": "0;w=21600"}
+    body = b'{"errors": [{"code": "TOOMANYREQUESTS", "message": "unauthenticated pull rate limit"}]}'
+    with ScriptedServer([Reply(429, body, headers)]) as server, clients(machine(tmp_path)) as registries:
+        place = parse_repository(f"{server.host}/team/image")
+        with pytest.raises(TemporaryError, match=r"unauthenticated pull rate limit.* 6 hours is used up") as caught:
+            registries.at(place).manifest(place.tag("a"))
+    assert "docker login" in str(caught.value.hint)
+    assert len(server.asked) == 2

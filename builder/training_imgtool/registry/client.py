@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.errors import RegistryRefusedError, VerificationError
+from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, VerificationError
 from training_imgtool.core.progress import Progress, silent
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag, check_digest
 from training_imgtool.core.threads import SingleFlight
+from training_imgtool.http.addresses import next_url
 from training_imgtool.http.client import Answer
 from training_imgtool.http.retry import PassingError
-from training_imgtool.registry.auth.challenges import pull
+from training_imgtool.registry.auth.challenges import pull, push
 from training_imgtool.registry.manifests import (
     LARGEST_MANIFEST,
     MANIFEST_TYPES,
@@ -209,20 +210,30 @@ class Registry:
         return ManifestPut(self.session, ref, manifest, head=self._head, uploads=self.uploads)
 
     def _head(self, ref: Tag | Digest) -> str | None:
-        """Asks once; where a registry refuses HEAD, or names no digest, reads the manifest."""
+        """Asks once; where a registry refuses HEAD, which has no words, or names no digest, reads the manifest."""
         doing, scopes, url = f"looking for {ref}", pull(ref.repository.path), manifest_url(self.session, ref)
         answer = self.session.send("HEAD", url, scopes=scopes, doing=doing, headers=_ACCEPT)
-        if answer.status == 404:
-            return None
+        if answer.status == 404 or (answer.status == 403 and isinstance(ref, Tag) and self._takes_uploads(ref)):
+            return None  # Artifactory says of a tag that does not exist that nobody may read it
         digest = _header_digest(answer) if answer.status == 200 else None
         if digest and isinstance(ref, Digest) and digest != ref.digest:
             raise VerificationError(f"{ref}: the registry returned another image ({digest})")
         if digest:
             return digest
-        if answer.status not in {200, 405}:
-            raise self.session.refusal(answer, doing)
         answer = self._get_once(ref, doing)
         return None if answer.status == 404 else sha256_digest(answer.body)
+
+    def _takes_uploads(self, ref: Tag) -> bool:
+        """Finds out whether a registry would take an upload to the tag's repository; leaves none open."""
+        url, scopes = self.session.url(ref.repository, "blobs/uploads/"), push(ref.repository.path)
+        try:
+            answer = self.session.send("POST", url, scopes=scopes, doing=f"asking to upload to {ref.repository}")
+        except CredentialsError:
+            return False
+        if answer.status == 202 and (location := answer.headers.get("location")):
+            place = next_url(answer.url, location, self.session.origin, f"the upload to {ref.repository}")
+            self.session.send("DELETE", place, scopes=scopes, doing=f"ending the upload to {ref.repository}")
+        return answer.status == 202
 
     def _get(self, ref: Tag | Digest) -> Answer:
         for attempt in self.session.attempts():

@@ -47,7 +47,7 @@ class Dialect:
     mounts_between_hosts: bool = False
     application_default: bool = False
     login_hint: str = "run `docker login {host}`"
-    denied_hint: str = "the account needs the right to push there, and the repository must exist"
+    denied_hint: str = "the account needs the rights to pull and to push there, and the repository must exist"
     missing_hint: str = "check the name; some registries want the repository to be created first"
 
     def covers(self, host: str) -> bool:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from urllib.parse import urlsplit
 
-from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError
+from training_imgtool.core.errors import CredentialsError, ImgtoolError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.sanitize import join_lines, mask_secrets
 from training_imgtool.http.client import Answer
 from training_imgtool.http.retry import PassingError, retry_after
@@ -21,6 +22,7 @@ from training_imgtool.registry.dialects import (
 )
 
 _DIGEST = r"sha256:[0-9a-f]{64}"
+_USED_UP = r"0;\s*w=([1-9][0-9]{3,8})$"  # none left for a window of many seconds
 _HINTS = {
     405: "the registry, or a proxy in front of it, is read-only",
     413: "a proxy in front of the registry limits the size of a request; raise its limit",
@@ -115,10 +117,23 @@ def passing(answer: Answer, now: float) -> PassingError | None:
     if answer.status not in PASSING_STATUSES and not codes & PASSING_CODES:
         return None
     said = server_text(answer)
+    reason = f"answered {answer.status}{f' (the server says: {said})' if said else ''}"
+    window = re.match(_USED_UP, answer.headers.get("ratelimit-remaining", ""))
+    final = _limit_error(answer, reason, int(window[1])) if window and answer.status == 429 else None
     return PassingError(
-        f"answered {answer.status}{f' (the server says: {said})' if said else ''}",
+        reason,
         retry_after=retry_after(answer.headers.get("retry-after"), now),
+        final=final,
+        tries=2 if final else None,
         status=answer.status,
+    )
+
+
+def _limit_error(answer: Answer, reason: str, seconds: int) -> TemporaryError:
+    """Makes the error for a limit that lasts for hours, such as that of Docker Hub for who has no login."""
+    return TemporaryError(
+        f"{urlsplit(answer.url).netloc} {reason}: its limit for {seconds / 3600:.0f} hours is used up",
+        hint="log in with `docker login`, which has a limit of its own, or run the same command again later",
     )
 
 

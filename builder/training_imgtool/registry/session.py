@@ -159,6 +159,8 @@ class Session:
             return answer
         login = self._authorizer.answer_challenge(answer, login, scopes)
         answer = send(headers=_with_login(headers, login))
+        if answer.status == 401 and answer.method == "HEAD":  # which has no words
+            answer = self._client.send("GET", answer.url, headers=_with_login(headers, login))
         if answer.status == 401:
             raise self._authorizer.refused_twice(answer)
         return answer

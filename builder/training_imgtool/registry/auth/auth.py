@@ -11,6 +11,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -290,13 +291,16 @@ class Authorizer:
         said = server_text(answer)
         says = f"; the server says: {said}" if said else ""
         by = f" by its token server {server}" if server else ""
+        hint = self._dialect.login_hint
+        if has_login and re.search(r"\bpull\b", said):
+            hint = "the account needs the right to pull as well as to push: imgtool first looks for what is there"
         if has_login:
             message = (
                 f"{self._host}: the login from {join_lines(where)} was not accepted{by} (HTTP {answer.status}){says}"
             )
         else:
             message = f"{self._host} wants a login and there is none; looked at: {join_lines(where, 600)}{says}"
-        return CredentialsError(message, hint=self._dialect.login_hint.format(host=self._host))
+        return CredentialsError(message, hint=hint.format(host=self._host))
 
     def _too_little(self, answer: Answer) -> ImgtoolError:
         has_login, _ = self.describe_login()
