@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,33 @@ if TYPE_CHECKING:
 
 Spec = str | os.PathLike[str]
 Listener = Callable[[dict[str, Any]], None]
+
+
+def _are_texts(values: object) -> bool:
+    """Says whether all values are texts; a text itself, which Python takes for a list of letters, is not."""
+    return isinstance(values, Iterable) and not isinstance(values, str) and all(isinstance(one, str) for one in values)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str | os.PathLike) and "\0" not in str(value)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _are_changes(value: object) -> bool:
+    return isinstance(value, Mapping) and _are_texts([*value, *value.values()])
+
+
+_TEXT = ("a text", lambda value: isinstance(value, str))
+_PATH, _LIST, _COUNT = ("a path", _is_path), ("a list of texts", _are_texts), ("a whole number from 0 on", _is_count)
+_KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    **dict.fromkeys(("spec", "job_dir"), _PATH),
+    **dict.fromkeys(("roles", "tags", "secrets", "accept", "kill", "args"), _LIST),
+    **dict.fromkeys(("workers", "ps"), _COUNT),
+    "changes": ("texts by the keys of the spec", _are_changes),
+}
 
 
 def plan(
@@ -53,7 +80,7 @@ def plan(
     from training_imgtool.commands import show
     from training_imgtool.commands.images import plan_images
 
-    with _call(progress, {"registry": registry}) as (view, settings):
+    with _call(progress, {"spec": spec, "changes": changes, "registry": registry}) as (view, settings):
         inputs = plan_images(_choose(spec, changes), settings, view, registry=registry, locked=locked, check=check)
         data = show.as_data(inputs)
     names = ("role", "tag", "key", "tensorflow", "python", "cuda", "base", "wheel_bytes")
@@ -105,8 +132,9 @@ def push(
     from training_imgtool.commands.images import push_and_measure
     from training_imgtool.pipeline.request import BuildOptions
 
-    gates = {"registry": registry, "roles": roles, "tags": tags, "engine": engine, "builder": builder}
-    with _call(progress, gates, secrets) as (view, settings):
+    given: dict[str, object] = {"spec": spec, "changes": changes, "registry": registry, "roles": roles, "tags": tags}
+    given |= {"engine": engine, "builder": builder, "secrets": secrets}
+    with _call(progress, given) as (view, settings):
         options = BuildOptions(
             roles=_roles(roles),
             push=True,
@@ -170,7 +198,15 @@ def job(
     """
     from training_imgtool.commands.job_files.config import job_document
 
-    with _call(progress, {"registry": registry}) as (view, settings):
+    given: dict[str, object] = {
+        "spec": spec,
+        "changes": changes,
+        "target": target,
+        "registry": registry,
+        "job_id": job_id,
+        "hosts": hosts,
+    }
+    with _call(progress, given) as (view, settings):
         return job_document(
             Path(spec),
             values=changes,
@@ -222,8 +258,15 @@ def verify(
     from training_imgtool.verify.findings import read_accepted
     from training_imgtool.verify.report import list_failures
 
-    gates = {"registry": registry, "roles": roles, "accept": accept, "signature": signature, "issuer": issuer}
-    with _call(progress, gates) as (view, settings):
+    given: dict[str, object] = {
+        "spec": spec,
+        "changes": changes,
+        "registry": registry,
+        "roles": roles,
+        "accept": accept,
+    }
+    given |= {"signature": signature, "issuer": issuer}
+    with _call(progress, given) as (view, settings):
         reports = verify_images(
             _choose(spec, changes),
             settings,
@@ -290,7 +333,16 @@ def run(
     from training_imgtool.cluster.summary import error_of, kept_of
     from training_imgtool.commands.images import run_images
 
-    with _call(progress, {"registry": registry}) as (view, settings):
+    given: dict[str, object] = {
+        "spec": spec,
+        "changes": changes,
+        "registry": registry,
+        "service": service,
+        "kill": kill,
+        "args": args,
+    }
+    given |= {"workers": workers, "ps": ps, "job_dir": job_dir}
+    with _call(progress, given) as (view, settings):
         request = Request(
             service=parse_service(service) if service else None,
             workers=workers,
@@ -332,12 +384,10 @@ def run(
 
 
 @contextmanager
-def _call(
-    progress: Listener | None, gates: Mapping[str, object], secrets: Sequence[str] = ()
-) -> Iterator[tuple[Progress, Settings]]:
+def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterator[tuple[Progress, Settings]]:
     """Yields what a call needs of the machine; raises ImgtoolError where a file, memory or a thread is missing.
 
-    `gates` are the arguments that the command's table of gates knows; UsageError for an empty one.
+    Raises UsageError for an argument of another kind, and for an empty one that the command's table of gates knows.
     """
     from training_imgtool.cli import machine
     from training_imgtool.cli.output import translate
@@ -345,7 +395,12 @@ def _call(
     from training_imgtool.core.gates import check_arguments
     from training_imgtool.core.progress import Note, silent
 
-    check_arguments({**gates, "secrets": secrets})
+    for name, value in arguments.items():
+        expected, is_right = _KINDS.get(name, _TEXT)
+        if (value is not None or name == "spec") and not is_right(value):
+            raise UsageError(f"{name}: expected {expected}, found {value!r:.60}")
+    check_arguments(arguments)
+    secrets: Any = arguments.get("secrets", ())
     view: Progress = Records(progress, time.monotonic) if progress else silent
     try:
         yield view, machine.settings(tuple(secrets), note=lambda text: view(Note(text)))
