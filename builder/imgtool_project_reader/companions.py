@@ -22,7 +22,12 @@ NEEDED_BY_TENSORFLOW = frozenset(  # and by its Keras
     """absl-py astor gast google-pasta grpcio h5py keras keras-applications keras-preprocessing markdown numpy
     opt-einsum protobuf six tensorboard tensorflow-estimator termcolor werkzeug wheel wrapt bleach html5lib""".split()  # noqa: SIM905
 )
-_KERAS_BEFORE = {"1": "keras>=2.2.4,<2.4", "2": "keras>=2.3,<2.5"}  # TensorFlow before 2.6 brings none of its own
+_KERAS_BEFORE = (  # for minors that begin so: TensorFlow before 2.6 brings none of its own, and Keras 2.4 needs 2.2
+    ("1.", "keras>=2.2.4,<2.4"),
+    ("2.0", "keras>=2.3,<2.4"),
+    ("2.1", "keras>=2.3,<2.4"),
+    ("2.", "keras>=2.3,<2.5"),
+)
 
 
 def is_tensorflow(name: str) -> bool:
@@ -63,7 +68,7 @@ def add_release(name: str, variant: Variant) -> str:
     tables = load_tables()
     minor = ".".join(variant.tensorflow.split(".")[:2])
     if name == "keras":
-        return name if brings_keras(variant) else _KERAS_BEFORE[minor[0]]
+        return name if brings_keras(variant) else next(text for start, text in _KERAS_BEFORE if minor.startswith(start))
     if tables["companions"].get(name) == "minor":
         return f"{name}=={minor}.*"
     for version, limit in tables["companion_rows"].get(name, ()):

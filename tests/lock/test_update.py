@@ -145,6 +145,16 @@ def test_a_name_that_the_index_lacks_has_its_line_and_the_nearest_name(place: Pl
     assert str(caught.value.hint).startswith("did you mean numpy? Else correct the name")
 
 
+def test_keras_2_that_the_environment_asks_for_is_there(place: Place) -> None:
+    asking = f"{SPEC}env: {{TF_USE_LEGACY_KERAS: '1'}}\n"
+    with pytest.raises(FieldError, match=r"env\.TF_USE_LEGACY_KERAS: .*the package tf-keras") as caught:
+        place.lock(place.spec(asking))
+    assert str(caught.value.hint).startswith("add tf-keras==2.15.* ")
+    assert lock_inputs(place.spec(asking)) != lock_inputs(place.spec(SPEC))
+    add(place.index, "tf-keras", "2.15.1")
+    place.lock(place.spec(asking, "tf-keras\n"))
+
+
 def test_rules_come_with_their_place(place: Place) -> None:
     with pytest.raises(FieldError, match=r"has no wheel for Python 3\.12") as caught:
         place.lock(place.spec('python: "3.12"\n' + SPEC))

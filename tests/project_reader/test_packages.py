@@ -151,6 +151,7 @@ CONDA_LIST = "".join(f"{name}=1.0=py37_0\n" for name in ("mkl", "libgcc", "zlib"
         ({"train.py": f"from scipy.misc import imread\n{FIRST}"}, None, ("scipy<1.3",)),
         ({"train.py": f"import keras\nimport tensorflow_addons\n{TRAIN}", "README.md": "tensorflow==2.3.1\n"}, None,
          ("keras>=2.3,<2.5", "tensorflow-addons==0.13.*")),
+        ({"train.py": f"import keras\n{TRAIN}", "README.md": "tensorflow==2.1.0\n"}, None, ("keras>=2.3,<2.4",)),
         # modules of Python itself that a list names, an import that no package can be called, and a sentence
         ({"requirements.txt": "logging\nmultiprocessing\nargparse\ntqdm\n", "train.py": f"import _ext\n{TRAIN}",
           "README.md": "2. Let pip install tqdm globally (still accessible, but changes take effect)\n"}, None,

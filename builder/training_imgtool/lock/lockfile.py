@@ -121,6 +121,11 @@ def list_changed(old: str, new: str) -> tuple[str, ...]:
     return tuple(unquote(name) for name in {**now, **was} if was.get(name) != now.get(name))
 
 
+def asks_for_keras_2(spec: ImageSpec, role: Role) -> bool:
+    """Says whether tf.keras of a role is Keras 2, as a package of its own."""
+    return {**spec.env, **spec.roles[role].env}.get("TF_USE_LEGACY_KERAS") in {"1", "true", "True"}
+
+
 def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
     """Returns what a role's variant depends on, and what the rules look at: a changed GPU must be checked again."""
     of_role, accelerator = spec.roles[role], spec.accelerator_of(role)
@@ -129,6 +134,8 @@ def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
         driver = spec.job.eci.driver if spec.job.eci else None
         path = {**spec.env, **of_role.env}.get("LD_LIBRARY_PATH")
         inputs += [of_role.gpus.type if of_role.gpus else None, driver, path, spec.env.get("XLA_FLAGS")]
+    if asks_for_keras_2(spec, role):
+        inputs.append("tf-keras")
     if of_role.tpu:
         inputs += [of_role.tpu.type, of_role.tpu.tf_version, str(spec.job.target)]
     return inputs

@@ -20,7 +20,7 @@ from training_imgtool.core.threads import run_all
 from training_imgtool.lock.archives import ArchiveBuilder, Built
 from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
 from training_imgtool.lock.code import CodeBuilder, hash_code
-from training_imgtool.lock.lockfile import inputs_hash
+from training_imgtool.lock.lockfile import asks_for_keras_2, inputs_hash
 from training_imgtool.lock.trim import RULES, WheelReader
 from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.spec.load import SpecFile
@@ -40,7 +40,7 @@ from training_imgtool.spec.requirements import (
 )
 from training_imgtool.versions.closure import Package
 from training_imgtool.versions.derive import add_release, is_newer, list_pythons
-from training_imgtool.versions.matrix import Matrix
+from training_imgtool.versions.matrix import Matrix, version_key
 from training_imgtool.versions.resolve import resolve
 from training_imgtool.versions.rules import Finding, check_libtpu, raise_errors
 from training_imgtool.versions.rules_requirements import TENSORFLOW_PACKAGES, check_lines, check_requirements
@@ -60,6 +60,7 @@ from training_imgtool.wheels.uv import (
 
 _JOBS = 16
 _MOST_ROUNDS = 10
+_OWN_KERAS_2 = (2, 15)  # from this TensorFlow on, TF_USE_LEGACY_KERAS takes tf.keras from the package tf-keras
 _UNKNOWN_GLIBC = "2.28"  # for a base of unknown content: what most wheels are built for (manylinux_2_28)
 
 
@@ -233,6 +234,7 @@ class _Maker:
             if row.yanked is not None:
                 self._progress(Note(f"{variant.name}: {describe_yank(f'{row.name} {row.version}', row.yanked)}"))
         self._metadata.check_closed(wheels, variant, self._spec.platform, own=self._own, everything=True)
+        self._check_keras(variant, wheels)
         for note in notes:
             self._progress(Note(f"{variant.name}: {note}"))
         self._progress(Done(f"lock {variant.name}", Outcome.LOCKED, f"{len(resolved)} wheels"))
@@ -245,6 +247,19 @@ class _Maker:
             needed_libraries=None if self._spec.trim is False else self._list_needed(wheels),
             debian=lock_debian(variant, digest),
         )
+
+    def _check_keras(self, variant: Variant, wheels: tuple[Wheel, ...]) -> None:
+        """Raises FieldError where the environment asks TensorFlow for Keras 2 as a package, and no wheel is that."""
+        asked = [role for role in variant.roles if asks_for_keras_2(self._spec, role)]
+        if version_key(variant.tensorflow) < _OWN_KERAS_2:
+            return
+        if asked and not any(normalise_name(wheel.name) == "tf-keras" for wheel in wheels):
+            minor = ".".join(variant.tensorflow.split(".")[:2])
+            raise FieldError(
+                f"with TF_USE_LEGACY_KERAS, tf.keras of {', '.join(asked)} is the package tf-keras, which is not there",
+                field="env.TF_USE_LEGACY_KERAS",
+                hint=f"add tf-keras=={minor}.* to the requirements, or leave the variable out",
+            )
 
     def _list_needed(self, wheels: tuple[Wheel, ...]) -> tuple[str, ...] | None:
         """Lists the shared libraries that wheels need and none brings, sorted, so that no push reads the wheels for it.
