@@ -13,7 +13,7 @@ from tests.wheels.test_sdist import archive_of
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, TemporaryError
 from training_imgtool.core.progress import Note
 from training_imgtool.lock.carry_over import Renewal
-from training_imgtool.lock.lockfile import differences, dump_lock, lock_inputs
+from training_imgtool.lock.lockfile import differences, dump_lock, list_changed, lock_inputs
 from training_imgtool.lock.parse import parse_lock
 from training_imgtool.lock.update import make_lock
 from training_imgtool.plan import Lock
@@ -153,6 +153,22 @@ def test_keras_2_that_the_environment_asks_for_is_there(place: Place) -> None:
     assert lock_inputs(place.spec(asking)) != lock_inputs(place.spec(SPEC))
     add(place.index, "tf-keras", "2.15.1")
     place.lock(place.spec(asking, "tf-keras\n"))
+
+
+@pytest.mark.parametrize("name", ["uv.lock", "poetry.lock"])
+def test_the_lock_of_the_projects_own_tool_is_followed_where_it_fits(place: Place, name: str) -> None:
+    add(place.index, "scipy", "1.10.0")
+    rows = [("scipy", "1.10.0"), ("numpy", "2.1.0"), ("hub", "1.0"), ("hub", "2.0")]
+    text = "".join(f'[[package]]\nname = "{package}"\nversion = "{version}"\n\n' for package, version in rows)
+    (place.folder / "pyproject.toml").write_text('[project]\nname = "a"\ndependencies = ["scipy", "hub"]\n')
+    spec_file = place.spec(f"{SPEC}requirements: pyproject.toml\n")
+    before = lock_inputs(spec_file)
+    (place.folder / name).write_text(text)
+    lock = place.lock(spec_file)
+    assert lock.inputs == lock_inputs(spec_file)
+    assert list_changed(before, lock.inputs) == (name,)
+    versions = {wheel.name: wheel.version for wheel in lock.variants[0].wheels}
+    assert (versions["scipy"], versions["numpy"]) == ("1.10.0", "1.26.4")  # TensorFlow takes no other NumPy
 
 
 def test_rules_come_with_their_place(place: Place) -> None:

@@ -76,13 +76,13 @@ def lock_inputs(spec_file: SpecFile) -> str:
 
     Raises FieldError, with its place, when a requirements file cannot be read.
     """
-    from training_imgtool.spec.requirement_files import read_texts
+    from training_imgtool.spec.requirement_files import read_locked, read_texts
     from training_imgtool.spec.requirements import list_code
     from training_imgtool.versions.matrix_file import matrix_version
 
     spec = spec_file.spec
     try:
-        texts = read_texts(spec_file)
+        texts = read_texts(spec_file) + read_locked(spec_file)
         if code := list_code(texts):
             from training_imgtool.lock.code import hash_code
 

@@ -26,7 +26,7 @@ from training_imgtool.plan import Lock, LockedDebian, LockedVariant, Variant, Wh
 from training_imgtool.spec.load import SpecFile
 from training_imgtool.spec.model import Accelerator
 from training_imgtool.spec.own_projects import own_names
-from training_imgtool.spec.requirement_files import read_texts
+from training_imgtool.spec.requirement_files import read_locked, read_texts
 from training_imgtool.spec.requirements import (
     FIELD,
     PACKAGES,
@@ -122,7 +122,7 @@ def make_lock(
     except FieldError as error:
         raise spec_file.located(error) from error
     return Lock(
-        inputs=inputs_hash(spec, (*texts, *hashes), matrix.version),
+        inputs=inputs_hash(spec, (*texts, *maker.locked, *hashes), matrix.version),
         platform=spec.platform,
         variants=tuple(locked.values()),
     )
@@ -146,6 +146,7 @@ class _Maker:
         self._matrix, self._progress = matrix, progress
         self._texts = texts
         self._carried_over = carried_over
+        self.locked = read_locked(spec_file)  # by the project's other tool
         self._named: tuple[Named, ...] = parse_requirements(texts)
         self._environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
         self._store = WheelStore(settings, options=lambda: index_options(spec_file.folder, texts))
@@ -227,7 +228,11 @@ class _Maker:
         self._progress(Step(f"lock {variant.name}", f"resolving {variant.package} {variant.tensorflow}"))
         digest = self._carried_over.bases.get(variant.base) or base_digest(variant.base)
         target = self._target(variant)
-        preferred = self._carried_over.versions(variant.name)
+        elsewhere = (line.split("==") for _, text in self.locked for line in text.splitlines())
+        preferred = {
+            **self._carried_over.versions(variant.name),
+            **{normalise_name(name): version for name, version in elsewhere},
+        }
         resolved, notes, wheels = self._resolve_for_python(variant, target, preferred)
         installer = self._sizes.wheels(self._compile(f"pip{self._pip(variant.python)}", target, preferred))[0]
         for row in resolved:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from training_imgtool.spec.load import SpecFile
 
 _STEERING = r"(?:override|constraint|exclude)-dependencies|dependency-metadata|resolution|prerelease|exclude-newer"
+_LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")
+_LOCKED = r'(?m)^\[\[package\]\]\r?\nname = "([^"\s=]+)"\r?\nversion = "([^"\s=]+)"'
 _MAX_FILES = 50
 _MAX_BYTES = 1 << 20
 PYTHON_LIMIT = "# requires-python "  # begins the line that a project's limit becomes in the text that a lock depends on
@@ -73,6 +76,25 @@ def read_texts(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
         return lines
     files = read_requirement_files(spec_file.folder, spec.requirements, extras=spec.extras, groups=spec.groups)
     return (*files, *lines)
+
+
+def read_locked(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
+    """Reads what the lock of another tool beside the project says: its name, and lines NAME==VERSION; () without one.
+
+    A package that it has in several versions, each for some machines, is left out.
+    """
+    name = spec_file.spec.requirements or ""
+    if PurePosixPath(name).name != PYPROJECT:
+        return ()
+    for file in _LOCKS:
+        try:
+            text = (spec_file.folder / join_path(name, file)).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            continue
+        found = re.findall(_LOCKED, text)
+        counts = Counter(package for package, _ in found)
+        return ((file, "".join(f"{package}=={version}\n" for package, version in found if counts[package] == 1)),)
+    return ()
 
 
 def _read(folder: Path, name: str) -> str:
