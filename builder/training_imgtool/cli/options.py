@@ -60,14 +60,14 @@ EngineName = Annotated[
 ]
 Builder = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Run stages with RUN on this builder of buildx; or set IMGTOOL_BUILDER."),
+    typer.Option(metavar="NAME", help="Have this builder of buildx run what needs an engine; or set IMGTOOL_BUILDER."),
 ]
 Secrets = Annotated[
     list[str] | None,
     typer.Option(
         "--secret",
         metavar="id=ID,src=FILE",
-        help="A secret for RUN --mount=type=secret; or id=ID,env=VARIABLE. Repeatable.",
+        help="A secret of the spec; or id=ID,env=VARIABLE. Repeatable.",
     ),
 ]
 TargetName = Annotated[Target | None, typer.Option("--target", help="The job file's format, instead of job.target.")]
