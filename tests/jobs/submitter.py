@@ -1,4 +1,4 @@
-"""The program on docs/howto/submit.md, checked by mypy: `training_imgtool.job` is typed."""
+"""A user's program that submits jobs, checked by mypy: `training_imgtool.job` is typed."""
 
 from __future__ import annotations
 
