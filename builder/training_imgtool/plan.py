@@ -13,7 +13,7 @@ from pathlib import Path
 
 from training_imgtool.core.reference import Digest, Repository, apply_mirror, parse_reference, parse_repository
 from training_imgtool.spec.entry_point import EntryPoint
-from training_imgtool.spec.model import Accelerator, ImageSpec, Role
+from training_imgtool.spec.model import INIT, Accelerator, ImageSpec, Role
 
 _VERSION = r"\d+(?:\.\d+)+"
 _LINE = r"[^\x00-\x1f\x7f]+"
@@ -191,7 +191,7 @@ class RolePlan:
     @property
     def entrypoint(self) -> tuple[str, ...]:
         """The exec form that starts the trainer."""
-        return ("/opt/venv/bin/python", *self.entry.arguments)
+        return (*INIT, "/opt/venv/bin/python", *self.entry.arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

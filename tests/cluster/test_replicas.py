@@ -22,7 +22,7 @@ from training_imgtool.cluster.replicas import (
 from training_imgtool.core.errors import InputError, UsageError
 from training_imgtool.jobs import view_of
 from training_imgtool.spec.job import Hyperparameters, JobSpec, Parameter, Volume
-from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
+from training_imgtool.spec.model import INIT, ImageSpec, Role, RoleSpec
 from training_imgtool.spec.targets import Target
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
@@ -230,7 +230,7 @@ def test_commands_of_a_role() -> None:
     command = ("/bin/sh", "-c", "true")
     made = replace(made, roles={**made.roles, P: replace(made.roles[P], command=command)})
     assert [one.command for one in make_cluster(made, images(made), Service.LOCAL).replicas] == [
-        None, None, None, command,
+        None, None, None, (*INIT, *command),
     ]  # fmt: skip
 
 

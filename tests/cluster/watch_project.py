@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.project import IMGTOOL, Project
+from tests.direct.wheels import INIT_SCRIPT
 from tests.engines.support import build, tar_of
 from training_imgtool.context.tar import MTIME
 from training_imgtool.core.errors import ImgtoolError
@@ -32,6 +33,7 @@ from training_imgtool.core.settings import from_environment
 from training_imgtool.engines.docker.engine import STAGES, DockerEngine, remove_image
 from training_imgtool.pipeline.inputs import RoleImage, prepare
 from training_imgtool.spec.load import load
+from training_imgtool.spec.model import INIT
 
 BASE = "127.0.0.1:5000/library/python:{}"
 SITE = "/opt/wheels/site-packages"  # where an interpreter looks for its own differs between bases
@@ -46,7 +48,8 @@ def _layer_of(files: Mapping[str, bytes | None]) -> bytes:
         for name, data in sorted(files.items()):
             entry = tarfile.TarInfo(name)
             entry.type = tarfile.DIRTYPE if data is None else tarfile.REGTYPE
-            entry.size, entry.mode, entry.mtime = len(data or b""), 0o755 if data is None else 0o644, MTIME
+            entry.size, entry.mtime = len(data or b""), MTIME
+            entry.mode = 0o755 if data in {None, INIT_SCRIPT} else 0o644
             tar.addfile(entry, io.BytesIO(data or b""))
     return buffer.getvalue()
 
@@ -109,7 +112,8 @@ class WatchProject(Project):
         files = {f"app/{path.relative_to(folder)}": path.read_bytes() for path in paths}
         wanted = folder / "requirements.txt"
         big = f"{BIG}REQUIREMENTS = {wanted.read_text() if wanted.exists() else ''!r}\n"
-        data = _layer_of({"app": None, **folders, f"{SITE.strip('/')}/big/__init__.py": big.encode(), **files})
+        site = {f"{SITE.strip('/')}/big/__init__.py": big.encode(), INIT[0].strip("/"): INIT_SCRIPT}
+        data = _layer_of({"app": None, **folders, **site, **files})
         if self._builds:
             self._build_slowly(image, data)
         else:

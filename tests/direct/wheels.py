@@ -69,6 +69,16 @@ def make_wheel(
     return path
 
 
+INIT_VERSION = "1.2.5.post1"
+INIT_SCRIPT = b'#!/bin/sh\n[ "$1" = --single-child ] && shift\nexec "$@"\n'
+
+
+def make_init(folder: Path) -> Path:
+    """The init's wheel, with a script that becomes the program: enough where no test sends a signal."""
+    member = f"dumb_init-{INIT_VERSION}.data/scripts/dumb-init"
+    return make_wheel(folder, "dumb_init", {member: INIT_SCRIPT}, version=INIT_VERSION, executable=[member])
+
+
 def as_wheel(path: Path) -> Wheel:
     """The lock's line for a wheel's file."""
     with path.open("rb") as file:

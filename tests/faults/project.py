@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 from tests import forked_imgtool, plans
-from tests.direct.wheels import as_wheel, make_wheel
+from tests.direct.wheels import as_wheel, make_init, make_wheel
 from tests.faults.base import base_image
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.plan import Lock, LockedVariant
@@ -321,6 +321,7 @@ def small_wheels() -> tuple[Path, ...]:
     pip = {"pip/__init__.py": b"", "pip/_internal/operations/install/wheel.py": _PIP_SCRIPT.encode()}
     return (
         make_wheel(folder, "pip", pip, version="24.3.1"),
+        make_init(folder),
         make_wheel(folder, "numpy", {"numpy/__init__.py": b"# numbers\n"}, version="1.26.4"),
         make_wheel(folder, "tensorflow_cpu", _TENSORFLOW, version="2.15.1", requires=("numpy",)),
     )

@@ -27,6 +27,7 @@ def index() -> Iterator[SimpleIndex]:
     for name, version, requires in (
         ("pip", "24.3.1", ()),
         ("tensorflow_cpu", "2.15.1", ()),
+        ("dumb_init", "1.2.5.post1", ()),
         ("alpha", "1.0", ("beta<2",)),
         ("beta", "1.0", ()),
         ("beta", "2.0", ()),

@@ -55,7 +55,7 @@ def lock_platforms(project: Project, bases: dict[str, Base]) -> None:
                 old,
                 variant=(variant := chosen[old.variant.name]),
                 base_digest=bases[platform].digest,
-                wheels=tuple(wheel for wheel in old.wheels if wheel.name in {"numpy", variant.package}),
+                wheels=tuple(wheel for wheel in old.wheels if wheel.name in {"dumb-init", "numpy", variant.package}),
             )
             for old in variants
         )

@@ -25,7 +25,7 @@ from typing import Any
 
 from tests import forked_imgtool, plans
 from tests.direct.tars import add_entries
-from tests.direct.wheels import as_wheel, make_wheel
+from tests.direct.wheels import as_wheel, make_init, make_wheel
 from tests.registry.support import machine as settings_of
 from tests.servers.fault_proxy import Exchange, FaultProxy
 from training_imgtool.core.reference import parse_repository
@@ -157,6 +157,7 @@ class Wheels:
         files = {"pip/__init__.py": b"", "pip/_internal/operations/install/wheel.py": PIP_SCRIPT.encode()}
         self.pip = make_wheel(self.folder, "pip", files, version="24.3.1")
         if not self.packages:
+            self.packages = [make_init(self.folder)]
             self.add("numpy", version="1.26.4")
             self.add("tensorflow_cpu", {"tensorflow/__init__.py": b"__version__ = '2.15.1'\n"}, version="2.15.1")
 

@@ -24,7 +24,7 @@ from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
 from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.jobs.text import dump
 from training_imgtool.spec.job import Eci, Scheduling, Volume
-from training_imgtool.spec.model import Gpus, ImageSpec, Role, RoleSpec
+from training_imgtool.spec.model import INIT, Gpus, ImageSpec, Role, RoleSpec
 from training_imgtool.spec.targets import Target
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "sources"
@@ -150,7 +150,7 @@ def test_004_image_cache_and_gpu_pod() -> None:
     assert (our_pod["metadata"]["name"], running["name"], running["command"]) == (
         "tensorflow",
         "tensorflow",
-        pod["command"],
+        [*INIT, *pod["command"]],
     )
     assert str(running["resources"]["limits"]["nvidia.com/gpu"]) == "1"
     assert [mount["mountPath"] for mount in running["volumeMounts"]] == ["/tmp/imagenet", "/dev/shm"]

@@ -15,6 +15,7 @@ import pytest
 from tests.integration.push_world import SPEC, Machine, Project, Wheels, document, make_base
 from tests.servers.registry_process import run_registry
 from training_imgtool.context.own_files import JOB_MARK
+from training_imgtool.spec.model import INIT
 
 pytestmark = pytest.mark.registry
 OLD = "trainer: {source: trainer, module: trainer.task}"
@@ -64,14 +65,14 @@ def test_a_file_beside_the_spec(host: str, tmp_path: Path) -> None:
         "params.yaml": "learning_rate: 0.1\n",
     }
     config, names = _push(host, tmp_path, "trainer: train.py", files)
-    assert config["Entrypoint"] == ["/opt/venv/bin/python", "/app/train.py"]
+    assert config["Entrypoint"] == [*INIT, "/opt/venv/bin/python", "/app/train.py"]
     assert names == {"app/train.py", "app/util.py", "app/params.yaml"}
 
 
 def test_a_src_layout(host: str, tmp_path: Path) -> None:
     files = {"src/my_pkg/__init__.py": "", "src/my_pkg/train.py": "", "README.md": ""}
     config, names = _push(host, tmp_path, "trainer: {source: src, module: my_pkg.train}", files)
-    assert config["Entrypoint"] == ["/opt/venv/bin/python", "-m", "my_pkg.train"]
+    assert config["Entrypoint"] == [*INIT, "/opt/venv/bin/python", "-m", "my_pkg.train"]
     assert "PYTHONPATH=/app/src" in config["Env"]
     assert names == {"app/src", "app/src/my_pkg", "app/src/my_pkg/__init__.py", "app/src/my_pkg/train.py"}
 
@@ -79,7 +80,7 @@ def test_a_src_layout(host: str, tmp_path: Path) -> None:
 def test_a_script_with_a_dash_and_its_neighbour(host: str, tmp_path: Path) -> None:
     files = {"dist-mnist/dist-mnist.py": "import mnist_utils\n", "dist-mnist/mnist_utils.py": ""}
     config, names = _push(host, tmp_path, "trainer: dist-mnist/dist-mnist.py", files)
-    assert config["Entrypoint"] == ["/opt/venv/bin/python", "/app/dist-mnist/dist-mnist.py"]
+    assert config["Entrypoint"] == [*INIT, "/opt/venv/bin/python", "/app/dist-mnist/dist-mnist.py"]
     assert names == {"app/dist-mnist", *(f"app/{path}" for path in files)}
 
 
@@ -97,7 +98,7 @@ SHARED = {
 def test_shared_code_above_the_spec(host: str, tmp_path: Path) -> None:
     """The folders keep their places below the lowest one that has them all; each obeys its own .dockerignore."""
     config, names = _push(host, tmp_path, "trainer: {source: train.py, include: [../common]}", SHARED)
-    assert config["Entrypoint"] == ["/opt/venv/bin/python", "/app/project/train.py"]
+    assert config["Entrypoint"] == [*INIT, "/opt/venv/bin/python", "/app/project/train.py"]
     assert config["WorkingDir"] == "/app/project"
     assert "PYTHONPATH=/app:/app/project" in config["Env"]
     folders = {"app/common", "app/project"}

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from tests import trees
-from tests.direct.wheels import as_wheel, download, make_wheel
+from tests.direct.wheels import as_wheel, download, make_init, make_wheel
 from tests.engines.support import SERVICES, private_engine
 from tests.faults.project import Project
 from tests.registry.support import machine
@@ -310,6 +310,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     scripts = "[console_scripts]\nsaved_model_cli = tensorflow:main\n"
     return [
         pip,
+        make_init(folder),
         make_wheel(folder, "numpy", numbers, version="1.26.4"),
         make_wheel(folder, "nvidia_cuda_nvrtc_cu12", library, version="12.2.140"),
         *(make_wheel(folder, name, tensorflow, version="2.15.1", entry_points=scripts) for name in names),

@@ -42,8 +42,10 @@ class Toy:
 
 
 @contextmanager
-def open_toy(registry_address: str, services_env: dict[str, str], root: Path) -> Iterator[Toy]:
-    """Pushes the good image."""
+def open_toy(
+    registry_address: str, services_env: dict[str, str], root: Path, init: Path | None = None
+) -> Iterator[Toy]:
+    """Pushes the good image; with `init`, a wheel, in place of the script that stands for it."""
     place = f"{services_env['IMGTOOL_REGISTRY']}/verify/{token_hex(4)}"  # where no other run attached anything
     env = {"IMGTOOL_REGISTRY": f"{place}/good", "IMGTOOL_CACHE": str(root / "machine/cache")}
     settings = from_environment({**services_env, **env})
@@ -52,6 +54,7 @@ def open_toy(registry_address: str, services_env: dict[str, str], root: Path) ->
         base = registries.at(registry_address).head(parse_repository(f"{registry_address}/{repository}").tag(tag))
         assert base is not None
         wheels = Wheels(root / "wheels")
+        wheels.packages[0] = init or wheels.packages[0]
         wheels.add("six", version="1.16.0")
         code = {"tensorflow/__init__.py": images.TENSORFLOW.encode()}
         wheels.add("tensorflow_cpu", code, version="2.15.1", requires=("numpy (>=1.20,<2)", "absent; extra == 'x'"))

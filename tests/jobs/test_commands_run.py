@@ -19,7 +19,7 @@ from tests.jobs.test_gcloud_flags import split
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import Format, JobFile, job_data, launcher
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.spec.model import Role
+from training_imgtool.spec.model import INIT, Role
 from training_imgtool.spec.targets import Target
 
 FLAGS = (Target.AI_PLATFORM, Target.VERTEX)
@@ -59,7 +59,7 @@ def started(text: str, target: Target, shell: Shell, wanted: Asked) -> dict[Role
         return {}
     if target is Target.SKYPILOT:
         text = str(yaml.safe_load(text)["run"])
-    calls = shell.run(text.replace(launcher.PYTHON, "python"))
+    calls = shell.run(text.replace(f"{' '.join(INIT)} ", "").replace(launcher.PYTHON, "python"))
     programs = [call[call.index("trainer.task") + 1 :] for call in calls if "trainer.task" in call]
     of_image = {call_image(call): program for call, program in zip(calls, programs, strict=True)}
     if target is Target.SKYPILOT:

@@ -17,7 +17,7 @@ import pytest
 from tests.jobs.specs import STRANGE, images, spec
 from training_imgtool.jobs import Format, job_data, launcher
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
+from training_imgtool.spec.model import INIT, ImageSpec, Role, RoleSpec
 from training_imgtool.spec.targets import Target
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
@@ -29,8 +29,8 @@ WORKERS = {W: RoleSpec(count=3, command=(sys.executable, "-c", TELL))}
 
 
 def script(text: str) -> str:
-    """The text with this machine's Python in place of the images'."""
-    return text.replace(launcher.PYTHON, sys.executable)
+    """The text with this machine's Python in place of the images', and without their init."""
+    return text.replace(f"{' '.join(INIT)} ", "").replace(launcher.PYTHON, sys.executable)
 
 
 def skypilot(of: ImageSpec, rank: int, addresses: list[str]) -> Any:

@@ -74,6 +74,7 @@ def make_place(tmp_path: Path) -> Iterator[Place]:
     for name in ("tensorflow", "tensorflow-cpu"):
         add(index, name, "2.15.1", ("numpy>=1.23.5,<2", "setuptools"))
     add(index, "tensorflow", "2.15.0")
+    add(index, "dumb-init", "1.2.5.post1")
     for name, version in [
         ("numpy", "1.26.4"),
         ("numpy", "2.1.0"),

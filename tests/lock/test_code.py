@@ -51,7 +51,7 @@ def test_a_folder_becomes_a_wheel_with_its_requirements(code: Place) -> None:
     source = wheels["private"].source
     assert source is not None
     assert (source.origin, source.commit) == ("libs/private", "")
-    assert {"private", "dep", "extra"} == wheels.keys() - {"numpy", "setuptools", "tensorflow-cpu"}
+    assert {"private", "dep", "extra"} == wheels.keys() - {"dumb-init", "numpy", "setuptools", "tensorflow-cpu"}
     assert notes == []
 
 

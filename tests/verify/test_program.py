@@ -16,7 +16,7 @@ TEXT = (files("training_imgtool.verify") / "smoke_program.py").read_text()
 
 
 def _run(module: str, folder: Path, libraries: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    request = {"module": module, "libraries": libraries}
+    request = {"module": module, "libraries": libraries, "tf_config": "{}"}
     done = subprocess.run(
         [sys.executable, "-c", f"{TEXT}\nrun(json.loads({json.dumps(request)!r}))\n"],
         capture_output=True,

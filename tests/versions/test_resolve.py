@@ -9,7 +9,7 @@ import pytest
 
 from training_imgtool.core.errors import FieldError
 from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec, Tpu
-from training_imgtool.versions.install_set import libraries
+from training_imgtool.versions.install_set import INIT_PACKAGE, libraries
 from training_imgtool.versions.matrix import Matrix, load_matrix
 from training_imgtool.versions.resolve import gpu_of, resolve
 
@@ -61,7 +61,7 @@ def test_gpu_table(matrix: Matrix, *, release: str, python: str, tag: str, cudnn
     assert (variant.base, variant.cudnn) == (f"nvidia/cuda:{tag}", cudnn)
     assert variant.cuda == tag.partition("-")[0]
     assert (variant.python_from, variant.python_executable) == ("apt", f"/usr/bin/python{python}")
-    assert variant.requirements == (f"tensorflow=={release}", *more)
+    assert variant.requirements == (f"tensorflow=={release}", *more, INIT_PACKAGE)
     assert variant.libraries[-1] == f"libcudnn.so.{cudnn.partition('.')[0]}"
 
 
@@ -220,7 +220,7 @@ def test_apt_completes_a_base(matrix: Matrix) -> None:
 
 def test_cuda_from_wheels(matrix: Matrix) -> None:
     (variant,) = resolve(spec("2.15.1", accelerator=GPU, cuda_from="wheels"), matrix).variants
-    assert variant.requirements == ("tensorflow[and-cuda]==2.15.1",)
+    assert variant.requirements == ("tensorflow[and-cuda]==2.15.1", INIT_PACKAGE)
     assert (variant.base, variant.cuda, variant.cudnn) == ("python:3.11-slim-bookworm", "12.2", "8.9.4.25")
     assert variant.libraries == ()  # they lie in site-packages, where no linker looks
     (ranges,) = resolve(spec("2.20.0", accelerator=GPU, cuda_from="wheels"), matrix).variants

@@ -179,7 +179,7 @@ def make_cluster(
             host=hosts[role][index],
             image=(run_images or {}).get(role) or str(images[role]),
             args=tuple(args_with_job_dir(spec, role, passed)),
-            command=spec.roles[role].command,
+            command=spec.roles[role].entrypoint or None,
             env=_env(setting, role, index),
         )
         for role, count in counts.items()

@@ -10,6 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from training_imgtool.spec.model import INIT
+
 _PARTS = ("learn.py", "start.py", "warm_program.py")
 _OF_ITSELF = re.compile(r"(?m)^from (?:__future__|training_imgtool)\b[^(\n]*(?:\([^)]*\))?\n")
 _FLAGS = re.compile(r"-(?:[bBdEIOPqRsSuv]+|[WX].+)")
@@ -22,12 +24,14 @@ class Program:
     """A container's command as far as it starts Python.
 
     Attributes:
+        init: what the interpreter starts below; empty for nothing.
         python: the interpreter with its flags.
         kind: what follows: a `module`, a `script` or `code`.
         name: that.
         rest: the words behind it, which are the program's.
     """
 
+    init: tuple[str, ...]
     python: tuple[str, ...]
     kind: str
     name: str
@@ -39,11 +43,13 @@ class Program:
         words = [*self.python, *start, self.name, *self.rest]
         own = {"token": token, "kind": self.kind, "name": self.name, "argv": words}
         text = json.dumps({**own, "root": "/", "number": 0, "again": False, "cold": "", **order})
-        return (*self.python, "-c", read_source(), text, *self.rest)
+        return (*self.init, *self.python, "-c", read_source(), text, *self.rest)
 
 
 def read_command(words: Sequence[str]) -> Program | None:
     """Reads a container's command; None if it starts anything but a Python program."""
+    init = INIT if tuple(words[: len(INIT)]) == INIT else ()
+    words = words[len(init) :]
     if not words or not _PYTHON.search(words[0]):
         return None
     at = 1
@@ -52,9 +58,9 @@ def read_command(words: Sequence[str]) -> Program | None:
     python, rest = tuple(words[:at]), tuple(words[at:])
     if len(rest) > 1 and rest[0] in {"-m", "-c"}:
         kind = "module" if rest[0] == "-m" else "code"
-        return Program(python=python, kind=kind, name=rest[1], rest=rest[2:])
+        return Program(init=init, python=python, kind=kind, name=rest[1], rest=rest[2:])
     if rest and rest[0].endswith(".py") and not rest[0].startswith("-"):
-        return Program(python=python, kind="script", name=rest[0], rest=rest[1:])
+        return Program(init=init, python=python, kind="script", name=rest[0], rest=rest[1:])
     return None
 
 

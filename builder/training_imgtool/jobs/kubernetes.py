@@ -93,7 +93,7 @@ def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[
             "name": name,
             "image": image_of(images, role),
             "imagePullPolicy": "IfNotPresent",
-            "command": [literal(word) for word in of_role.command or ()],
+            "command": [literal(word) for word in of_role.entrypoint],
             "args": [literal(arg) for arg in args_with_job_dir(spec, role, job_dir)],
             "env": [*({"name": key, "value": literal(value)} for key, value in spec.job.env.items()), *env],
             "ports": [{"containerPort": PORT, "name": "tfjob-port"}],

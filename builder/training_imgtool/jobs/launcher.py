@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from training_imgtool.jobs.cluster import PORT, Flavour, task_name
 from training_imgtool.jobs.model import replicas, says_chief
-from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.spec.model import INIT, ImageSpec, Role
 
 VARIABLE = "CLUSTER_LAUNCHER"
 TASKS = "CLUSTER_TASKS"
@@ -52,8 +52,8 @@ def cluster_tasks(spec: ImageSpec) -> str:
 
 
 def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """Returns the role's command, or the entry point's: these services do not start the entry point."""
-    return spec.roles[role].command or (PYTHON, *spec.trainer.arguments)
+    """Returns the role's command, or the entry point's, below the init: these services do not start the entry point."""
+    return spec.roles[role].entrypoint or (*INIT, PYTHON, *spec.trainer.arguments)
 
 
 def format_launch(program: Sequence[str], nodes: str, rank: str, first: int = 0) -> str:

@@ -15,6 +15,10 @@ from training_imgtool.spec.job import JobSpec
 from training_imgtool.spec.keys import key
 
 APP = "/app"  # where an image has the code
+INIT = ("/opt/venv/bin/dumb-init", "--single-child")
+"""What every program starts below: as the first process of a container it would never get a SIGTERM that it does not
+handle, and sit out its grace period. It forwards signals to the program alone, which may have helpers of its own.
+"""
 
 
 class Role(StrEnum):
@@ -145,6 +149,11 @@ class RoleSpec:
     env: Mapping[str, str] = key("Environment variables on top of the spec's.", default={}, rule="env")
     node_selector: Mapping[str, str] = key("Kubernetes: labels of the nodes that may run it.", default={})
     tolerations: tuple[Toleration, ...] = key("Kubernetes: taints that it accepts.", default=())
+
+    @property
+    def entrypoint(self) -> tuple[str, ...]:
+        """What the job starts instead of the image's entry point, below the init; empty without a command."""
+        return (*INIT, *self.command) if self.command else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

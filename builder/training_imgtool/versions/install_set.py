@@ -35,6 +35,10 @@ class Request:
         return self.spec.cuda_from == WHEELS
 
 
+INIT_PACKAGE = "dumb-init==1.2.5.post1"
+"""The init that programs start below, `spec.model.INIT`: one static program of 18 kB for each architecture."""
+
+
 def package(request: Request, accelerator: Accelerator) -> str:
     """Names the distribution on the package index."""
     release = request.release
@@ -57,6 +61,7 @@ def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
     if gpu and not request.wheels and version_key(minor.name) >= _XLA_OPTIMIZERS:
         pins = (f"{name}=={lowest(pin)}" for name, pin in minor.and_cuda.items() if "cuda-nvcc" in name)
         yield next(pins, _PTXAS_11)  # the runtime image lacks ptxas and libdevice
+    yield INIT_PACKAGE
 
 
 def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:

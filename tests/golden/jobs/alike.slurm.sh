@@ -36,5 +36,5 @@ os.execvp(program[0], program)
 '
 export CLUSTER_NODES="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"
 export CLUSTER_PORT=$((12000 + SLURM_JOB_ID % 20000))  # nodes may run other jobs too
-exec srun --nodes=3 --ntasks=3 --job-name=worker --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' --container-env=PRICE /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 0 /opt/venv/bin/python -m trainer.task y 1e3 0755 2.10 on null '' ' a b ' 'é' '$(HOME)' '${X}' '#x' 'a: b' ''"'"'"' '	tab
+exec srun --nodes=3 --ntasks=3 --job-name=worker --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' --container-env=PRICE /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 0 /opt/venv/bin/dumb-init --single-child /opt/venv/bin/python -m trainer.task y 1e3 0755 2.10 on null '' ' a b ' 'é' '$(HOME)' '${X}' '#x' 'a: b' ''"'"'"' '	tab
 ' 12:30 --job-dir=gs://my-bucket/mnist

@@ -32,5 +32,5 @@ LABEL dev.imgtool.tensorflow="2.15.1" \
       org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
       org.opencontainers.image.title="mnist"
 USER 1000:1000
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "trainer.task"]
+ENTRYPOINT ["/opt/venv/bin/dumb-init", "--single-child", "/opt/venv/bin/python", "-m", "trainer.task"]
 LABEL dev.imgtool.key="0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

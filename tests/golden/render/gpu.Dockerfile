@@ -46,5 +46,5 @@ ENV GREETING="say \"hi\" for \$5, it's # fine \\ `ok` é" \
 LABEL dev.imgtool.tensorflow="2.15.1" \
       org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
       org.opencontainers.image.title="mnist"
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "trainer.task"]
+ENTRYPOINT ["/opt/venv/bin/dumb-init", "--single-child", "/opt/venv/bin/python", "-m", "trainer.task"]
 LABEL dev.imgtool.key="0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

@@ -34,4 +34,4 @@ ENV VARIANT="cpu"
 LABEL dev.imgtool.tensorflow="2.15.1" \
       org.opencontainers.image.revision="0000000000000000000000000000000000000000" \
       org.opencontainers.image.title="mnist"
-ENTRYPOINT ["/opt/venv/bin/python", "-m", "trainer.task"]
+ENTRYPOINT ["/opt/venv/bin/dumb-init", "--single-child", "/opt/venv/bin/python", "-m", "trainer.task"]

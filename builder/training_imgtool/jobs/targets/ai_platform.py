@@ -140,7 +140,7 @@ def _replica(spec: ImageSpec, role: Role, images: Images, *, own_args: bool) -> 
     """Makes a role's config; it names the image also where a role shares the master's."""
     container: Document = {"imageUri": image_of(images, role)}
     if own_args:
-        container["containerCommand"] = list(spec.roles[role].command or ())
+        container["containerCommand"] = list(spec.roles[role].entrypoint)
         container["containerArgs"] = list(job_args(spec, role))
     return without_none({**container, **_machine_config(spec, role)})
 

@@ -135,7 +135,7 @@ def _service(spec: ImageSpec, images: Images, role: Role, index: int) -> Documen
         {
             "image": image_of(images, role),
             "hostname": service_name(role, index),
-            "entrypoint": [_literal(word) for word in of_role.command or ()],
+            "entrypoint": [_literal(word) for word in of_role.entrypoint],
             "command": [_literal(arg) for arg in args_with_job_dir(spec, role, mounted)],
             "environment": _environment(spec, role, index),
             "expose": [str(PORT)] if is_cluster(spec) else [],

@@ -111,7 +111,7 @@ def _docker_run(spec: ImageSpec, images: Images, options: JobOptions, name: str,
     argv += ["--volume", f"{job_dir}:/job"] if is_folder(job_dir) else []
     for key, value in variables.items():
         argv += ["--env", f"{key}={_text(value)}"]
-    command = list(of_role.command or ())
+    command = of_role.entrypoint
     argv += ["--entrypoint", command[0]] if command else []
     return shlex.join([*argv, image_of(images, role), *command[1:], *args_with_job_dir(spec, role, mounted)])
 

@@ -128,7 +128,7 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
     }
     container = {
         "imageUri": image_of(images, role),
-        "command": list(of_role.command or ()),
+        "command": list(of_role.entrypoint),
         "args": args_with_job_dir(spec, role, passed_job_dir(spec, job_dir)),
         "env": [{"name": name, "value": _escape_variables(value)} for name, value in spec.job.env.items()],
     }
