@@ -192,6 +192,13 @@ def test_find_prefers_the_folder_then_the_only_image(tmp_path: Path) -> None:
     assert find(None, tmp_path) == first
     assert find(Path("images/a"), tmp_path) == first
     assert find(Path("images/a/image.yaml"), tmp_path) == first
+    (first.parent / "trainer/parts").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"no image.yaml") as caught:
+        find(None, first.parent / "trainer/parts")
+    assert caught.value.hint == "name the spec: ../.."
+    (first.parent / "trainer/task.py").touch()
+    with pytest.raises(InputError, match=r"^trainer/task.py is a program, and no spec"):
+        find(Path("trainer/task.py"), first.parent)
     assert find(tmp_path, Path("/")) == first
     (tmp_path / "images/b").mkdir()
     (tmp_path / "images/b/image.yaml").touch()

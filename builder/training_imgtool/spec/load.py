@@ -19,6 +19,7 @@ from training_imgtool.yamlfile.reader import parse, read_bytes
 from training_imgtool.yamlfile.tree import Items, Node, Position, Scalar, Table
 
 SPEC_NAME = "image.yaml"
+_PROGRAMS = frozenset({".py", ".ipynb", ".sh"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +154,8 @@ def find(given: Path | None, cwd: Path) -> Path:
             path.stat()  # from Python 3.14 on, `is_dir` and `exists` do not say what is in the way
         if path.is_dir():
             return _shorten(_in_folder(path, InputError), cwd)
+        if path.suffix in _PROGRAMS and path.exists():
+            raise InputError(f"{given} is a program, and no spec", hint=f"name the folder of the {SPEC_NAME}")
         if path.exists():
             return _shorten(path, cwd)
         image = cwd / "images" / given / SPEC_NAME
@@ -169,12 +172,19 @@ def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
     specs = sorted(folder.glob(f"images/*/{SPEC_NAME}"))
     if not specs:
         others = [name for name in ("image.yml", "image.json") if (folder / name).exists()]
+        others += [above] if not others and (above := _find_above(folder)) else []
         hint = f"name the spec: {others[0]}" if others else "imgtool init writes a first one"
         raise missing(f"no {SPEC_NAME} and no images/*/{SPEC_NAME} in {folder}", hint=hint)
     if len(specs) > 1:
         choices = ", ".join(str(spec.parent.relative_to(folder)) for spec in specs)
         raise UsageError(f"{folder} has {len(specs)} specs", hint=f"name one of {choices}")
     return specs[0]
+
+
+def _find_above(folder: Path) -> str:
+    """Returns the nearest folder above that has a spec, such as `..`; an empty text without one."""
+    above = (("/".join([".."] * (depth + 1)), parent) for depth, parent in enumerate(folder.resolve().parents))
+    return next((name for name, parent in above if (parent / SPEC_NAME).exists()), "")
 
 
 def _shorten(path: Path, cwd: Path) -> Path:
