@@ -6,7 +6,6 @@ import pytest
 
 from training_imgtool.context import dockerignore
 from training_imgtool.context.dockerignore import Verdict, parse_dockerignore
-from training_imgtool.context.gomatch import PatternError, has_wildcards, matches
 from training_imgtool.core.errors import InputError
 
 
@@ -98,13 +97,11 @@ def test_malformed_patterns_have_their_line(text: str) -> None:
         ("abc", "abc", True),
         ("*", "abc", True),
         ("*c", "abc", True),
-        ("a*", "ab/c", False),
         ("a*/b", "a/c/b", False),
         ("a*b*c*d*e*/f", "axbxcxdxexxx/f", True),
         ("ab[c]", "abc", True),
         ("ab[^c]", "abc", False),
         ("ab[e-g]", "abc", False),
-        ("ab[c-a]", "abb", False),
         ("[\\]a]", "]", True),
         ("[\\-x]", "-", True),
         ("[x\\-]", "z", False),
@@ -116,19 +113,13 @@ def test_malformed_patterns_have_their_line(text: str) -> None:
     ],
 )
 def test_go_match(pattern: str, path: str, expected: bool) -> None:
-    assert matches(pattern, path) is expected
+    assert ignored(pattern, path) is expected
 
 
 @pytest.mark.parametrize("pattern", ["[]a]", "[-]", "[x-]", "[-x]", "a\\", "[", "[^", "[^bc", "a["])
 def test_go_match_refuses(pattern: str) -> None:
-    with pytest.raises(PatternError):
-        matches(pattern, "a")
-
-
-def test_wildcards() -> None:
-    assert has_wildcards("a*")
-    assert not has_wildcards("a\\*")
-    assert has_wildcards("a\\\\*")
+    with pytest.raises(InputError, match="is not a pattern"):
+        parse_dockerignore(pattern)
 
 
 def test_many_stars_take_no_time_and_match_as_few_do() -> None:
@@ -136,8 +127,6 @@ def test_many_stars_take_no_time_and_match_as_few_do() -> None:
     assert not ignored(f"**/{stars}b", f"trainer/{name}")
     assert ignored(f"**/{stars}", f"trainer/{name}")
     assert not ignored("**/a/" * 20 + "b", "a/" * 60)
-    assert not matches(f"{stars}b", name)
-    assert matches(f"{stars}*", name)
 
 
 @pytest.mark.parametrize("pattern", ["**/*a*[b-d]*", "a/**/*/**/c?", "*/*/*", "**/x*/**/\\*", "*.*.*y", "**/b**/c*/**"])

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from training_imgtool.context.gomatch import PatternError, compile_pattern
 from training_imgtool.core.errors import InputError
 
 _ESCAPED = frozenset(".+()$")
+_LETTER = r"(?:[^\]\\-]|\\.)"
+_VALID = re.compile(rf"(?:[^\[\\]|\\.|\[\^?(?:{_LETTER}(?:-{_LETTER})?)+\])*\Z", re.DOTALL)  # to Go's filepath.Match
 _BELOW, _ANYTHING, _NAME = "(?:.*/)?", ".*", "[^/]*"  # what stars become
 _STARS = re.compile("|".join(map(re.escape, (_BELOW, _ANYTHING, _NAME))))
 _STEP = re.compile(rf"{_STARS.pattern}|\\.|\[\^?\]?(?:\\.|[^\]])*\]|.", re.DOTALL)
@@ -86,10 +87,12 @@ def parse_dockerignore(text: str, *, file: str = ".dockerignore") -> DockerIgnor
                 hint="write ? in their place",
             )
         try:
-            compile_pattern(pattern)
-            patterns.append(_Pattern(pattern, brings_back, _matcher(pattern)))
-        except (PatternError, re.error) as error:
-            raise InputError(f"{file}:{number}: {pattern!r} is not a pattern", hint="close the bracket") from error
+            matcher = _matcher(pattern) if _VALID.match(pattern) else None
+        except re.error:
+            matcher = None
+        if matcher is None:
+            raise InputError(f"{file}:{number}: {pattern!r} is not a pattern", hint="close the bracket")
+        patterns.append(_Pattern(pattern, brings_back, matcher))
     return DockerIgnore(tuple(patterns))
 
 

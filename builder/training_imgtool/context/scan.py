@@ -145,7 +145,7 @@ class Walk:
     def _leaf(self, descriptor: int, name: str, path: str, status: os.stat_result) -> None:
         if status in self._streams:
             return
-        if not secret_files.allowed(path, self._allow_secrets) and secret_files.by_name(path):
+        if secret_files.by_name(path) and not secret_files.allowed(path, self._allow_secrets):
             self._suspects.append(path)
             return
         if stat.S_ISLNK(status.st_mode):

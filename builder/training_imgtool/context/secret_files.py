@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from training_imgtool.context.gomatch import matches
+from training_imgtool.context.dockerignore import parse_dockerignore
 from training_imgtool.core.errors import InputError
 
 HEAD = 4096  # bytes of a file that `by_content` wants to see
@@ -51,13 +51,14 @@ def by_content(head: bytes) -> bool:
 
 
 def allowed(path: str, allow: Collection[str]) -> bool:
-    """Returns whether one of the allowed paths or patterns (Go's `filepath.Match`) is `path` or a folder above it."""
+    """Returns whether one of the allowed paths or patterns, as in `.dockerignore`, is `path` or a folder above it."""
     if not allow:
         return False
     parents = [path]
     while "/" in parents[-1]:
         parents.append(parents[-1].rpartition("/")[0])
-    return any(matches(pattern.strip("/"), parent) for pattern in allow for parent in parents)
+    patterns = parse_dockerignore("\n".join(allow), file="allow_secrets").patterns
+    return any(pattern.match(parent) for pattern in patterns for parent in parents)
 
 
 def refuse(paths: Iterable[str]) -> None:
