@@ -14,6 +14,7 @@ from training_imgtool.core.errors import FieldError, UsageError
 from training_imgtool.core.settings import from_environment
 from training_imgtool.lock.carry_over import Renewal
 from training_imgtool.lock.lockfile import dump_lock, read_lock
+from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.pipeline import current_lock
 from training_imgtool.pipeline.current_lock import ensure_lock, notes_between
 from training_imgtool.pipeline.inputs import prepare
@@ -56,6 +57,16 @@ def test_only_who_asks_to_renew_hears_that_a_lock_is_current(tmp_path: Path) -> 
         events = Events()
         assert ensure_lock(spec, machine, events, renewal=renewal) == read_lock(project.folder / "image.lock")
         assert events.notes == notes
+
+
+def test_a_lock_that_somebody_edited_has_every_role(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    path = project.folder / "image.lock"
+    made = read_lock(path)
+    rows = tuple(replace(row, variant=replace(row.variant, roles=row.variant.roles[:1])) for row in made.variants)
+    path.write_text(dump_lock(replace(made, variants=rows)))
+    with pytest.raises(DamagedLockError, match="it has no variant for "):
+        ensure_lock(load(project.folder / "image.yaml"), from_environment(project.env), Events())
 
 
 def test_what_only_looks_writes_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ def ensure_lock(
     path = identity.path
     present = _read_present(path, progress, replace=renewal is not None)
     if present is not None and present.inputs == identity.inputs and not renewal:
+        _require_roles(present, spec_file, path)
         if renewal is not None:
             progress(Note(f"{path} is current; --upgrade takes newer versions and bases"))
         return present
@@ -80,6 +81,12 @@ def ensure_lock(
     for note in _upgrade_notes(present, lock) if present is not None else ():
         progress(Note(note))
     return lock
+
+
+def _require_roles(lock: Lock, spec_file: SpecFile, path: Path) -> None:
+    lacking = spec_file.spec.roles.keys() - {role for row in lock.variants for role in row.variant.roles}
+    if lacking:
+        raise DamagedLockError(f"{path}: it has no variant for {', '.join(sorted(lacking))}")
 
 
 def _describe(present: Lock | None, identity: LockIdentity) -> str:
