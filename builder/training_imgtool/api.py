@@ -119,7 +119,7 @@ def push(
         registry: where the images go, if the spec does not say it.
         tags: further tags; with several roles, ROLE-TAG.
         engine: what builds: `auto`, `buildx` or `direct`.
-        builder: a builder of buildx for stages with RUN.
+        builder: a builder of buildx for what needs an engine.
         secrets: for `RUN --mount=type=secret`, such as `id=ID,src=FILE`.
         create_repository: create a missing Artifact Registry repository first.
         locked: require a lock that exists and is current; never write it.
