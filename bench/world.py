@@ -82,10 +82,10 @@ def copy_base(source: str, reference: str, target: str) -> str:
     """Copies an image REPOSITORY:TAG from one loopback registry to another; returns REPOSITORY:TAG@DIGEST."""
     from training_imgtool.core.reference import Repository
     from training_imgtool.core.settings import from_environment
-    from training_imgtool.registry.connect import connect
+    from training_imgtool.registry.connect import Registries
 
     repository, _, tag = reference.partition(":")
-    with connect(from_environment({"HOME": "/nonexistent"}), lambda _: None) as registries:
+    with Registries(from_environment({"HOME": "/nonexistent"})) as registries:
         there, here = Repository(source, repository), Repository(target, repository)
         manifest = registries.at(there).manifest(there.tag(tag))
         for blob in (manifest.config, *manifest.layers):

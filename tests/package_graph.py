@@ -36,7 +36,7 @@ ROOMS: dict[str, str] = {
     "verify": "attest direct engines jobs pipeline registry spec wheels",
     "commands": "attest cluster context engines jobs lock pipeline plan registry spec verify versions wheels yamlfile",
     "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",
-    "api": "cli cluster commands pipeline spec verify",
+    "api": "cli cluster commands pipeline registry spec verify",
 }
 
 # The adapter of each third-party package: the only modules that may import it. A spec keeps every scalar as text, a job

@@ -19,8 +19,8 @@ from training_imgtool.core.results import ByRole, Image, Plan, PlannedImage, Rep
 
 if TYPE_CHECKING:
     from training_imgtool.core.progress import Progress
-    from training_imgtool.core.settings import Settings
-    from training_imgtool.pipeline.request import SpecChoice
+    from training_imgtool.pipeline.project_files import SpecChoice
+    from training_imgtool.registry.connect import Machine
     from training_imgtool.spec.model import Role
 
 Spec = str | os.PathLike[str]
@@ -80,8 +80,8 @@ def plan(
     from training_imgtool.commands import show
     from training_imgtool.commands.images import plan_images
 
-    with _call(progress, {"spec": spec, "changes": changes, "registry": registry}) as (view, settings):
-        inputs = plan_images(_choose(spec, changes), settings, view, registry=registry, locked=locked, check=check)
+    with _call(progress, {"spec": spec, "changes": changes, "registry": registry}) as machine:
+        inputs = plan_images(_choose(spec, changes, registry, locked=locked), machine, check=check)
         data = show.as_data(inputs)
     names = ("role", "tag", "key", "tensorflow", "python", "cuda", "base", "wheel_bytes")
     images = tuple(
@@ -134,7 +134,7 @@ def push(
 
     given: dict[str, object] = {"spec": spec, "changes": changes, "registry": registry, "roles": roles, "tags": tags}
     given |= {"engine": engine, "builder": builder, "secrets": secrets}
-    with _call(progress, given) as (view, settings):
+    with _call(progress, given) as machine:
         options = BuildOptions(
             roles=_roles(roles),
             push=True,
@@ -144,8 +144,7 @@ def push(
             create_repository=create_repository,
             check=check,
         )
-        choice = _choose(spec, changes)
-        results = push_and_measure(choice, options, settings, view, registry=registry, locked=locked)
+        results = push_and_measure(_choose(spec, changes, registry, locked=locked), options, machine)
     return ByRole(
         tuple(
             Image(
@@ -196,7 +195,7 @@ def job(
     Raises:
         ImgtoolError: as in `plan`.
     """
-    from training_imgtool.commands.job_files.config import job_document
+    from training_imgtool.commands.job_files.config import Request, job_document, parse_target
 
     given: dict[str, object] = {
         "spec": spec,
@@ -206,20 +205,15 @@ def job(
         "job_id": job_id,
         "hosts": hosts,
     }
-    with _call(progress, given) as (view, settings):
-        return job_document(
-            Path(spec),
-            values=changes,
-            target=target,
-            registry=registry,
-            images=None if images is None else {role: str(image) for role, image in images.items()},
+    with _call(progress, given) as machine:
+        request = Request(
+            target=parse_target(target) if target is not None else None,
             job_id=job_id,
             hosts=hosts,
             allow_unknown=allow_unknown,
-            settings=settings,
-            progress=view,
-            locked=locked,
         )
+        named = None if images is None else {role: str(image) for role, image in images.items()}
+        return job_document(_choose(spec, changes, registry, locked=locked), request, named, machine)
 
 
 def verify(
@@ -253,7 +247,7 @@ def verify(
         VerificationError: an image is another one, or not proven; `details` has a line each.
         ImgtoolError: as in `plan`.
     """
-    from training_imgtool.cli import machine
+    from training_imgtool.cli.machine import signatory
     from training_imgtool.commands.images import verify_images
     from training_imgtool.verify.findings import read_accepted
     from training_imgtool.verify.report import list_failures
@@ -266,17 +260,14 @@ def verify(
         "accept": accept,
     }
     given |= {"signature": signature, "issuer": issuer}
-    with _call(progress, given) as (view, settings):
+    with _call(progress, given) as machine:
         reports = verify_images(
-            _choose(spec, changes),
-            settings,
-            view,
+            _choose(spec, changes, registry, locked=locked),
+            machine,
             roles=_roles(roles),
-            registry=registry,
-            signed_by=machine.signatory(signature, issuer),
+            signed_by=signatory(signature, issuer),
             accept=read_accepted(accept),
             smoke=smoke,
-            locked=locked,
         )
     if failures := list_failures(reports):
         raise VerificationError("the images are not proven to be what the lock says", details=failures)
@@ -342,7 +333,7 @@ def run(
         "args": args,
     }
     given |= {"workers": workers, "ps": ps, "job_dir": job_dir}
-    with _call(progress, given) as (view, settings):
+    with _call(progress, given) as machine:
         request = Request(
             service=parse_service(service) if service else None,
             workers=workers,
@@ -353,13 +344,11 @@ def run(
             restart=restart,
         )
         summary = run_images(
-            _choose(spec, changes),
+            _choose(spec, changes, registry, locked=locked),
             request,
-            settings,
-            lambda: nullcontext(view),
-            lambda _ready: nullcontext(view),
-            registry=registry,
-            locked=locked,
+            machine.settings,
+            lambda: nullcontext(machine.progress),
+            lambda _ready: nullcontext(machine.progress),
         )
     if error := error_of(summary):
         raise error
@@ -384,16 +373,17 @@ def run(
 
 
 @contextmanager
-def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterator[tuple[Progress, Settings]]:
+def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterator[Machine]:
     """Yields what a call needs of the machine; raises ImgtoolError where a file, memory or a thread is missing.
 
     Raises UsageError for an argument of another kind, and for an empty one that the command's table of gates knows.
     """
-    from training_imgtool.cli import machine
+    from training_imgtool.cli.machine import settings as read_settings
     from training_imgtool.cli.output import translate
     from training_imgtool.cli.progress_lines import Records
     from training_imgtool.core.gates import check_arguments
     from training_imgtool.core.progress import Note, silent
+    from training_imgtool.registry.connect import Machine
 
     for name, value in arguments.items():
         expected, is_right = _KINDS.get(name, _TEXT)
@@ -403,15 +393,16 @@ def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterato
     secrets: Any = arguments.get("secrets", ())
     view: Progress = Records(progress, time.monotonic) if progress else silent
     try:
-        yield view, machine.settings(tuple(secrets), note=lambda text: view(Note(text)))
+        with Machine.open(read_settings(tuple(secrets), note=lambda text: view(Note(text))), view) as machine:
+            yield machine
     except (OSError, MemoryError) as error:
         raise translate(error) from error
 
 
-def _choose(spec: Spec, changes: Mapping[str, str] | None) -> SpecChoice:
-    from training_imgtool.pipeline.request import SpecChoice
+def _choose(spec: Spec, changes: Mapping[str, str] | None, registry: str | None, *, locked: bool) -> SpecChoice:
+    from training_imgtool.pipeline.project_files import SpecChoice
 
-    return SpecChoice(path=Path(spec), values=dict(changes or {}))
+    return SpecChoice(path=Path(spec), values=dict(changes or {}), registry=registry, locked=locked)
 
 
 def _roles(names: Sequence[str]) -> tuple[Role, ...]:

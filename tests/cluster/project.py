@@ -17,13 +17,14 @@ from typing import Any
 from tests import forked_imgtool
 from tests.engines.support import build, busybox_base
 from tests.plans import wheel
-from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import from_environment
 from training_imgtool.engines.docker.containers import Containers
 from training_imgtool.engines.docker.engine import STAGES, DockerEngine, remove_image
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.pipeline.inputs import RoleImage, prepare
+from training_imgtool.pipeline.project_files import SpecChoice
 from training_imgtool.plan import Lock, LockedVariant
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.load import load
 from training_imgtool.versions.matrix import load_matrix
 from training_imgtool.versions.resolve import resolve
@@ -86,7 +87,9 @@ class Project:
         write_lock(self.folder)
 
     def _images(self, scripts: Mapping[str, str]) -> dict[str, str]:
-        inputs = prepare(load(self.folder / "image.yaml"), from_environment(self.env), silent, locked=True)
+        inputs = prepare(
+            load(self.folder / "image.yaml"), Machine.open(from_environment(self.env)), SpecChoice(locked=True)
+        )
         return {str(image.role): self._image(image, scripts[str(image.role)]) for image in inputs.images}
 
     def _image(self, image: RoleImage, script: str) -> str:
@@ -133,7 +136,9 @@ class Project:
         for network in self.containers.networks_with("dev.imgtool.run"):
             if network.name.startswith(mine):
                 self.containers.remove_network(network.id)
-        inputs = prepare(load(self.folder / "image.yaml"), from_environment(self.env), silent, locked=True)
+        inputs = prepare(
+            load(self.folder / "image.yaml"), Machine.open(from_environment(self.env)), SpecChoice(locked=True)
+        )
         for image in inputs.images:
             remove_image(self.engine.api, f"{STAGES}:{image.key}")
 

@@ -15,10 +15,11 @@ from tests.cluster.project import SPEC, write_lock
 from training_imgtool.cluster.file_watch import FileWatch, list_folders, look
 from training_imgtool.cluster.watch import How, Version, classify, list_changed
 from training_imgtool.core.errors import ImgtoolError, InputError
-from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import from_environment
 from training_imgtool.pipeline.inputs import Inputs, prepare
+from training_imgtool.pipeline.project_files import SpecChoice
 from training_imgtool.pipeline.role_files import choose_files, list_role_files, write_tar
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import Role
 
@@ -43,7 +44,7 @@ class Folder:
 
     def read(self) -> Inputs:
         settings = from_environment({"HOME": str(self.root), "IMGTOOL_CACHE": str(self.root.parent / "cache")})
-        return prepare(load(self.root / "image.yaml"), settings, silent, locked=True)
+        return prepare(load(self.root / "image.yaml"), Machine.open(settings), SpecChoice(locked=True))
 
     def version(self) -> Version:
         return Version.of(self.read(), time.monotonic())

@@ -28,10 +28,11 @@ from tests.direct.wheels import INIT_SCRIPT
 from tests.engines.support import build, tar_of
 from training_imgtool.context.tar import MTIME
 from training_imgtool.core.errors import ImgtoolError
-from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import from_environment
 from training_imgtool.engines.docker.engine import STAGES, DockerEngine, remove_image
 from training_imgtool.pipeline.inputs import RoleImage, prepare
+from training_imgtool.pipeline.project_files import SpecChoice
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import INIT
 
@@ -97,7 +98,7 @@ class WatchProject(Project):
     def build(self, folder: Path | None = None) -> dict[str, str]:
         """Makes the images of the files as they are in the project's folder, or in a copy of it; returns their keys."""
         folder = folder or self.folder
-        inputs = prepare(load(folder / "image.yaml"), from_environment(self.env), silent, locked=True)
+        inputs = prepare(load(folder / "image.yaml"), Machine.open(from_environment(self.env)), SpecChoice(locked=True))
         for image in inputs.images:
             self._build(image, folder)
         return {str(image.role): image.key for image in inputs.images}

@@ -15,6 +15,7 @@ from training_imgtool.commands.init_lock import concede, lock_proposal
 from training_imgtool.core.errors import InputError, TemporaryError
 from training_imgtool.core.progress import Event
 from training_imgtool.core.settings import from_environment
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.load import SpecFile, load
 
 COMPILER = "cpu (master): no wheel of editdistance fits (editdistance 0.5.2: it needs a compiler)"
@@ -107,7 +108,7 @@ def test_the_proposal_is_written_with_what_it_gave_up(tmp_path: Path) -> None:
     refusals = [COMPILER, "no wheel of fastdtw fits", "no wheel of fastdtw fits"]
     seen: list[tuple[str, ...]] = []
 
-    def lock(spec_file: SpecFile, _settings: object, _progress: object) -> None:
+    def lock(spec_file: SpecFile, _machine: object) -> None:
         seen.append(spec_file.spec.python_packages)
         if len(seen) <= len(refusals):
             raise InputError(refusals[len(seen) - 1])
@@ -121,8 +122,7 @@ def test_the_proposal_is_written_with_what_it_gave_up(tmp_path: Path) -> None:
     conceded = lock_proposal(
         tmp_path,
         lambda given: propose(concessions=given),
-        from_environment({"HOME": str(tmp_path)}),
-        take,
+        Machine.open(from_environment({"HOME": str(tmp_path)}), take),
         lock=lock,
     )
     assert set(conceded.left_out) == {"fastdtw"}
@@ -149,11 +149,9 @@ def test_of_all_that_a_machine_had_what_the_program_does_not_import_goes_at_once
             raise InputError(refusals.pop(0))
 
     propose = partial(write_starter, tmp_path, force=True)
-    settings = from_environment({"HOME": str(tmp_path)})
+    machine = Machine.open(from_environment({"HOME": str(tmp_path)}))
     known = Concessions(loosened={"package0": "so that the spec has lines"})
-    found = lock_proposal(
-        tmp_path, lambda given: propose(concessions=given), settings, lambda _: None, lock=lock, concessions=known
-    )
+    found = lock_proposal(tmp_path, lambda given: propose(concessions=given), machine, lock=lock, concessions=known)
     assert found.left_out == {"package3": "no wheel of package3 fits; the program imports none"}
     assert found.loosened == {**known.loosened, "tqdm": "no wheel of tqdm fits"}
 
@@ -169,8 +167,7 @@ def test_an_index_that_does_not_answer_ends_it(tmp_path: Path) -> None:
         lock_proposal(
             tmp_path,
             lambda given: propose(concessions=given),
-            from_environment({"HOME": str(tmp_path)}),
-            lambda _: None,
+            Machine.open(from_environment({"HOME": str(tmp_path)})),
             lock=lock,
         )
     assert (tmp_path / "image.yaml").is_file()

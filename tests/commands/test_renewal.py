@@ -10,6 +10,8 @@ from training_imgtool.commands import images
 from training_imgtool.core.errors import PackageGoneError, TemporaryError
 from training_imgtool.core.progress import Event, Note
 from training_imgtool.lock.carry_over import Renewal
+from training_imgtool.pipeline.project_files import SpecChoice
+from training_imgtool.registry.connect import Machine
 
 GONE = PackageGoneError("no archive of the base has curl 1.0 any more")
 
@@ -29,8 +31,7 @@ class Project:
         self.renewals.append(renewal)
         return len(self.renewals)
 
-    def make(self, inputs: int, registries: object) -> str:
-        del registries
+    def make(self, inputs: int) -> str:
         if self.failures:
             raise self.failures.pop(0)
         return f"built with lock {inputs}"
@@ -41,7 +42,7 @@ class Project:
             self.notes.append(event.text)
 
         nothing: Any = None
-        return images.build_images(nothing, nothing, nothing, tell, nothing, registry=None, locked=locked)
+        return images.build_images(SpecChoice(locked=locked), nothing, Machine(nothing, tell, nothing))
 
 
 def test_a_dropped_package_renews_the_lock_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,11 @@ import pytest
 from tests.integration.conftest import BASE
 from tests.integration.push_world import Base, Machine, Project, Wheels, document
 from tests.registry.support import machine as settings_of
-from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, parse_reference, parse_repository
 from training_imgtool.core.settings import from_environment
 from training_imgtool.engines.docker.client import connect
 from training_imgtool.pipeline.engine.pull import pull_image
+from training_imgtool.registry.connect import Machine as OpenMachine
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import DOCKER_MANIFEST, OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST
 
@@ -125,10 +125,10 @@ def test_docker_runs_it(pushed: Pushed, tmp_path: Path) -> None:
     engine = connect(settings)
     old = int(version.partition(".")[0]) < 23
     assert engine.reads_zstd is not old
-    with Registries(settings) as registries:
+    with OpenMachine.open(settings) as machine:
         key = image.digest.partition(":")[2]
-        pull = partial(pull_image, image, key, platform="linux/amd64", engine=engine, registries=registries)
-        names = [pull(progress=silent) for _ in "12"]
+        pull = partial(pull_image, image, key, platform="linux/amd64", engine=engine, machine=machine)
+        names = [pull() for _ in "12"]
     try:
         config = document(pushed.registry, str(image))["config"]["digest"]
         assert names == [config if old and pushed.compression == "zstd" else str(image)] * 2

@@ -137,7 +137,7 @@ def test_arguments_of_another_kind_are_usage_errors(call: Callable[[], object]) 
 
 
 def test_a_file_that_cannot_be_read_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training_imgtool.commands.images.open_spec", _full_disk)
+    monkeypatch.setattr("training_imgtool.pipeline.project_files.open_spec", _full_disk)
     with pytest.raises(imgtool.ImgtoolError, match="/x: No space left on device") as full:
         imgtool.plan(tmp_path)
     assert full.value.exit_code == 9

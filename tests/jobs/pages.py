@@ -101,7 +101,7 @@ def _printed(words: list[str]) -> tuple[str, str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("IMGTOOL_")}
     with (
         mock.patch.dict(os.environ, environ, clear=True),
-        mock.patch.object(config, "_find", digests),
+        mock.patch.object(config, "require_images", digests),
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),
     ):

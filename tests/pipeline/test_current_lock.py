@@ -18,6 +18,8 @@ from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.pipeline import current_lock
 from training_imgtool.pipeline.current_lock import ensure_lock, notes_between
 from training_imgtool.pipeline.inputs import prepare
+from training_imgtool.pipeline.project_files import SpecChoice
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.load import load
 from training_imgtool.versions.matrix import load_matrix
 
@@ -39,7 +41,7 @@ def test_a_renewed_lock_is_written_if_it_is_another(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(current_lock, "_make_lock", lambda *_, made=made, **__: made)
         events = Events()
         renewal = Renewal(everything=True)
-        assert ensure_lock(load(project.folder / "image.yaml"), machine, events, renewal=renewal) == made
+        assert ensure_lock(load(project.folder / "image.yaml"), Machine.open(machine, events), renewal=renewal) == made
         first, *changes = events.notes
         assert (path.read_text() == text, changes == []) == (made == before, made == before)
         expected = f"{path} stays as it is: nothing newer fits" if made == before else f"renewed {path}"
@@ -55,7 +57,9 @@ def test_only_who_asks_to_renew_hears_that_a_lock_is_current(tmp_path: Path) -> 
         (Renewal(), [f"{project.folder / 'image.lock'} is current; --upgrade takes newer versions and bases"]),
     ):
         events = Events()
-        assert ensure_lock(spec, machine, events, renewal=renewal) == read_lock(project.folder / "image.lock")
+        assert ensure_lock(spec, Machine.open(machine, events), renewal=renewal) == read_lock(
+            project.folder / "image.lock"
+        )
         assert events.notes == notes
 
 
@@ -66,7 +70,7 @@ def test_a_lock_that_somebody_edited_has_every_role(tmp_path: Path) -> None:
     rows = tuple(replace(row, variant=replace(row.variant, roles=row.variant.roles[:1])) for row in made.variants)
     path.write_text(dump_lock(replace(made, variants=rows)))
     with pytest.raises(DamagedLockError, match="it has no variant for "):
-        ensure_lock(load(project.folder / "image.yaml"), from_environment(project.env), Events())
+        ensure_lock(load(project.folder / "image.yaml"), Machine.open(from_environment(project.env)))
 
 
 def test_what_only_looks_writes_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +82,7 @@ def test_what_only_looks_writes_no_lock(tmp_path: Path, monkeypatch: pytest.Monk
     for text, state in ((old, "is out of date: tensorflow changed"), (None, "is missing")):
         path.unlink() if text is None else path.write_text(text)
         events = Events()
-        assert ensure_lock(load(project.folder / "image.yaml"), machine, events, write=False) == made
+        assert ensure_lock(load(project.folder / "image.yaml"), Machine.open(machine, events), write=False) == made
         assert events.notes == [f"{path} {state}; `imgtool lock` writes it"]
         assert (path.read_text() if path.exists() else None) == text
 
@@ -95,12 +99,16 @@ def test_a_path_that_no_dockerfile_names_has_its_place_in_the_spec(tmp_path: Pat
     project.write("my data/a.py", "")
     path = project.spec(SPEC.replace("source: trainer, module: trainer.task", trainer))
     with pytest.raises(FieldError, match=re.escape(f"{path}:{says}")):
-        prepare(load(path), from_environment(project.env), Events(), locked=True)
+        prepare(load(path), Machine.open(from_environment(project.env), Events()), SpecChoice(locked=True))
 
 
 def test_a_spec_without_a_registry_has_no_tags(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    inputs = prepare(load(project.folder / "image.yaml"), from_environment(project.env), Events(), locked=True)
+    inputs = prepare(
+        load(project.folder / "image.yaml"),
+        Machine.open(from_environment(project.env), Events()),
+        SpecChoice(locked=True),
+    )
     for ask in (lambda: inputs.images[0].registry_tag, lambda: inputs.repository):
         with pytest.raises(UsageError, match="no registry"):
             ask()

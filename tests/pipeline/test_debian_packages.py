@@ -34,7 +34,7 @@ from training_imgtool.pipeline.debian_packages import make_items, read_system, r
 from training_imgtool.pipeline.debian_stage import lock_debian
 from training_imgtool.pipeline.debian_store import PackageStore
 from training_imgtool.plan import DebianPackage, LockedDebian
-from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.connect import Machine
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
 from training_imgtool.spec.load import load
 
@@ -152,23 +152,23 @@ def test_a_lock_names_the_packages_or_why_an_engine_installs_them(tmp_path: Path
     here = machine(tmp_path)
     (tmp_path / "train.py").touch()
 
-    def lock(registries: Registries, *requested: str, **changes: str) -> LockedDebian | None:
+    def lock(*requested: str, **changes: str) -> LockedDebian | None:
         (tmp_path / "image.yaml").write_text(
             f"name: m\ntensorflow: 2.15.1\nroles: {{master: {{}}}}\ntrainer: train.py\n"
             f"system_packages: [{', '.join(requested)}]\n"
         )
         spec = load(tmp_path / "image.yaml").spec
         chosen = variant(base=f"{server.host}/{BASE}:{BASE_TAG}", **changes)
-        return lock_debian(chosen, base.digest, spec=spec, settings=here, progress=silent, registries=registries)
+        return lock_debian(chosen, base.digest, spec=spec, machine=opened)
 
-    with MemoryRegistry() as server, Registries(here) as registries:
+    with MemoryRegistry() as server, Machine.open(here) as opened:
         base.put(server.host)
-        assert lock(registries) is None
+        assert lock() is None
         expected = LockedDebian(requested=("first",), packages=(DebianPackage(**asdict(package)),))
-        assert lock(registries, "first") == expected
+        assert lock("first") == expected
         with pytest.raises(FieldError, match="system_packages: apt: Unable to locate package second"):
-            lock(registries, "second")
-        by_engine = lock(registries, "first", python_from="deadsnakes")
+            lock("second")
+        by_engine = lock("first", python_from="deadsnakes")
         assert by_engine is not None
         assert by_engine.engine.startswith("Python comes from the deadsnakes archive")
 

@@ -17,7 +17,7 @@ from tests.registry.support import Events, clients, layer
 from tests.registry.support import image as image_of
 from tests.servers.memory_registry import MemoryRegistry
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.core.progress import Done, Outcome, Progress, silent
+from training_imgtool.core.progress import Done, Outcome, Progress
 from training_imgtool.core.reference import Digest, parse_repository
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.engines.buildx.solve import Solve, Solved
@@ -26,7 +26,7 @@ from training_imgtool.pipeline.engine.engine import Engine
 from training_imgtool.pipeline.inputs import Inputs, RoleImage, prepare
 from training_imgtool.pipeline.request import BuildOptions, BuildRun
 from training_imgtool.recipe.recipe import Stage
-from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.registry.connect import Machine, Registries
 from training_imgtool.registry.manifests import OCI_INDEX, OCI_MANIFEST, sha256_digest
 from training_imgtool.spec.load import load
 
@@ -37,7 +37,7 @@ def prepared(folder: Path) -> tuple[Inputs, RoleImage]:
     project = Project(folder)
     path = project.spec(SPEC + "run_after_packages: [echo a]\n")
     machine = from_environment({**project.env, "IMGTOOL_REGISTRY": "registry.example.com/team"})
-    inputs = prepare(load(path), machine, silent)
+    inputs = prepare(load(path), Machine.open(machine))
     return inputs, inputs.images[1]
 
 
@@ -69,8 +69,7 @@ def test_the_builder_is_the_command_line_s_else_the_machine_s(
     inputs, _ = prepared(tmp_path / "a")
     options = BuildOptions(push=True, builder=option)
     named = replace(settings(tmp_path), builder=machine)
-    run = BuildRun(inputs=inputs, options=options, settings=named, progress=silent)
-    with connect(run.settings, silent) as registries, Engine(run, registries) as stages:
+    with Machine.open(named) as opened, Engine(BuildRun(inputs=inputs, options=options, machine=opened)) as stages:
         assert stages.is_there()
 
 
@@ -91,12 +90,11 @@ class _World:
         self.run = BuildRun(
             inputs=self.inputs,
             options=BuildOptions(push=True, builder="remote", no_cache=True),
-            settings=machine,
-            progress=self.events,
+            machine=Machine(machine, self.events, registries),
         )
         self.registry = registries.at(repository := parse_repository(f"{server.host}/team/demo"))
         self.below, self.tag = repository.digest(f"sha256:{'b' * 64}"), repository.tag("packages-1")
-        self.engine = Engine(self.run, registries)
+        self.engine = Engine(self.run)
         self.builder = cast("_Builder", self.engine._open())
 
     @property

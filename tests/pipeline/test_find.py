@@ -13,35 +13,35 @@ from tests.servers.memory_registry import MemoryRegistry
 from training_imgtool.core.errors import InputError
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.pipeline.find import find_images, require_images
-from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.connect import Machine
 from training_imgtool.registry.manifests import OCI_MANIFEST
 
 
 def test_only_the_wanted_images_are_required(tmp_path: Path) -> None:
-    with MemoryRegistry() as server, Registries(machine(tmp_path)) as registries:
+    with MemoryRegistry() as server, Machine.open(machine(tmp_path), Events()) as here:
         repository = parse_repository(f"{server.host}/team/image")
         roles = [
             SimpleNamespace(role=role, key=role, tag=(tag := repository.tag(role)), registry_tag=tag)
             for role in ("a", "b")
         ]
-        digest = registries.at(repository).put_manifest(roles[0].tag, OCI_MANIFEST, image(layer(b"1")))
+        digest = here.registries.at(repository).put_manifest(roles[0].tag, OCI_MANIFEST, image(layer(b"1")))
         inputs = cast("Any", SimpleNamespace(images=tuple(roles), spec_file=SimpleNamespace(path="image.yaml")))
         wanted = cast("Any", (roles[0],))
-        found = require_images(inputs, registries, Events(), wanted)
+        found = require_images(inputs, here, wanted)
         assert found == {"a": repository.digest(digest)}
         with pytest.raises(InputError, match=r"1 of 2 images .* are not in the registry: b") as caught:
-            require_images(inputs, registries, Events())
+            require_images(inputs, here)
         assert caught.value.details == (f"b: {repository.tag('b')}",)
 
 
 def test_roles_of_one_key_share_the_image_that_any_tag_names(tmp_path: Path) -> None:
-    with MemoryRegistry() as server, Registries(machine(tmp_path)) as registries:
+    with MemoryRegistry() as server, Machine.open(machine(tmp_path), Events()) as here:
         repository = parse_repository(f"{server.host}/team/image")
         images = cast(
             "Any", [SimpleNamespace(role=role, key="k", registry_tag=repository.tag(role), tag=role) for role in "abc"]
         )
-        digest = registries.at(repository).put_manifest(repository.tag("b"), OCI_MANIFEST, image(layer(b"1")))
-        assert find_images(images, registries, Events()) == dict.fromkeys("abc", repository.digest(digest))
-        other = registries.at(repository).put_manifest(repository.tag("c"), OCI_MANIFEST, image(layer(b"2")))
-        found = find_images(images, registries, Events())
+        digest = here.registries.at(repository).put_manifest(repository.tag("b"), OCI_MANIFEST, image(layer(b"1")))
+        assert find_images(images, here) == dict.fromkeys("abc", repository.digest(digest))
+        other = here.registries.at(repository).put_manifest(repository.tag("c"), OCI_MANIFEST, image(layer(b"2")))
+        found = find_images(images, here)
         assert found == {role: repository.digest(other if role == "c" else digest) for role in "abc"}

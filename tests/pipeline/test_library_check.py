@@ -15,12 +15,14 @@ from tests.faults.project import SPEC, Project
 from tests.wheels.libraries import make_library
 from training_imgtool.commands.init_lock import add_libraries
 from training_imgtool.core.errors import FieldListError, TemporaryError
-from training_imgtool.core.progress import Event, Note, silent
+from training_imgtool.core.progress import Event, Note
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.pipeline import debian_stage
 from training_imgtool.pipeline.inputs import prepare
+from training_imgtool.pipeline.project_files import SpecChoice
 from training_imgtool.pipeline.trainer_check import check_trainer
 from training_imgtool.plan import DebianPackage, LockedDebian
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.load import load
 from training_imgtool.wheels.libraries import WheelLibraries
 from training_imgtool.wheels.store import WheelStore
@@ -55,7 +57,7 @@ class World:
         path = make_wheel(self.project.root, "view", self.files)
         with path.open("rb") as stream:
             wheel = WheelStore(self.settings).put(path.name, stream)
-        inputs = prepare(load(self.project.folder / "image.yaml"), self.settings, silent, locked=True)
+        inputs = prepare(load(self.project.folder / "image.yaml"), Machine.open(self.settings), SpecChoice(locked=True))
         before = inputs.plan.roles[0].locked
         wheels = (*before.wheels, wheel)
         locked = replace(before, wheels=wheels, debian=self.debian, needed_libraries=self.needed)
@@ -65,7 +67,7 @@ class World:
         def progress(event: Event) -> None:
             texts.extend([event.text] if isinstance(event, Note) else [])
 
-        check_trainer(replace(inputs, plan=plan), self.settings, progress)
+        check_trainer(replace(inputs, plan=plan), Machine.open(self.settings, progress))
         return texts
 
     def refused(self, code: str) -> FieldListError:

@@ -21,8 +21,8 @@ def test_only_a_run_that_failed_gives_up_what_is_under_way(monkeypatch: pytest.M
 
     monkeypatch.setattr(sinks, "LayoutSink", Recorder)
     nothing: Any = SimpleNamespace(options=SimpleNamespace(push=False, layout="x"))
-    with sinks.open_sink(nothing, nothing, nothing):
+    with sinks.open_sink(nothing, nothing):
         pass
-    with pytest.raises(KeyboardInterrupt), sinks.open_sink(nothing, nothing, nothing):
+    with pytest.raises(KeyboardInterrupt), sinks.open_sink(nothing, nothing):
         raise KeyboardInterrupt
     assert ends == [False, True]

@@ -20,10 +20,12 @@ from tests.faults.project import SPEC, Project
 from training_imgtool.context.python_source import read_source
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.core.json_cache import write_cached
-from training_imgtool.core.progress import Event, Note, silent
+from training_imgtool.core.progress import Event, Note
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.pipeline.inputs import Inputs, prepare
+from training_imgtool.pipeline.project_files import SpecChoice
 from training_imgtool.pipeline.trainer_check import check_trainer
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.load import load
 
 
@@ -37,7 +39,7 @@ def _settings(project: Project) -> Settings:
 
 
 def _inputs(project: Project) -> Inputs:
-    return prepare(load(project.folder / "image.yaml"), _settings(project), silent, locked=True)
+    return prepare(load(project.folder / "image.yaml"), Machine.open(_settings(project)), SpecChoice(locked=True))
 
 
 def _notes(project: Project, inputs: Inputs | None = None) -> list[str]:
@@ -46,7 +48,7 @@ def _notes(project: Project, inputs: Inputs | None = None) -> list[str]:
     def progress(event: Event) -> None:
         texts.extend([event.text] if isinstance(event, Note) else [])
 
-    check_trainer(inputs or _inputs(project), _settings(project), progress)
+    check_trainer(inputs or _inputs(project), Machine.open(_settings(project), progress))
     return texts
 
 

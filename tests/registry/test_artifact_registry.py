@@ -21,6 +21,7 @@ from training_imgtool.core.errors import (
 from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import parse_repository
 from training_imgtool.registry.artifact_registry import create_repository, parse_place
+from training_imgtool.registry.connect import Machine
 
 REPOSITORY = parse_repository("us-central1-docker.pkg.dev/my-project/training/mnist")
 NAME = "projects/my-project/locations/us-central1/repositories/training"
@@ -36,7 +37,7 @@ def _create(address: str, tmp_path: Path) -> list[Any]:
     from google.auth.credentials import AnonymousCredentials
 
     events, nobody = Events(), AnonymousCredentials()  # type: ignore[no-untyped-call]
-    create_repository(REPOSITORY, machine(tmp_path), events, api=address, credentials=nobody)
+    create_repository(REPOSITORY, Machine.open(machine(tmp_path), events), api=address, credentials=nobody)
     return events.all
 
 

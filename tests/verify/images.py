@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.core.settings import Settings
 from training_imgtool.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.pipeline.inputs import Inputs, prepare
+from training_imgtool.pipeline.project_files import SpecChoice
 from training_imgtool.plan import Lock, LockedVariant
-from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.connect import Machine, Registries
 from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
 from training_imgtool.spec.load import load
 
@@ -83,7 +83,7 @@ def write_spec(folder: Path, locked: LockedVariant, *, more: str = "") -> Path:
 
 def inputs_of(folder: Path, settings: Settings) -> Inputs:
     """The spec's inputs; a lock that is not current fails."""
-    return prepare(load(folder / "image.yaml"), settings, silent, locked=True)
+    return prepare(load(folder / "image.yaml"), Machine.open(settings), SpecChoice(locked=True))
 
 
 def derive(registries: Registries, good: Digest, layers: Sequence[Layer], target: Tag) -> Digest:

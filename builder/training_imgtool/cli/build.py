@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine
 from training_imgtool.core.errors import UsageError
 
 
@@ -41,7 +42,7 @@ def build(
 ) -> None:
     """Build the images of a spec; roles with the same inputs share one."""
     from training_imgtool.cli.build_images import build_and_print, dry_run_and_print
-    from training_imgtool.pipeline.request import BuildOptions, SpecChoice
+    from training_imgtool.pipeline.request import BuildOptions
 
     if sum((push, load, output is not None)) > 1:
         raise UsageError("--push, --load and --output name three destinations", hint="give one of them")
@@ -56,15 +57,8 @@ def build(
         check=not no_check,
     )
     carry_out = dry_run_and_print if dry_run else build_and_print
-    carry_out(
-        SpecChoice(path=spec, values=opt.read_changes(changes)),
-        options,
-        registry=registry,
-        secrets=tuple(secret or ()),
-        locked=locked,
-        progress=progress,
-        as_json=as_json,
-    )
+    choice = opt.read_choice(spec, changes, registry, locked=locked)
+    carry_out(choice, options, open_machine(progress, tuple(secret or ())), as_json=as_json)
 
 
 def _layout(output: str | None) -> Path | None:

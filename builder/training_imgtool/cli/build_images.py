@@ -4,54 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.cli import machine
 from training_imgtool.cli.output import emit, emit_json
 from training_imgtool.commands.images import build_images, prepare_build
 from training_imgtool.core.progress import Note
-from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun, SpecChoice
-from training_imgtool.registry.connect import connect
+from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
-    from training_imgtool.core.progress import Progress
-    from training_imgtool.core.settings import Settings
     from training_imgtool.pipeline.inputs import Inputs
+    from training_imgtool.pipeline.project_files import SpecChoice
+    from training_imgtool.registry.connect import Machine
+
+    Opened = AbstractContextManager[Machine]
 
 
-def build_and_print(
-    choice: SpecChoice,
-    options: BuildOptions,
-    *,
-    registry: str | None,
-    secrets: tuple[str, ...],
-    locked: bool,
-    progress: str,
-    as_json: bool,
-) -> None:
+def build_and_print(choice: SpecChoice, options: BuildOptions, opened: Opened, *, as_json: bool) -> None:
     """Builds the images and prints one line per role; `imgtool push` calls this with `options.push`."""
-    settings = machine.settings(secrets)
-    with machine.progress(progress) as view, connect(settings, view) as registries:
-        inputs, images = build_images(choice, options, settings, view, registries, registry=registry, locked=locked)
+    with opened as machine:
+        inputs, images = build_images(choice, options, machine)
         if options.push:
-            _note_push(inputs, images, settings, view)
+            _note_push(inputs, images, machine)
     if as_json:
         emit_json({"ok": True, "images": [_as_data(image) for image in images]})
     else:
         emit("".join(f"{image.role} {image.reference}\n" for image in images))
 
 
-def _note_push(inputs: Inputs, images: Sequence[BuildResult], settings: Settings, view: Progress) -> None:
+def _note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) -> None:
     """Notes what was pushed, for `show --why`, and says how many bytes the push sent and reused."""
     from training_imgtool.cli.progress_lines import format_size
     from training_imgtool.commands.why import note_pushed
 
-    note_pushed(inputs, images, settings.cache)
+    note_pushed(inputs, images, machine.settings.cache)
     blobs = {digest: size for image in images for digest, size in image.blobs.items()}
     if blobs:
         sent = sum(blobs[digest] for digest in frozenset[str]().union(*(image.sent for image in images)))
         total = sum(blobs.values())
-        view(Note(f"sent {format_size(sent)}, reused {format_size(total - sent)} that the registry had"))
+        machine.progress(Note(f"sent {format_size(sent)}, reused {format_size(total - sent)} that the registry had"))
 
 
 def _as_data(result: BuildResult) -> dict[str, Any]:
@@ -71,24 +62,15 @@ def _as_data(result: BuildResult) -> dict[str, Any]:
     }
 
 
-def dry_run_and_print(
-    choice: SpecChoice,
-    options: BuildOptions,
-    *,
-    registry: str | None,
-    secrets: tuple[str, ...],
-    locked: bool,
-    progress: str,
-    as_json: bool,
-) -> None:
+def dry_run_and_print(choice: SpecChoice, options: BuildOptions, opened: Opened, *, as_json: bool) -> None:
     """Prints what a build would find and make; asks the registry, changes nothing."""
     from training_imgtool.pipeline.dry_run import dry_run
 
-    settings, rows = machine.settings(secrets), []
-    with machine.progress(progress) as view:
-        inputs = prepare_build(choice, options, settings, view, registry=registry, locked=locked, write=False)
+    rows = []
+    with opened as machine:
+        inputs = prepare_build(choice, options, machine, write=False)
         for each in inputs.by_platform:
-            foreseen = dry_run(BuildRun(inputs=each, options=options, settings=settings, progress=view))
+            foreseen = dry_run(BuildRun(inputs=each, options=options, machine=machine))
             tags = {image.role: str(image.tag or image.key[:32]) for image in each.images}
             rows += [(role, what, tags[role]) for role, what in foreseen.items()]
     if as_json:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_note
 from training_imgtool.core.errors import UsageError
 
@@ -77,7 +77,6 @@ def config(
     from training_imgtool.commands.job_files import config, convert
 
     request = config.Request(
-        values=opt.read_changes(changes),
         target=target,
         job_id=job_id,
         form=_format(output_format),
@@ -87,12 +86,13 @@ def config(
         push=push,
         output=None if opt.is_stdout(output) else output,
     )
-    with machine.progress(progress) as view:
+    choice = opt.read_choice(spec, changes, registry, locked=locked)
+    with open_machine(progress) as machine:
         if source is not None:
             old = convert.OldJob(file=source, flags=flags, region=region, spec=new_spec)
-            written = convert.convert_file(old, request, machine.settings(), view, registry=registry)
+            written = convert.convert_file(old, request, machine, registry=registry)
         else:
-            written = config.write_job_file(spec, request, machine.settings(), view, registry=registry, locked=locked)
+            written = config.write_job_file(choice, request, machine)
     for line in written.notes:
         emit_note(line)
     if command:

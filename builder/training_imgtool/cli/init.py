@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_error, emit_note
 from training_imgtool.core.errors import VerificationError
 from training_imgtool.spec.model import Accelerator
@@ -58,8 +58,8 @@ def init(
     from training_imgtool.commands.init_try import adopt
 
     propose = partial(write_starter, folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
-    with machine.progress(progress) as view:
-        adopted = adopt(folder, propose, machine.settings(), view, force=force, lock=lock, attempt=attempt)
+    with open_machine(progress) as machine:
+        adopted = adopt(folder, propose, machine, force=force, lock=lock, attempt=attempt)
     written, trial = adopted.written, adopted.trial
     emit_error(_format_table(written))
     where = "" if folder == Path() else f" {shlex.quote(str(folder))}"

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_json, emit_note
 from training_imgtool.core.errors import UsageError
 
@@ -39,25 +39,23 @@ def lock(
     from training_imgtool.lock.lockfile import lock_path
     from training_imgtool.pipeline.current_lock import ensure_lock, find_moved_bases
     from training_imgtool.pipeline.inputs import prepare
-    from training_imgtool.pipeline.project_files import open_spec
     from training_imgtool.pipeline.trainer_check import check_trainer
     from training_imgtool.spec.requirements import normalise_name
 
     renewal = Renewal(upgrade, frozenset(map(normalise_name, upgrade_package or ())))
     if locked and renewal:
         raise UsageError("--locked forbids writing the lock, and --upgrade asks for it", hint="give one of them")
-    values = opt.read_changes(changes)
-    settings = machine.settings()
-    with machine.progress(progress) as view:
-        spec_file = open_spec(spec, values)
+    choice = opt.read_choice(spec, changes)
+    with open_machine(progress) as machine:
+        spec_file = choice.open()
         if not no_check:
             check_job(spec_file)
         wanted = None if locked else renewal
         files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
-        locks = [ensure_lock(file, settings, view, locked=locked, renewal=wanted) for file in files]
-        moved = {} if locked else find_moved_bases(locks, settings)
+        locks = [ensure_lock(file, machine, locked=locked, renewal=wanted) for file in files]
+        moved = {} if locked else find_moved_bases(locks, machine.registries)
         if not no_check:
-            check_trainer(prepare(spec_file, settings, view), settings, view)
+            check_trainer(prepare(spec_file, machine), machine)
     rows = [
         {
             "variant": locked_variant.variant.name,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from training_imgtool.core.settings import VARIABLES, Settings, find_unknown_var
 
 if TYPE_CHECKING:
     from training_imgtool.attest.cosign import Signatory
+    from training_imgtool.registry.connect import Machine
 
 
 def settings(secrets: tuple[str, ...] = (), note: Callable[[str], None] = emit_note) -> Settings:
@@ -38,6 +39,16 @@ def settings(secrets: tuple[str, ...] = (), note: Callable[[str], None] = emit_n
 def progress(mode: str) -> AbstractContextManager[Progress]:
     """Opens a progress view on stderr; raises UsageError for an unknown mode."""
     return open_progress(mode, sys.stderr, os.environ)
+
+
+@contextmanager
+def open_machine(mode: str, secrets: tuple[str, ...] = ()) -> Iterator[Machine]:
+    """Opens what a verb works with: settings, a progress view on stderr, clients of registries."""
+    from training_imgtool.registry.connect import Machine
+
+    own = settings(secrets)
+    with progress(mode) as view, Machine.open(own, view) as machine:
+        yield machine
 
 
 def signatory(name: str | None, issuer: str | None) -> Signatory | None:

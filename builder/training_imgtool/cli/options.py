@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import typer.core
@@ -14,6 +14,9 @@ from training_imgtool.core.errors import UsageError
 from training_imgtool.core.gates import check_option
 from training_imgtool.spec.model import Role
 from training_imgtool.spec.targets import Target
+
+if TYPE_CHECKING:
+    from training_imgtool.pipeline.project_files import SpecChoice
 
 
 class Verb(typer.core.TyperCommand):
@@ -84,6 +87,15 @@ Tags = Annotated[
     list[str] | None,
     typer.Option("--tag", "-t", metavar="TAG", help="Add this tag; with several roles, ROLE-TAG. Repeatable."),
 ]
+
+
+def read_choice(
+    spec: Path | None, changes: list[str] | None, registry: str | None = None, *, locked: bool = False
+) -> SpecChoice:
+    """Reads what the command line says of a spec; raises as `read_changes`."""
+    from training_imgtool.pipeline.project_files import SpecChoice
+
+    return SpecChoice(path=spec, values=read_changes(changes), registry=registry, locked=locked)
 
 
 def read_changes(texts: list[str] | None) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +34,7 @@ def push(
 ) -> None:
     """Push the images that the registry lacks. Only check the others."""
     from training_imgtool.cli.build_images import build_and_print
-    from training_imgtool.pipeline.request import BuildOptions, SpecChoice
+    from training_imgtool.pipeline.request import BuildOptions
 
     options = BuildOptions(
         roles=tuple(roles or ()),
@@ -44,12 +45,5 @@ def push(
         create_repository=create_repository,
         check=not no_check,
     )
-    build_and_print(
-        SpecChoice(path=spec, values=opt.read_changes(changes)),
-        options,
-        registry=registry,
-        secrets=tuple(secret or ()),
-        locked=locked,
-        progress=progress,
-        as_json=as_json,
-    )
+    choice = opt.read_choice(spec, changes, registry, locked=locked)
+    build_and_print(choice, options, open_machine(progress, tuple(secret or ())), as_json=as_json)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_note
 
 
@@ -32,17 +32,15 @@ def render(
     """Print the Dockerfile of each role. Any Docker builder makes the same images from them."""
     from training_imgtool.commands.render import write_build_folder
     from training_imgtool.pipeline.inputs import prepare
-    from training_imgtool.pipeline.project_files import open_spec
 
-    values = opt.read_changes(changes)
     if opt.is_stdout(output):
         output = None
-    settings = machine.settings()
-    with machine.progress(progress) as view:
-        inputs = prepare(open_spec(spec, values), settings, view, registry=registry, locked=locked, write=False)
+    choice = opt.read_choice(spec, changes, registry, locked=locked)
+    with open_machine(progress) as machine:
+        inputs = prepare(choice.open(), machine, choice, write=False)
         images = inputs.selected(tuple(roles or ()))
         if output is not None:
-            write_build_folder(output, inputs, images, settings, view)
+            write_build_folder(output, inputs, images, machine)
     if output is None:
         emit("\n".join(image.text for image in images))
         return

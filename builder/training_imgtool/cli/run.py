@@ -129,7 +129,6 @@ def run(
     from training_imgtool.cluster.replicas import parse_service
     from training_imgtool.cluster.summary import as_data, as_lines, error_of
     from training_imgtool.commands.images import run_images
-    from training_imgtool.pipeline.request import SpecChoice
 
     if report is not None:
         _check_report(report)
@@ -146,30 +145,26 @@ def run(
         kills=tuple(parse_kill(text) for text in kill or ()),
         restart=restart,
     )
-    values = opt.read_changes(changes)
+    choice = opt.read_choice(spec, changes, registry, locked=locked)
     if watch:
         from training_imgtool.cli.watch import Screen
         from training_imgtool.commands.images import watch_images
 
         watch_images(
-            SpecChoice(path=spec, values=values),
+            choice,
             request,
             machine.settings(),
             lambda: machine.progress("plain" if progress in {"auto", "tty"} else progress),
             lambda ready: _output(progress, ready, followed, None),
-            registry=registry,
-            locked=locked,
             show=Screen(as_json=as_json, quiet=progress == "quiet"),
         )
         return
     summary = run_images(
-        SpecChoice(path=spec, values=values),
+        choice,
         request,
         machine.settings(),
         lambda: machine.progress(progress),
         lambda ready: _output(progress, ready, followed, reader),
-        registry=registry,
-        locked=locked,
     )
     error = error_of(summary)
     code = report_error(error, ()) if error else 0
@@ -180,7 +175,7 @@ def run(
     if report is not None and reader is not None:
         _write_report(report, summary, reader)
     if not code and progress != "quiet":
-        emit_note(f"next: {_next(spec, values, summary, request)}")
+        emit_note(f"next: {_next(spec, choice.values, summary, request)}")
     if code:
         raise typer.Exit(code)
 

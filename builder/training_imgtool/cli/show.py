@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_json, emit_note
 
 if TYPE_CHECKING:
-    from training_imgtool.core.settings import Settings
+    from training_imgtool.commands.why import Why
     from training_imgtool.pipeline.inputs import Inputs
+    from training_imgtool.registry.connect import Machine
 
 
 def register(app: typer.Typer) -> None:
@@ -35,14 +36,13 @@ def show(
     """Print what each image consists of, and its tag."""
     from training_imgtool.commands import show
     from training_imgtool.commands.images import plan_images
-    from training_imgtool.pipeline.request import SpecChoice
 
-    choice = SpecChoice(path=spec, values=opt.read_changes(changes))
-    settings = machine.settings()
-    with machine.progress(progress) as view:
-        inputs = plan_images(choice, settings, view, registry=registry, locked=locked, check=not (why or no_check))
+    choice = opt.read_choice(spec, changes, registry, locked=locked)
+    with open_machine(progress) as machine:
+        inputs = plan_images(choice, machine, check=not (why or no_check))
+        rows = _explain(inputs, machine) if why else ()
     if why:
-        _print_why(inputs, settings, as_json=as_json)
+        _print_why(rows, as_json=as_json)
         return
     for other in inputs.others:
         emit_note(f"{other.plan.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")
@@ -53,13 +53,16 @@ def show(
         emit(show.as_text(data))
 
 
-def _print_why(inputs: Inputs, settings: Settings, *, as_json: bool) -> None:
-    """Prints what differs from the images that were pushed last; of each platform."""
+def _explain(inputs: Inputs, machine: Machine) -> tuple[Why, ...]:
+    """Finds what differs from the images that were pushed last; of each platform."""
     from training_imgtool.commands.why import explain
-    from training_imgtool.registry.connect import connect
 
-    with connect(settings) as registries:
-        rows = [row for each in inputs.by_platform for row in explain(each, settings.cache, registries)]
+    return tuple(
+        row for each in inputs.by_platform for row in explain(each, machine.settings.cache, machine.registries)
+    )
+
+
+def _print_why(rows: tuple[Why, ...], *, as_json: bool) -> None:
     if as_json:
         emit_json({"ok": True, "roles": [row.as_data() for row in rows]})
     else:

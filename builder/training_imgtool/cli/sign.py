@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_json
 
 
@@ -33,19 +33,9 @@ def sign(
     """Prove the images, and have cosign sign them."""
     from training_imgtool.commands.signatures import find_proven
 
-    settings = machine.settings()
-    with machine.progress(progress) as view:
-        images, sign_images = find_proven(
-            spec,
-            key,
-            settings,
-            view,
-            values=opt.read_changes(changes),
-            roles=tuple(roles or ()),
-            registry=registry,
-            locked=locked,
-            unproven=unproven,
-        )
+    choice = opt.read_choice(spec, changes, registry, locked=locked)
+    with open_machine(progress) as machine:
+        images, sign_images = find_proven(choice, key, machine, roles=tuple(roles or ()), unproven=unproven)
     sign_images(tuple(dict.fromkeys(image for _, image in images)))  # with the terminal: cosign may ask for a password
     named = dict(images)  # of an image for several platforms, its index
     if as_json:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_json, emit_note
 
 
@@ -41,7 +41,6 @@ def submit(
     from training_imgtool.commands.job_files.config import Request
 
     request = Request(
-        values=opt.read_changes(changes),
         target=target,
         job_id=job_id,
         allow_unknown=allow_unknown,
@@ -49,16 +48,15 @@ def submit(
         output=output,
         dry_run=dry_run,
     )
-    with machine.progress(progress) as view:
-        job, written = jobs.prepare_submission(
-            spec, request, machine.settings(), view, registry=registry, locked=locked
-        )
+    choice = opt.read_choice(spec, changes, registry, locked=locked)
+    with open_machine(progress) as machine:
+        job, written = jobs.prepare_submission(choice, request, machine)
         for line in written.notes:
             emit_note(line)
         if dry_run:
             emit(job.commands())
             return
-        done = jobs.submit_once(job, output or jobs.DEFAULT, view)
+        done = jobs.submit_once(job, output or jobs.DEFAULT, machine.progress)
         if not as_json:
             said = "submitted" if done.now else f"submitted before, {done.state}; --job-id NAME submits another"
             emit(f"{done.job} {said}\nwatch: {done.watch}\nlogs: {done.logs}\nstop: {done.stop}\n")

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine, signatory
 from training_imgtool.cli.output import emit, emit_error, emit_json
 from training_imgtool.core.errors import VerificationError
 
@@ -47,24 +47,19 @@ def verify(
 ) -> None:
     """Check that the images are what the lock, the base and the code make."""
     from training_imgtool.commands.images import verify_images
-    from training_imgtool.pipeline.request import SpecChoice
     from training_imgtool.verify import report
     from training_imgtool.verify.findings import read_accepted
 
-    values = opt.read_changes(changes)
+    choice = opt.read_choice(spec, changes, registry, locked=locked)
     accepted = read_accepted(accept or ())
-    settings = machine.settings()
-    with machine.progress(progress) as view:
+    with open_machine(progress) as machine:
         reports = verify_images(
-            SpecChoice(path=spec, values=values),
-            settings,
-            view,
+            choice,
+            machine,
             roles=tuple(roles or ()),
-            registry=registry,
-            signed_by=machine.signatory(signature, issuer),
+            signed_by=signatory(signature, issuer),
             accept=accepted,
             smoke=smoke,
-            locked=locked,
         )
     failures = report.list_failures(reports)
     if as_json:

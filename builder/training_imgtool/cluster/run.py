@@ -29,7 +29,7 @@ from training_imgtool.core.progress import Done, Note, Outcome, Progress
 from training_imgtool.core.reference import Digest, Repository
 from training_imgtool.core.system import list_nvidia_gpus
 from training_imgtool.core.threads import run_all
-from training_imgtool.engines.docker.containers import Containers, Machine
+from training_imgtool.engines.docker.containers import Containers, EngineHost
 from training_imgtool.jobs import view_of
 from training_imgtool.jobs.model import replicas
 from training_imgtool.pipeline.build import build_in_engine
@@ -40,10 +40,9 @@ from training_imgtool.pipeline.request import BuildOptions, BuildRun
 from training_imgtool.spec.model import ImageSpec, Role
 
 if TYPE_CHECKING:
-    from training_imgtool.core.settings import Settings
     from training_imgtool.engines.docker.engine import DockerEngine
     from training_imgtool.pipeline.inputs import Inputs
-    from training_imgtool.registry.connect import Registries
+    from training_imgtool.registry.connect import Machine
 
 _ID_BYTES = 4
 _OWN = Repository("localhost", "imgtool/stage")  # what a job file would call an image that no registry has
@@ -99,7 +98,7 @@ def _service(spec: ImageSpec, request: Request) -> Service:
     return request.service or service_of(spec.job.target)
 
 
-def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Progress, engine: DockerEngine) -> Ready:
+def prepare(inputs: Inputs, request: Request, machine: Machine, engine: DockerEngine) -> Ready:
     """Makes sure of the images and of the job directory, and sweeps what dead runs left.
 
     Raises UsageError, InputError, LocalFileError, and what pulling and building raise.
@@ -109,9 +108,9 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
     containers, owner = Containers(engine.api), this_process()
     job_dir = _make_job_dir(request.job_dir or inputs.spec_file.folder / "job", spec)
     for run in sweep(containers, owner):
-        progress(Note(f"removed the containers and networks of run {run}, whose imgtool ended before it could"))
+        machine.progress(Note(f"removed the containers and networks of run {run}, whose imgtool ended before it could"))
     roles = tuple(replicas(spec))
-    work = BuildRun(inputs=inputs, options=BuildOptions(roles=roles), settings=settings, progress=progress)
+    work = BuildRun(inputs=inputs, options=BuildOptions(roles=roles), machine=machine)
     images = obtain(work, engine)
     view = view_of(spec, {role: image.digest for role, image in images.items()}, target_of(service))
     spec = view.spec
@@ -122,8 +121,8 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
         service,
         run_images={role: image.reference for role, image in images.items()},
     )
-    machine = containers.machine()
-    granted, notes = _shares(spec, cluster, machine, local=_is_local(engine))
+    host = containers.machine()
+    granted, notes = _shares(spec, cluster, host, local=_is_local(engine))
     checkpoint = latest(job_dir)
     notes = (
         *(note.removeprefix("note: ") for note in view.notes),
@@ -132,7 +131,7 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
         *_folder_notes(job_dir, checkpoint, engine),
     )
     for note in notes:
-        progress(Note(note))
+        machine.progress(Note(note))
     return Ready(
         run=secrets.token_hex(_ID_BYTES),
         spec=spec,
@@ -140,7 +139,7 @@ def prepare(inputs: Inputs, request: Request, settings: Settings, progress: Prog
         images=images,
         shares=granted,
         job_dir=job_dir,
-        user="" if machine.rootless or not _is_local(engine) else choose_user(spec, job_dir, os.geteuid()),
+        user="" if host.rootless or not _is_local(engine) else choose_user(spec, job_dir, os.geteuid()),
         kills=request.kills,
         restart=request.restart or bool(request.kills),
         checkpoint=checkpoint,
@@ -155,7 +154,7 @@ def run(ready: Ready, engine: DockerEngine, progress: Progress) -> Summary:
 
 
 def _shares(
-    spec: ImageSpec, cluster: Cluster, machine: Machine, *, local: bool
+    spec: ImageSpec, cluster: Cluster, machine: EngineHost, *, local: bool
 ) -> tuple[dict[str, Share], tuple[str, ...]]:
     requests = {replica.name: request_of(spec.roles[replica.role]) for replica in cluster.replicas}
     cards: Sequence[str] | None = () if not machine.nvidia else None
@@ -235,20 +234,17 @@ def obtain(work: BuildRun, engine: DockerEngine) -> Mapping[Role, RunImage]:
 
 def _from_registry(work: BuildRun, engine: DockerEngine) -> dict[Role, RunImage]:
     """Pulls the images that the registry has."""
-    from training_imgtool.registry.connect import connect
-
     try:
-        with connect(work.settings, work.progress) as registries:
-            digests = find_images(work.wanted, registries, work.progress)
-            names = run_all(
-                {
-                    image.role: partial(_pull, work, engine, registries, image, digest)
-                    for image in work.wanted
-                    if (digest := digests[image.role]) is not None
-                }
-            )
+        digests = find_images(work.wanted, work.machine)
+        names = run_all(
+            {
+                image.role: partial(_pull, work, engine, image, digest)
+                for image in work.wanted
+                if (digest := digests[image.role]) is not None
+            }
+        )
     except (RegistryRefusedError, CredentialsError, TemporaryError) as error:
-        work.progress(Note(f"no image is taken from the registry: {error}"))
+        work.machine.progress(Note(f"no image is taken from the registry: {error}"))
         return {}
     return {
         role: RunImage(reference=names[role], digest=digest, source="registry")
@@ -257,10 +253,8 @@ def _from_registry(work: BuildRun, engine: DockerEngine) -> dict[Role, RunImage]
     }
 
 
-def _pull(work: BuildRun, engine: DockerEngine, registries: Registries, image: RoleImage, digest: Digest) -> str:
+def _pull(work: BuildRun, engine: DockerEngine, image: RoleImage, digest: Digest) -> str:
     platform = image.plan.platform
-    name = pull_image(
-        digest, image.key, platform=platform, engine=engine, registries=registries, progress=work.progress
-    )
-    work.progress(Done(f"base {digest.repository.path}", Outcome.FOUND, "in the engine"))
+    name = pull_image(digest, image.key, platform=platform, engine=engine, machine=work.machine)
+    work.machine.progress(Done(f"base {digest.repository.path}", Outcome.FOUND, "in the engine"))
     return name

@@ -181,31 +181,32 @@ def _job(spec_file: SpecFile) -> str:
 
 def _images(spec_file: SpecFile, settings: Settings, place: str | None) -> str:
     """Says what a build of the current lock would do; raises what it would raise for the trainer or an engine."""
-    from training_imgtool.core.progress import silent
     from training_imgtool.lock.lockfile import lock_inputs, lock_path, read_lock
     from training_imgtool.pipeline.dry_run import dry_run
     from training_imgtool.pipeline.inputs import prepare
+    from training_imgtool.pipeline.project_files import SpecChoice
     from training_imgtool.pipeline.request import BuildOptions, BuildRun
     from training_imgtool.pipeline.trainer_check import check_trainer
+    from training_imgtool.registry.connect import Machine
 
     path = lock_path(spec_file)
     if not path.exists() or read_lock(path).inputs != lock_inputs(spec_file):
         return "not checked: there is no current lock; `imgtool lock` makes it"
-    inputs = prepare(spec_file, settings, silent, registry=place, locked=True)
-    if place is None:
-        check_trainer(inputs, settings, silent)
-        return "the trainer can start"
-    options = BuildOptions(push=True)
-    foreseen = dry_run(BuildRun(inputs=inputs, options=options, settings=settings, progress=silent))
+    with Machine.open(settings) as machine:
+        inputs = prepare(spec_file, machine, SpecChoice(registry=place, locked=True))
+        if place is None:
+            check_trainer(inputs, machine)
+            return "the trainer can start"
+        foreseen = dry_run(BuildRun(inputs=inputs, options=BuildOptions(push=True), machine=machine))
     return ", ".join(f"{role} {'is there' if what == 'found' else 'would be built'}" for role, what in foreseen.items())
 
 
 def _registry(place: str, name: str, settings: Settings) -> str:
     from training_imgtool.core.reference import parse_repository
-    from training_imgtool.registry.connect import connect
+    from training_imgtool.registry.connect import Registries
 
     repository = parse_repository(f"{place.rstrip('/')}/{name}")
-    with connect(settings) as registries:
+    with Registries(settings) as registries:
         login = registries.login(repository.registry)
         registries.at(repository).head(repository.tag("imgtool-doctor"))
     return f"{repository} answers; login: {login.name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import PackageGoneError
@@ -13,9 +13,9 @@ from training_imgtool.core.settings import Settings
 from training_imgtool.jobs import check_job
 from training_imgtool.pipeline.inputs import Inputs, prepare
 from training_imgtool.pipeline.platforms import build_platforms
-from training_imgtool.pipeline.project_files import open_spec
-from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun, SpecChoice
-from training_imgtool.registry.connect import Registries, connect
+from training_imgtool.pipeline.project_files import SpecChoice
+from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun
+from training_imgtool.registry.connect import Machine, Registries
 from training_imgtool.spec.model import Role
 
 if TYPE_CHECKING:
@@ -28,98 +28,65 @@ if TYPE_CHECKING:
     from training_imgtool.verify.findings import Accepted, ImageReport
 
 
-def plan_images(
-    choice: SpecChoice, settings: Settings, progress: Progress, *, registry: str | None, locked: bool, check: bool
-) -> Inputs:
+def plan_images(choice: SpecChoice, machine: Machine, *, check: bool) -> Inputs:
     """Decides what a build would make, and writes nothing; raises what reading the spec and the checks raise."""
-    spec_file = open_spec(choice.path, choice.values)
+    spec_file = choice.open()
     if check:
         check_job(spec_file)
-    inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked, write=False)
+    inputs = prepare(spec_file, machine, choice, write=False)
     if check:
         from training_imgtool.pipeline.trainer_check import check_trainer
 
-        check_trainer(inputs, settings, progress)
+        check_trainer(inputs, machine)
     return inputs
 
 
 def prepare_build(
     choice: SpecChoice,
     options: BuildOptions,
-    settings: Settings,
-    progress: Progress,
+    machine: Machine,
     *,
-    registry: str | None,
-    locked: bool,
     renewal: Renewal | None = None,
     write: bool = True,
 ) -> Inputs:
     """Reads a spec and prepares its build; a live view shows the roles from then on."""
-    spec_file = open_spec(choice.path, choice.values)
+    spec_file = choice.open()
     if options.check and not renewal:
         check_job(spec_file)
     for role in (role for role in Role if role in (options.roles or spec_file.spec.roles)):
-        progress(Planned(role))
-    return prepare(
-        spec_file,
-        settings,
-        progress,
-        registry=registry,
-        locked=locked,
-        renewal=renewal,
-        write=write,
-        roles=options.roles,
-        push=options.push,
-    )
+        machine.progress(Planned(role))
+    return prepare(spec_file, machine, choice, renewal=renewal, write=write, roles=options.roles, push=options.push)
 
 
-def build_images(
-    choice: SpecChoice,
-    options: BuildOptions,
-    settings: Settings,
-    progress: Progress,
-    registries: Registries,
-    *,
-    registry: str | None,
-    locked: bool,
-) -> tuple[Inputs, tuple[BuildResult, ...]]:
+def build_images(choice: SpecChoice, options: BuildOptions, machine: Machine) -> tuple[Inputs, tuple[BuildResult, ...]]:
     """Builds the images of one spec, once more with a new lock if an archive has dropped a Debian package of this one.
 
     The archives of Debian and Ubuntu keep the newest version of a package only. A layer that somebody made before needs
     no package: its record in the registry serves. Only where nobody has made it, the versions of the lock are lost.
     Raises PackageGoneError if the lock has to be kept, or if the new one has a dropped package again.
     """
-    read = partial(prepare_build, choice, options, settings, progress, registry=registry, locked=locked)
-    make = partial(BuildRun, options=options, settings=settings, progress=progress)
-    inputs = read()
+    inputs = prepare_build(choice, options, machine)
     try:
-        return inputs, build_platforms(make(inputs=inputs), registries)
+        return inputs, build_platforms(BuildRun(inputs=inputs, options=options, machine=machine))
     except PackageGoneError as error:
-        if locked:
+        if choice.locked:
             raise
-        progress(Note(f"{error}, and no registry has the layer; imgtool renews the lock"))
+        machine.progress(Note(f"{error}, and no registry has the layer; imgtool renews the lock"))
     from training_imgtool.lock.carry_over import Renewal
 
-    inputs = read(renewal=Renewal(debian=True))
-    return inputs, build_platforms(make(inputs=inputs), registries)
+    inputs = prepare_build(choice, options, machine, renewal=Renewal(debian=True))
+    return inputs, build_platforms(BuildRun(inputs=inputs, options=options, machine=machine))
 
 
 def push_and_measure(
-    choice: SpecChoice,
-    options: BuildOptions,
-    settings: Settings,
-    progress: Progress,
-    *,
-    registry: str | None,
-    locked: bool,
+    choice: SpecChoice, options: BuildOptions, machine: Machine
 ) -> tuple[tuple[BuildResult, int], ...]:
     """Pushes the images of one spec; returns each with the bytes of its config and layers, as its manifest has them.
 
     For an index these are the bytes of all the images that it names.
     """
-    with connect(settings, progress) as registries:
-        _, results = build_images(choice, options, settings, progress, registries, registry=registry, locked=locked)
-        return tuple((result, _measure(result, registries)) for result in results)
+    _, results = build_images(choice, options, machine)
+    return tuple((result, _measure(result, machine.registries)) for result in results)
 
 
 def _measure(result: BuildResult, registries: Registries) -> int:
@@ -134,31 +101,20 @@ def _measure(result: BuildResult, registries: Registries) -> int:
 
 def verify_images(
     choice: SpecChoice,
-    settings: Settings,
-    progress: Progress,
+    machine: Machine,
     *,
     roles: tuple[Role, ...],
-    registry: str | None,
     signed_by: Signatory | None,
     accept: frozenset[Accepted],
     smoke: bool,
-    locked: bool,
 ) -> tuple[ImageReport, ...]:
     """Compares the images of one spec with those that this machine makes; raises as `verify.session.verify`."""
     from training_imgtool.verify.session import VerifyRun, verify
 
-    spec_file = open_spec(choice.path, choice.values)
-    inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked, write=False, roles=roles)
-    run = VerifyRun(
-        inputs=inputs,
-        roles=roles,
-        signed_by=signed_by,
-        accept=accept,
-        smoke=smoke,
-        settings=settings,
-        progress=progress,
+    inputs = prepare(choice.open(), machine, choice, write=False, roles=roles)
+    return verify(
+        VerifyRun(inputs=inputs, roles=roles, signed_by=signed_by, accept=accept, smoke=smoke, machine=machine)
     )
-    return verify(run)
 
 
 def run_images(
@@ -167,9 +123,6 @@ def run_images(
     settings: Settings,
     open_progress: Callable[[], AbstractContextManager[Progress]],
     open_output: Callable[[Ready], AbstractContextManager[Progress]],
-    *,
-    registry: str | None,
-    locked: bool,
 ) -> Summary:
     """Runs the images of one spec as a cluster on this machine, until the leader ends.
 
@@ -179,17 +132,14 @@ def run_images(
         settings: the machine's.
         open_progress: shows the events until the cluster starts.
         open_output: shows those after that.
-        registry: in place of the spec's.
-        locked: keep the lock.
     """
     from training_imgtool.cluster import run as cluster
     from training_imgtool.engines.docker.client import connect as connect_engine
 
     spec_file = _open_for_engine(choice, request)
     with closing(connect_engine(settings)) as engine:
-        with open_progress() as progress:
-            inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked)
-            ready = cluster.prepare(inputs, request, settings, progress, engine)
+        with open_progress() as progress, Machine.open(settings, progress) as machine:
+            ready = cluster.prepare(prepare(spec_file, machine, choice), request, machine, engine)
         with open_output(ready) as progress:
             return cluster.run(ready, engine, progress)
 
@@ -201,8 +151,6 @@ def watch_images(
     open_progress: Callable[[], AbstractContextManager[Progress]],
     open_output: Callable[[Ready], AbstractContextManager[Progress]],
     *,
-    registry: str | None,
-    locked: bool,
     show: Callable[[Sign], None],
 ) -> None:
     """Runs the images of one spec as `run_images` does, and again whenever their files have changed.
@@ -213,8 +161,6 @@ def watch_images(
         settings: the machine's.
         open_progress: shows the events while images are made.
         open_output: shows those of a cluster.
-        registry: in place of the spec's.
-        locked: keep the lock.
         show: takes what happens.
     """
     from training_imgtool.cluster import run as cluster
@@ -223,12 +169,12 @@ def watch_images(
 
     def read() -> Inputs:
         spec_file = _open_for_engine(choice, request)
-        with open_progress() as progress:
-            return prepare(spec_file, settings, progress, registry=registry, locked=locked)
+        with open_progress() as progress, Machine.open(settings, progress) as machine:
+            return prepare(spec_file, machine, choice)
 
     def make_ready(inputs: Inputs) -> Ready:
-        with open_progress() as progress:
-            return cluster.prepare(inputs, request, settings, progress, engine)
+        with open_progress() as progress, Machine.open(settings, progress) as machine:
+            return cluster.prepare(inputs, request, machine, engine)
 
     _open_for_engine(choice, request)  # a fault of the spec is named before one of the engine
     with closing(connect_engine(settings)) as engine:
@@ -250,8 +196,8 @@ def _open_for_engine(choice: SpecChoice, request: Request) -> SpecFile:
     from training_imgtool.cluster import run as cluster
     from training_imgtool.core.interpreters import this_platform
 
-    spec_file = open_spec(choice.path, choice.values)
+    spec_file = choice.open()
     if (own := this_platform()) in spec_file.platforms:
-        spec_file = open_spec(choice.path, {**choice.values, "platform": own})
+        spec_file = replace(choice, values={**choice.values, "platform": own}).open()
     cluster.check(spec_file.spec, request)
     return spec_file

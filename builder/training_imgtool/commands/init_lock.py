@@ -15,12 +15,12 @@ from imgtool_project_reader.statement import TENSORFLOW
 from imgtool_project_reader.tables import find_distribution
 from training_imgtool.commands.init import Written
 from training_imgtool.core.errors import FieldListError, ImgtoolError, InputError
-from training_imgtool.core.progress import Note, Progress
-from training_imgtool.core.settings import Settings
+from training_imgtool.core.progress import Note
 from training_imgtool.pipeline.current_lock import ensure_lock
 from training_imgtool.pipeline.inputs import prepare
 from training_imgtool.pipeline.library_check import MissingLibraryError
 from training_imgtool.pipeline.trainer_check import check_trainer
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.load import SPEC_NAME, SpecFile, load
 
 _MOST_ROUNDS = 20
@@ -40,10 +40,9 @@ Propose = Callable[[Concessions], Written]
 def lock_proposal(
     folder: Path,
     propose: Propose,
-    settings: Settings,
-    progress: Progress,
+    machine: Machine,
     *,
-    lock: Callable[[SpecFile, Settings, Progress], object] | None = None,
+    lock: Callable[[SpecFile, Machine], object] | None = None,
     concessions: Concessions | None = None,
 ) -> Concessions:
     """Writes a proposal and its lock, and returns what it conceded: a package's limits, then the package.
@@ -51,8 +50,7 @@ def lock_proposal(
     Args:
         folder: of the spec.
         propose: writes the spec with these concessions.
-        settings: the machine's.
-        progress: gets a note per concession.
+        machine: its progress gets a note per concession.
         lock: makes a spec's lock; by default `ensure_lock`, which builds each source archive once in all rounds.
         concessions: those that are known already.
 
@@ -64,7 +62,7 @@ def lock_proposal(
     for _ in range(_MOST_ROUNDS):
         written = propose(concessions)
         try:
-            lock(load(folder / SPEC_NAME), settings, progress)
+            lock(load(folder / SPEC_NAME), machine)
         except InputError as error:
             wanted = _list_wanted(written)
             spared = _list_wanted(written, also=True) if _is_frozen(written) else None
@@ -78,17 +76,17 @@ def lock_proposal(
                 (concessions.absent, conceded.absent, "it is left out"),
             ):
                 for name in after.keys() - before.keys():
-                    progress(Note(f"{name}: {after[name]}: {what}"))
+                    machine.progress(Note(f"{name}: {after[name]}: {what}"))
             concessions = conceded
             continue
         return concessions
     raise InputError(f"the proposal does not lock after {_MOST_ROUNDS} changes", hint="complete image.yaml by hand")
 
 
-def check_proposal(folder: Path, settings: Settings, progress: Progress) -> ImgtoolError | None:
+def check_proposal(folder: Path, machine: Machine) -> ImgtoolError | None:
     """Returns why the locked program could not start, as far as its text says; None where nothing speaks against it."""
     try:
-        check_trainer(prepare(load(folder / SPEC_NAME), settings, progress), settings, progress)
+        check_trainer(prepare(load(folder / SPEC_NAME), machine), machine)
     except ImgtoolError as error:
         return error
     return None

@@ -24,7 +24,7 @@ from training_imgtool.spec.model import Role
 from training_imgtool.wheels.libraries import name_packages
 
 if TYPE_CHECKING:
-    from training_imgtool.core.settings import Settings
+    from training_imgtool.registry.connect import Machine
 
 _SECONDS = 30.0  # after which a program that still runs has shown that it starts
 _SECONDS_IN_SILENCE = 120.0  # a busy machine imports TensorFlow for longer than _SECONDS
@@ -79,8 +79,7 @@ class Adopted:
 def adopt(
     folder: Path,
     propose: Callable[..., Written],
-    settings: Settings,
-    progress: Progress,
+    machine: Machine,
     *,
     force: bool,
     lock: bool | None,
@@ -91,8 +90,7 @@ def adopt(
     Args:
         folder: of the project.
         propose: writes the spec.
-        settings: the machine's.
-        progress: gets a note per package that is left out or added.
+        machine: its progress gets a note per package that is left out or added.
         force: replace the spec that is there.
         lock: whether to lock; by default where the folder has a program, whose packages may not fit together.
         attempt: whether to start the program, too.
@@ -111,20 +109,20 @@ def adopt(
         return last[-1]
 
     def settle(known: Concessions) -> Concessions:
-        found = lock_proposal(folder, write, settings, progress, concessions=known)
-        more = add_libraries(check_proposal(folder, settings, progress), found)
-        return lock_proposal(folder, write, settings, progress, concessions=more) if more else found
+        found = lock_proposal(folder, write, machine, concessions=known)
+        more = add_libraries(check_proposal(folder, machine), found)
+        return lock_proposal(folder, write, machine, concessions=more) if more else found
 
     trial, trouble, made = None, None, new.proposal
     source = made.program.source if made.placement and made.program else None
     try:
         if attempt and (source or not made.has_code):
-            start = partial(start_program, folder, settings, progress)
+            start = partial(start_program, folder, machine)
             has_options = bool(source and source.options)
-            trial = try_proposal(settle, partial(start_usefully, start, with_help=has_options), progress)
+            trial = try_proposal(settle, partial(start_usefully, start, with_help=has_options), machine.progress)
         else:
             settle(Concessions())
-            found = check_proposal(folder, settings, progress)
+            found = check_proposal(folder, machine)
             trouble = str(found) if found else None
     except ImgtoolError as error:
         return Adopted(written=replace(last[-1], paths=new.paths), error=error)
@@ -182,9 +180,7 @@ def start_usefully(start: Callable[..., Trial], *, with_help: bool) -> Trial:
     return trial if trial.lines or trial.has_ended else start(with_help=with_help, seconds=_SECONDS_IN_SILENCE)
 
 
-def start_program(
-    folder: Path, settings: Settings, progress: Progress, *, with_help: bool, seconds: float = _SECONDS
-) -> Trial:
+def start_program(folder: Path, machine: Machine, *, with_help: bool, seconds: float = _SECONDS) -> Trial:
     """Runs the master alone, with `--help` if it has options, and ends it after some seconds.
 
     Raises:
@@ -194,13 +190,13 @@ def start_program(
     from training_imgtool.cluster.replicas import Service
     from training_imgtool.cluster.run import Ready, Request
     from training_imgtool.commands.images import run_images
-    from training_imgtool.pipeline.request import SpecChoice
+    from training_imgtool.pipeline.project_files import SpecChoice
 
     lines: deque[str] = deque(maxlen=_LINES)
 
     @contextmanager
     def view() -> Iterator[Progress]:
-        yield progress
+        yield machine.progress
 
     @contextmanager
     def kept(_: Ready) -> Iterator[Progress]:
@@ -216,8 +212,7 @@ def start_program(
             job_dir=Path(job_dir),
             kills=(Kill(role=Role.MASTER, index=0, seconds=seconds),),
         )
-        choice = SpecChoice(path=folder / SPEC_NAME, values={})
-        summary = run_images(choice, request, settings, opened, kept, registry=None, locked=False)
+        summary = run_images(SpecChoice(path=folder / SPEC_NAME), request, machine.settings, opened, kept)
     death = summary.deaths[0] if summary.deaths else None
     last = summary.failure.last_lines if summary.failure else ()
     if death and death.rehearsed:

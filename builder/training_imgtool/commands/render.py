@@ -20,10 +20,9 @@ from training_imgtool.context.context import Context
 from training_imgtool.context.entries import Entry, Kind, blocks
 from training_imgtool.context.tar import MTIME
 from training_imgtool.core.errors import LocalFileError
-from training_imgtool.core.progress import Progress
-from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.run_wheels import make_build_context
+from training_imgtool.registry.connect import Machine
 
 MARKER = ".imgtool-render"
 BAKE_FILE = "docker-bake.json"
@@ -40,9 +39,7 @@ class RenderedRole:
     tags: tuple[str, ...] = ()
 
 
-def write_build_folder(
-    output: Path, inputs: Inputs, images: tuple[RoleImage, ...], settings: Settings, progress: Progress
-) -> None:
+def write_build_folder(output: Path, inputs: Inputs, images: tuple[RoleImage, ...], machine: Machine) -> None:
     """Writes the Dockerfiles of `images`, their context with the wheels, and a `docker-bake.json` to `output`.
 
     Raises what `export` and fetching wheels raise.
@@ -51,7 +48,7 @@ def write_build_folder(
         RenderedRole(role=image.role, text=image.text, tags=(str(image.tag),) if image.tag else ()) for image in images
     )
     variants = {id(image.plan.locked): image.plan.locked for image in images}.values()
-    context = make_build_context(inputs, variants, settings, progress)
+    context = make_build_context(inputs, variants, machine)
     export(output, roles, context, inputs.plan.platform)
 
 

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from training_imgtool.attest.cosign import check_key, find_cosign
 from training_imgtool.core.errors import VerificationError
-from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Digest
 from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.find import require_images
 from training_imgtool.pipeline.inputs import Inputs, prepare
-from training_imgtool.pipeline.project_files import open_spec
-from training_imgtool.registry.connect import connect
+from training_imgtool.pipeline.project_files import SpecChoice
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.model import Role
 
 
 def find_proven(
-    where: Path | None,
-    key: str | None,
-    settings: Settings,
-    progress: Progress,
-    *,
-    values: Mapping[str, str] | None = None,
-    roles: tuple[Role, ...] = (),
-    registry: str | None = None,
-    locked: bool = False,
-    unproven: bool = False,
+    choice: SpecChoice, key: str | None, machine: Machine, *, roles: tuple[Role, ...] = (), unproven: bool = False
 ) -> tuple[tuple[tuple[Role, Digest], ...], Callable[[Sequence[Digest]], None]]:
     """Finds the images of the current inputs that may be signed, and what signs them.
 
@@ -37,43 +26,36 @@ def find_proven(
     What is in the registry under an image's key may be anybody's, so each image is proven first as `verify` does.
 
     Args:
-        where: the spec.
+        choice: the spec.
         key: as `open_signer` takes it.
-        settings: of the machine.
-        progress: gets the steps.
-        values: of keys of the spec, in place of the file's.
+        machine: that proves and signs.
         roles: whose images; all by default.
-        registry: instead of the spec's.
-        locked: refuse to renew the lock.
         unproven: prove nothing.
 
     Raises VerificationError for an image that `verify` does not prove, ImageMissingError for one that is not in the
     registry, and what the registry's client and `open_signer` raise.
     """
-    spec_file = open_spec(where, values)
-    sign = open_signer(key, settings)
-    inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked, write=False, roles=roles)
-    with connect(settings, progress) as registries:
-        found: list[tuple[Role, Digest]] = []
-        for each in inputs.by_platform:
-            found += require_images(each, registries, progress, each.selected(roles)).items()
-        if inputs.others:
-            named = inputs.named_by_index()
-            found += require_images(named, registries, progress, named.selected(roles)).items()
-        if not unproven:
-            _prove(inputs, found, settings, progress, roles)
+    spec_file = choice.open()
+    sign = open_signer(key, machine.settings)
+    inputs = prepare(spec_file, machine, choice, write=False, roles=roles)
+    found: list[tuple[Role, Digest]] = []
+    for each in inputs.by_platform:
+        found += require_images(each, machine, each.selected(roles)).items()
+    if inputs.others:
+        named = inputs.named_by_index()
+        found += require_images(named, machine, named.selected(roles)).items()
+    if not unproven:
+        _prove(inputs, found, machine, roles)
     return tuple(found), sign
 
 
-def _prove(
-    inputs: Inputs, found: list[tuple[Role, Digest]], settings: Settings, progress: Progress, roles: tuple[Role, ...]
-) -> None:
+def _prove(inputs: Inputs, found: list[tuple[Role, Digest]], machine: Machine, roles: tuple[Role, ...]) -> None:
     from training_imgtool.verify.findings import Accepted
     from training_imgtool.verify.report import list_failures
     from training_imgtool.verify.session import VerifyRun, verify
 
     accept = frozenset({Accepted.ATTACHED})  # a signature says nothing of what others attached
-    reports = verify(VerifyRun(inputs=inputs, roles=roles, accept=accept, settings=settings, progress=progress))
+    reports = verify(VerifyRun(inputs=inputs, roles=roles, accept=accept, machine=machine))
     if wrong := list_failures(reports):
         hint = "`imgtool build --push --no-cache` makes them again; --unproven signs all the same"
         raise VerificationError("what is not proven is not signed", hint=hint, details=wrong)

@@ -76,7 +76,7 @@ class Attestations:
     def __init__(self, run: BuildRun, publisher: Publisher) -> None:
         self._run = run
         self._publisher = publisher
-        self._wanted = run.inputs.spec_file.spec.attestations and run.settings.attestations
+        self._wanted = run.inputs.spec_file.spec.attestations and run.machine.settings.attestations
 
     def add(self, image: RoleImage, made: DirectImage) -> None:
         """Attaches what there is to say of an image that the direct builder appended; raises as `attach`."""
@@ -111,7 +111,7 @@ class Attestations:
         except RegistryRefusedError as error:
             if self._wanted:
                 text = "the registry does not take attestations; `attestations: false` asks for none"
-                self._run.progress(Note(f"{text}: {error.message}"))
+                self._run.machine.progress(Note(f"{text}: {error.message}"))
             self._wanted = False
 
 

@@ -19,7 +19,6 @@ from training_imgtool.pipeline.find import find_results, name_results
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.pipeline.trainer_check import check_trainer
-from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.spec.model import Role
 
@@ -31,20 +30,20 @@ if TYPE_CHECKING:
 _MUCH_CODE = 100_000_000  # bytes
 
 
-def build(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
+def build(run: BuildRun) -> tuple[BuildResult, ...]:
     """Makes sure that the sink has the images of the selected roles, for one platform.
 
     Raises what finding, building and pushing raise. The tags that the user named move only when every role has arrived.
     """
     check_inputs(run)
-    results = find_results(run, registries) if run.options.push else {}
+    results = find_results(run) if run.options.push else {}
     if len(results) == len(run.wanted):
-        name_results(run, registries, tuple(results.values()))
+        name_results(run, tuple(results.values()))
     else:
         from training_imgtool.pipeline.engine.engine import Engine
         from training_imgtool.pipeline.sinks import open_sink
 
-        with Engine(run, registries) as engine, open_sink(run, registries, engine) as sink:
+        with Engine(run) as engine, open_sink(run, engine) as sink:
             results = _make_missing(run, sink, results)
     return tuple(results[image.role] for image in run.wanted)
 
@@ -53,15 +52,14 @@ def build_in_engine(run: BuildRun, engine: DockerEngine) -> tuple[BuildResult, .
     """Makes sure that an open engine has the images in its own store."""
     from training_imgtool.pipeline.sinks import EngineSink
 
-    with connect(run.settings, run.progress) as registries:
-        results = _make_missing(run, EngineSink(run, registries, engine), {})
+    results = _make_missing(run, EngineSink(run, engine), {})
     return tuple(results[image.role] for image in run.wanted)
 
 
 def check_inputs(run: BuildRun) -> None:
     """Checks what can be known without a registry; raises FieldListError for the trainer, InputError for a secret."""
     if run.options.check:
-        check_trainer(run.inputs, run.settings, run.progress)
+        check_trainer(run.inputs, run.machine)
     check_unused(run)
 
 
@@ -95,7 +93,7 @@ def _make(run: BuildRun, images: list[RoleImage], sink: Sink, results: dict[Role
     made = results[first.role] = _make_one(run, first, sink)
     for image in others:
         shared = results[image.role] = sink.share(image, made)
-        run.progress(Done(image.role, shared.outcome, shared.reference, made.seconds))
+        run.machine.progress(Done(image.role, shared.outcome, shared.reference, made.seconds))
 
 
 def _make_one(run: BuildRun, image: RoleImage, sink: Sink) -> BuildResult:
@@ -114,13 +112,13 @@ def _make_one(run: BuildRun, image: RoleImage, sink: Sink) -> BuildResult:
         else:
             result = _append(run, image, sink, appending)
             name = str(image.tag) if result.outcome is Outcome.FOUND else result.reference
-            run.progress(Done(image.role, result.outcome, name, time.monotonic() - started))
+            run.machine.progress(Done(image.role, result.outcome, name, time.monotonic() - started))
     return replace(result, seconds=time.monotonic() - started)
 
 
 def _append(run: BuildRun, image: RoleImage, sink: Sink, appending: Appending) -> BuildResult:
     """Appends an image; to a parent image made anew where the registry has lost the old one."""
-    run.progress(Step(image.role, "appending"))
+    run.machine.progress(Step(image.role, "appending"))
     try:
         with sink.builder.append(appending, image.role) as made:
             return sink.put(image, made, appending.parent.stored)
@@ -146,7 +144,7 @@ def _note_size(run: BuildRun) -> None:
     size = sum(entry.size for entry in files)
     if size > _MUCH_CODE:
         largest = max(files, key=lambda entry: entry.size)
-        run.progress(
+        run.machine.progress(
             Note(
                 f"{size / 1e6:.0f} MB of files go into the images with the code, {largest.size / 1e6:.0f} MB of it "
                 f"{largest.path}; data belongs in a bucket and in .dockerignore"

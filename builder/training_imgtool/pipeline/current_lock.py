@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from training_imgtool.core.errors import ImgtoolError, InputError, RegistryRefusedError, TemporaryError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, Tag, parse_reference
-from training_imgtool.core.settings import Settings
 from training_imgtool.lock.lockfile import LockIdentity, differences, dump_lock, identify_lock, list_changed, read_lock
 from training_imgtool.lock.parse import DamagedLockError
 from training_imgtool.plan import Lock
@@ -19,17 +18,15 @@ from training_imgtool.spec.load import SpecFile
 if TYPE_CHECKING:
     from training_imgtool.lock.archives import Built
     from training_imgtool.lock.carry_over import Renewal
-    from training_imgtool.registry.connect import Registries
+    from training_imgtool.registry.connect import Machine, Registries
     from training_imgtool.versions.matrix import Matrix
 
 
 def ensure_lock(
     spec_file: SpecFile,
-    settings: Settings,
-    progress: Progress,
+    machine: Machine,
     *,
     locked: bool = False,
-    registries: Registries | None = None,
     renewal: Renewal | None = None,
     write: bool = True,
     identity: LockIdentity | None = None,
@@ -41,16 +38,14 @@ def ensure_lock(
 
     Args:
         spec_file: the spec.
-        settings: the machine's.
-        progress: gets a line per change.
+        machine: that makes it; its progress gets a line per change.
         locked: raise InputError instead of making one.
-        registries: the clients that read base digests; by default made from the settings.
         renewal: what to resolve again even if the present lock is current; it also replaces a damaged lock.
         write: write a new one beside the spec.
         identity: which lock, where the caller knows it.
         built: wheels of source archives that an earlier call built, which gains those of this one.
     """
-    identity = identity or identify_lock(spec_file)
+    identity, progress = identity or identify_lock(spec_file), machine.progress
     path = identity.path
     present = _read_present(path, progress, replace=renewal is not None)
     if present is not None and present.inputs == identity.inputs and not renewal:
@@ -66,7 +61,7 @@ def ensure_lock(
         progress(Note(f"{path} {what}; `imgtool lock`{_with_this_set(spec_file)} writes it"))
     elif present is not None and not renewal:
         progress(Note(f"{path} {what}"))
-    lock = _make_lock(spec_file, settings, progress, registries, present=present, renewal=renewal, built=built)
+    lock = _make_lock(spec_file, machine, present=present, renewal=renewal, built=built)
     if not write:
         return lock
     if lock == present:
@@ -141,9 +136,7 @@ def _read_present(path: Path, progress: Progress, *, replace: bool) -> Lock | No
 
 def _make_lock(
     spec_file: SpecFile,
-    settings: Settings,
-    progress: Progress,
-    registries: Registries | None,
+    machine: Machine,
     *,
     present: Lock | None,
     renewal: Renewal | None,
@@ -152,35 +145,23 @@ def _make_lock(
     from training_imgtool.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
     from training_imgtool.lock.update import make_lock
     from training_imgtool.pipeline.debian_stage import lock_debian
-    from training_imgtool.registry.connect import connect
     from training_imgtool.spec.secrets import with_index_logins
     from training_imgtool.versions.matrix import load_matrix
 
     platform = spec_file.spec.platform
     carried_over = (renewal or Renewal()).carry_over(present, platform) if present else NOTHING_CARRIED_OVER
-    clients = registries or connect(settings, progress)
 
     def base_digest(reference: str) -> str:
-        return digest_of(reference, platform, clients)
-
-    machine = with_index_logins(spec_file, settings)
-
-    lock_packages = partial(
-        lock_debian,
-        spec=spec_file.spec,
-        settings=settings,
-        progress=progress,
-        registries=clients,
-    )
+        return digest_of(reference, platform, machine.registries)
 
     return make_lock(
         spec_file,
         load_matrix(),
         base_digest,
-        machine,
-        progress,
+        with_index_logins(spec_file, machine.settings),
+        machine.progress,
         carried_over=carried_over,
-        lock_debian=lock_packages,
+        lock_debian=partial(lock_debian, spec=spec_file.spec, machine=machine),
         built=built,
     )
 
@@ -211,21 +192,18 @@ def digest_of(reference: str, platform: str, registries: Registries) -> str:
     return manifest.digest
 
 
-def find_moved_bases(locks: Iterable[Lock], settings: Settings) -> dict[str, str]:
+def find_moved_bases(locks: Iterable[Lock], registries: Registries) -> dict[str, str]:
     """Maps each locked base whose tag is gone or names another image now to what the registry answers.
 
     A registry that does not answer says nothing of its bases.
     """
-    from training_imgtool.registry.connect import connect
-
     moved = {}
     rows = {(row.variant.base, row.base_digest, lock.platform) for lock in locks for row in lock.variants}
-    with connect(settings) as registries:
-        for base, digest, platform in sorted(rows):
-            if isinstance(tag := parse_reference(base), Tag):
-                answer = _ask_again(tag, platform, registries)
-                if answer not in {None, digest}:
-                    moved[base] = f"the lock has {digest}, the registry answers {answer}"
+    for base, digest, platform in sorted(rows):
+        if isinstance(tag := parse_reference(base), Tag):
+            answer = _ask_again(tag, platform, registries)
+            if answer not in {None, digest}:
+                moved[base] = f"the lock has {digest}, the registry answers {answer}"
     return moved
 
 

@@ -64,7 +64,7 @@ class DirectBuilder:
 
     def new_cache(self) -> LayerCache:
         """Returns a view of the machine's layer cache that knows which records it gave."""
-        return LayerCache(self._run.settings.cache / "layers", use_cache=not self._run.options.no_cache)
+        return LayerCache(self._run.machine.settings.cache / "layers", use_cache=not self._run.options.no_cache)
 
     def plan(self, image: RoleImage, parent: ParentImage, stages: tuple[Stage, ...], cache: LayerCache) -> Appending:
         """Plans stages on a parent image; raises NeedsEngineError where only an engine can execute them on it."""
@@ -83,7 +83,7 @@ class DirectBuilder:
 
         Raises what `direct.build.build_image` raises.
         """
-        settings = self._run.settings
+        settings = self._run.machine.settings
         python = appending.image.plan.locked.variant.python
         release = python_release(appending.parent.stored.config, python)
 
@@ -92,7 +92,7 @@ class DirectBuilder:
 
             return interpreters.find_interpreter(python, settings.environ, release)
 
-        wheels = WheelPrefetcher(partial(open_wheel_store, self._run.inputs, settings), self._run.progress)
+        wheels = WheelPrefetcher(partial(open_wheel_store, self._run.inputs, settings), self._run.machine.progress)
         tools = LayerTools(
             cache=appending.cache,
             wheel_path=wheels.path,
@@ -122,8 +122,7 @@ class DirectBuilder:
         """Opens what makes the layer of the image's Debian packages."""
         from training_imgtool.pipeline.debian_stage import open_layer
 
-        run = self._run
-        return open_layer(image.plan, run.settings, cache, self._compression, run.progress)
+        return open_layer(image.plan, self._run.machine, cache, self._compression)
 
 
 def python_release(base_config: bytes, python: str) -> str | None:

@@ -10,7 +10,6 @@ from training_imgtool.pipeline.find import find_images
 from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun
 from training_imgtool.pipeline.sinks import open_sink
-from training_imgtool.registry.connect import Registries, connect
 from training_imgtool.spec.model import Role
 
 
@@ -20,25 +19,25 @@ def dry_run(run: BuildRun) -> dict[Role, str]:
     Raises EngineUnavailableError when an image needs an engine and none answers, and what the trainer's check raises.
     """
     check_inputs(run)
-    with connect(run.settings, run.progress) as registries, Engine(run, registries) as engine:
+    with Engine(run) as engine:
         if run.options.push:
-            digests = find_images(run.wanted, registries, run.progress)
+            digests = find_images(run.wanted, run.machine)
             check_given(run, (image for image in run.wanted if digests[image.role] is None))
             for image in run.wanted:
                 if digests[image.role] is None:
-                    _require_engine(run, image, registries, engine)
+                    _require_engine(run, image, engine)
             return {role: "found" if digest else "build-and-push" for role, digest in digests.items()}
-        with open_sink(run, registries, engine) as sink:
+        with open_sink(run, engine) as sink:
             results = sink.find(run.wanted)
     return {image.role: "found" if image.role in results else "build" for image in run.wanted}
 
 
-def _require_engine(run: BuildRun, image: RoleImage, registries: Registries, engine: Engine) -> None:
+def _require_engine(run: BuildRun, image: RoleImage, engine: Engine) -> None:
     if run.options.engine == "buildx":
         engine.require(image.own.name, "--engine buildx")
     elif image.own.engine:
         engine.require(image.own.name, image.own.engine)
     for stage in image.stages[:-1] if run.options.engine != "buildx" else ():
         tag = tag_of_stage(run.inputs.repository, stage.name, stage.key)
-        if stage.engine and not registries.at(run.inputs.repository).head(tag):
+        if stage.engine and not run.machine.registries.at(run.inputs.repository).head(tag):
             engine.require(stage.name, stage.engine)

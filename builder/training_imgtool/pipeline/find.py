@@ -8,29 +8,27 @@ from contextlib import suppress
 from functools import partial
 
 from training_imgtool.core.errors import ImageMissingError
-from training_imgtool.core.progress import Done, Note, Outcome, Progress
+from training_imgtool.core.progress import Done, Note, Outcome
 from training_imgtool.core.reference import Digest, Tag
 from training_imgtool.core.threads import run_all
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
 from training_imgtool.pipeline.request import BuildResult, BuildRun, name_for_role
-from training_imgtool.registry.connect import Registries
+from training_imgtool.registry.connect import Machine, Registries
 from training_imgtool.registry.failures import TagImmutableError
 from training_imgtool.spec.model import Role
 
 
-def find_images(images: tuple[RoleImage, ...], registries: Registries, progress: Progress) -> dict[Role, Digest | None]:
+def find_images(images: tuple[RoleImage, ...], machine: Machine) -> dict[Role, Digest | None]:
     """Finds each image by its tags, side by side; roles without an image have None.
 
     A role whose own tag is missing has the image of another role with the same key.
     """
-    return {role: digest for role, (digest, _) in _look_up(images, registries, progress).items()}
+    return {role: digest for role, (digest, _) in _look_up(images, machine).items()}
 
 
-def _look_up(
-    images: tuple[RoleImage, ...], registries: Registries, progress: Progress
-) -> dict[Role, tuple[Digest | None, bool]]:
+def _look_up(images: tuple[RoleImage, ...], machine: Machine) -> dict[Role, tuple[Digest | None, bool]]:
     """Finds each role's image; also says whether the role's own tag is there."""
-    started = time.monotonic()
+    started, registries = time.monotonic(), machine.registries
     tags = {image.role: image.registry_tag for image in images}
     heads = run_all({role: partial(registries.at(tag.repository).head, tag) for role, tag in tags.items()})
     named = {tags[role].repository.digest(digest) for role, digest in heads.items() if digest}
@@ -44,7 +42,7 @@ def _look_up(
             by_key.setdefault(image.key, found)
     for image in images:
         if image.key in by_key:
-            progress(Done(image.role, Outcome.FOUND, str(image.tag), time.monotonic() - started))
+            machine.progress(Done(image.role, Outcome.FOUND, str(image.tag), time.monotonic() - started))
     return {image.role: (own.get(image.role, by_key.get(image.key)), heads[image.role] is not None) for image in images}
 
 
@@ -60,14 +58,14 @@ def find_image(registries: Registries, tag: Tag) -> Digest | None:
 
 
 def require_images(
-    inputs: Inputs, registries: Registries, progress: Progress, wanted: tuple[RoleImage, ...] | None = None
+    inputs: Inputs, machine: Machine, wanted: tuple[RoleImage, ...] | None = None
 ) -> Mapping[Role, Digest]:
     """Returns the digest of every role, or of those that are `wanted`.
 
     Raises ImageMissingError that names the missing images and the command that makes them.
     """
     wanted = inputs.images if wanted is None else wanted
-    digests = find_images(wanted, registries, progress)
+    digests = find_images(wanted, machine)
     missing = [image for image in wanted if digests[image.role] is None]
     if missing:
         names = ", ".join(image.role for image in missing)
@@ -85,7 +83,7 @@ def push_hint(inputs: Inputs) -> str:
     return f"imgtool push {inputs.spec_file.path}; imgtool show --why names what changed since this machine's last push"
 
 
-def find_results(run: BuildRun, registries: Registries) -> Mapping[Role, BuildResult]:
+def find_results(run: BuildRun) -> Mapping[Role, BuildResult]:
     """Returns the images of a run that the spec's repository holds under the tags of their keys, and puts missing tags.
 
     None with `--no-cache`.
@@ -93,11 +91,11 @@ def find_results(run: BuildRun, registries: Registries) -> Mapping[Role, BuildRe
     if run.options.no_cache:
         return {}
     results = {}
-    for role, (digest, has_tag) in _look_up(run.wanted, registries, run.progress).items():
+    for role, (digest, has_tag) in _look_up(run.wanted, run.machine).items():
         if digest is not None:
             (image,) = run.inputs.selected((role,))
             if not has_tag:
-                add_tag(registries, digest, image.registry_tag)
+                add_tag(run.machine.registries, digest, image.registry_tag)
             results[role] = BuildResult.for_image(image, Outcome.FOUND, digest)
     return results
 
@@ -115,7 +113,7 @@ def put_tag(registries: Registries, image: Digest, tag: Tag) -> None:
     registry.put_manifest(tag, manifest.media_type, manifest.body)
 
 
-def name_results(run: BuildRun, registries: Registries, results: Sequence[BuildResult]) -> None:
+def name_results(run: BuildRun, results: Sequence[BuildResult]) -> None:
     """Moves the tags that the user named: NAME where all roles share an image, else ROLE-NAME."""
     repository = run.inputs.repository
     distinct = len({result.digest for result in results})
@@ -124,8 +122,8 @@ def name_results(run: BuildRun, registries: Registries, results: Sequence[BuildR
         if result.digest is None:
             raise AssertionError(f"{result.role}: in the registry without a digest")
         tag = repository.tag(name_for_role(name, result.role, of=distinct))
-        put_tag(registries, result.digest, tag)
-        run.progress(Note(f"{result.role}: tagged {tag}"))
+        put_tag(run.machine.registries, result.digest, tag)
+        run.machine.progress(Note(f"{result.role}: tagged {tag}"))
 
     for name in run.options.tags:
         run_all({result.role: partial(give, result, name) for result in (results if distinct > 1 else results[:1])})

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.context.context import Context
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, UsageError
-from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Repository, Tag
 from training_imgtool.core.settings import Settings
 from training_imgtool.lock.lockfile import identify_lock
 from training_imgtool.pipeline.current_lock import ensure_lock
-from training_imgtool.pipeline.project_files import read_code
+from training_imgtool.pipeline.project_files import ANY_SPEC, SpecChoice, read_code
 from training_imgtool.pipeline.recipes import make_recipe
 from training_imgtool.plan import Lock, Plan, RolePlan, make_plan
 from training_imgtool.recipe.printing import print_dockerfile
@@ -29,7 +28,7 @@ from training_imgtool.spec.value_rules import check_registry
 
 if TYPE_CHECKING:
     from training_imgtool.lock.carry_over import Renewal
-    from training_imgtool.registry.connect import Registries
+    from training_imgtool.registry.connect import Machine
 
 _NAME_REGISTRY = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
 KEY_DIGITS = 32  # of 64: 128 bits, and a tag that a terminal line still holds
@@ -123,12 +122,9 @@ class Inputs:
 
 def prepare(
     spec_file: SpecFile,
-    settings: Settings,
-    progress: Progress,
+    machine: Machine,
+    choice: SpecChoice = ANY_SPEC,
     *,
-    registry: str | None = None,
-    locked: bool = False,
-    registries: Registries | None = None,
     renewal: Renewal | None = None,
     write: bool = True,
     roles: tuple[Role, ...] = (),
@@ -138,20 +134,17 @@ def prepare(
 
     Args:
         spec_file: the spec.
-        settings: of the machine.
-        progress: receives what making a lock takes.
-        registry: instead of the spec's.
-        locked: refuse a lock that is missing or stale, instead of writing one.
-        registries: open clients.
+        machine: that it happens on.
+        choice: the registry, and whether the lock has to be current.
         renewal: make the lock anew.
         write: whether a new lock is written; a dry run and `show` use it without that.
         roles: that the command line names; a wrong one is found before a lock is made.
         push: whether the run needs a registry, so that a missing one is found before a lock is made.
 
     Raises InputError (exit 3) for anything wrong in the spec, its requirements, templates or context, and for
-    a lock that is not current when `locked`.
+    a lock that is not current when it has to be.
     """
-    named = _registry(registry, settings)
+    named = _registry(choice.registry, machine.settings)
     require_roles(roles, tuple(spec_file.spec.roles))
     if push and named is None and spec_file.spec.registry is None:
         raise UsageError(f"{spec_file.path}: no registry", hint=_NAME_REGISTRY)
@@ -160,15 +153,13 @@ def prepare(
         file = spec_file.for_platform(platform)
         lock = ensure_lock(
             file,
-            settings,
-            progress,
+            machine,
             identity=identify_lock(file),
-            locked=locked,
-            registries=registries,
+            locked=choice.locked,
             renewal=renewal,
             write=write,
         )
-        every.append(_make_images(file, lock, settings=settings, registry=named))
+        every.append(_make_images(file, lock, machine.settings, named))
     first, *others = every
     return replace(first, others=tuple(others))
 
@@ -176,7 +167,6 @@ def prepare(
 def _make_images(
     spec_file: SpecFile,
     lock: Lock,
-    *,
     settings: Settings,
     registry: str | None,
 ) -> Inputs:

@@ -13,8 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import FieldError, ImgtoolError
-from training_imgtool.core.progress import Progress
-from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.plan import RolePlan
 from training_imgtool.wheels.libraries import Reached, WheelLibraries, choose_package, known_wheels, name_packages
@@ -22,6 +20,7 @@ from training_imgtool.wheels.libraries import Reached, WheelLibraries, choose_pa
 if TYPE_CHECKING:
     from imgtool_debian_layers import BaseSystem
     from training_imgtool.context.python_source import Import
+    from training_imgtool.registry.connect import Machine
 
 _RELEASE = re.compile(r'^(ID|VERSION_ID)="?([^"\n]*)"?$', re.MULTILINE)
 
@@ -42,8 +41,8 @@ class LibraryCheck:
         is_complete: whether everything could be read that the result depends on.
     """
 
-    def __init__(self, inputs: Inputs, plan: RolePlan, settings: Settings, progress: Progress) -> None:
-        self._inputs, self._plan, self._settings, self._progress = inputs, plan, settings, progress
+    def __init__(self, inputs: Inputs, plan: RolePlan, machine: Machine) -> None:
+        self._inputs, self._plan, self._machine = inputs, plan, machine
         debian = plan.locked.debian
         requested = (*plan.system_packages, *(debian.requested if debian else ()))
         self._packages = {name.partition("=")[0] for name in requested}
@@ -63,7 +62,8 @@ class LibraryCheck:
         needed = self._plan.locked.needed_libraries
         if needed is not None and all(name in self._of_trainer or self._is_installed(name) for name in needed):
             return
-        store, cache = open_wheel_store(self._inputs, self._settings), self._settings.cache
+        settings = self._machine.settings
+        store, cache = open_wheel_store(self._inputs, settings), settings.cache
         with WheelLibraries(self._plan.locked.wheels, store, cache, known_wheels()) as libraries:
             missing = {
                 path: left
@@ -97,7 +97,7 @@ class LibraryCheck:
         from training_imgtool.pipeline.debian_stage import read_base_system
 
         try:
-            return read_base_system(self._plan.base, self._settings, self._progress)
+            return read_base_system(self._plan.base, self._machine)
         except ImgtoolError:
             self.is_complete = False
             return None

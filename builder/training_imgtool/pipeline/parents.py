@@ -31,7 +31,6 @@ from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.request import BuildRun, missing_push
 from training_imgtool.recipe.install_step import compile_command
 from training_imgtool.recipe.recipe import PACKAGES, RUN, SETUP, Stage
-from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.failures import BlobUnknownError
 from training_imgtool.registry.manifests import Descriptor, Manifest
 
@@ -44,12 +43,12 @@ _LARGEST_RECORDS = 1 << 20  # bytes of an annotation
 class Parents(ABC):
     """Finds the parent images of one run, and knows their files. Thread-safe."""
 
-    def __init__(self, run: BuildRun, registries: Registries, builder: DirectBuilder) -> None:
+    def __init__(self, run: BuildRun, builder: DirectBuilder) -> None:
         self._run = run
-        self._registries = registries
+        self._registries = run.machine.registries
         self._builder = builder
-        self._stored = StoredStages(registries, run.settings.cache)
-        self._reader = BaseReader(LayerCache(run.settings.cache / "layers"))
+        self._stored = StoredStages(self._registries, run.machine.settings.cache)
+        self._reader = BaseReader(LayerCache(run.machine.settings.cache / "layers"))
         self._lock = threading.Lock()
         self._files: dict[str, Files] = {}
 
@@ -125,12 +124,11 @@ class StageParents(Parents):
     def __init__(
         self,
         run: BuildRun,
-        registries: Registries,
         builder: DirectBuilder,
         publisher: Publisher,
         engine: Engine,
     ) -> None:
-        super().__init__(run, registries, builder)
+        super().__init__(run, builder)
         self._publisher = publisher
         self._engine = engine
         self._repository = publisher.repository
@@ -218,8 +216,8 @@ class StageParents(Parents):
             first -= 1
         started, subject = time.monotonic(), image.subject_of(image.stages[count - 1])
         wheels = image.plan.locked.wheels
-        self._run.progress(Planned(subject, sum(wheel.size for wheel in wheels), is_estimate=True))
-        self._run.progress(Step(subject, f"{len(wheels)} wheels become layers"))
+        self._run.machine.progress(Planned(subject, sum(wheel.size for wheel in wheels), is_estimate=True))
+        self._run.machine.progress(Step(subject, f"{len(wheels)} wheels become layers"))
         stages = slice(first, count)
         try:
             stored = self._append_stages(image, stages, tag)
@@ -229,7 +227,7 @@ class StageParents(Parents):
         if image.stages[count - 1].name == PACKAGES:
             self._background.submit(self._name_latest, image, stored)
         seconds, layers = time.monotonic() - started, len(stored.manifest.layers)
-        self._run.progress(Done(subject, Outcome.APPENDED, f"{layers} layers", seconds))
+        self._run.machine.progress(Done(subject, Outcome.APPENDED, f"{layers} layers", seconds))
         return stored
 
     def _compile_packages(self, image: RoleImage, stages: slice, tag: Tag, error: NoInterpreterError) -> StoredImage:
@@ -237,7 +235,7 @@ class StageParents(Parents):
         if not self._engine.is_there():
             raise error
         stage = image.stages[stages][-1]
-        self._run.progress(Note(f"{image.subject_of(stage)}: {error.message}; the builder makes it"))
+        self._run.machine.progress(Note(f"{image.subject_of(stage)}: {error.message}; the builder makes it"))
         plain = tag_of_stage(self._repository, f"{stage.name}-plain", stage.key)
         stored = self._find_stage(plain) or self._append(
             image, stages, plain, self._find_once(image, stages.start), self._builder.new_cache(), compiles=False
@@ -300,7 +298,7 @@ class StageParents(Parents):
     def _run_stage(self, image: RoleImage, count: int, *, anew: bool) -> StoredImage:
         """Has an engine make a stage on the image below; raises what `Engine.require` and `run_stage` raise."""
         stage = image.stages[count - 1]
-        self._run.progress(Note(f"{stage.name}: needs an engine: {stage.engine}"))
+        self._run.machine.progress(Note(f"{stage.name}: needs an engine: {stage.engine}"))
         self._engine.require(stage.name, stage.engine)
         below = self._find_once(image, count - 1)
         digest = below.repository.digest(below.manifest.digest)

@@ -26,13 +26,13 @@ from training_imgtool.registry.manifests import Manifest, index_body, index_entr
 from training_imgtool.spec.model import Role
 
 
-def build_platforms(run: BuildRun, registries: Registries) -> tuple[BuildResult, ...]:
+def build_platforms(run: BuildRun) -> tuple[BuildResult, ...]:
     """Builds the images of a spec, or with several platforms also the indexes that name them.
 
     Raises UsageError for an index that is not pushed, and what finding, building and pushing raise.
     """
     if not run.inputs.others:
-        return build(run, registries)
+        return build(run)
     if not run.options.push:
         platforms = ", ".join(run.inputs.spec_file.platforms)
         raise UsageError(
@@ -40,11 +40,11 @@ def build_platforms(run: BuildRun, registries: Registries) -> tuple[BuildResult,
         )
     check_inputs(run)
     named = replace(run, inputs=run.inputs.named_by_index())
-    results = dict(find_results(named, registries))
+    results = dict(find_results(named))
     if missing := tuple(image for image in named.wanted if image.role not in results):
-        results |= _make(run, missing, registries)
+        results |= _make(run, missing)
     ordered = tuple(replace(results[image.role], key=run.inputs.index_key(image.role)) for image in named.wanted)
-    name_results(named, registries, ordered)
+    name_results(named, ordered)
     return ordered
 
 
@@ -52,24 +52,24 @@ def _read_entry(registry: Registry, manifest: Manifest, repository: Repository) 
     return index_entry(manifest, json.loads(registry.read(repository, manifest.config)))
 
 
-def _make(run: BuildRun, missing: tuple[RoleImage, ...], registries: Registries) -> dict[Role, BuildResult]:
+def _make(run: BuildRun, missing: tuple[RoleImage, ...]) -> dict[Role, BuildResult]:
     """Builds the images of every platform, and puts their indexes."""
     roles = tuple(image.role for image in missing)
     options = replace(run.options, roles=roles, tags=())
     of_role: dict[Role, list[BuildResult]] = {role: [] for role in roles}
     for inputs in run.inputs.by_platform:
-        view = partial(_tell, run.progress, inputs.plan.platform)
-        for result in build(replace(run, inputs=inputs, options=options, progress=view), registries):
+        view = replace(run.machine, progress=partial(_tell, run.machine.progress, inputs.plan.platform))
+        for result in build(replace(run, inputs=inputs, options=options, machine=view)):
             of_role[result.role].append(result)
     made: dict[tuple[Digest | None, ...], BuildResult] = {}  # by the digests that an index names
     indexes = {}
     for image in missing:
         digests = tuple(result.digest for result in of_role[image.role])
         if (same := made.get(digests)) and same.digest:
-            add_tag(registries, same.digest, image.registry_tag)
+            add_tag(run.machine.registries, same.digest, image.registry_tag)
             indexes[image.role] = replace(same, role=image.role, tag=image.tag, seconds=0.0)
         else:
-            indexes[image.role] = made[digests] = _put_index(image, of_role[image.role], registries)
+            indexes[image.role] = made[digests] = _put_index(image, of_role[image.role], run.machine.registries)
     return indexes
 
 

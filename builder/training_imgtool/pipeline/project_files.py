@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from training_imgtool.context.code_folders import CodeFolders
@@ -12,6 +13,30 @@ from training_imgtool.context.scan import remembered_hashes
 from training_imgtool.core.errors import FieldListError, LocalFileError, UsageError
 from training_imgtool.core.settings import Settings
 from training_imgtool.spec.load import SpecFile, find, load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecChoice:
+    """What a command line says of a spec.
+
+    Attributes:
+        path: the file or its folder; None looks for one.
+        values: of keys of the spec, in place of the file's.
+        registry: in place of the spec's.
+        locked: refuse a lock that is missing or stale, instead of writing one.
+    """
+
+    path: Path | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+    registry: str | None = None
+    locked: bool = False
+
+    def open(self) -> SpecFile:
+        """Finds and loads the spec; raises as `open_spec`."""
+        return open_spec(self.path, self.values)
+
+
+ANY_SPEC = SpecChoice()
 
 
 def open_spec(where: Path | None, values: Mapping[str, str] | None = None) -> SpecFile:

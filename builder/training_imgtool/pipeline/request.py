@@ -8,21 +8,13 @@ from pathlib import Path
 from typing import Self
 
 from training_imgtool.core.errors import UsageError, VerificationError
-from training_imgtool.core.progress import Outcome, Progress
+from training_imgtool.core.progress import Outcome
 from training_imgtool.core.reference import Digest, InvalidReferenceError, Repository, Tag
-from training_imgtool.core.settings import Settings
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.model import Role
 
 ENGINES = ("auto", "buildx", "direct")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecChoice:
-    """One spec of the command line, with the values that `--set` gives to its keys."""
-
-    path: Path | None
-    values: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +59,7 @@ class BuildRun:
 
     inputs: Inputs
     options: BuildOptions
-    settings: Settings
-    progress: Progress
+    machine: Machine
 
     def __post_init__(self) -> None:
         self.inputs.selected(self.options.roles)  # raises UsageError for a role that the spec does not have

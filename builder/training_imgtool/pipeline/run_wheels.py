@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from training_imgtool.context.context import Context
 from training_imgtool.context.entries import Entry, Kind
 from training_imgtool.core.errors import ImgtoolError
-from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.progress import Note
 from training_imgtool.core.settings import Settings
 from training_imgtool.plan import LockedVariant, Wheel
 from training_imgtool.recipe import install_step
@@ -21,7 +21,7 @@ from training_imgtool.recipe import install_step
 if TYPE_CHECKING:
     from training_imgtool.pipeline.inputs import Inputs
     from training_imgtool.pipeline.request import BuildRun
-    from training_imgtool.registry.connect import Registries
+    from training_imgtool.registry.connect import Machine
     from training_imgtool.wheels.store import WheelStore
 
 
@@ -34,10 +34,10 @@ def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
 
     def read(wheel: Wheel) -> Iterator[bytes] | None:
         from training_imgtool.direct.registry.stored_wheels import StoredWheels
-        from training_imgtool.registry.connect import connect
+        from training_imgtool.registry.connect import Registries
 
         repository = inputs.plan.repository
-        return StoredWheels(connect(settings), repository).read(wheel) if repository else None
+        return StoredWheels(Registries(settings), repository).read(wheel) if repository else None
 
     return WheelStore(
         with_index_logins(inputs.spec_file, settings),
@@ -56,7 +56,7 @@ def check_closed(inputs: Inputs, locked: LockedVariant, settings: Settings) -> N
     metadata.check_closed(locked.wheels, locked.variant, inputs.plan.platform, own=own, everything=False)
 
 
-def keep_built_wheels(run: BuildRun, registries: Registries) -> None:
+def keep_built_wheels(run: BuildRun) -> None:
     """Leaves the built wheels of this machine in the images' registry. The images are up: a failure is a note."""
     variants = {id(image.plan.locked): image.plan.locked for image in run.wanted}.values()
     built = {wheel.sha256: wheel for locked in variants for wheel in locked.wheels if wheel.source}
@@ -64,8 +64,8 @@ def keep_built_wheels(run: BuildRun, registries: Registries) -> None:
         return
     from training_imgtool.direct.registry.stored_wheels import StoredWheels
 
-    store = open_wheel_store(run.inputs, run.settings)
-    stored = StoredWheels(registries, run.inputs.repository)
+    store = open_wheel_store(run.inputs, run.machine.settings)
+    stored = StoredWheels(run.machine.registries, run.inputs.repository)
     for wheel in built.values():
         path = store.path(wheel)
         if path is None:
@@ -73,24 +73,22 @@ def keep_built_wheels(run: BuildRun, registries: Registries) -> None:
         try:
             stored.keep(wheel, path)
         except ImgtoolError as error:
-            run.progress(Note(f"{wheel.file} is not kept in the registry, so no other machine has it: {error}"))
+            run.machine.progress(Note(f"{wheel.file} is not kept in the registry, so no other machine has it: {error}"))
             return
 
 
-def make_build_context(
-    inputs: Inputs, variants: Iterable[LockedVariant], settings: Settings, progress: Progress
-) -> Context:
+def make_build_context(inputs: Inputs, variants: Iterable[LockedVariant], machine: Machine) -> Context:
     """Returns what a builder gets for whole images: the files of the spec below `code/`, and the variants' wheels.
 
     It fetches the wheels that this machine lacks; raises what fetching raises, and InputError if they do not fit.
     """
-    store = open_wheel_store(inputs, settings)
+    store = open_wheel_store(inputs, machine.settings)
     context = inputs.context.below(install_step.CODE)
     for locked in variants:
         wheels = {wheel.file: wheel for wheel in locked.wheels}
         wheels[f"installer/{locked.installer.file}"] = locked.installer
-        store.fetch(wheels.values(), progress)
-        check_closed(inputs, locked, settings)
+        store.fetch(wheels.values(), machine.progress)
+        check_closed(inputs, locked, machine.settings)
         text = install_step.requirements_text(locked).encode()
         files = [_make_entry(path, store.require(wheel), wheel.size, wheel.sha256) for path, wheel in wheels.items()]
         files.append(_make_entry(install_step.REQUIREMENTS, text, len(text), hashlib.sha256(text).hexdigest()))

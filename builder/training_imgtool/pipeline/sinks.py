@@ -24,7 +24,6 @@ from training_imgtool.pipeline.inputs import RoleImage
 from training_imgtool.pipeline.parents import BaseParents, Parents, StageParents
 from training_imgtool.pipeline.request import BuildResult, BuildRun
 from training_imgtool.pipeline.run_wheels import keep_built_wheels
-from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.failures import TagImmutableError
 from training_imgtool.registry.manifests import Descriptor, parse_platform
 from training_imgtool.spec.model import Role
@@ -77,10 +76,10 @@ class Sink(ABC):
 
 
 @contextmanager
-def open_sink(run: BuildRun, registries: Registries, engine: Engine) -> Iterator[Sink]:
+def open_sink(run: BuildRun, engine: Engine) -> Iterator[Sink]:
     """Opens the sink that the options name; raises EngineUnavailableError for an engine that does not answer."""
     with ExitStack() as stack:
-        sink = _make_sink(run, registries, engine, stack)
+        sink = _make_sink(run, engine, stack)
         try:
             yield sink
         except BaseException:
@@ -89,36 +88,36 @@ def open_sink(run: BuildRun, registries: Registries, engine: Engine) -> Iterator
         sink.close(failed=False)
 
 
-def _make_sink(run: BuildRun, registries: Registries, engine: Engine, stack: ExitStack) -> Sink:
+def _make_sink(run: BuildRun, engine: Engine, stack: ExitStack) -> Sink:
     if run.options.push:
         if run.options.create_repository:
             from training_imgtool.registry.artifact_registry import create_repository
 
-            create_repository(run.inputs.repository, run.settings, run.progress)
-        return RegistrySink(run, registries, engine)
+            create_repository(run.inputs.repository, run.machine)
+        return RegistrySink(run, engine)
     if run.options.layout is not None:
-        return LayoutSink(run, run.options.layout, registries)
+        return LayoutSink(run, run.options.layout)
     from training_imgtool.engines.docker.client import connect
 
     try:
-        docker = stack.enter_context(closing(connect(run.settings)))
+        docker = stack.enter_context(closing(connect(run.machine.settings)))
     except EngineUnavailableError as error:
         error.hint = "; or ".join(filter(None, (error.hint, "build without one: --push, or --output oci:DIR")))
         raise
-    return EngineSink(run, registries, docker)
+    return EngineSink(run, docker)
 
 
 class RegistrySink(Sink):
     """Pushes images to the spec's repository; each is done when the registry has answered for its digest."""
 
-    def __init__(self, run: BuildRun, registries: Registries, engine: Engine) -> None:
+    def __init__(self, run: BuildRun, engine: Engine) -> None:
         self._run = run
-        self._registries = registries
+        self._registries = run.machine.registries
         self._engine = engine
-        self._publisher = Publisher(registries, run.inputs.repository, run.progress)
+        self._publisher = Publisher(self._registries, run.inputs.repository, run.machine.progress)
         self._attestations = Attestations(run, self._publisher)
         self.builder = DirectBuilder(run, None, self._publisher.send)
-        self.parents = StageParents(run, registries, self.builder, self._publisher, engine)
+        self.parents = StageParents(run, self.builder, self._publisher, engine)
 
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Uploads what the repository lacks, then the manifest; raises what `Publisher.publish` raises."""
@@ -146,7 +145,7 @@ class RegistrySink(Sink):
         if self._run.options.engine == "direct":
             raise reason
         if self._run.options.engine == "auto":
-            self._run.progress(Note(f"{image.role}: needs an engine: {reason}"))
+            self._run.machine.progress(Note(f"{image.role}: needs an engine: {reason}"))
         self._engine.require(image.own.name, reason.message)
         digest = self._engine.push_whole(image)
         self._attestations.add_from_engine(image, digest)
@@ -154,9 +153,9 @@ class RegistrySink(Sink):
 
     def finish(self, results: Sequence[BuildResult]) -> None:
         """Moves the tags that the user named, and keeps built wheels."""
-        name_results(self._run, self._registries, results)
+        name_results(self._run, results)
         if any(result.outcome is not Outcome.FOUND for result in results):
-            keep_built_wheels(self._run, self._registries)
+            keep_built_wheels(self._run)
 
     def close(self, *, failed: bool) -> None:
         """Waits for uploads; gives them up when the run failed."""
@@ -167,11 +166,11 @@ class RegistrySink(Sink):
 class _LocalSink(Sink):
     """What the sinks on this machine share: they append to the base and need no layer before the image is whole."""
 
-    def __init__(self, run: BuildRun, registries: Registries, compression: Compression | None = None) -> None:
+    def __init__(self, run: BuildRun, compression: Compression | None = None) -> None:
         self._run = run
-        self._registries = registries
+        self._registries = run.machine.registries
         self.builder = DirectBuilder(run, compression)
-        self.parents = BaseParents(run, registries, self.builder)
+        self.parents = BaseParents(run, self.builder)
 
     def _reader(self, parent: StoredImage) -> Callable[[Descriptor], Iterator[bytes]]:
         """Reads a layer of the image that a role was appended to, verified."""
@@ -183,8 +182,8 @@ class LayoutSink(_LocalSink):
 
     at_once = 1  # so that the index lists the roles in the spec's order
 
-    def __init__(self, run: BuildRun, folder: Path, registries: Registries) -> None:
-        super().__init__(run, registries)
+    def __init__(self, run: BuildRun, folder: Path) -> None:
+        super().__init__(run)
         self._folder = folder
 
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
@@ -193,7 +192,7 @@ class LayoutSink(_LocalSink):
         names = {"os": platform.os, "architecture": platform.architecture}
         if platform.variant:
             names["variant"] = platform.variant
-        self._run.progress(Step(image.role, f"into {self._folder}"))
+        self._run.machine.progress(Step(image.role, f"into {self._folder}"))
         role = str(image.role)
         digest = write_layout(self._folder, role, made, self._reader(parent), names)
         place = f"oci:{self._folder}:{role}@{digest}"
@@ -211,8 +210,8 @@ class EngineSink(_LocalSink):
 
     at_once = 4
 
-    def __init__(self, run: BuildRun, registries: Registries, engine: DockerEngine) -> None:
-        super().__init__(run, registries, Compression.GZIP)  # Docker Engine reads zstd since 23.0
+    def __init__(self, run: BuildRun, engine: DockerEngine) -> None:
+        super().__init__(run, Compression.GZIP)  # Docker Engine reads zstd since 23.0
         self._engine = engine
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
@@ -220,14 +219,14 @@ class EngineSink(_LocalSink):
         ids = {image.role: self._engine.image_id(image.key) for image in images}
         present = [image for image in images if ids[image.role]]
         for image in present:
-            self._run.progress(Done(image.role, Outcome.FOUND, f"{image.key[:12]} in the engine"))
+            self._run.machine.progress(Done(image.role, Outcome.FOUND, f"{image.key[:12]} in the engine"))
         return {image.role: BuildResult.for_image(image, Outcome.FOUND, image_id=ids[image.role]) for image in present}
 
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Loads the layers that the engine lacks, under the image's key; raises EngineUnavailableError."""
         name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
         archive = load_archive(name, made, self._reader(parent), self._engine.count_held(made.diff_ids))
-        self._run.progress(Step(image.role, "loading"))
+        self._run.machine.progress(Step(image.role, "loading"))
         image_id = self._engine.load(archive, image.key)
         return BuildResult.for_image(image, Outcome.APPENDED, image_id=image_id)
 

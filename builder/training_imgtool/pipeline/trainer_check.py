@@ -20,21 +20,21 @@ from typing import TYPE_CHECKING
 from training_imgtool.context.entries import Entry, Kind, OnDisk, blocks
 from training_imgtool.core.errors import FieldError, FieldListError
 from training_imgtool.core.json_cache import read_cached, write_cached
-from training_imgtool.core.progress import Note, Progress
-from training_imgtool.core.settings import Settings
+from training_imgtool.core.progress import Note
 from training_imgtool.core.version import __version__
 from training_imgtool.pipeline.inputs import Inputs
 from training_imgtool.plan import RolePlan
 
 if TYPE_CHECKING:
     from training_imgtool.context.python_source import Import, Source
+    from training_imgtool.registry.connect import Machine
     from training_imgtool.wheels.import_names import ImportNames
 
 _HINT = "--no-check skips this check"
 _EXTENSION = ".so"
 
 
-def check_trainer(inputs: Inputs, settings: Settings, progress: Progress) -> None:
+def check_trainer(inputs: Inputs, machine: Machine) -> None:
     """Checks the trainer of every role.
 
     Prints what may be wrong as notes. Raises FieldListError with the places of what cannot work.
@@ -42,9 +42,9 @@ def check_trainer(inputs: Inputs, settings: Settings, progress: Progress) -> Non
     files = {entry.path: entry for entry in inputs.context.on_disk() if entry.path.endswith(".py")}
     digest = hashlib.sha256(json.dumps([(path, files[path].sha256) for path in sorted(files)]).encode()).hexdigest()
     plans = inputs.plan.roles
-    checks = {(check := _Check(inputs, plan, settings, files, progress)).key_for(digest): check for plan in plans}
+    checks = {(check := _Check(inputs, plan, machine, files)).key_for(digest): check for plan in plans}
     for key, check in checks.items():
-        path = settings.cache / "checked" / f"{key}.json"
+        path = machine.settings.cache / "checked" / f"{key}.json"
         notes = read_cached(path)
         if notes is None:
             check.run()
@@ -54,7 +54,7 @@ def check_trainer(inputs: Inputs, settings: Settings, progress: Progress) -> Non
             if check.is_complete:
                 write_cached(path, notes)
         for note in notes:
-            progress(Note(note))
+            machine.progress(Note(note))
 
 
 class _Check:
@@ -66,14 +66,11 @@ class _Check:
         is_complete: whether every wheel could be read that an import may come from.
     """
 
-    def __init__(
-        self, inputs: Inputs, plan: RolePlan, settings: Settings, files: Mapping[str, Entry], progress: Progress
-    ) -> None:
+    def __init__(self, inputs: Inputs, plan: RolePlan, machine: Machine, files: Mapping[str, Entry]) -> None:
         self.errors: list[FieldError] = []
         self.notes: list[str] = []
         self.is_complete = True
-        self._inputs, self._plan, self._settings, self._files = inputs, plan, settings, files
-        self._progress = progress
+        self._inputs, self._plan, self._machine, self._files = inputs, plan, machine, files
         spec = inputs.spec_file.spec
         of_role = spec.roles[plan.role]
         self._starts_entry = of_role.command is None
@@ -102,8 +99,9 @@ class _Check:
         from training_imgtool.pipeline.run_wheels import open_wheel_store
         from training_imgtool.wheels.import_names import ImportNames
 
-        store = open_wheel_store(self._inputs, self._settings)
-        return ImportNames(self._plan.locked.wheels, store, self._settings.cache, self._python)
+        settings = self._machine.settings
+        store = open_wheel_store(self._inputs, settings)
+        return ImportNames(self._plan.locked.wheels, store, settings.cache, self._python)
 
     @cached_property
     def _modules(self) -> _Modules:
@@ -263,7 +261,7 @@ class _Check:
             return  # which may install it
         from training_imgtool.pipeline.library_check import LibraryCheck
 
-        check = LibraryCheck(self._inputs, self._plan, self._settings, self._progress)
+        check = LibraryCheck(self._inputs, self._plan, self._machine)
         imports = (
             (f"{path}:{item.line}:1", item, is_sure)
             for (path, item), is_sure in taken.items()

@@ -12,26 +12,24 @@ from training_imgtool.core.errors import (
     RegistryRefusedError,
     TemporaryError,
 )
-from training_imgtool.core.progress import Done, Outcome, Progress, Step
+from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import Repository
 from training_imgtool.core.sanitize import mask_secrets
 from training_imgtool.core.settings import Settings
 from training_imgtool.http.pool import proxy_for
 from training_imgtool.registry.auth.google import LOGIN_HINT, application_default
+from training_imgtool.registry.connect import Machine
 
 _API = "https://artifactregistry.googleapis.com"
 _SECONDS = 120.0  # for the operation
 
 
-def create_repository(
-    repository: Repository, settings: Settings, progress: Progress, *, api: str = _API, credentials: Any = None
-) -> None:
+def create_repository(repository: Repository, machine: Machine, *, api: str = _API, credentials: Any = None) -> None:
     """Makes the Artifact Registry repository that a reference names, unless it exists, and waits until it is there.
 
     Args:
         repository: `LOCATION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE`.
-        settings: the machine's own.
-        progress: receives what happens.
+        machine: whose settings and progress count.
         api: the API's address.
         credentials: google.auth credentials instead of this machine's.
 
@@ -42,8 +40,8 @@ def create_repository(
     parent, name = parse_place(repository)
     place = f"{parent}/repositories/{name}"
     doing = f"creating the repository {place}"
-    client = _client(credentials or _own_credentials(settings, doing), settings, api)
-    progress(Step(str(repository), doing))
+    client = _client(credentials or _own_credentials(machine.settings, doing), machine.settings, api)
+    machine.progress(Step(str(repository), doing))
     from google.api_core import exceptions
     from google.auth.exceptions import GoogleAuthError
     from google.cloud import artifactregistry_v1 as ar
@@ -60,7 +58,7 @@ def create_repository(
         outcome = Outcome.FOUND
     finally:
         client.transport.close()
-    progress(Done(str(repository), outcome, f"the repository {place}"))
+    machine.progress(Done(str(repository), outcome, f"the repository {place}"))
 
 
 def parse_place(repository: Repository) -> tuple[str, str]:

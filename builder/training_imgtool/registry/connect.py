@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -145,9 +146,24 @@ class Registries:
         return Registry(session, SingleFlight())
 
 
-def connect(settings: Settings, progress: Progress = silent) -> Registries:
-    """Makes the clients of this process; sends nothing yet."""
-    return Registries(settings, progress)
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a whole run shares: the machine's settings, who sees what happens, and the clients of registries."""
+
+    settings: Settings
+    progress: Progress
+    registries: Registries
+
+    @classmethod
+    def open(cls, settings: Settings, progress: Progress = silent) -> Self:
+        """Returns a machine with clients of its own; sends nothing yet."""
+        return cls(settings, progress, Registries(settings, progress))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.registries.close()
 
 
 def _fingerprint(path: Path) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.progress import Progress, Step
+from training_imgtool.core.progress import Step
 from training_imgtool.direct.image.image import DirectImage
 from training_imgtool.pipeline.direct_builder import DirectBuilder, python_release
 from training_imgtool.pipeline.inputs import Inputs, RoleImage
@@ -16,8 +16,7 @@ from training_imgtool.pipeline.request import BuildOptions, BuildRun
 from training_imgtool.wheels.interpreters import find_interpreter
 
 if TYPE_CHECKING:
-    from training_imgtool.core.settings import Settings
-    from training_imgtool.registry.connect import Registries
+    from training_imgtool.registry.connect import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +28,7 @@ class Remade:
 
 
 @contextmanager
-def remake(
-    inputs: Inputs, image: RoleImage, registries: Registries, settings: Settings, progress: Progress
-) -> Iterator[Remade]:
+def remake(inputs: Inputs, image: RoleImage, machine: Machine) -> Iterator[Remade]:
     """Makes a role's image on its base; its layers can be read until the block ends.
 
     Nothing that the repository of the image has is used: layers come from this machine's cache, or from the locked
@@ -40,15 +37,15 @@ def remake(
     Raises NeedsEngineError if only an engine can make it, NoInterpreterError if this machine has no Python of its minor
     version, WheelGoneError if no index has a wheel any more, and what fetching wheels and the base raises.
     """
-    progress(Step(str(image.role), "making the image again"))
-    run = BuildRun(inputs=inputs, options=BuildOptions(), settings=settings, progress=progress)
+    machine.progress(Step(str(image.role), "making the image again"))
+    run = BuildRun(inputs=inputs, options=BuildOptions(), machine=machine)
     builder = DirectBuilder(run)
-    appending = BaseParents(run, registries, builder).of(image)
+    appending = BaseParents(run, builder).of(image)
     python = image.plan.locked.variant.python
     release = python_release(appending.parent.stored.config, python)
 
     def compiles_alike() -> bool:
-        found = find_interpreter(python, settings.environ, release) if release else None
+        found = find_interpreter(python, machine.settings.environ, release) if release else None
         return found is not None and found.version == release
 
     with builder.append(appending, str(image.role)) as made:

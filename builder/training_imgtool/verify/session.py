@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import NeedsEngineError
 from training_imgtool.core.interpreters import NoInterpreterError
-from training_imgtool.core.progress import Progress
 from training_imgtool.core.reference import Digest
-from training_imgtool.core.settings import Settings
 from training_imgtool.core.threads import run_all
 from training_imgtool.direct.image.image import read_config
 from training_imgtool.pipeline.attach import list_attachments
@@ -31,7 +29,7 @@ from training_imgtool.wheels.store import WheelGoneError
 if TYPE_CHECKING:
     from training_imgtool.attest.cosign import Signatory
     from training_imgtool.engines.docker.engine import DockerEngine
-    from training_imgtool.registry.connect import Registries
+    from training_imgtool.registry.connect import Machine, Registries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +47,7 @@ class VerifyRun:
     signed_by: Signatory | None = None
     accept: frozenset[Accepted] = frozenset()
     smoke: bool = False
-    settings: Settings
-    progress: Progress
+    machine: Machine
 
 
 def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
@@ -59,22 +56,20 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
     Raises ImageMissingError when an image is not in the registry, EngineUnavailableError for a smoke test without an
     engine, and what the registry's client raises; what is wrong with an image is in the report.
     """
-    from training_imgtool.registry.connect import connect
-
-    with _open_engine(run) as engine, connect(run.settings, run.progress) as registries:
+    with _open_engine(run) as engine:
         reports: list[ImageReport] = []
         for inputs in run.inputs.by_platform:
             each = replace(run, inputs=inputs)
             images = inputs.selected(run.roles)
-            digests = require_images(inputs, registries, run.progress, images)
+            digests = require_images(inputs, run.machine, images)
             examined: dict[tuple[str, Digest], tuple[Finding, ...]] = {}  # roles may share an image, and tags may lie
             for image in images:
                 digest = digests[image.role]
                 if (image.key, digest) not in examined:
-                    examined[image.key, digest] = _examine(each, image, digest, engine, registries)
+                    examined[image.key, digest] = _examine(each, image, digest, engine)
                 reports.append(ImageReport(role=image.role, image=digest, findings=examined[image.key, digest]))
         if run.inputs.others:
-            reports = _with_indexes(run, reports, registries)
+            reports = _with_indexes(run, reports)
         return tuple(replace(report, findings=_accept(report.findings, run.accept)) for report in reports)
 
 
@@ -86,7 +81,7 @@ def _open_engine(run: VerifyRun) -> Iterator[DockerEngine | None]:
     from training_imgtool.engines.docker.client import connect
     from training_imgtool.engines.docker.probe import sweep
 
-    engine = connect(run.settings)
+    engine = connect(run.machine.settings)
     try:
         sweep(engine.api)
         yield engine
@@ -94,17 +89,15 @@ def _open_engine(run: VerifyRun) -> Iterator[DockerEngine | None]:
         engine.close()
 
 
-def _examine(
-    run: VerifyRun, image: RoleImage, digest: Digest, engine: DockerEngine | None, registries: Registries
-) -> tuple[Finding, ...]:
-    registry = registries.at(digest.repository)
+def _examine(run: VerifyRun, image: RoleImage, digest: Digest, engine: DockerEngine | None) -> tuple[Finding, ...]:
+    registry = run.machine.registries.at(digest.repository)
     manifest = registry.manifest(digest)
     if manifest.is_index:
         return (mismatch("image", "an index", "an image"),)
     blobs = _find_blobs(digest, manifest, registry)
-    compared = _compare(run, image, digest, manifest, registries)
+    compared = _compare(run, image, digest, manifest)
     directs = (True, False) if any(finding.check == "image" for finding in compared) else (True,)
-    asked = run.inputs.spec_file.spec.attestations and run.settings.attestations
+    asked = run.inputs.spec_file.spec.attestations and run.machine.settings.attestations
     wanted = tuple(
         row
         for direct in directs
@@ -112,11 +105,11 @@ def _examine(
     )
     findings = [blobs, *compared, *check_attached(registry, digest, wanted, required=asked)]
     if run.signed_by is not None:
-        findings.append(check_signed(digest, run.signed_by, run.settings))
+        findings.append(check_signed(digest, run.signed_by, run.machine.settings))
     if engine is not None:
         from training_imgtool.verify.smoke import check_start
 
-        findings += check_start(image, digest, engine, registries, run.progress)
+        findings += check_start(image, digest, engine, run.machine)
     return tuple(findings)
 
 
@@ -129,12 +122,10 @@ def _find_blobs(digest: Digest, manifest: Manifest, registry: Registry) -> Findi
     return ok("blobs", f"the {len(blobs)} blobs of the manifest are there")
 
 
-def _compare(
-    run: VerifyRun, image: RoleImage, digest: Digest, manifest: Manifest, registries: Registries
-) -> tuple[Finding, ...]:
-    registry = registries.at(digest.repository)
+def _compare(run: VerifyRun, image: RoleImage, digest: Digest, manifest: Manifest) -> tuple[Finding, ...]:
+    registry = run.machine.registries.at(digest.repository)
     try:
-        with remake(run.inputs, image, registries, run.settings, run.progress) as remade:
+        with remake(run.inputs, image, run.machine) as remade:
             return compare_image(registry, digest, manifest, remade.image, compiles_alike=remade.compiles_alike)
     except NoInterpreterError as error:
         return (unproven("image", f"{error.message}; {error.hint}"),)
@@ -144,15 +135,17 @@ def _compare(
         return (unproven("image", error.message, Accepted.GONE),)
 
 
-def _with_indexes(run: VerifyRun, reports: list[ImageReport], registries: Registries) -> list[ImageReport]:
+def _with_indexes(run: VerifyRun, reports: list[ImageReport]) -> list[ImageReport]:
     """Adds to each report a finding about the index that names its image; raises ImageMissingError for one."""
     inputs = run.inputs.named_by_index()
     wanted = inputs.selected(run.roles)
-    indexes = require_images(inputs, registries, run.progress, wanted)
+    indexes = require_images(inputs, run.machine, wanted)
     images: dict[Role, list[Digest]] = {}
     for report in reports:
         images.setdefault(report.role, []).append(report.image)
-    findings = {role: _compare_index(indexes[role], digests, registries) for role, digests in images.items()}
+    findings = {
+        role: _compare_index(indexes[role], digests, run.machine.registries) for role, digests in images.items()
+    }
     return [
         replace(report, index=indexes[report.role], findings=(*report.findings, findings[report.role]))
         for report in reports

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.progress import Progress, Step
+from training_imgtool.core.progress import Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.engines.docker.containers import Containers
 from training_imgtool.engines.docker.probe import Answer, Probe, run_probe
@@ -19,27 +19,23 @@ from training_imgtool.verify.findings import Finding, mismatch, ok, unproven
 
 if TYPE_CHECKING:
     from training_imgtool.engines.docker.engine import DockerEngine
-    from training_imgtool.registry.connect import Registries
+    from training_imgtool.registry.connect import Machine
 
 PYTHON = "/opt/venv/bin/python"
 RUN_SECONDS = 300.0
 Parts = Mapping[str, Mapping[str, Any]]
 
 
-def check_start(
-    image: RoleImage, digest: Digest, engine: DockerEngine, registries: Registries, progress: Progress
-) -> Iterator[Finding]:
+def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine: Machine) -> Iterator[Finding]:
     """Has a container open libraries, import TensorFlow, multiply with it, and import the trainer with a TF_CONFIG.
 
     Raises what pulling the image and the engine raise.
     """
     plan = image.plan
-    name = pull_image(
-        digest, image.key, platform=plan.platform, engine=engine, registries=registries, progress=progress
-    )
+    name = pull_image(digest, image.key, platform=plan.platform, engine=engine, machine=machine)
     is_gpu = plan.locked.variant.accelerator is Accelerator.GPU
     gpus = is_gpu and bool(Containers(engine.api).machine().nvidia)
-    progress(Step(str(image.role), f"importing tensorflow and {plan.entry.name}"))
+    machine.progress(Step(str(image.role), f"importing tensorflow and {plan.entry.name}"))
     module = plan.entry.module or plan.entry.arguments[-1]
     config = tf_config(
         Flavour.LOCAL, {image.role: ["localhost"]}, image.role, 0

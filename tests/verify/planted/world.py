@@ -15,10 +15,11 @@ from tests.integration.push_world import Machine, Project, Wheels, make_base
 from tests.servers.memory_registry import MemoryRegistry, like_distribution
 from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.core.interpreters import Interpreter
-from training_imgtool.core.progress import silent
 from training_imgtool.core.settings import Settings, from_environment
 from training_imgtool.direct.image.image import dump_document
 from training_imgtool.pipeline.inputs import Inputs, prepare
+from training_imgtool.pipeline.project_files import SpecChoice
+from training_imgtool.registry.connect import Machine as OpenMachine
 from training_imgtool.registry.manifests import sha256_digest
 from training_imgtool.spec.load import load
 from training_imgtool.spec.model import Role
@@ -69,7 +70,7 @@ class World:
 
     def verify(self, accept: frozenset[Accepted] = frozenset()) -> tuple[ImageReport, ...]:
         """The reports about the worker."""
-        run = VerifyRun(inputs=self.inputs, roles=(ROLE,), accept=accept, settings=self.settings, progress=silent)
+        run = VerifyRun(inputs=self.inputs, roles=(ROLE,), accept=accept, machine=OpenMachine.open(self.settings))
         return verify(run)
 
     def complaints(self, accept: frozenset[Accepted] = frozenset()) -> str:
@@ -187,7 +188,7 @@ def open_world(
             project.lock()
         machine.give(project.wheels)
         machine.push(project)
-        inputs = prepare(load(project.folder / "image.yaml"), settings, silent, locked=True)
+        inputs = prepare(load(project.folder / "image.yaml"), OpenMachine.open(settings), SpecChoice(locked=True))
         world = World(server, inputs, settings)
         assert world.complaints() == ""
         yield world

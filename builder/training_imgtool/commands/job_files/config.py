@@ -12,12 +12,13 @@ from training_imgtool.core.atomic_files import check_writable, hold_lock, write_
 from training_imgtool.core.errors import FieldListError, UsageError
 from training_imgtool.core.progress import Note, Progress
 from training_imgtool.core.reference import Digest, parse_reference
-from training_imgtool.core.settings import Settings
 from training_imgtool.core.version import __version__
 from training_imgtool.jobs import Format, JobFile, JobOptions, check, chosen, job_data
 from training_imgtool.jobs.text import dump, submit_lines
+from training_imgtool.pipeline.find import require_images
 from training_imgtool.pipeline.inputs import Inputs, prepare
-from training_imgtool.pipeline.project_files import open_spec
+from training_imgtool.pipeline.project_files import SpecChoice
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 
@@ -30,14 +31,12 @@ class Request:
     """The options of `imgtool config`.
 
     Attributes:
-        values: of keys of the spec, in place of the file's.
         push: push the images that the registry lacks before the file is written.
         output: the file to write; None prints the job file.
         dry_run: write nothing.
         machine: the one whose variables or command line are asked for, such as worker-0.
     """
 
-    values: Mapping[str, str] | None = None
     target: Target | None = None
     job_id: str | None = None
     form: Format = Format.YAML
@@ -60,15 +59,7 @@ class Written:
     job: JobFile | None = None
 
 
-def write_job_file(
-    where: Path | None,
-    request: Request,
-    settings: Settings,
-    progress: Progress,
-    *,
-    registry: str | None = None,
-    locked: bool = False,
-) -> Written:
+def write_job_file(choice: SpecChoice, request: Request, machine: Machine) -> Written:
     """Makes the job file of a spec and writes it to `request.output` if given.
 
     The registry must have the images, unless `request.push` is set.
@@ -82,7 +73,7 @@ def write_job_file(
     """
     if request.output is not None and not request.dry_run:
         check_writable(request.output)
-    spec_file = open_spec(where, request.values)
+    spec_file = choice.open()
     spec = with_job_id(spec_file.spec, request.job_id)
     target = chosen(request.target or spec.job.target)
     try:
@@ -90,43 +81,30 @@ def write_job_file(
             written = _write_package(spec, spec_file, target, request)
         else:
             job_options(request, None)  # a wrong option is a nearer cause than a missing registry
-            write = request.push  # else the verb only looks
-            inputs = prepare(spec_file, settings, progress, registry=registry, locked=locked, write=write, push=True)
-            written = _of_images(spec, inputs, target, request=request, settings=settings, progress=progress)
+            inputs = prepare(spec_file, machine, choice, write=request.push, push=True)  # without push it only looks
+            written = _of_images(spec, inputs, target, request=request, machine=machine)
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
-    write_output(written, request, progress)
+    write_output(written, request, machine.progress)
     return written
 
 
-def _of_images(
-    spec: ImageSpec, inputs: Inputs, target: Target, *, request: Request, settings: Settings, progress: Progress
-) -> Written:
+def _of_images(spec: ImageSpec, inputs: Inputs, target: Target, *, request: Request, machine: Machine) -> Written:
     options = job_options(request, inputs)
     placeholders = {image.role: inputs.repository.digest("sha256:" + image.key) for image in inputs.images}
     errors = check(spec, placeholders, target, options)  # first: a wrong spec is a nearer cause than a missing image
     if errors:
         raise FieldListError(tuple(errors))
-    images = (_push if request.push else _find)(inputs, settings, progress)
+    images = _push(inputs, machine) if request.push else require_images(inputs.named_by_index(), machine)
     return make_text(job_data(spec, images, target, options), request, images)
 
 
-def _find(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Role, Digest]:
-    from training_imgtool.pipeline.find import require_images
-    from training_imgtool.registry.connect import connect
-
-    with connect(settings, progress) as registries:
-        return require_images(inputs.named_by_index(), registries, progress)
-
-
-def _push(inputs: Inputs, settings: Settings, progress: Progress) -> Mapping[Role, Digest]:
+def _push(inputs: Inputs, machine: Machine) -> Mapping[Role, Digest]:
     from training_imgtool.pipeline.platforms import build_platforms
     from training_imgtool.pipeline.request import BuildOptions, BuildRun
-    from training_imgtool.registry.connect import connect
 
-    run = BuildRun(inputs=inputs, options=BuildOptions(push=True), settings=settings, progress=progress)
-    with connect(settings, progress) as registries:
-        return {image.role: image.digest for image in build_platforms(run, registries) if image.digest is not None}
+    run = BuildRun(inputs=inputs, options=BuildOptions(push=True), machine=machine)
+    return {image.role: image.digest for image in build_platforms(run) if image.digest is not None}
 
 
 def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:
@@ -170,42 +148,27 @@ def _as_argument(path: Path) -> str:
 
 
 def job_document(
-    where: Path,
-    *,
-    values: Mapping[str, str] | None,
-    target: str | None,
-    registry: str | None,
-    images: Mapping[str, str] | None,
-    job_id: str | None,
-    hosts: str | None,
-    allow_unknown: bool,
-    settings: Settings,
-    progress: Progress,
-    locked: bool,
+    choice: SpecChoice, request: Request, images: Mapping[str, str] | None, machine: Machine
 ) -> dict[str, Any]:
-    """Returns the job as data for `training_imgtool.job`; arguments and errors as there."""
-    if target is not None and target not in list(Target):
-        raise UsageError(f"target {target!r}: expected {', '.join(Target)}")
-    request = Request(
-        values=values,
-        target=Target(target) if target else None,
-        job_id=job_id,
-        form=Format.JSON,
-        hosts=hosts,
-        allow_unknown=allow_unknown,
-    )
+    """Returns the job as data, of the images by role where they are given; raises as `training_imgtool.job`."""
     if images is None:
-        written = write_job_file(where, request, settings, progress, registry=registry, locked=locked)
-        document: dict[str, Any] = json.loads(written.text)
+        document: dict[str, Any] = json.loads(write_job_file(choice, replace(request, form=Format.JSON), machine).text)
         return document
-    spec_file = open_spec(where, values)
-    spec = with_job_id(spec_file.spec, job_id)
+    spec_file = choice.open()
+    spec = with_job_id(spec_file.spec, request.job_id)
     try:
         job = job_data(spec, _digests(images), request.target or spec.job.target, job_options(request, None))
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
     parsed: dict[str, Any] = json.loads(dump(job, Format.JSON))
     return parsed
+
+
+def parse_target(name: str) -> Target:
+    """Reads a target's name; raises UsageError."""
+    if name not in list(Target):
+        raise UsageError(f"target {name!r}: expected {', '.join(Target)}")
+    return Target(name)
 
 
 def _digests(images: Mapping[str, str]) -> dict[Role, Digest]:

@@ -19,14 +19,14 @@ from training_imgtool.commands.job_files.config import (
 )
 from training_imgtool.core.atomic_files import check_writable, write_atomic
 from training_imgtool.core.errors import FieldError, FieldListError, InputError, LocalFileError, UsageError
-from training_imgtool.core.progress import Note, Progress
+from training_imgtool.core.progress import Note
 from training_imgtool.core.reference import Digest, Tag
-from training_imgtool.core.settings import Settings
 from training_imgtool.core.version import __version__
 from training_imgtool.jobs import check_job, job_data
 from training_imgtool.jobs.conversion.job import flag_value, read_job
 from training_imgtool.jobs.conversion.spec import images_of, make_spec, spec_text
-from training_imgtool.pipeline.project_files import open_spec
+from training_imgtool.pipeline.project_files import SpecChoice, open_spec
+from training_imgtool.registry.connect import Machine
 from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 from training_imgtool.versions.matrix import load_matrix
@@ -50,9 +50,7 @@ class OldJob:
     spec: Path | None = None
 
 
-def convert_file(
-    old: OldJob, request: Request, settings: Settings, progress: Progress, *, registry: str | None = None
-) -> Written:
+def convert_file(old: OldJob, request: Request, machine: Machine, *, registry: str | None = None) -> Written:
     """Converts an AI Platform job: one with images directly, a packaged one through an image.yaml.
 
     Images that the job names by tag are pinned to what the registry says now. For a packaged job this writes
@@ -77,8 +75,8 @@ def convert_file(
     spec, notes = make_spec(job, name, {minor.name: minor.recommended for minor in load_matrix().minors.values()})
     if images := images_of(job):
         _refuse_options(old, request)
-        written = _of_images(spec, notes, _pin(images, settings, progress), request)
-        write_output(written, request, progress)
+        written = _of_images(spec, notes, _pin(images, machine), request)
+        write_output(written, request, machine.progress)
         return written
     if request.output is not None and not request.push:
         raise UsageError("--output: the Vertex file names images by digest", hint="add --push")
@@ -88,8 +86,8 @@ def convert_file(
         command = f"imgtool config {shlex.quote(str(path))} --push -o vertex.yaml"
         return Written(text="", command=command, notes=(*notes, f"next: {command}"), images={})
     for note in notes:
-        progress(Note(note.removeprefix("note: ")))
-    return write_job_file(path, request, settings, progress, registry=registry)
+        machine.progress(Note(note.removeprefix("note: ")))
+    return write_job_file(SpecChoice(path=path, registry=registry), request, machine)
 
 
 def _refuse_options(old: OldJob, request: Request) -> None:
@@ -99,16 +97,13 @@ def _refuse_options(old: OldJob, request: Request) -> None:
         raise UsageError(message, hint=f"leave {option} out")
 
 
-def _pin(images: Mapping[Role, Digest | Tag], settings: Settings, progress: Progress) -> dict[Role, Digest]:
+def _pin(images: Mapping[Role, Digest | Tag], machine: Machine) -> dict[Role, Digest]:
     """Asks the registry for the digests of tags; raises FieldListError for those that it does not have."""
-    from training_imgtool.registry.connect import connect
-
     tags = {image for image in images.values() if isinstance(image, Tag)}
     found: dict[Any, Digest] = {image: image for image in images.values() if isinstance(image, Digest)}
-    if tags:
-        with connect(settings, progress) as registries:
-            heads = {tag: registries.at(tag.repository).head(tag) for tag in sorted(tags, key=str)}
-        found |= {tag: tag.repository.digest(digest) for tag, digest in heads.items() if digest}
+    for tag in sorted(tags, key=str):
+        if digest := machine.registries.at(tag.repository).head(tag):
+            found[tag] = tag.repository.digest(digest)
     missing = [str(tag) for tag in sorted(tags - found.keys(), key=str)]
     if missing:
         message = "is a tag: the registry named no digest for it"

@@ -17,10 +17,11 @@ from training_imgtool.commands.job_files.config import Request, Written, write_j
 from training_imgtool.core.atomic_files import hold_lock
 from training_imgtool.core.errors import InputError, TemporaryError, UsageError, VerificationError
 from training_imgtool.core.progress import Note, Progress
-from training_imgtool.core.settings import Settings
 from training_imgtool.jobs import JobFile
 from training_imgtool.jobs.service import Argv, Service, Standing, named
 from training_imgtool.jobs.text import command_line, submit_lines
+from training_imgtool.pipeline.project_files import SpecChoice
+from training_imgtool.registry.connect import Machine
 
 DEFAULT = Path("config.yaml")
 _SECONDS = 5.0  # between two questions
@@ -190,15 +191,7 @@ class Submission:
         return done
 
 
-def prepare_submission(
-    where: Path | None,
-    request: Request,
-    settings: Settings,
-    progress: Progress,
-    *,
-    registry: str | None = None,
-    locked: bool = False,
-) -> tuple[Submission, Written]:
+def prepare_submission(choice: SpecChoice, request: Request, machine: Machine) -> tuple[Submission, Written]:
     """Writes the job file, to `request.output` or config.yaml; raises as `write_job_file` and `Submission`.
 
     Raises UsageError where config.yaml is there and not imgtool's.
@@ -206,9 +199,8 @@ def prepare_submission(
     output = request.output or DEFAULT
     if request.output is None and output.exists() and b"Written by imgtool" not in output.read_bytes()[:400]:
         raise UsageError(f"{output} is there, and imgtool did not write it", hint="-o FILE writes another one")
-    asked = replace(request, output=output)
-    written = write_job_file(where, asked, settings, progress, registry=registry, locked=locked)
-    return Submission(written, settings.environ, progress), written
+    written = write_job_file(choice, replace(request, output=output), machine)
+    return Submission(written, machine.settings.environ, machine.progress), written
 
 
 def submit_once(submission: Submission, output: Path, progress: Progress) -> Submitted:

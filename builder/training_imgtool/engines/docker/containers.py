@@ -32,7 +32,7 @@ class Change(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class EngineHost:
     """What the engine's machine has: CPUs, bytes of memory, and whether containers can have GPUs and limits.
 
     `rootless` says that the engine is no root's: root in a container is whoever runs the engine.
@@ -139,11 +139,11 @@ class Containers:
     def __init__(self, api: DockerApi) -> None:
         self.api = api
 
-    def machine(self) -> Machine:
+    def machine(self) -> EngineHost:
         """Returns what there is to share out."""
         with self.api.ask("asking what the machine has") as client:
             info = client.info()
-        return Machine(
+        return EngineHost(
             cpus=int(info.get("NCPU") or 1),
             memory=int(info.get("MemTotal") or 0),
             nvidia="nvidia" in (info.get("Runtimes") or {}),

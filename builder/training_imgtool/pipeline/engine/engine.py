@@ -30,15 +30,14 @@ from training_imgtool.pipeline.request import BuildRun, missing_push
 from training_imgtool.pipeline.run_wheels import make_build_context
 from training_imgtool.recipe.printing import print_dockerfile
 from training_imgtool.recipe.recipe import RUN, SETUP, Stage
-from training_imgtool.registry.connect import Registries
 
 
 class Engine:
     """Has one builder of buildx run stages, each key once; it looks for buildx when a stage needs it. Thread-safe."""
 
-    def __init__(self, run: BuildRun, registries: Registries) -> None:
+    def __init__(self, run: BuildRun) -> None:
         self._run = run
-        self._registries = registries
+        self._registries = run.machine.registries
         self._pushed: SingleFlight[Digest] = SingleFlight()
         self._opening: SingleFlight[Buildx] = SingleFlight()
         self._opened: Buildx | None = None
@@ -97,7 +96,7 @@ class Engine:
             run, recipe = self._run, image.recipe
             repository = self._origin_of(recipe.base.repository)
             text = print_dockerfile(recipe, image.key, base=str(self._at_builder(repository)))
-            context = make_build_context(run.inputs, (image.plan.locked,), run.settings, run.progress)
+            context = make_build_context(run.inputs, (image.plan.locked,), run.machine)
             solve = self._describe(image, image.own, text, tag, repository, secrets=True)
             return replace(solve, context=context.write_tar, is_whole=True)
 
@@ -106,26 +105,28 @@ class Engine:
     def _find_or_push(
         self, image: RoleImage, stage: Stage, tag: Tag, solve: Callable[[], Solve], *, anew: bool
     ) -> Digest:
-        run, subject, locks = self._run, image.subject_of(stage), self._run.settings.cache / "stages"
+        run, subject, locks = self._run, image.subject_of(stage), self._run.machine.settings.cache / "stages"
         with suppress(OSError):
             locks.mkdir(parents=True, exist_ok=True)
-        with hold_lock(locks / tag.name, lambda note: run.progress(Note(f"{subject}: {note}"))):
+        with hold_lock(locks / tag.name, lambda note: run.machine.progress(Note(f"{subject}: {note}"))):
             if not (anew or run.options.no_cache) and (found := find_image(self._registries, tag)) is not None:
-                run.progress(Done(subject, Outcome.FOUND, f"{tag}: another run has pushed it"))
+                run.machine.progress(Done(subject, Outcome.FOUND, f"{tag}: another run has pushed it"))
                 return found
             return self._push(solve(), tag)
 
     def _open(self) -> Buildx:
         def open_buildx() -> Buildx:
-            self._opened = Buildx(self._run.settings, self._run.options.builder or self._run.settings.builder)
+            self._opened = Buildx(
+                self._run.machine.settings, self._run.options.builder or self._run.machine.settings.builder
+            )
             return self._opened
 
         return self._opening.do("buildx", open_buildx)
 
     def _push(self, solve: Solve, tag: Tag) -> Digest:
         run, started = self._run, time.monotonic()
-        pushed = self._confirm(self._open().run(solve, run.progress), tag)
-        run.progress(Done(solve.subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
+        pushed = self._confirm(self._open().run(solve, run.machine.progress), tag)
+        run.machine.progress(Done(solve.subject, Outcome.PUSHED, str(pushed), time.monotonic() - started))
         return pushed
 
     def _describe(
@@ -151,7 +152,7 @@ class Engine:
             plain_http=self._plain_http(tag.repository),
             platform=run.inputs.plan.platform,
             secrets=given,
-            hidden=hidden_values(given, run.settings.environ, text),
+            hidden=hidden_values(given, run.machine.settings.environ, text),
             logins=self._logins([tag.repository, base]),
             no_cache=run.options.no_cache,
         )
@@ -164,11 +165,11 @@ class Engine:
 
     def _at_builder(self, repository: Repository) -> Repository:
         """Returns the name by which the builder reaches a repository."""
-        hosts = self._run.settings.builder_registries
+        hosts = self._run.machine.settings.builder_registries
         return apply_mirror(repository, {name: host.removeprefix("http://") for name, host in hosts.items()})
 
     def _plain_http(self, repository: Repository) -> bool:
-        settings = self._run.settings
+        settings = self._run.machine.settings
         named = settings.builder_registries.get(repository.registry)
         return named.startswith("http://") if named else speaks_http(repository.registry, settings.insecure)
 

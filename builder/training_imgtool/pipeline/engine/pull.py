@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from training_imgtool.core.errors import EngineUnavailableError
-from training_imgtool.core.progress import Done, Outcome, Progress, Step
+from training_imgtool.core.progress import Done, Outcome, Step
 from training_imgtool.core.reference import Digest
 from training_imgtool.direct.image.docker_archive import load_archive
 from training_imgtool.direct.image.image import DirectImage, read_config
@@ -14,7 +14,7 @@ from training_imgtool.direct.image.image import DirectImage, read_config
 if TYPE_CHECKING:
     from training_imgtool.engines.docker.engine import DockerEngine
     from training_imgtool.registry.client import Registry
-    from training_imgtool.registry.connect import Registries
+    from training_imgtool.registry.connect import Machine
     from training_imgtool.registry.manifests import Manifest
 
 
@@ -24,8 +24,7 @@ def pull_image(
     *,
     platform: str,
     engine: DockerEngine,
-    registries: Registries,
-    progress: Progress,
+    machine: Machine,
 ) -> str:
     """Returns the name that the engine knows the image by: its digest, or the image's ID.
 
@@ -37,20 +36,19 @@ def pull_image(
         key: its content key; a loaded image gets the name `imgtool/stage:<key>`.
         platform: such as `linux/amd64`.
         engine: where the image goes.
-        registries: read the image, and have the login for an engine that pulls.
-        progress: receives the steps.
+        machine: reads the image, and has the login for an engine that pulls.
 
     Raises what `DockerEngine.pull_base`, `DockerEngine.load` and the registry's client raise.
     """
-    registry = registries.at(digest.repository)
+    registry = machine.registries.at(digest.repository)
     manifest = None if engine.reads_zstd else registry.manifest(digest, platform)
     if manifest is None or not any(layer.media_type.endswith("zstd") for layer in manifest.layers):
-        engine.pull_base(digest, platform, registries.login(digest.repository.registry).login, progress)
+        engine.pull_base(digest, platform, machine.registries.login(digest.repository.registry).login, machine.progress)
         return str(digest)
     if engine.image_id(key) == manifest.config.digest:
         return manifest.config.digest
     subject, started = f"base {digest.repository.path}", time.monotonic()
-    progress(Step(subject, f"loading {digest}, whose zstd layers this engine does not read"))
+    machine.progress(Step(subject, f"loading {digest}, whose zstd layers this engine does not read"))
     archive = load_archive(
         f"imgtool/stage:{key}",
         _make_image(manifest, digest, registry),
@@ -59,7 +57,7 @@ def pull_image(
     image_id = engine.load(archive, key)
     if image_id != manifest.config.digest:
         raise EngineUnavailableError(f"loading {digest}: the engine made {image_id} of {manifest.config.digest}")
-    progress(Done(subject, Outcome.FETCHED, digest.digest, time.monotonic() - started))
+    machine.progress(Done(subject, Outcome.FETCHED, digest.digest, time.monotonic() - started))
     return image_id
 
 

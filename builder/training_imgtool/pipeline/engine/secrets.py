@@ -23,7 +23,7 @@ _ORDINARY_WORD = re.compile(r"[A-Za-z]?[a-z]{,8}\Z")  # such as `python` or `Tra
 
 def check_unused(run: BuildRun) -> None:
     """Raises InputError for a secret of the spec or the command line that nothing can use."""
-    spec_file, settings = run.inputs.spec_file, run.settings
+    spec_file, settings = run.inputs.spec_file, run.machine.settings
     spec, mounts = spec_file.spec, _mounts_secrets(run.inputs)
     for name, secret in spec.secrets.items():
         if not (secret.index or mounts):
@@ -58,7 +58,7 @@ def take_secrets(run: BuildRun) -> tuple[SecretSource, ...]:
     from training_imgtool.spec.secrets import secret_sources
 
     spec_file = run.inputs.spec_file
-    sources = secret_sources(spec_file, run.settings)
+    sources = secret_sources(spec_file, run.machine.settings)
     for name, secret in spec_file.spec.secrets.items():
         if name not in sources and not secret.index:
             raise InputError(
