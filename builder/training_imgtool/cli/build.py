@@ -41,7 +41,8 @@ def build(
     as_json: opt.Json = False,
 ) -> None:
     """Build the images of a spec; roles with the same inputs share one."""
-    from training_imgtool.cli.build_images import build_and_print, dry_run_and_print
+    from training_imgtool.cli.build_images import foresee, note_push, print_foreseen, print_images
+    from training_imgtool.commands.images import build_images
     from training_imgtool.pipeline.request import BuildOptions
 
     if sum((push, load, output is not None)) > 1:
@@ -56,9 +57,18 @@ def build(
         no_cache=no_cache,
         check=not no_check,
     )
-    carry_out = dry_run_and_print if dry_run else build_and_print
     choice = opt.read_choice(spec, changes, registry, locked=locked)
-    carry_out(choice, options, open_machine(progress, tuple(secret or ())), as_json=as_json)
+    with open_machine(progress, tuple(secret or ())) as machine:
+        if dry_run:
+            foreseen = tuple(foresee(choice, options, machine))
+        else:
+            inputs, images = build_images(choice, options, machine)
+            if push:
+                note_push(inputs, images, machine)
+    if dry_run:
+        print_foreseen(foreseen, as_json=as_json)
+    else:
+        print_images(images, as_json=as_json)
 
 
 def _layout(output: str | None) -> Path | None:

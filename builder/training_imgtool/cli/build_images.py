@@ -1,38 +1,32 @@
-"""Builds images for `imgtool build` and `push`, and prints the results."""
+"""What `imgtool build` and `push` print."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.cli.output import emit, emit_json
-from training_imgtool.commands.images import build_images, prepare_build
+from training_imgtool.commands.images import prepare_build
 from training_imgtool.core.progress import Note
 from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Sequence
 
     from training_imgtool.pipeline.inputs import Inputs
     from training_imgtool.pipeline.project_files import SpecChoice
     from training_imgtool.registry.connect import Machine
+    from training_imgtool.spec.model import Role
 
-    Opened = AbstractContextManager[Machine]
 
-
-def build_and_print(choice: SpecChoice, options: BuildOptions, opened: Opened, *, as_json: bool) -> None:
-    """Builds the images and prints one line per role; `imgtool push` calls this with `options.push`."""
-    with opened as machine:
-        inputs, images = build_images(choice, options, machine)
-        if options.push:
-            _note_push(inputs, images, machine)
+def print_images(images: Sequence[BuildResult], *, as_json: bool) -> None:
+    """Prints one line per role."""
     if as_json:
         emit_json({"ok": True, "images": [_as_data(image) for image in images]})
     else:
         emit("".join(f"{image.role} {image.reference}\n" for image in images))
 
 
-def _note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) -> None:
+def note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) -> None:
     """Notes what was pushed, for `show --why`, and says how many bytes the push sent and reused."""
     from training_imgtool.cli.progress_lines import format_size
     from training_imgtool.commands.why import note_pushed
@@ -62,17 +56,19 @@ def _as_data(result: BuildResult) -> dict[str, Any]:
     }
 
 
-def dry_run_and_print(choice: SpecChoice, options: BuildOptions, opened: Opened, *, as_json: bool) -> None:
-    """Prints what a build would find and make; asks the registry, changes nothing."""
+def foresee(choice: SpecChoice, options: BuildOptions, machine: Machine) -> Iterator[tuple[Role, str, str]]:
+    """Yields each role, what a build would do with it, and its tag; asks the registry, changes nothing."""
     from training_imgtool.pipeline.dry_run import dry_run
 
-    rows = []
-    with opened as machine:
-        inputs = prepare_build(choice, options, machine, write=False)
-        for each in inputs.by_platform:
-            foreseen = dry_run(BuildRun(inputs=each, options=options, machine=machine))
-            tags = {image.role: str(image.tag or image.key[:32]) for image in each.images}
-            rows += [(role, what, tags[role]) for role, what in foreseen.items()]
+    inputs = prepare_build(choice, options, machine, write=False)
+    for each in inputs.by_platform:
+        tags = {image.role: str(image.tag or image.key[:32]) for image in each.images}
+        for role, what in dry_run(BuildRun(inputs=each, options=options, machine=machine)).items():
+            yield role, what, tags[role]
+
+
+def print_foreseen(rows: Sequence[tuple[Role, str, str]], *, as_json: bool) -> None:
+    """Prints what `foresee` yields."""
     if as_json:
         emit_json({"ok": True, "images": [{"role": role, "would": what, "tag": tag} for role, what, tag in rows]})
     else:

@@ -33,7 +33,8 @@ def push(
     as_json: opt.Json = False,
 ) -> None:
     """Push the images that the registry lacks. Only check the others."""
-    from training_imgtool.cli.build_images import build_and_print
+    from training_imgtool.cli.build_images import note_push, print_images
+    from training_imgtool.commands.images import build_images
     from training_imgtool.pipeline.request import BuildOptions
 
     options = BuildOptions(
@@ -46,4 +47,7 @@ def push(
         check=not no_check,
     )
     choice = opt.read_choice(spec, changes, registry, locked=locked)
-    build_and_print(choice, options, open_machine(progress, tuple(secret or ())), as_json=as_json)
+    with open_machine(progress, tuple(secret or ())) as machine:
+        inputs, images = build_images(choice, options, machine)
+        note_push(inputs, images, machine)
+    print_images(images, as_json=as_json)

@@ -32,7 +32,7 @@ from training_imgtool.core.threads import run_all
 from training_imgtool.engines.docker.containers import Containers, EngineHost
 from training_imgtool.jobs import view_of
 from training_imgtool.jobs.model import replicas
-from training_imgtool.pipeline.build import build_in_engine
+from training_imgtool.pipeline.build import build
 from training_imgtool.pipeline.engine.pull import pull_image
 from training_imgtool.pipeline.find import find_images
 from training_imgtool.pipeline.inputs import RoleImage
@@ -224,8 +224,8 @@ def obtain(work: BuildRun, engine: DockerEngine) -> Mapping[Role, RunImage]:
     images = _from_registry(work, engine) if repository is not None else {}
     rest = tuple(image.role for image in work.wanted if image.role not in images)
     if rest:
-        local = replace(work, options=replace(work.options, roles=rest, push=False, tags=()))
-        for built in build_in_engine(local, engine):
+        local = replace(work, options=replace(work.options, roles=rest, push=False, tags=(), check=False))
+        for built in build(local, engine):
             source = "engine" if built.outcome is Outcome.FOUND else "built"
             image_id = built.image_id or ""
             images[built.role] = RunImage(reference=image_id, digest=_OWN.digest(image_id), source=source)

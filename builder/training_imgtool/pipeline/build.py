@@ -6,7 +6,7 @@ A run that finds every image loads neither builders nor sinks, so the functions 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,29 +30,28 @@ if TYPE_CHECKING:
 _MUCH_CODE = 100_000_000  # bytes
 
 
-def build(run: BuildRun) -> tuple[BuildResult, ...]:
+def build(run: BuildRun, docker: DockerEngine | None = None) -> tuple[BuildResult, ...]:
     """Makes sure that the sink has the images of the selected roles, for one platform.
 
+    The sink is the one that the options name; an open engine's own store where they name none.
     Raises what finding, building and pushing raise. The tags that the user named move only when every role has arrived.
     """
     check_inputs(run)
-    results = find_results(run) if run.options.push else {}
+    results = dict(find_results(run)) if run.options.push else {}
     if len(results) == len(run.wanted):
         name_results(run, tuple(results.values()))
     else:
         from training_imgtool.pipeline.engine.engine import Engine
         from training_imgtool.pipeline.sinks import open_sink
 
-        with Engine(run) as engine, open_sink(run, engine) as sink:
-            results = _make_missing(run, sink, results)
-    return tuple(results[image.role] for image in run.wanted)
-
-
-def build_in_engine(run: BuildRun, engine: DockerEngine) -> tuple[BuildResult, ...]:
-    """Makes sure that an open engine has the images in its own store."""
-    from training_imgtool.pipeline.sinks import EngineSink
-
-    results = _make_missing(run, EngineSink(run, engine), {})
+        with Engine(run) as engine, open_sink(run, engine, docker) as sink:
+            tasks = _list_tasks(run, sink, results)
+            try:
+                run_all(tasks, most=sink.at_once)
+            except ImgtoolError as error:
+                error.details += _outcomes(run, results)
+                raise
+            sink.finish(tuple(results[image.role] for image in run.wanted))
     return tuple(results[image.role] for image in run.wanted)
 
 
@@ -63,57 +62,45 @@ def check_inputs(run: BuildRun) -> None:
     check_unused(run)
 
 
-def _make_missing(run: BuildRun, sink: Sink, results: Mapping[Role, BuildResult]) -> Mapping[Role, BuildResult]:
-    """Finds or makes every image that `results` lacks, then gives all of them their names."""
-    results = dict(results)
+def _list_tasks(run: BuildRun, sink: Sink, results: dict[Role, BuildResult]) -> dict[str, Callable[[], None]]:
+    """Adds the images that the sink has to the results, and returns what makes each of the others, by its roles."""
     if not run.options.no_cache:
         results |= sink.find(tuple(image for image in run.wanted if image.role not in results))
-    if missing := tuple(image for image in run.wanted if image.role not in results):
-        check_given(run, missing)
-        _note_size(run)
-        by_key: dict[str, list[RoleImage]] = {}
-        for image in missing:
+    by_key: dict[str, list[RoleImage]] = {}
+    for image in run.wanted:
+        if image.role not in results:
             by_key.setdefault(image.key, []).append(image)
-        tasks = {
-            ", ".join(image.role for image in images): partial(_make, run, images, sink, results)
-            for images in by_key.values()
-        }
-        try:
-            run_all(tasks, most=sink.at_once)
-        except ImgtoolError as error:
-            error.details += _outcomes(run, results)
-            raise
-    sink.finish(tuple(results[image.role] for image in run.wanted))
-    return results
+    if by_key:
+        check_given(run, (image for images in by_key.values() for image in images))
+        _note_size(run)
+    return {
+        ", ".join(image.role for image in images): partial(_make, run, images, sink, results)
+        for images in by_key.values()
+    }
 
 
 def _make(run: BuildRun, images: list[RoleImage], sink: Sink, results: dict[Role, BuildResult]) -> None:
-    """Makes an image, and puts it into the sink for each role that it is of."""
-    first, *others = images
-    made = results[first.role] = _make_one(run, first, sink)
-    for image in others:
-        shared = results[image.role] = sink.share(image, made)
-        run.machine.progress(Done(image.role, shared.outcome, shared.reference, made.seconds))
+    """Makes an image, and puts it into the sink for each role that it is of.
 
-
-def _make_one(run: BuildRun, image: RoleImage, sink: Sink) -> BuildResult:
-    """Makes an image and puts it into the sink: imgtool by itself, or an engine if only that can.
-
-    The parent image comes first: only that tells whether its wheels fit together without an engine.
+    Imgtool makes it, or an engine if only that can. The parent image comes first: only that tells whether its wheels
+    fit together without an engine.
     """
-    started = time.monotonic()
+    started, (image, *others) = time.monotonic(), images
     if run.options.engine == "buildx":
-        result = sink.put_from_engine(image, NeedsEngineError("--engine buildx"))
+        made = sink.put_from_engine(image, NeedsEngineError("--engine buildx"))
     else:
         try:
             appending = sink.parents.of(image)
         except NeedsEngineError as reason:
-            result = sink.put_from_engine(image, reason)
+            made = sink.put_from_engine(image, reason)
         else:
-            result = _append(run, image, sink, appending)
-            name = str(image.tag) if result.outcome is Outcome.FOUND else result.reference
-            run.machine.progress(Done(image.role, result.outcome, name, time.monotonic() - started))
-    return replace(result, seconds=time.monotonic() - started)
+            made = _append(run, image, sink, appending)
+            name = str(image.tag) if made.outcome is Outcome.FOUND else made.reference
+            run.machine.progress(Done(image.role, made.outcome, name, time.monotonic() - started))
+    made = results[image.role] = replace(made, seconds=time.monotonic() - started)
+    for other in others:
+        shared = results[other.role] = sink.share(other, made)
+        run.machine.progress(Done(other.role, shared.outcome, shared.reference, made.seconds))
 
 
 def _append(run: BuildRun, image: RoleImage, sink: Sink, appending: Appending) -> BuildResult:

@@ -76,10 +76,13 @@ class Sink(ABC):
 
 
 @contextmanager
-def open_sink(run: BuildRun, engine: Engine) -> Iterator[Sink]:
-    """Opens the sink that the options name; raises EngineUnavailableError for an engine that does not answer."""
+def open_sink(run: BuildRun, engine: Engine, docker: DockerEngine | None = None) -> Iterator[Sink]:
+    """Opens the sink that the options name, else the store of `docker` or of the machine's engine.
+
+    Raises EngineUnavailableError for an engine that does not answer.
+    """
     with ExitStack() as stack:
-        sink = _make_sink(run, engine, stack)
+        sink = _make_sink(run, engine, docker, stack)
         try:
             yield sink
         except BaseException:
@@ -88,7 +91,7 @@ def open_sink(run: BuildRun, engine: Engine) -> Iterator[Sink]:
         sink.close(failed=False)
 
 
-def _make_sink(run: BuildRun, engine: Engine, stack: ExitStack) -> Sink:
+def _make_sink(run: BuildRun, engine: Engine, docker: DockerEngine | None, stack: ExitStack) -> Sink:
     if run.options.push:
         if run.options.create_repository:
             from training_imgtool.registry.artifact_registry import create_repository
@@ -97,6 +100,8 @@ def _make_sink(run: BuildRun, engine: Engine, stack: ExitStack) -> Sink:
         return RegistrySink(run, engine)
     if run.options.layout is not None:
         return LayoutSink(run, run.options.layout)
+    if docker is not None:
+        return EngineSink(run, docker)
     from training_imgtool.engines.docker.client import connect
 
     try:
