@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from tests.other_user import NOBODY, open_folder
-from training_imgtool.wheels.interpreters import find_interpreter
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.network  # the build back end comes from the index
@@ -86,59 +79,6 @@ def test_the_metadata_names_the_command_and_the_licence(built: Path) -> None:
     assert {f"{name} = training_imgtool.cli.main:main" for name in ("imgtool", "training-imgtool")} <= set(commands)
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
     assert "\nRequires-Python: >=3.11\n" in metadata
-
-
-def test_another_machine_gives_the_same_bytes(built: Path) -> None:
-    """Another home, place, umask, clock, locale and time zone; the newest Python; another user, where root tests."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=CHECKOUT, capture_output=True, text=True, check=False
-    )
-    if listed.returncode:
-        pytest.skip("no git checkout")
-    newest = next(one for minor in (14, 13, 12, 11) if (one := find_interpreter(f"3.{minor}", os.environ)))
-    machines: list[tuple[str, dict[str, Any]]] = [(newest.path, {})]
-    if os.geteuid() == 0 and (python := shutil.which("python3.11", path="/usr/bin:/usr/local/bin")):
-        machines.append((python, {"user": NOBODY, "group": NOBODY, "extra_groups": []}))
-    for python, user in machines:
-        with open_folder() as folder:
-            for name in listed.stdout.splitlines():
-                if (CHECKOUT / name).is_file():
-                    (folder / "Ö r/t" / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(CHECKOUT / name, folder / "Ö r/t" / name)
-                    os.utime(folder / "Ö r/t" / name, (1e9, 1e9))
-            for path in (folder, *folder.rglob("*")) if user else ():
-                os.chown(path, NOBODY, NOBODY)
-            env = {"HOME": str(folder), "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Kathmandu"}
-            env |= {name: value for name, value in os.environ.items() if name.startswith(("UV_", "SSL_"))}
-            uv = shutil.copy(Path(sys.executable).parent / "uv", folder / "uv")
-            command = [uv, "build", "--quiet", "--python", python, "--out-dir", folder / "again", folder / "Ö r/t"]
-            subprocess.run(command, check=True, timeout=300, umask=0o077, env=env, cwd=folder, **user)
-            assert hashes(folder / "again") == hashes(built), python
-
-
-def hashes(folder: Path) -> dict[str, str]:
-    """The digests of a wheel and an sdist."""
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("training*")}
-    assert len(found) == 2
-    return found
-
-
-def test_the_sdist_holds_the_tests_and_no_state(built: Path) -> None:
-    (path,) = built.glob("*.tar.gz")
-    with tarfile.open(path) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {
-        "pyproject.toml",
-        "README.md",
-        "LICENSE",
-        "docs/imgtool.1",
-        "tests/test_packaging.py",
-        "templates/base.Dockerfile.j2",
-    } <= names
-    state = [
-        n for n in names if re.search(r"__pycache__|\.pyc$|\.lock$|(?:^|/)config\.yaml$|^\.services|^\.venv|^demo/", n)
-    ]
-    assert not state
 
 
 def test_strangers_of_the_same_names_do_no_harm(built: Path, tmp_path: Path) -> None:

@@ -372,13 +372,6 @@ def test_a_note_breaks_between_words_on_a_terminal(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("environ", [{"CI": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_that_wants_lines_gets_lines(environ: dict[str, str]) -> None:
-    written = on_a_terminal(LIVE, **environ)
-    assert "\x1b" not in written
-    assert written.replace("\r\n", "\n").splitlines()[0] == "[worker] 2/2 RUN make [bold]"
-
-
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 B"), (999, "999 B"), (999_960, "1.0 MB"), (5_000_000_000_000, "5000.0 GB")]
 )

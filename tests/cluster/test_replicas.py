@@ -15,7 +15,6 @@ from training_imgtool.cluster.replicas import (
     adapt,
     hosts_of,
     make_cluster,
-    parse_service,
     service_of,
     target_of,
 )
@@ -65,18 +64,6 @@ def test_servers_are_what_the_others_connect_to(ps: int, names: list[str]) -> No
     made = adapt(spec(), ps=ps)
     servers = make_cluster(made, images(made), Service.LOCAL).servers
     assert [replica.name for replica in servers] == names
-
-
-def test_arguments_replace_every_roles_own() -> None:
-    own = spec(roles={M: RoleSpec(args=("--own",)), W: RoleSpec()})
-    assert {replica.args for replica in make_cluster(own, images(own), Service.LOCAL).replicas} == {
-        ("--own", "--job-dir=/job"),
-        ("--epochs=3", "--job-dir=/job"),
-    }
-    other = adapt(own, args=())
-    assert {replica.args for replica in make_cluster(other, images(other), Service.LOCAL).replicas} == {
-        ("--job-dir=/job",)
-    }
 
 
 @pytest.mark.parametrize(("counts", "option"), [({"workers": 1}, "--workers 1"), ({"ps": 2}, "--ps 2")])
@@ -217,12 +204,6 @@ def test_what_the_engine_is_asked_for_may_be_another_name() -> None:
 def test_every_target_has_a_service(target: Target) -> None:
     same = {Target.AI_PLATFORM: Service.AI_PLATFORM, Target.VERTEX: Service.VERTEX, Target.TFJOB: Service.TFJOB}
     assert service_of(target) is same.get(target, Service.LOCAL)
-
-
-def test_services_by_name() -> None:
-    assert parse_service("tfjob") is Service.TFJOB
-    with pytest.raises(UsageError, match="expected ai-platform, vertex, tfjob, local"):
-        parse_service("sagemaker")
 
 
 def test_commands_of_a_role() -> None:

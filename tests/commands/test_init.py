@@ -165,17 +165,6 @@ def test_a_project_with_a_dockerfile_and_requirements(tmp_path: Path) -> None:
     assert "Dockerfile: FROM tensorflow/tensorflow:2.13.0-gpu" in text
 
 
-def test_a_src_layout_with_a_pyproject(tmp_path: Path) -> None:
-    metadata = '[project]\nname = "Digit_Reader"\ndependencies = ["tensorflow~=2.14.0", "scikit-learn>=1.4"]\n'
-    files = {"pyproject.toml": metadata, "src/reader/train.py": program("from reader import x"), "src/reader/x.py": ""}
-    spec, _ = proposed(tmp_path, files)
-    assert (spec.name, spec.tensorflow) == ("digit-reader", "2.14.1")
-    assert (spec.trainer.source, spec.trainer.module) == ("src", "reader.train")
-    assert list(spec.roles) == [Role.MASTER]
-    assert spec.requirements == "pyproject.toml"
-    assert not (tmp_path / "requirements.txt").exists()
-
-
 def test_a_python_that_the_release_has_no_wheels_for_is_a_comment(tmp_path: Path) -> None:
     files = {"Dockerfile": "FROM python:3.12-slim\n", "a/train.py": program(), "requirements.txt": "tensorflow<2.16\n"}
     spec, text = proposed(tmp_path, files)
@@ -241,22 +230,6 @@ CMD ["--steps", "5"]
     )
     assert "mirror" not in text
     assert not (tmp_path / "requirements.txt").exists()
-
-
-def test_a_dockerfile_spelt_as_people_do(tmp_path: Path) -> None:
-    _, text = proposed(tmp_path, {"DockerFile": "FROM tensorflow/tensorflow:2.3.0\n", "train.py": program()})
-    assert 'tensorflow: "2.3.0"  # from DockerFile' in text
-
-
-def test_the_requirements_file_that_a_dockerfile_installs(tmp_path: Path) -> None:
-    files = {
-        "Dockerfile": "FROM tensorflow/tensorflow:2.15.0\nCOPY . .\nRUN pip3 install -r docker/needs.txt\n",
-        "docker/needs.txt": "tensorflow-gpu==2.10.1\n",
-        "train.py": program("import pandas"),
-    }
-    spec, _ = proposed(tmp_path, files)
-    assert (spec.requirements, spec.tensorflow, spec.accelerator) == ("docker/needs.txt", "2.10.1", Accelerator.GPU)
-    assert spec.python_packages == ("pandas",)
 
 
 def test_a_script_of_a_notebook(tmp_path: Path) -> None:

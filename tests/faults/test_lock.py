@@ -64,13 +64,6 @@ def test_e09_a_base_tag_that_moves(pushing: Project, registry_host: str) -> None
     assert [name.partition("@")[2] for name in after.values()] == [name.partition("@")[2] for name in before.values()]
 
 
-def test_the_index_wants_a_login(locking: Project, index: SimpleIndex) -> None:
-    """Exit 7; the password that was sent is not shown."""
-    index.login = ("robot", "another")
-    locking.env["UV_INDEX_URL"] = index.url.replace("://", f"://robot:{CANARY}@")
-    locking.refused("lock", "--json", code=7, says=["index"])
-
-
 @pytest.mark.parametrize(
     "place", ["beside", *(pytest.param(place, marks=pytest.mark.long) for place in ("above", "pyproject"))]
 )
@@ -182,19 +175,6 @@ def test_a_registry_of_bases_that_is_not_there(locking: Project) -> None:
         f"base image mirror.nowhere.invalid/library/python:{BASE_TAG}: the host mirror.nowhere.invalid cannot be found"
     ]
     locking.refused("lock", "--upgrade", code=8, says=says, hint="IMGTOOL_MIRRORS names a registry that has it")
-
-
-def test_a_secret_of_the_spec_is_the_login_of_an_index(locking: Project, index: SimpleIndex) -> None:
-    """It is read where the spec says, sent to that index, and written nowhere."""
-    index.login = ("robot", "s3cret-0b9d27")
-    del locking.env["UV_INDEX_URL"]
-    locking.env |= {"UV_DEFAULT_INDEX": f"team={index.url}", "LOGIN": "robot:s3cret-0b9d27"}
-    assert locking.run("lock").code in {3, 7}
-    locking.spec(WITH_REQUIREMENTS + "secrets:\n  index: {env: LOGIN, index: team}\n", lock=False)
-    ended = locking.run("lock", "--json")
-    assert ended.code == 0, ended.err
-    assert "s3cret" not in ended.out + ended.err
-    assert [path for path in locking.root.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()] == []
 
 
 @pytest.mark.parametrize(("verb", "code"), [("show", 0), ("render", 0), ("verify", 8), ("config", 8)])

@@ -6,17 +6,11 @@ import json
 import os
 import re
 import subprocess
-import threading
-import time
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from tests.faults.base import put_base
 from tests.faults.project import SPEC, Project
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
-from tests.servers.registry_process import run_registry
 from training_imgtool.spec.model import Role
 
 pytestmark = pytest.mark.registry
@@ -44,51 +38,6 @@ def pushed(proxy: FaultProxy) -> list[str]:
     return [name for name in names if name in list(Role)]  # not the layers that roles share
 
 
-def test_r09_a_registry_that_restarts_while_pushing(project: Project, tmp_path: Path) -> None:
-    """The push waits for it; the policy outlasts 15 s (`tests/registry/test_retry.py`)."""
-    data = tmp_path / "data"
-    back = threading.Event()
-    with ExitStack() as stack, run_registry(tmp_path / "one", data=data) as registry:
-        proxy = stack.enter_context(FaultProxy(registry.host))
-        put_base(registry.host)
-        project.env |= {"IMGTOOL_REGISTRY": f"{proxy.host}/team", "IMGTOOL_MIRRORS": f"docker.io={proxy.host}"}
-
-        def restart() -> None:
-            time.sleep(1)
-            proxy.upstream = stack.enter_context(run_registry(tmp_path / "two", data=data)).host
-            back.set()
-
-        def die(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
-            registry.process.kill()
-            threading.Thread(target=restart).start()
-            return status, headers, body
-
-        proxy.add(Fault(action=Action.CHANGE, method="PUT", path="/blobs/uploads/", change=die))
-        ended = project.run("push")
-        assert list(project.images(ended)) == ["master", "worker"]
-        assert "trying again in" in ended.err
-        assert back.wait(5)
-        assert project.run("config", "-o", "config.yaml").code == 0
-    assert "@sha256:" in project.config.read_text()
-
-
-def test_r19_immutable_tag(pushing: Project, proxy: FaultProxy) -> None:
-    before = pushing.images(pushing.run("push"))
-    proxy.clear()
-    proxy.add(for_ever("PUT", "/manifests/v1", 400, IMMUTABLE))
-    says = ["demo:v1: the registry does not let tags be moved", before["master"].partition("@")[2]]
-    pushing.refused("push", "--tag", "v1", "--json", code=6, says=says, hint="choose another tag")
-    assert sum(exchange.method == "PUT" and exchange.path.endswith("/v1") for exchange in proxy.log) == 1
-
-
-def test_r18_a_tag_that_is_there_already(pushing: Project, proxy: FaultProxy) -> None:
-    """A repeated CI run on a registry with immutable tags finds what it would push."""
-    assert pushing.run("push", "--tag", "v1").code == 0
-    proxy.clear()
-    proxy.add(for_ever("PUT", "/manifests/", 400, IMMUTABLE))
-    assert pushing.run("push", "--tag", "v1").code == 0
-
-
 def test_e06_base_tag_unknown(pushing: Project) -> None:
     pushing.spec(SPEC + "base: docker.io/library/python:3.11-nope\n", lock=False)
     for verb in ("lock", "push", "show"):
@@ -112,25 +61,6 @@ def test_p14_half_of_the_roles_fail(pushing: Project, proxy: FaultProxy) -> None
     assert pushed(proxy) == ["master"]  # and no v1 of any role
     proxy.clear()
     assert list(pushing.images(pushing.run("push"))) == ["master", "worker"]
-
-
-def test_p07_read_only_cache(pushing: Project, proxy: FaultProxy) -> None:
-    """Nothing is sent when there is no place to make layers."""
-    pushing.env["IMGTOOL_CACHE"] = "/proc/imgtool"
-    ended = pushing.run("push", "--json")
-    pushing.failed(ended, "--json", code=9, says=["/proc/imgtool"], hint="IMGTOOL_CACHE")
-    assert pushed(proxy) == []
-
-
-def test_p13_damaged_cache(pushing: Project, proxy: FaultProxy) -> None:
-    """A wheel of the right size with other bytes is found out before anything of it is pushed."""
-    wheel = next(pushing.cache.rglob("numpy*.whl"))
-    data = bytearray(wheel.read_bytes())
-    data[40] ^= 1
-    wheel.write_bytes(data)
-    says = ["numpy-1.26.4-py3-none-any.whl: sha256 is", "the lock says"]
-    pushing.refused("push", "--json", code=10, says=says, hint="remove ")
-    assert pushed(proxy) == []
 
 
 def test_o07_no_secret_anywhere(pushing: Project) -> None:

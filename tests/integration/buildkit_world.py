@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -124,29 +122,3 @@ def _proxy(engine: PrivateEngine, driver: str) -> AbstractContextManager[BuildKi
     if driver == "remote":
         return buildkit_proxy(engine.host, beside=engine.process.pid)
     return engine_proxy(engine.host, engine.folder / "p.sock")
-
-
-class CommandLines:
-    """Watches the command lines of all processes for a text, until the block ends."""
-
-    def __init__(self, text: str) -> None:
-        self.found: set[str] = set()
-        self._text = text.encode()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.02):
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
-                with suppress(OSError):
-                    words = path.read_bytes()
-                    if self._text in words:
-                        self.found.add(words.replace(b"\0", b" ").decode(errors="replace"))

@@ -330,11 +330,3 @@ def blobs_sent(log: Iterable[Exchange]) -> list[str]:
 def lines(proxy: FaultProxy) -> list[str]:
     """What went through a proxy, for messages."""
     return [exchange.line for exchange in proxy.log]
-
-
-def delete_blob(data: Path, digest: str) -> None:
-    """Makes a registry lose a blob's content, in every repository."""
-    name = digest.removeprefix("sha256:")
-    folder = data / "docker/registry/v2/blobs/sha256" / name[:2] / name
-    (folder / "data").unlink()
-    folder.rmdir()

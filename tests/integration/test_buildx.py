@@ -18,12 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.support import private_engine_missing, wait_for
+from tests.engines.support import wait_for
 from tests.faults.project import NO_ENGINE
 from tests.integration.buildkit_world import (
-    SECRET,
     BuildKitWorld,
-    CommandLines,
     buildkit_world,
 )
 
@@ -76,18 +74,6 @@ def test_changed_code_of_the_same_length_reaches_the_image(world: BuildKitWorld)
     world.proxy.seen.clear()
 
 
-def test_a_secret_is_nowhere(world: BuildKitWorld) -> None:
-    (world.project.folder / "secret.txt").write_text(SECRET)
-    secrets = "secrets:\n  file: {src: secret.txt}\n  token: {env: TOKEN}\n"
-    world.write_lines(TOKEN, "cat /run/secrets/file > /dev/null; sleep 1", more=secrets)
-    with CommandLines(SECRET) as watched:
-        ended = world.push("--json", env={"TOKEN": SECRET})
-    (world.project.folder / "secret.txt").unlink()
-    assert not watched.found
-    assert SECRET not in ended.out + ended.err
-    assert _files_with(world, SECRET) == []
-
-
 def test_secrets_of_any_bytes_arrive_and_are_nowhere(world: BuildKitWorld) -> None:
     mark = f"canary-{time.time_ns()}"
     values = {
@@ -136,23 +122,6 @@ def _holds(path: Path, needle: bytes) -> bool:
         except (OSError, EOFError, zlib.error):
             return needle in data
     return needle in data
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((), "secret token: not given"),
-        (("--secret", "id=token,env=TOKEN", "--secret", "id=tokn,env=TOKEN"), "secret tokn: nothing uses it"),
-        (("--secret", "id=token,env=NOT_SET"), "NOT_SET is not there"),
-    ],
-)
-def test_an_unknown_secret_is_refused_before_anything_is_built(
-    world: BuildKitWorld, arguments: tuple[str, ...], says: str
-) -> None:
-    world.write_lines(f"{TOKEN}; echo {time.time_ns()}", more=WITH_TOKEN)
-    ended = world.push(*arguments, code=3, env={"TOKEN": "0123456"})
-    assert says in ended.err
-    assert "[run cpu]" not in ended.err
 
 
 @pytest.mark.parametrize(
@@ -219,32 +188,3 @@ def test_an_interrupted_push_ends_the_builders_work(world: BuildKitWorld) -> Non
     assert process.returncode == 143
     running = ["pgrep", "-f", f"echo {mark}"]
     assert wait_for(lambda: subprocess.run(running, check=False, capture_output=True).returncode == 1, 20)
-
-
-def test_the_machine_names_a_builder(world: BuildKitWorld) -> None:
-    if world.driver != "remote":
-        pytest.skip("the driver docker is buildx' own choice")
-    world.write_lines(f"echo {time.time_ns()}")
-    ended = world.run("push", env={"IMGTOOL_BUILDER": "team"})
-    assert "[run cpu] pushed" in ended.err
-
-
-@pytest.mark.parametrize("driver", ["remote", "docker"])
-def test_a_builder_whose_disk_is_full(tmp_path: Path, driver: str) -> None:
-    if reason := private_engine_missing():
-        pytest.skip(reason)
-    data = tmp_path / "data"
-    data.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(data)], check=True)
-    try:
-        with buildkit_world(tmp_path, driver, f"--data-root {data}") as world:
-            world.write_lines("busybox dd if=/dev/urandom of=/ballast bs=1000000 count=60")
-            ballast = data / "ballast"
-            ballast.write_bytes(bytes(330_000_000))
-            ended = world.push(code=5)
-            assert "a disk is full" in ended.err
-            assert "docker buildx prune" in ended.err
-            ballast.unlink()
-            world.push()
-    finally:
-        subprocess.run(["umount", "-l", str(data)], check=False)

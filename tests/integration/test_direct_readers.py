@@ -167,30 +167,3 @@ def test_skopeo_copies_it(pushed: Pushed, tmp_path: Path) -> None:
     inspected = json.loads(_run(skopeo, "inspect", "--tls-verify=false", source))
     assert pushed.images["worker"].endswith(inspected["Digest"])
     _run(skopeo, "copy", "--quiet", "--src-tls-verify=false", source, f"oci:{tmp_path / 'copy'}:image")
-
-
-def test_buildah_pulls_it(pushed: Pushed, tmp_path: Path) -> None:
-    """It unpacks every layer and checks its diff ID."""
-    policy = tmp_path / "policy.json"
-    policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
-    where = ["--root", tmp_path / "root", "--runroot", tmp_path / "run", "--storage-driver", "overlay"]
-    pull = ["pull", "--quiet", "--tls-verify=false", "--signature-policy", policy, pushed.images["worker"]]
-    try:
-        assert _run(_tool("buildah"), *where, *pull)
-    finally:
-        shutil.rmtree(tmp_path / "root", ignore_errors=True)
-
-
-@pytest.mark.long
-def test_umoci_unpacks_it(pushed: Pushed, tmp_path: Path) -> None:
-    umoci = _tool("umoci")
-    if pushed.compression == "zstd":
-        pytest.skip("umoci 0.4 reads no zstd")
-    layout = pushed.layout(tmp_path / "layout")
-    _run(umoci, "unpack", "--image", f"{layout}:worker", tmp_path / "bundle")
-    root = tmp_path / "bundle/rootfs"
-    heavy = root / "opt/venv/lib/python3.11/site-packages/heavy"
-    assert (heavy / "data.bin").stat().st_size == 1_500_000
-    assert (heavy / "__pycache__/__init__.cpython-311.pyc").exists()
-    assert (root / "app/trainer/task.py").read_text() == "import heavy\n"
-    shutil.rmtree(tmp_path / "bundle")

@@ -8,7 +8,6 @@ webhooks are not there: their rules are in tests/jobs/test_kubernetes_names.py.
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -24,11 +23,9 @@ from tests.jobs.faults import FAULTS
 from tests.jobs.faults_pods import FAULTS as POD_FAULTS
 from tests.jobs.faults_pods import NEWER, TAKEN
 from tests.jobs.random_arguments import asked, from_objects
-from tests.jobs.random_kubernetes import random_spec
-from tests.jobs.specs import CASES, images, spec
+from tests.jobs.specs import CASES, images
 from tests.jobs.test_placement import JOB, XPK, made
 from tests.servers.kubernetes import ApiServer, api_server, kube_apiserver
-from training_imgtool.core.errors import ImgtoolError
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.text import command_line, dump
@@ -95,24 +92,6 @@ def test_it_refuses_what_lint_calls_an_error_of_the_schema(target: Target, serve
     for fault in faults:
         if fault.severity is Severity.ERROR:
             assert complaints(server, faulty(fault)), fault.name
-
-
-@pytest.mark.parametrize("seed", [11, 12])
-@pytest.mark.parametrize("target", [*CUSTOM, *OWN])
-def test_it_takes_what_imgtool_writes_for_random_specs(target: Target, seed: int, server: ApiServer) -> None:
-    chance = random.Random(seed)
-    written = refused = 0
-    for _ in range(250):
-        roles, job = random_spec(chance, most=1000 if target in CUSTOM else 12)
-        try:
-            of = spec(roles, region=None, target=target, **job)
-            text = dump(job_data(of, images(of), target))
-        except ImgtoolError:
-            refused += 1
-            continue
-        written += 1
-        assert complaints(server, text) == [], (roles, job)
-    assert min(written, refused) > 25
 
 
 @pytest.mark.parametrize("target", [*CUSTOM, *OWN])

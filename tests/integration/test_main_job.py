@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from tests.integration.conftest import CHECKOUT, MNIST
-from tests.integration.push_world import Machine, blobs_sent, document, lines
+from tests.integration.push_world import Machine
 from tests.integration.test_run_mnist import accuracy
 from tests.servers.fault_proxy import Exchange, FaultProxy
 
@@ -33,7 +33,6 @@ HOME = Path(os.environ.get("IMGTOOL_CACHE") or Path.home() / ".cache/imgtool")
 # Requests of three roles after a change of code: 33 for the images, 19 of them questions for layers that they share;
 # 6 for the attestations of each. A machine without state sends one more.
 CHANGED = 51
-CHANGED_ELSEWHERE = 52
 
 
 @pytest.fixture(scope="module")
@@ -209,81 +208,3 @@ def test_the_images_pass_verify_without_an_engine(
 ) -> None:
     env = {**place, "IMGTOOL_MIRRORS": first.env["IMGTOOL_MIRRORS"]}  # a Dockerfile names the mirror
     imgtool("verify", spec, env=env)
-
-
-def test_the_images_share_all_but_their_last_layers(built: dict[str, str]) -> None:
-    layers = []
-    for image in built.values():
-        docker("pull", "--quiet", image)
-        layers.append(json.loads(docker("inspect", image))[0]["RootFS"]["Layers"])
-    assert layers[0][:-1] == layers[1][:-1] == layers[2][:-1]
-
-
-@pytest.mark.usefixtures("built")
-def test_one_character_changes_the_tags_and_sends_only_the_code(
-    imgtool: Imgtool, spec: Path, place: dict[str, str], proxy: FaultProxy
-) -> None:
-    source = spec / "trainer/task.py"
-    text = source.read_text()
-    try:
-        source.write_text(text + "#")
-        before = json.loads(imgtool("build", "--push", "--json", spec, env=place).stdout)["images"]
-        source.write_text(text + "##")
-        proxy.clear()
-        after = json.loads(imgtool("build", "--push", "--json", spec, env=place).stdout)["images"]
-    finally:
-        source.write_text(text)
-    assert not {image["tag"] for image in before} & {image["tag"] for image in after}
-    assert [image["outcome"] for image in after] == ["appended"] * 3
-    assert sent(proxy) < 200_000  # three configs and manifests, and one layer of code
-    layers = [layers_of(image["reference"]) for image in (*before, *after)]
-    assert len({layer for found in layers for layer in found[:-1]}) == len(layers[0]) - 1
-
-
-def layers_of(reference: str) -> list[str]:
-    """The digests of an image's layers, lowest first."""
-    host, _, rest = reference.partition("/")
-    path, _, digest = rest.partition("@")
-    request = urllib.request.Request(f"http://{host}/v2/{path}/manifests/{digest}")
-    request.add_header("Accept", "application/vnd.docker.distribution.manifest.v2+json")
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return [layer["digest"] for layer in json.load(answer)["layers"]]
-
-
-def test_everything_goes_up_once(first: Machine, pushed: Built) -> None:
-    sent = blobs_sent(pushed.log)
-    assert len(sent) == len({*sent})
-    assert sum(exchange.received for exchange in pushed.log) > 150 << 20
-
-
-def test_one_line_changed_on_a_machine_that_has_nothing(
-    spec: Path, place: dict[str, str], proxy: FaultProxy, built: dict[str, str], tmp_path: Path
-) -> None:
-    change_code(spec, "once more")
-    machine = make_machine(tmp_path / "second", place, proxy, wheels=False)
-    proxy.clear()
-    images = push(machine, spec, "--engine=direct")
-    assert len(proxy.log) <= CHANGED_ELSEWHERE, lines(proxy)
-    check_light(proxy, images)
-    layers = [document(proxy.upstream, found["ps"])["layers"] for found in (built, images)]
-    assert layers[0][:-1] == layers[1][:-1]
-    change_code(spec, "and again")
-    proxy.clear()
-    push(machine, spec, "--engine=direct")
-    assert len(proxy.log) <= CHANGED
-    proxy.clear()
-    push(machine, spec, "--engine=direct")
-    assert sorted(proxy.methods()) == ["GET"] + ["HEAD"] * 3
-
-
-def change_code(spec: Path, text: str) -> None:
-    """Changes one line of the trainer."""
-    path = spec / "trainer/task.py"
-    path.write_text(f"{path.read_text()}# {text}\n")
-
-
-def check_light(proxy: FaultProxy, images: dict[str, str], most: int = 128 << 10) -> None:
-    """Nothing but code, configs, manifests, and what is said of the 48 wheels of each image moved."""
-    code = document(proxy.upstream, images["worker"])["layers"][-1]["size"]
-    assert proxy.bytes_up() - code < most, lines(proxy)
-    assert proxy.bytes_down() < most, lines(proxy)

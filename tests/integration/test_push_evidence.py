@@ -6,13 +6,12 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.integration.push_world import Machine, Project, Wheels, document, make_base
+from tests.integration.push_world import Machine, Project, Wheels, make_base
 from tests.servers.fault_proxy import FaultProxy
-from tests.servers.memory_registry import MemoryRegistry, like_ecr
+from tests.servers.memory_registry import MemoryRegistry
 from tests.servers.registry_process import CRANE, run_crane
 
 needs_crane = pytest.mark.skipif(shutil.which(CRANE) is None, reason="crane is not installed")
@@ -47,19 +46,6 @@ def _validate(images: Iterable[str]) -> None:
 
 
 @needs_crane
-def test_crane_in_memory_starts_again_empty(world: World) -> None:
-    with run_crane(world.folder / "crane") as host:
-        world.base.put(host)
-        machine = world.machine(host)
-        images = machine.push(world.project)
-        _validate(images.values())
-    with run_crane(world.folder / "crane", port=int(host.rpartition(":")[2])) as host:
-        world.base.put(host)
-        assert machine.push(world.project) == images
-        _validate(images.values())
-
-
-@needs_crane
 def test_crane_gets_large_blobs_side_by_side(world: World) -> None:
     """It holds the lock of its store while it reads an upload."""
     _add_large_wheels(world)
@@ -80,30 +66,3 @@ def _add_large_wheels(world: World) -> None:
     for number in range(4):
         world.wheels.add(f"large{number}", size=17 << 20)
     world.project.lock()
-
-
-@needs_crane
-def test_crane_on_disk_loses_a_layer(world: World) -> None:
-    data = world.folder / "disk"
-    with run_crane(world.folder / "crane", disk=data) as host:
-        world.base.put(host)
-        machine = world.machine(host)
-        images = machine.push(world.project)
-        layer = document(host, images["ps"])["layers"][1]["digest"].removeprefix("sha256:")
-        (lost,) = (path for path in data.rglob("*") if path.is_file() and layer in str(path))
-        lost.unlink()
-        world.change()
-        _validate(machine.push(world.project).values())
-
-
-@pytest.mark.parametrize("refusal", [like_ecr, None], ids=["like ECR", "lax"])
-def test_layers_expire_while_the_manifests_stay(world: World, refusal: Any) -> None:
-    with MemoryRegistry(refusal) as registry:
-        world.base.put(registry.host)
-        first, another = world.machine(registry.host), world.machine(registry.host, "another that has seen nothing")
-        first.push(world.project)
-        for machine in (first, another):
-            registry.blobs["team/demo"].clear()
-            world.project.write("trainer/task.py", f"print({machine.root.name!r})\n")
-            images = machine.push(world.project)
-            assert not [name for name in registry.broken() if name.partition(":")[2] in str(images)]

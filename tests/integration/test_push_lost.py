@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +14,9 @@ from tests.integration.push_world import (
     Machine,
     Project,
     Wheels,
-    blobs_sent,
     check_whole,
-    delete_blob,
     digests,
     document,
-    lines,
     make_base,
 )
 from tests.registry.support import machine as settings_of
@@ -70,24 +64,6 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield World(tmp_path, proxy)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("which", ["a layer of wheels", "the base's layer", "all layers"])
-def test_a_registry_that_lost_layers_of_the_stage(world: World, which: str) -> None:
-    base, *wheels, _ = world.layers(world.push()["master"])
-    lost = {"a layer of wheels": wheels[:1], "the base's layer": [base], "all layers": wheels}[which]
-    for digest in lost:
-        delete_blob(world.data, digest)
-    if base in lost:
-        world.project.base.put(world.proxy.upstream)  # the base itself is still where it comes from
-        shutil.rmtree(world.data / "docker/registry/v2/repositories/lost/demo/_layers/sha256" / base[7:])
-    world.change()
-    images = world.push()
-    assert [digest for digest in world.layers(images["master"]) if digest in lost] == lost
-    sent = blobs_sent(world.proxy.log)
-    assert {digest for digest in lost if digest != base} <= {*sent}
-    assert len(sent) == len({*sent}), lines(world.proxy)
-
-
 def test_a_registry_that_lost_everything_of_the_repository(world: World) -> None:
     before = world.push()
     shutil.rmtree(world.data / "docker/registry/v2/repositories/lost")
@@ -109,21 +85,6 @@ def test_a_stage_that_lost_its_manifest_only(world: World) -> None:
     after = world.push(world.another("two"))  # the variant's last packages name the layers, so no wheel is needed
     assert world.layers(after["ps"])[:-1] == world.layers(before["ps"])[:-1]
     assert not list((world.folder / "two").rglob("*.whl"))
-
-
-@pytest.mark.long
-def test_a_code_layer_that_is_lost_under_the_same_content(world: World) -> None:
-    images = world.push()
-    world.change()
-    world.push()
-    *_, code = world.layers(images["master"])
-    delete_blob(world.data, code)
-    tags = world.data / "docker/registry/v2/repositories/lost/demo/_manifests/tags"
-    for tag in (*tags.glob("master-*"), *tags.glob("ps-*"), *tags.glob("worker-*")):
-        shutil.rmtree(tag)
-    world.change('print("training")\n')  # as it was
-    assert world.push() == images
-    assert blobs_sent(world.proxy.log).count(code) == 1
 
 
 def test_records_that_are_wrong(world: World) -> None:
@@ -156,30 +117,6 @@ def _forge_records(host: str, change: Callable[[dict[str, Any]], object]) -> Non
         signed = {key: json.dumps({**record, "check": hash_fields(record)}) for key, record in records.items()}
         manifest["config"] |= {"annotations": {RECORDS: json.dumps(signed)}}
         client.put_manifest(tag, manifest["mediaType"], json.dumps(manifest).encode())
-
-
-@pytest.mark.long
-def test_killed_while_a_large_blob_is_half_sent(world: World) -> None:
-    world.wheels.add("large", size=24 << 20)
-    world.project.lock()
-    world.machine.give(world.wheels)
-    world.proxy.rate = 12 << 20
-    process = world.machine.start("build", "--push", "--locked", cwd=world.project.folder)
-    for _ in range(3000):
-        if any(exchange.received > 6 << 20 for exchange in world.proxy.log):
-            break
-        time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    world.proxy.rate = None
-    half = [exchange for exchange in world.proxy.log if exchange.received > 6 << 20]
-    assert len(half) == 1
-    first = blobs_sent(world.proxy.log)
-    world.proxy.clear()
-    world.push()
-    again = blobs_sent(world.proxy.log)
-    assert again.count(half[0].query["digest"][0]) == 1
-    assert not {*first} & {*again}
 
 
 @pytest.mark.long

@@ -118,70 +118,6 @@ def test_ai_platform_sets_what_is_documented(project: Make, chief: bool | None) 
 
 
 @pytest.mark.long
-def test_vertex_sets_what_is_documented(project: Make) -> None:
-    seen, summary, made = probe(project, "vertex", env={"SEED": "7"})
-    hosts = {one["name"]: one["host"] for one in summary["replicas"]}
-    ident = hosts["worker-1"].split("-")[3]
-    assert hosts["worker-1"] == f"cmle-training-workerpool1-{ident}-1"
-    at = {name: f"{host}:2222" for name, host in hosts.items()}
-    members = {"worker": [at["worker-0"], at["worker-1"]], "ps": [at["ps-0"]]}
-    for name, role, index in (("master", "chief", 0), ("worker-1", "worker", 1), ("ps-0", "ps", 0)):
-        config, job = split(seen[hosts[name]]["TF_CONFIG"])
-        assert config == {
-            "cluster": {"chief": [at["master"]], **members},
-            "task": {"type": role, "index": index},
-            "environment": "cloud",
-        }
-        assert job is not None
-        assert [pool["replicaCount"] for pool in job["workerPoolSpecs"]] == [1, 2, 1, 1]
-    for pool, name in enumerate(("master", "worker-0", "ps-0", "evaluator-0")):
-        spec, job = split(seen[hosts[name]]["CLUSTER_SPEC"])
-        assert spec == {
-            "cluster": {
-                "workerpool0": [at["master"]],
-                "workerpool1": [at["worker-0"], at["worker-1"]],
-                "workerpool2": [at["ps-0"]],
-                "workerpool3": [at["evaluator-0"]],
-            },
-            "task": {"type": f"workerpool{pool}", "index": 0},
-            "environment": "cloud",
-        }
-        assert job is not None
-        env = seen[hosts[name]]
-        assert env["SEED"] == "7"
-        assert env["AIP_MODEL_DIR"] == "/job/model/"
-        assert env["AIP_CHECKPOINT_DIR"] == "/job/checkpoints/"
-        assert env["AIP_TENSORBOARD_LOG_DIR"] == "/job/logs/"
-    assert (made.job / f"args-{hosts['ps-0']}").read_text() == "--epochs=3 --job-dir=/job\n"
-
-
-@pytest.mark.long
-def test_tfjob_sets_what_is_documented(project: Make) -> None:
-    seen, summary, _ = probe(project, "tfjob", id="digits", namespace="research")
-    hosts = {one["name"]: one["host"] for one in summary["replicas"]}
-    assert hosts == {
-        "master": "digits-chief-0.research.svc",
-        "worker-0": "digits-worker-0.research.svc",
-        "worker-1": "digits-worker-1.research.svc",
-        "ps-0": "digits-ps-0.research.svc",
-        "evaluator-0": "digits-evaluator-0.research.svc",
-    }
-    for name, task in (("master", "chief"), ("worker-1", "worker"), ("ps-0", "ps"), ("evaluator-0", "evaluator")):
-        env = seen[hosts[name].partition(".")[0]]
-        assert "CLUSTER_SPEC" not in env
-        assert json.loads(env["TF_CONFIG"]) == {
-            "cluster": {
-                "chief": ["digits-chief-0.research.svc:2222"],
-                "worker": ["digits-worker-0.research.svc:2222", "digits-worker-1.research.svc:2222"],
-                "ps": ["digits-ps-0.research.svc:2222"],
-                "evaluator": ["digits-evaluator-0.research.svc:2222"],
-            },
-            "task": {"type": task, "index": int(name.partition("-")[2] or 0)},
-            "environment": "cloud",
-        }
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("service", ["ai-platform", "vertex", "tfjob", "local"])
 def test_replicas_reach_each_other_by_name_and_port(project: Make, service: str) -> None:
     ask = """\
@@ -271,14 +207,6 @@ def test_a_cluster_of_workers_ends_with_worker_0(project: Make) -> None:
         ("worker-0", "exited"),
         ("worker-1", "stopped"),
     ]
-
-
-@pytest.mark.long
-def test_arguments_replace_the_specs(project: Make) -> None:
-    made = project({"master": PROBE, "worker": SERVE}, roles={**SPEC["roles"], "worker": {"args": ["--own"]}})
-    made.run("--", "--epochs=1", "two words")
-    (args,) = made.job.glob("args-*")
-    assert args.read_text() == "--epochs=1 two words --job-dir=/job\n"
 
 
 @pytest.mark.long

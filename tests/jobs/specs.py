@@ -156,13 +156,11 @@ CASES = (
         spec=spec(TRIO, args=("--epochs=10",), job_dir="gs://my-bucket/mnist", pass_job_dir=True),
         targets=(AI, VX, *KUBE, CO),
     ),
-    Case(name="trio-tf1", spec=spec(TRIO, tensorflow="1.15.5"), targets=(AI, VX, *KUBE, TJ, CO)),
     Case(name="gpu-trio", spec=spec(GPU_TRIO, args=("--epochs", "10")), targets=(AI, VX, *KUBE, CO)),
     Case(name="with-evaluator", spec=spec(FOUR), targets=(AI, VX, *KUBE, TJ, CO)),
     Case(name="strange-args", spec=spec(TRIO, args=STRANGE), targets=(AI, VX, *KUBE, TJ, CO)),
     Case(name="everything", spec=spec(GPU_TRIO, args=("--epochs=10",), **EVERYTHING), targets=(AI, VX)),
     Case(name="master-and-ps", spec=spec({M: cpu(), P: cpu(2)}), targets=(AI, VX, *KUBE)),
-    Case(name="workers-of-none", spec=spec({M: cpu(), W: cpu(0), P: cpu(0)}), targets=(AI, VX, *KUBE, CO)),
     Case(
         name="own-args",
         spec=spec(
@@ -177,13 +175,7 @@ CASES = (
         targets=(AI, VX),
     ),
     Case(name="legacy", spec=spec(LEGACY, args=("--model-dir=gs://bkt/m", "--epochs=10"), id="my_job"), targets=(AI,)),
-    Case(name="legacy-gpu", spec=spec({M: cpu(1, "complex_model_m_gpu"), W: cpu(2, "standard_v100")}), targets=(AI,)),
     Case(name="tpu-worker", spec=spec(TPU, tensorflow="2.11.1"), targets=(AI,)),
-    Case(
-        name="tpu-worker-default",
-        spec=spec({M: cpu(), W: RoleSpec(accelerator=Accelerator.TPU)}, tensorflow="1.15.5"),
-        targets=(AI,),
-    ),
     Case(
         name="tpu-version",
         spec=spec({M: cpu(), W: RoleSpec(tpu=Tpu(type="TPU_V2", tf_version="2.1"))}, tensorflow="2.2.0"),
@@ -199,11 +191,6 @@ CASES = (
         ),
         targets=(AI,),
     ),
-    Case(
-        name="premium",
-        spec=spec({M: RoleSpec(), W: RoleSpec(), P: RoleSpec()}, scale_tier="PREMIUM_1"),
-        targets=(AI,),
-    ),
     Case(name="chief-said", spec=spec(TRIO, chief_in_tf_config=False), targets=(AI,)),
     Case(
         name="runtime",
@@ -217,11 +204,6 @@ CASES = (
         spec=spec(LEGACY, tensorflow="2.11.1", args=("--x", "y"), staging="gs://my-staging-bucket", **RUNTIME),
         targets=(AI,),
         options={"package_uri": "gs://my-staging-bucket/0123/mnist-0.1.tar.gz"},
-    ),
-    Case(
-        name="a100",
-        spec=spec({M: cpu(1, "a2-highgpu-2g", gpus=Gpus(type="NVIDIA_TESLA_A100", count=2))}),
-        targets=(AI, VX),
     ),
     Case(name="l4", spec=spec({M: cpu(1, "g2-standard-24", gpus=Gpus(type="NVIDIA_L4", count=2))}), targets=(VX,)),
     Case(
@@ -304,7 +286,6 @@ CASES = (
         spec=spec(ECI_GPU, region=None, eci=Eci(image_cache="imc-2zebxkiifuyzzlhl", virtual_node="none")),
         targets=(EC,),
     ),
-    Case(name="eci-no-cache", spec=spec(ECI_GPU, region=None, eci=Eci(image_cache="none")), targets=(EC,)),
     Case(name="eci-auto", spec=spec(BARE, region=None, eci=Eci(image_cache="auto"), volume=CLAIM), targets=(EC,)),
     Case(
         name="own-folder",
@@ -377,9 +358,7 @@ CASES = (
         ),
         targets=(VX,),
     ),
-    Case(name="claim", spec=spec(BARE, region=None, volume=CLAIM), targets=(CO,)),
     Case(name="vms", spec=spec(BARE, region=None, args=("--epochs=1",)), targets=(TC,), hosts=HOSTS),
-    Case(name="vms-tf1", spec=spec(BARE, region=None, tensorflow="1.15.5"), targets=(TC,), hosts=HOSTS),
     Case(
         name="vms-evaluator",
         spec=spec({M: RoleSpec(), E: RoleSpec()}, region=None),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.specs import BARE, CASES, HOSTS, PLACED, Case, images, spec
+from tests.jobs.specs import BARE, CASES, HOSTS, PLACED, images, spec
 from training_imgtool.core.errors import InputError
 from training_imgtool.jobs import Format, JobOptions, job_data
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
@@ -188,17 +188,6 @@ def test_compose_hosts_are_its_services() -> None:
         hosts = [host for of_task in config["cluster"].values() for host in of_task]
         assert {host.partition(":")[0] for host in hosts} == set(services)
         assert config["cluster"][config["task"]["type"]][config["task"]["index"]] == f"{name}:2222"
-
-
-def test_nodes_of_ones_own_machines() -> None:
-    case = Case(name="x", spec=spec(BARE, region=None), targets=(), hosts=HOSTS)
-    nodes = job_data(case.spec, images(case.spec), Target.TF_CONFIG, case.job_options()).documents[0]
-    assert list(nodes) == ["master-0", "worker-0", "worker-1", "ps-0"]
-    assert nodes["worker-1"]["TF_CONFIG"] == {
-        "cluster": {"chief": ["vm-1:2222"], "worker": ["vm-2:2222", "vm-3:2223"], "ps": ["10.0.0.4:2222"]},
-        "task": {"type": "worker", "index": 1},
-        "environment": "cloud",
-    }
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.jobs.random_arguments import Asked, M, argument_lists, asked, received
+from tests.jobs.random_arguments import Asked, M, asked, received
 from tests.jobs.shell import Shell
 from tests.jobs.specs import cpu, images, spec
 from tests.jobs.test_gcloud_flags import split
@@ -127,7 +127,3 @@ def test_vertex_flags_refuse_an_argument_that_is_there_twice() -> None:
     with pytest.raises(FieldListError, match=r"containerSpec\.args: gcloud refuses a flag that has '64' twice"):
         dump(job_of(wanted, Target.VERTEX), Format.GCLOUD)
     assert "64" in dump(job_of(wanted, Target.AI_PLATFORM), Format.GCLOUD)
-
-
-def test_lists_are_not_all_alike() -> None:
-    assert len({tuple(args) for args in argument_lists(1, 200)}) > 190

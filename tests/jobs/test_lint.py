@@ -177,11 +177,6 @@ def test_trials_at_once(trials: str, parallel: str, *, fits: bool) -> None:
     assert fits == (not any("at once" in message for message in said(text)))
 
 
-def test_an_empty_pool_at_the_end_of_a_file_is_an_error() -> None:
-    found = [m for m in lint(f"workerPoolSpecs: [{POOL}, {{}}]\n", "f") if "leave out the last pools" in m.message]
-    assert [m.severity for m in found] == [Severity.ERROR]
-
-
 @pytest.mark.parametrize("number", range(4))
 def test_empty_pools(number: int) -> None:
     """In a file for gcloud."""
@@ -288,9 +283,6 @@ def test_several_documents_keep_their_lines() -> None:
     lines = [message.line for message in lint(text, "f")]
     assert len(lines) == 4
     assert [text.splitlines()[line - 1] for line in lines] == ['kind: "Pods"'] * 4
-
-
-OTHER_KINDS: list[Any] = [None, True, 0, -1, 2.5, 10**30, "", "x", [], {}, [None], {"a": []}, [[]], {"": None}, ["x"]]
 
 
 def spots(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

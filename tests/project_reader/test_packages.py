@@ -9,12 +9,6 @@ import pytest
 from tests.project_reader.test_programs import MAIN
 from tests.project_reader.test_proposal import FIRST, FULL, LOCKED, POETRY, TRAIN, spec_of
 
-DYNAMIC = """[project]
-name = 'p'
-[tool.setuptools.dynamic]
-dependencies = {file = ['requirements.txt']}
-optional-dependencies.training = {file = ['requirements-training.txt']}
-"""
 CONDA_LIST = "".join(f"{name}=1.0=py37_0\n" for name in ("mkl", "libgcc", "zlib")) + "tqdm=4.47.0=py_0\n"
 
 

@@ -306,27 +306,11 @@ def test_many_at_once_and_the_same_twice(tmp_path: Path, index: SimpleIndex) -> 
     assert not list((tmp_path / "cache").rglob("part"))
 
 
-def test_one_failure_ends_the_fetch(tmp_path: Path, index: SimpleIndex) -> None:
-    with pytest.raises(VerificationError, match="no index of this machine has absent-1"):
-        store(tmp_path, index.url).fetch([BIG, wheel(b"z", "absent")])
-
-
 def test_cache_that_cannot_be_written(tmp_path: Path, index: SimpleIndex) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(LocalFileError) as caught:
         store(tmp_path, index.url).fetch([BIG])
     assert caught.value.exit_code == 9
-
-
-def test_required_but_not_fetched(tmp_path: Path) -> None:
-    with pytest.raises(LocalFileError, match="not in the cache"):
-        store(tmp_path).require(BIG)
-
-
-def test_page_that_is_none(tmp_path: Path, index: SimpleIndex) -> None:
-    index.files["big"] = {}
-    assert store(tmp_path, index.url).index.locate("big", BIG.file, BIG.sha256) is None
-    assert store(tmp_path, index.url).index.locate("never-heard-of", "x.whl", "0" * 64) is None
 
 
 def test_a_wheel_that_is_made_here_is_made_again_elsewhere(tmp_path: Path, index: SimpleIndex) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
-from training_imgtool.core.errors import CredentialsError, InputError, LocalFileError, TemporaryError
+from training_imgtool.core.errors import InputError, LocalFileError, TemporaryError
 from training_imgtool.core.settings import from_environment
 from training_imgtool.wheels.index.pip_config import make_uv_environ
 from training_imgtool.wheels.uv import Indexes, Target, compile_requirements, find_indexes
@@ -88,21 +88,6 @@ def test_requirements_file_with_includes(tmp_path: Path, environ: dict[str, str]
     assert [(one.name, one.version) for one in found] == [("lib", "1.5"), ("native", "1.0")]
 
 
-def test_conflict_is_told_in_uv_s_words(tmp_path: Path, environ: dict[str, str]) -> None:
-    with pytest.raises(InputError, match="cannot be resolved") as caught:
-        compile_requirements("app\nold\n", TARGET, environ=environ)
-    assert caught.value.exit_code == 3
-    told = "\n".join(caught.value.details)
-    assert "app==1.0 depends on lib<2" in told.replace("all versions of app depend", "app==1.0 depends")
-    assert str(tmp_path) not in told
-
-
-def test_source_archives_are_not_built(tmp_path: Path, environ: dict[str, str]) -> None:
-    with pytest.raises(InputError, match="no wheel of source fits") as caught:
-        compile_requirements("source\n", TARGET, environ=environ)
-    assert "FIND_LINKS" in (caught.value.hint or "")
-
-
 def test_folder_with_own_wheels(tmp_path: Path, environ: dict[str, str]) -> None:
     folder = tmp_path / "made"
     folder.mkdir()
@@ -163,16 +148,6 @@ def test_index_that_is_broken(tmp_path: Path, environ: dict[str, str], index: Si
     index.faults = [500] * 20
     with pytest.raises(TemporaryError):
         compile_requirements("lib\n", TARGET, environ=environ)
-
-
-def test_private_index(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
-    index.login = ("user", "s3cret")
-    own = {**environ, "UV_INDEX_URL": index.with_login()}
-    (one,) = compile_requirements("lib<2\n", TARGET, environ=own)
-    assert "s3cret" not in repr(one)
-    with pytest.raises(CredentialsError) as caught:
-        compile_requirements("lib<2\n", TARGET, environ={**environ, "UV_NO_CACHE": "1"})
-    assert caught.value.exit_code == 7
 
 
 def test_indexes_as_uv_sees_them(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.registry.support import Clock, clients, config, image, layer, machine, quick_retry
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.token_server import TokenServer
-from training_imgtool.core.errors import CredentialsError, RegistryRefusedError, TemporaryError
+from training_imgtool.core.errors import CredentialsError, TemporaryError
 from training_imgtool.core.reference import Repository, parse_repository
 from training_imgtool.core.settings import Settings
 from training_imgtool.registry.connect import Registries
@@ -90,16 +90,6 @@ def test_r1_no_login(proxy: FaultProxy, token_server: TokenServer, tmp_path: Pat
     assert len(token_server.requests) == 1
 
 
-def test_r2_a_login_that_may_only_read(proxy: FaultProxy, token_server: TokenServer, tmp_path: Path) -> None:
-    repository = _repository(proxy, "r2")
-    settings = _log_in(tmp_path, proxy.host, "reader", "battery")
-    with clients(settings) as registries:
-        assert registries.at(repository).head(repository.tag("x")) is None
-        with pytest.raises(RegistryRefusedError, match="insufficient scope") as caught:
-            registries.at(repository).upload(repository, layer(b"x"), lambda: iter((b"x",)), expect_missing=True)
-    assert caught.value.exit_code == 6
-
-
 def test_r4_a_token_that_ends_in_the_middle_of_a_push(
     proxy: FaultProxy, token_server: TokenServer, tmp_path: Path
 ) -> None:
@@ -148,20 +138,6 @@ def test_r17_a_mount_asks_for_the_source_too(proxy: FaultProxy, token_server: To
     (request,) = token_server.requests
     assert request.scopes == [f"repository:{source.path}:pull", f"repository:{target.path}:pull,push"]
     assert [exchange.status for exchange in proxy.log] == [401, 201, 200]
-
-
-def test_an_identity_token_is_exchanged(proxy: FaultProxy, token_server: TokenServer, tmp_path: Path) -> None:
-    settings = _log_in(tmp_path, proxy.host, "x", "y")
-    (settings.docker_config / "config.json").write_text(
-        json.dumps({"auths": {proxy.host: {"identitytoken": "canary-refresh"}}})
-    )
-    token_server.refresh_tokens["canary-refresh"] = "ann"
-    repository = _repository(proxy, "identity")
-    _push(settings, repository)
-    (request,) = token_server.requests
-    assert request.method == "POST"
-    assert request.form["grant_type"] == ["refresh_token"]
-    assert not any("canary" in str(exchange) for exchange in proxy.log)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

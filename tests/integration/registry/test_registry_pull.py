@@ -12,10 +12,9 @@ from tests.integration.registry.conftest import Bench
 from tests.registry.support import clients, image, layer, machine, quick_retry
 from tests.servers.certificates import make_certificate
 from tests.servers.fault_proxy import Action, Fault
-from tests.servers.registry_process import free_port
 from tests.servers.scripted import Asked, Reply, ScriptedServer
 from training_imgtool.core.errors import RegistryRefusedError, TemporaryError, VerificationError
-from training_imgtool.core.reference import parse_reference, parse_repository
+from training_imgtool.core.reference import parse_reference
 from training_imgtool.http.client import Client
 from training_imgtool.registry.connect import Registries
 from training_imgtool.registry.manifests import (
@@ -158,13 +157,6 @@ def test_r22_redirects_end(bench: Bench) -> None:
     assert len(bench.proxy.log) == 6
 
 
-def test_r22_a_redirected_post_is_followed(bench: Bench) -> None:
-    location = {"Location": f"/v2/{bench.repository.path}/blobs/uploads/"}
-    bench.proxy.add(Fault(action=Action.ANSWER, method="POST", status=307, headers=location))
-    bench.registry.upload(bench.repository, layer(b"x"), lambda: iter((b"x",)))
-    assert bench.proxy.methods() == ["HEAD", "POST", "POST", "PUT"]
-
-
 @pytest.mark.parametrize("kind", ["absolute", "relative", "query"])
 def test_r23_location_of_an_upload(bench: Bench, kind: str) -> None:
     def change(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -221,14 +213,6 @@ def test_r25_http_on_a_tls_port(plain_registry: str, tmp_path: Path) -> None:
         client.send("GET", f"https://{plain_registry}/v2/", headers={})
     client.close()
     assert "IMGTOOL_INSECURE_REGISTRIES" in (caught.value.hint or "")
-
-
-def test_r26_nothing_listens(tmp_path: Path) -> None:
-    port = free_port()
-    repository = parse_repository(f"127.0.0.1:{port}/a/b")
-    with clients(machine(tmp_path)) as registries, pytest.raises(TemporaryError, match=f"127.0.0.1:{port}") as caught:
-        registries.at(repository).head(repository.tag("x"))
-    assert caught.value.exit_code == 8
 
 
 def test_r26_a_proxy_is_used(tmp_path: Path) -> None:

@@ -107,12 +107,9 @@ STATEMENTS: dict[str, Callable[[Any], Any]] = {
     "bill": lambda statement: statement["predicate"]["buildDefinition"]["resolvedDependencies"].pop(1),
     "parameters": lambda statement: statement["predicate"]["buildDefinition"]["externalParameters"].clear(),
     "subject": lambda statement: statement["subject"][0]["digest"].update(sha256="0" * 64),
-    "name of the subject": lambda statement: statement["subject"][0].update(name="example.com/other"),
     "two subjects": lambda statement: statement["subject"].append(statement["subject"][0]),
     "type of the predicate": lambda statement: statement.update(predicateType="https://spdx.dev/Document"),
-    "type of the statement": lambda statement: statement.update(_type="https://in-toto.io/Statement/v0.1"),
     "a field more": lambda statement: statement.update(evil=1),
-    "a time": lambda statement: statement["predicate"]["runDetails"]["metadata"].update(finishedOn="2026-01-01"),
 }  # fmt: skip
 BILLS: dict[str, Callable[[Any], Any]] = {
     "a component less": lambda bill: bill["components"].pop(),
@@ -121,20 +118,14 @@ BILLS: dict[str, Callable[[Any], Any]] = {
     "another hash": lambda bill: bill["components"][-1].update(hashes=[{"alg": "SHA-256", "content": "0" * 64}]),
     "said to be complete": lambda bill: bill.pop("compositions"),
     "another author": lambda bill: bill["metadata"].update(authors=[{"name": "me"}]),
-    "a serial number": lambda bill: bill.update(serialNumber="urn:uuid:3e671687-395b-41f5-a30f-a58921a69b79"),
     "a vulnerability said to be none": lambda bill: bill.update(vulnerabilities=[{"id": "CVE-1", "analysis": {}}]),
-    "nothing": lambda bill: bill.clear(),
 }
 RAW: dict[str, bytes] = {
     "empty": b"",
-    "garbage": b"\xff" * 100,
-    "UTF-16": "{}".encode("utf-16"),
     "NaN": b'{"a":NaN}',
     "nested": b"[" * 5000,
-    "3 MB": b'"' + b"x" * 3_000_000 + b'"',
     "5 MB": b'"' + b"x" * 5_000_000 + b'"',
     "a list": b"[]",
-    "null": b"null",
     "signatures that are none": b'{"payload":"","payloadType":"","signatures":{}}',
     "signatures twice": b'{"signatures":[],"signatures":[{"sig":"AA"}]}',
 }
@@ -295,15 +286,12 @@ OTHERS: dict[str, Attack] = {
 LISTS: dict[str, Attack] = {  # only where the list lies under a tag
     "a type that is not the document's": _lie(0, artifactType=BUNDLE),
     "a type of another of ours": _lie(0, artifactType=provenance.MEDIA_TYPE),
-    "a type that is no text": _lie(0, artifactType={"a": 1}),
     "annotations": _lie(0, annotations={"a": "b"}),
     "urls": _lie(1, urls=["https://example.com/evil"]),
     "size": _lie(1, size=5),
-    "size that is none": _lie(1, size="5"),
     "digest that is none": _lie(1, digest="sha256:ab"),
     "media type": _lie(0, mediaType=OCI_INDEX),
     "an entry less": lambda attached: attached.entries.pop(),
-    "an empty list": lambda attached: attached.entries.clear(),
     "no descriptor": lambda attached: attached.entries.append("evil"),
     "no list": lambda attached: setattr(attached, "entries", None),
     "a report listed as ours": lambda attached: attached.attach(
