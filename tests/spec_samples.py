@@ -102,11 +102,7 @@ BAD: tuple[Bad, ...] = (
     _case("imagess: x\n", "4:1", "imagess", "unknown key 'imagess'", "allowed here: name, registry, tensorflow"),
     _case("pyhton: 3.11\n", "4:1", "pyhton", "unknown key 'pyhton'", "did you mean python?"),
     _case("system-packages: [a]\n", "4:1", "system-packages", "unknown key", "did you mean system_packages?"),
-    _case("jobDir: gs://a/b\n", "4:1", "jobDir", "unknown key 'jobDir'", "did you mean job.job_dir?"),
-    _case("region: x\n", "4:1", "region", "unknown key 'region'", "did you mean job.region?"),
     _case("password: hunter2\n", "4:1", "password", "unknown key 'password'"),
-    _case("true: x\n", "4:1", "true", "unknown key 'true'"),
-    _case("1: x\n", "4:1", "1", "unknown key '1'"),
     _case('"py\u202ethon": x\n', "4:1", "py?thon", "unknown key 'py\\u202ethon'", "did you mean python?"),
     _case("ghp_hunter2hunter2hunter2: x\n", "4:1", "(a secret)", "unknown key (a secret)"),
     _case("job: {trgt: vertex}\n", "4:7", "job.trgt", "unknown key 'trgt'", "did you mean target?"),
@@ -122,16 +118,12 @@ BAD: tuple[Bad, ...] = (
     _roles("roles: {chief: {}}\n", "3:9", "roles.chief", "unknown key 'chief'", "did you mean master?"),
     _roles("roles:\n  wokrer: {}\n  master:\n", "4:3", "roles.wokrer", "unknown key", "did you mean worker?"),
     _roles(
-        "roles: [master]\n", "3:1", "roles", "expected a mapping with master, worker, ps or evaluator, found a list"
-    ),
-    _roles(
         "roles: {master: {count: 3}}\n",
         "3:25",
         "roles.master.count",
         "expected 1, found 3",
         "further replicas are workers",
     ),
-    _roles("roles: {master: yes}\n", "3:17", "roles.master", "expected a mapping with count, machine, accelerator"),
     _roles("roles: {master: {replicas: 3}}\n", "3:18", "roles.master.replicas", "unknown key", "did you mean count?"),
     _roles("roles: {master: {gpus: {count: 2}}}\n", "3:18", "roles.master.gpus.type", "missing", "NVIDIA_TESLA_V100"),
     _roles(
@@ -159,14 +151,6 @@ BAD: tuple[Bad, ...] = (
         "expected a whole number, at least 0, found 'two'",
     ),
     _roles(
-        "roles: {master: , worker: {count: 0755}}\n",
-        "3:35",
-        "roles.worker.count",
-        "found '0755'",
-        "write a whole number",
-        in_schema=False,
-    ),
-    _roles(
         "roles: {master: , worker: {count: 1_0}}\n",
         "3:35",
         "roles.worker.count",
@@ -174,15 +158,7 @@ BAD: tuple[Bad, ...] = (
         "write a whole number",
         in_schema=False,
     ),
-    _roles("roles: {master: , worker: {count: 2.0}}\n", "3:35", "roles.worker.count", "found '2.0'", in_schema=False),
     _roles("roles: {master: , worker: {count: -1}}\n", "3:35", "roles.worker.count", "at least 0, found '-1'"),
-    _roles(
-        f"roles: {{master: {{disk: {{size_gb: {'1' * 5000}}}}}}}\n",
-        "3:34",
-        "roles.master.disk.size_gb",
-        "expected a whole number, at least 1, found '1111",
-        in_schema=False,
-    ),
     _case(
         "job: {web_access: yes}\n",
         "4:19",
@@ -191,19 +167,12 @@ BAD: tuple[Bad, ...] = (
         "write true",
         in_schema=False,
     ),
-    _case("job: {web_access: False}\n", "4:19", "job.web_access", "found 'False'", "write false", in_schema=False),
-    _case("job: {web_access: 1}\n", "4:19", "job.web_access", "expected true or false, found '1'"),
     _case("accelerator: gqu\n", "4:14", "accelerator", "expected cpu, gpu or tpu, found 'gqu'", "did you mean gpu?"),
-    _case("compression: lzma\n", "4:14", "compression", "expected gzip or zstd, found 'lzma'"),
-    _case("cuda_from: wheel\n", "4:12", "cuda_from", "expected base or wheels", "did you mean wheels?"),
     _case("platform: linux/arm\n", "4:11", "platform", "expected linux/amd64 or linux/arm64", "linux/arm64"),
     _case(
         "job: {target: vertexx}\n", "4:15", "job.target", "expected ai-platform, vertex, tfjob", "did you mean vertex?"
     ),
-    _case("job: {scheduling: {strategy: FAST}}\n", "4:30", "job.scheduling.strategy", "expected STANDARD, SPOT"),
-    _case("job: {scheduling: {priority: 2000}}\n", "4:30", "job.scheduling.priority", "a whole number from 0 to 1000"),
     _case("job: {scheduling: {max_running: 2h}}\n", "4:33", "job.scheduling.max_running", "seconds with an s"),
-    _case("job: {eci: {image_cache: yes}}\n", "4:26", "job.eci.image_cache", "expected create, auto, none or a"),
     _roles(
         "roles: {master: {tolerations: [{operator: In}]}}\n",
         "3:43",
@@ -213,7 +182,6 @@ BAD: tuple[Bad, ...] = (
     # Text
     Bad(HEAD.replace("2.15.1", "2.15"), "2:13", "tensorflow", "such as \"2.15.1\", found '2.15'"),
     Bad(HEAD.replace(": m", ": Mnist"), "1:7", "name", "expected lower-case letters and digits", ""),
-    Bad(HEAD.replace(": m", ": a//b"), "1:7", "name", "found 'a//b'", ""),
     Bad(
         HEAD.replace(": m", ": " + "a" * 250) + "registry: localhost:5000\n",
         "1:7",
@@ -222,20 +190,16 @@ BAD: tuple[Bad, ...] = (
         "",
         in_schema=False,
     ),
-    Bad(HEAD.replace(": m", ": [m]"), "1:1", "name", "found a list", ""),
     _case("python: 3.11.4\n", "4:9", "python", "expected MAJOR.MINOR, such as 3.11, found '3.11.4'"),
     _case("system_packages: ['a; rm -rf /']\n", "4:19", "system_packages[0]", "expected a Debian package's name"),
     _case("exclude: [a, tensorflow/../..]\n", "4:14", "exclude[1]", "expected a path below site-packages"),
-    _case("user: a b\n", "4:7", "user", "expected a user's name or number"),
     _case('env: {A: "x\\nRUN curl evil"}\n', "4:10", "env.A", _NEWLINE, "one line", in_schema=False),
     _case("env:\n  A: |\n    x\n", "5:6", "env.A", _NEWLINE, "`|` and `>` keep line breaks", in_schema=False),
     _case('args: ["x\\0"]\n', "4:8", "args[0]", "the character U+0000 is not allowed", in_schema=False),
-    _case('args: ["x\\u2028y"]\n', "4:8", "args[0]", "the character U+2028 is not allowed", in_schema=False),
     _case('job: {id: "x\\u202ey"}\n', "4:11", "job.id", "the character U+202E is not allowed", in_schema=False),
     _case(f"args: [{'x' * 40_000}]\n", "4:8", "args[0]", "at most 32768 characters, found 40000", in_schema=False),
     # Lists and mappings
     _case("args: --epochs=3\n", "4:7", "args", "expected a list, found '--epochs=3'", "write ['--epochs=3']"),
-    _case("args: {a: b}\n", "4:1", "args", "expected a list, found a mapping"),
     _case("args: [a, ~]\n", "4:11", "args[1]", "expected a value, found nothing", 'write "~"'),
     _case("args: [[a]]\n", "4:8", "args[0]", "expected text, found a list"),
     _case("requirements: [pandas]\n", "4:1", "requirements", "found a list", "python_packages takes"),
@@ -243,7 +207,6 @@ BAD: tuple[Bad, ...] = (
     _case("env: [A=b]\n", "4:1", "env", "expected a mapping (`key: value` lines), found a list"),
     _case("env: {A: }\n", "4:7", "env.A", "expected a value, found nothing", 'write "" for an empty text'),
     _case("env: {1A: x}\n", "4:7", "env.1A", _NOT_ENV),
-    _case("env: {A-B: x}\n", "4:7", "env.A-B", _NOT_ENV),
     _case('env: {"A\\nRUN x": y}\n', "4:7", "env.A?RUN x", _NEWLINE),
     _case(
         "env: {TF_CONFIG: x}\n", "4:7", "env.TF_CONFIG", "a spec cannot set TF_CONFIG: the service sets it", "remove it"
@@ -266,18 +229,13 @@ BAD: tuple[Bad, ...] = (
         "us-central1",
         in_schema=False,
     ),
-    _case("registry: docker.pkg.dev/p/r\n", "4:11", "registry", "expected LOCATION-docker.pkg.dev", in_schema=False),
-    _case("registry: us-docker.pkg.dev/P/r\n", "4:11", "registry", "not a repository path", "lower case"),
     _case("registry: host:99999999/a\n", "4:11", "registry", "is not a registry host: expected HOST", in_schema=False),
     _case("registry: gcr.io\n", "4:11", "registry", "expected gcr.io/PROJECT, found 'gcr.io'", in_schema=False),
-    _case("registry: docker.io\n", "4:11", "registry", "expected docker.io/USER", in_schema=False),
-    _case("base: nvidia/cuda:-x\n", "4:7", "base", "'-x' is not a tag", in_schema=False),
     _case(f"base: a:{LONG_TAG}\n", "4:7", "base", "is not a tag: expected 1 to 128", in_schema=False),
     _case("base: a@sha256:12\n", "4:7", "base", "'sha256:12' is not a digest"),
     _roles("roles: {master: {base: UP/x}}\n", "3:24", "roles.master.base", "not a repository path", in_schema=False),
     # Paths
     _case("requirements: /etc/passwd\n", "4:15", "requirements", "inside the spec's folder", "copy"),
-    _case("requirements: trainer/../../x\n", "4:15", "requirements", "expected a path inside"),
     _case(
         "requirements: requirement.txt\n",
         "4:15",
@@ -287,7 +245,6 @@ BAD: tuple[Bad, ...] = (
         in_schema=False,
     ),
     _case("requirements: trainer\n", "4:15", "requirements", "expected a file, found a folder", in_schema=False),
-    _case("requirements: ''\n", "4:15", "requirements", "found nothing"),
     _case(
         "trainer: {source: trianer}\n", "4:19", "trainer.source", "there is no 'trianer'", "trainer?", in_schema=False
     ),
@@ -304,7 +261,6 @@ BAD: tuple[Bad, ...] = (
         "did you mean trainer.task?",
         in_schema=False,
     ),
-    _case("trainer: {module: a..b}\n", "4:19", "trainer.module", "expected a module's dotted name"),
     _case(
         "template: templates/x.j2\n", "4:11", "template", "there is no 'templates' next to the spec", in_schema=False
     ),

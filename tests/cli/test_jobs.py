@@ -67,13 +67,6 @@ def test_lint_as_sarif_names_each_place(tmp_path: Path, capsys: pytest.CaptureFi
     assert "maxRunningTime" in result["message"]["text"]
 
 
-def test_lint_of_a_right_file_is_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text(OLD.format(digest=DIGEST))
-    assert _run(["lint", str(file)]) == 0
-    assert "error" not in capsys.readouterr().out
-
-
 def test_from_an_ai_platform_job_to_vertex(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = tmp_path / "old.yaml", tmp_path / "vertex.yaml"
     source.write_text(

@@ -99,17 +99,6 @@ def test_images_are_the_same_with_and_without(tmp_path: Path, proxy: FaultProxy,
     assert not any(map(referrers, switched.values()))
 
 
-@pytest.mark.long
-def test_two_machines_attach_the_same(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    moved = Project(tmp_path / "elsewhere/other", project.wheels, project.base)
-    one = _machine(tmp_path / "one", proxy.host, project).push(project, env={"TZ": "Asia/Tokyo"})
-    before = {role: referrers(reference) for role, reference in one.items()}
-    two = _machine(tmp_path / "two", proxy.host, moved).push(moved, "--no-cache")
-    assert one == two
-    assert before == {role: referrers(reference) for role, reference in two.items()}
-
-
 def test_a_registry_with_the_referrers_api_gets_no_list(tmp_path: Path, project: Project) -> None:
     with MemoryRegistry(like_distribution, referrers=True) as server:
         project.base.put(server.host)

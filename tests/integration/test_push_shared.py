@@ -55,30 +55,6 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield World(tmp_path, proxy)
 
 
-def _wheels_of(machine: Machine) -> list[Path]:
-    return list(machine.root.rglob("*.whl"))
-
-
-@pytest.mark.long
-def test_a_new_tensorflow_that_another_machine_pushed_before(world: World) -> None:
-    """The same spec: the stage is there."""
-    project, first = world.project("one"), world.machine("a", wheels=True)
-    first.push(project)
-    world.wheels.add("tensorflow_cpu", version="2.15.1", size=2 << 20)
-    project.lock()
-    first.give(world.wheels)
-    pushed = first.push(project)
-    project.write("trainer/task.py", "print('on the second machine')\n")
-    second = world.machine("b")
-    world.proxy.clear()
-    images = second.push(project)
-    assert not _wheels_of(second)
-    assert world.proxy.bytes_up() < 64 << 10
-    assert world.proxy.bytes_down() < 64 << 10
-    layers = [document(world.proxy.host, found["ps"])["layers"][:-1] for found in (images, pushed)]
-    assert layers[0] == layers[1]
-
-
 @pytest.mark.long
 def test_another_spec_takes_nothing_of_this_one(world: World) -> None:
     """Its repository is its own: who may write to one decides nothing in the other."""

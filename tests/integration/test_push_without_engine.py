@@ -122,15 +122,6 @@ def test_show_says_who_makes_each_stage(machine: Machine, project: Project, gpu:
     assert stages["packages"]["why"] is None
 
 
-def test_a_trainer_that_cannot_start_is_pushed_with_no_check_only(machine: Machine, project: Project) -> None:
-    project.write("trainer/task.py", "import pandas\n")
-    _, err = machine.run("push", cwd=project.folder, code=3)
-    assert "trainer/task.py:1:1: no locked wheel provides pandas" in err
-    machine.run("config", cwd=project.folder, code=3)  # nothing was pushed
-    machine.run("push", "--no-check", cwd=project.folder)
-    machine.run("config", cwd=project.folder)
-
-
 @pytest.mark.parametrize("engine", ["auto", "direct"])
 def test_a_lock_that_lacks_what_a_wheel_requires_is_not_pushed(machine: Machine, project: Project, engine: str) -> None:
     project.wheels.add("reader", requires=("numpy<1.20", "gone>=2 ; python_version > '3'"))

@@ -234,6 +234,15 @@ def test_a_replica_that_needs_more_memory_than_its_limit_is_said_to(project: Mak
     assert "the run failed: worker-0 ran out of its memory of 0.1 GiB" in done.stderr
 
 
+@pytest.mark.long
+def test_what_a_container_takes_with_it_is_said(project: Make) -> None:
+    master = "mkdir -p /tmp/ckpt; echo x > /tmp/ckpt/checkpoint\n"
+    done = project({"master": master}, roles={"master": {}}, volume="/v").run()
+    assert ": succeeded, its model lost, " in done.stdout
+    assert "gone with master's container: /tmp/ckpt/checkpoint" in done.stdout
+    assert "master: /v: a volume of the image; what is in it is not listed, and gone" in done.stderr
+
+
 STARTS = 'echo started >> "/job/starts-$(hostname)"; hostname -i >> "/job/addresses-$(hostname)"\n'
 
 

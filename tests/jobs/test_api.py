@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 import training_imgtool
-from tests.jobs import submitter
 from tests.jobs.specs import ONE, TRIO, images, spec
 from training_imgtool.core.errors import FieldListError, UsageError
 from training_imgtool.jobs import Format, check_spec, job_data
@@ -67,33 +65,6 @@ def test_errors_have_their_place(folder: Path) -> None:
 )
 def test_a_spec_is_checked_without_images(of: ImageSpec, fields: set[str]) -> None:
     assert {error.field for error in check_spec(of)} == fields
-
-
-class Jobs:
-    """A client's `customJobs()` that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.body: dict[str, object] = {}
-
-    def create(self, *, parent: str, body: dict[str, object]) -> Jobs:
-        assert parent == "projects/p/locations/us-central1"
-        self.body = body
-        return self
-
-    def execute(self) -> dict[str, object]:
-        return {"name": "projects/p/locations/us-central1/customJobs/1"}
-
-
-def test_the_program_of_the_page_submits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of = load(folder / "image.yaml").spec
-    named = {role.value: str(digest) for role, digest in images(of).items() if role in of.roles}
-    monkeypatch.setattr(training_imgtool, "job", partial(training_imgtool.job, images=named))
-    jobs = Jobs()
-    assert submitter.submit(jobs, str(folder), "projects/p/locations/us-central1").endswith("/customJobs/1")
-    assert set(jobs.body) == {"displayName", "jobSpec", "labels"}
-    (folder / "image.yaml").write_text(SPEC.replace("us-central1", "nowhere"))
-    with pytest.raises(SystemExit, match=r"image.yaml:4:\d+: job.region: 'nowhere' is not a region"):
-        submitter.submit(jobs, str(folder), "")
 
 
 def test_the_wheel_says_that_it_is_typed() -> None:

@@ -20,12 +20,11 @@ from tests.jobs.specs import CASES, ONE, TRIO, images, spec, with_module
 from training_imgtool.core.errors import FieldError, InputError, UsageError
 from training_imgtool.core.resources import data_file
 from training_imgtool.jobs import Format, JobOptions, job_data, shapes
-from training_imgtool.jobs.gcloud import vertex_flag_command
 from training_imgtool.jobs.package import build_package, staged_uri, trainer_package
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.jobs.yamlio import read, read_table, to_yaml
 from training_imgtool.spec.job import Scheduling
-from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
+from training_imgtool.spec.model import ImageSpec, Role
 from training_imgtool.spec.targets import Target
 
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
@@ -102,13 +101,6 @@ def test_a_command_line_is_what_the_shell_reads(argv: tuple[str, ...]) -> None:
         ["bash", "-c", f'printf "%s\n" {command_line(argv)}'], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == list(argv)
-
-
-def test_flags_with_commas_announce_another_delimiter() -> None:
-    container = {"imageUri": "i", "args": ["a,b", "c:d"]}
-    pool = {"machineSpec": {"machineType": "m"}, "replicaCount": 1, "containerSpec": container}
-    argv = vertex_flag_command({"displayName": "x", "jobSpec": {"workerPoolSpecs": [pool]}}, "us-central1", None)
-    assert "--args=^;^a,b;c:d" in argv
 
 
 def test_docker_run_lines_are_shell_commands() -> None:
@@ -220,15 +212,6 @@ def test_a_package_without_the_module() -> None:
         packaged(with_module(spec(ONE), "trainer.other"))
     with pytest.raises(FieldError, match=r"job\.staging: is missing"):
         staged_uri(spec(ONE), packaged(spec(ONE)))
-
-
-def test_the_jobs_own_variables_reach_every_format_of_tf_config() -> None:
-    of = spec({Role.MASTER: RoleSpec(), Role.WORKER: RoleSpec()}, region=None, env={"LR": "0.1 $x"})
-    hosts = {Role.MASTER: ("a",), Role.WORKER: ("b",)}
-    job = job_data(of, images(of), Target.TF_CONFIG, JobOptions(hosts=hosts))
-    assert [node["LR"] for node in job.documents[0].values()] == ["0.1 $x"] * 2
-    assert dump(job, Format.ENV).count("LR=0.1 $x\n") == 2
-    assert dump(job, Format.DOCKER_RUN).count("--env 'LR=0.1 $x'") == 2
 
 
 def test_compose_restarts_replicas_as_often_as_the_spec_says() -> None:

@@ -104,13 +104,10 @@ def test_r24_forms_of_a_tokens_answer(tmp_path: Path, document: dict[str, object
     [
         (Reply(200, b"x" * 10_000_000), "more than 65536 bytes"),
         (Reply(200, b"<html>"), "without a token"),
-        (_json([]), "without a token"),
         (_json({}), "without a token"),
-        (_json({"token": 7}), "without a token"),
         (_json({"token": "a\nInjected: header"}), "without a token"),
         (_json({"token": "x", "expires_in": "soon"}), "without a token"),
         (Reply(302, b"", {"Location": "http://elsewhere.example/"}), "HTTP 302"),
-        (Reply(404), "HTTP 404"),
     ],
 )
 def test_r24_a_token_server_that_answers_nonsense(tmp_path: Path, reply: Reply, says: str) -> None:

@@ -72,10 +72,7 @@ def test_a9_any_user_works(tmp_path: Path, user: str, password: str) -> None:
         "docker.io",
         "index.docker.io",
         "https://index.docker.io/v1/",
-        "https://index.docker.io/v2/",
-        "registry-1.docker.io",
         "https://registry-1.docker.io/v2/",
-        "http://index.docker.io/v1/",
         "https://docker.io",
     ],
 )

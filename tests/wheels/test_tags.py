@@ -66,7 +66,6 @@ def test_best(*, python: str, platform: str, glibc: str, files: list[str], best:
     [
         ("linux/amd64", "2.36", "x86_64-manylinux_2_36"),
         ("linux/amd64", "2.27", "x86_64-manylinux_2_17"),
-        ("linux/amd64", "2.31", "x86_64-manylinux_2_31"),
         ("linux/amd64", "2.41", "x86_64-manylinux_2_40"),
         ("linux/arm64/v8", "2.35", "aarch64-manylinux_2_35"),
     ],

@@ -134,10 +134,7 @@ def test_r14_content_that_is_not_the_descriptors(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(action=Action.ANSWER, path="mount=", status=401),
         Fault(action=Action.ANSWER, path="mount=", status=403),
-        Fault(action=Action.ANSWER, path="mount=", status=404),
-        Fault(action=Action.ANSWER, path="mount=", status=405),
         Fault(action=Action.ANSWER, path="mount=", status=503),
         Fault(action=Action.CUT_BEFORE, path="mount="),
         Fault(action=Action.CUT_AFTER, path="mount="),
