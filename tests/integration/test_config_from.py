@@ -43,12 +43,13 @@ def test_from_config_yaml_to_a_job_that_gcloud_submits(tmp_path: Path) -> None:
         project.write("config.yaml", CONFIG)
         machine.run(*convert, "--spec", "image.yaml", cwd=folder)
         project.lock()  # there is no index here to make one from
-        _, errors = machine.run(*convert, "--push", "-o", "vertex.yaml", cwd=folder)
+        pushed = (*convert, "--set", "job.display_name=census two", "--push")
+        _, errors = machine.run(*pushed, "-o", "vertex.yaml", cwd=folder)
         assert errors.count(" appended ") == 3  # the layers of the packages, and two roles
         pools = yaml.safe_load((folder / "vertex.yaml").read_text())["workerPoolSpecs"]
         images = [pool["containerSpec"]["imageUri"] for pool in pools]
         check_whole(running.host, images)
-        command, again = machine.run(*convert, "--push", "--command", "-o", "vertex.yaml", cwd=folder)
+        command, again = machine.run(*pushed, "--command", "-o", "vertex.yaml", cwd=folder)
     assert again.count(" found ") == 2
     assert [pool["containerSpec"]["args"] for pool in pools] == [
         ["--epochs", "3", "a b", "--job-dir=gs://my-bucket/census"]
@@ -63,7 +64,7 @@ def _submit(command: str, folder: Path, images: list[str]) -> None:
         assert done.returncode == 0, done.stderr
         body: Any = server.bodies[-1]
     assert body["labels"].pop("imgtool-job")
-    assert (body["displayName"], body["labels"]) == ("census_1", {"team": "vision"})
+    assert (body["displayName"], body["labels"]) == ("census two", {"team": "vision"})
     pools = body["jobSpec"]["workerPoolSpecs"]
     assert [pool["containerSpec"]["imageUri"] for pool in pools] == images
     assert [pool["machineSpec"]["machineType"] for pool in pools] == ["n1-highcpu-16", "n1-standard-4"]

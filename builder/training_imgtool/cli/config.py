@@ -90,7 +90,7 @@ def config(
     with open_machine(progress) as machine:
         if source is not None:
             old = convert.OldJob(file=source, flags=flags, region=region, spec=new_spec)
-            written = convert.convert_file(old, request, machine, registry=registry)
+            written = convert.convert_file(old, choice, request, machine)
         else:
             written = config.write_job_file(choice, request, machine)
     for line in written.notes:

@@ -50,7 +50,7 @@ class OldJob:
     spec: Path | None = None
 
 
-def convert_file(old: OldJob, request: Request, machine: Machine, *, registry: str | None = None) -> Written:
+def convert_file(old: OldJob, choice: SpecChoice, request: Request, machine: Machine) -> Written:
     """Converts an AI Platform job: one with images directly, a packaged one through an image.yaml.
 
     Images that the job names by tag are pinned to what the registry says now. For a packaged job this writes
@@ -87,7 +87,7 @@ def convert_file(old: OldJob, request: Request, machine: Machine, *, registry: s
         return Written(text="", command=command, notes=(*notes, f"next: {command}"), images={})
     for note in notes:
         machine.progress(Note(note.removeprefix("note: ")))
-    return write_job_file(SpecChoice(path=path, registry=registry), request, machine)
+    return write_job_file(replace(choice, path=path), request, machine)
 
 
 def _refuse_options(old: OldJob, request: Request) -> None:
