@@ -9,6 +9,7 @@ import pytest
 
 from tests.engines.support import settings
 from training_imgtool.commands.doctor import Check, examine, exit_code
+from training_imgtool.pipeline.project_files import SpecChoice
 
 NODES = [{"Name": "team0", "Endpoint": "tcp://b:1", "Status": "running"}]
 BUILDERS = [
@@ -20,7 +21,9 @@ BUILDERS = [
 def builders(folder: Path, **environ: str) -> tuple[Check, int]:
     (folder / "image.yaml").write_text('name: x\ntensorflow: "2.15.1"\nroles: {master: {}}\ntrainer: task.py\n')
     (folder / "task.py").write_text("")
-    checks = examine(folder, {}, settings(folder, **{"PATH": str(folder), "DOCKER_HOST": "unix:///nowhere", **environ}))
+    checks = examine(
+        SpecChoice(path=folder), settings(folder, **{"PATH": str(folder), "DOCKER_HOST": "unix:///nowhere", **environ})
+    )
     check = next(check for check in checks if check.name == "builder")
     return check, exit_code((check,))
 

@@ -20,7 +20,7 @@ def doctor(
     """Check what a build needs on this machine. The exit code is that of the build."""
     from training_imgtool.commands import doctor
 
-    findings = doctor.examine(spec, opt.read_changes(changes), machine.settings(), registry=registry)
+    findings = doctor.examine(opt.read_choice(spec, changes, registry), machine.settings())
     code = doctor.exit_code(findings)
     if as_json:
         emit_json({"ok": code == 0, "checks": [finding.as_data() for finding in findings]})

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.core.errors import (
@@ -19,6 +18,7 @@ from training_imgtool.core.settings import OTHER_CACHE, Settings
 from training_imgtool.core.threads import SEVERITY_ORDER
 
 if TYPE_CHECKING:
+    from training_imgtool.pipeline.project_files import SpecChoice
     from training_imgtool.spec.load import SpecFile
 
 
@@ -52,9 +52,7 @@ class Check:
         return f"{mark} {self.name}: {self.text}" + (f"\n        {self.hint}" if self.hint and not self.ok else "")
 
 
-def examine(
-    spec: Path | None, values: Mapping[str, str], settings: Settings, *, registry: str | None = None
-) -> tuple[Check, ...]:
+def examine(choice: SpecChoice, settings: Settings) -> tuple[Check, ...]:
     """Looks at the resolver, the cache, the engine, and, where there is a spec, its lock and its registry."""
     checks = [
         _run_check("uv", _uv),
@@ -62,7 +60,7 @@ def examine(
         _run_check("engine", lambda: _engine(settings), needed=False),
         _run_check("builder", lambda: _builder(settings), needed=settings.builder is not None),
     ]
-    return (*checks, *_of_spec(spec, values, settings, registry))
+    return (*checks, *_of_spec(choice, settings))
 
 
 def _run_check(name: str, look: Callable[[], str], *, needed: bool = True) -> Check:
@@ -123,20 +121,18 @@ def _builder(settings: Settings) -> str:
     return f"{running.name} ({', '.join((running.driver or 'driver unknown', *running.endpoints))}) runs"
 
 
-def _of_spec(spec: Path | None, values: Mapping[str, str], settings: Settings, registry: str | None) -> Iterator[Check]:
-    from training_imgtool.pipeline.project_files import open_spec
-
+def _of_spec(choice: SpecChoice, settings: Settings) -> Iterator[Check]:
     try:
-        spec_file = open_spec(spec, values)
+        spec_file = choice.open()
     except ImgtoolError as error:
         # Without a spec here there is nothing to check.
-        needed = spec is not None or bool(values) or not isinstance(error, UsageError)
+        needed = choice.path is not None or bool(choice.values) or not isinstance(error, UsageError)
         yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)
         return
     yield Check(name="spec", ok=True, text=str(spec_file.path))
     yield _run_check("lock", lambda: _lock(spec_file))
     yield _run_check("job", lambda: _job(spec_file))
-    place = registry or settings.registry or spec_file.spec.registry
+    place = choice.registry or settings.registry or spec_file.spec.registry
     if place is None:
         hint = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
         yield Check(name="registry", ok=False, text="none named", hint=hint, needed=False)

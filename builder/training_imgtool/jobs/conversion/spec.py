@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
 from training_imgtool.core.errors import FieldError, FieldListError
@@ -33,6 +33,15 @@ _TUNING = {  # the API's key: the spec's
     "algorithm": "algorithm",
     "enableTrialEarlyStopping": "early_stopping",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OldRole(RoleSpec):
+    """A role with a command for an image of its own, which may have no init: the command stays as it is."""
+
+    @property
+    def entrypoint(self) -> tuple[str, ...]:
+        return self.command or ()
 
 
 def make_spec(job: Document, name: str, releases: Mapping[str, str]) -> tuple[ImageSpec, tuple[str, ...]]:
@@ -117,10 +126,11 @@ def _roles(training: Document) -> Iterator[tuple[Role, RoleSpec]]:
         config = training.get(f"{prefix}Config", {})
         chip, disk = config.get("acceleratorConfig"), config.get("diskConfig")
         own = config.get("containerArgs")
+        kind = _OldRole if config.get("containerCommand") else RoleSpec
         if count:
             yield (
                 role,
-                RoleSpec(
+                kind(
                     count=count,
                     machine=training.get(f"{prefix}Type"),
                     gpus=Gpus(type=chip["type"], count=count_of(chip.get("count")) or 1) if chip else None,
