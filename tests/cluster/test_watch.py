@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -209,8 +208,3 @@ def test_a_change_is_noticed_once_it_is_over(folder: Folder) -> None:
         assert notices.failures == ["wrong"]
     finally:
         watch.stop()
-
-
-def test_versions_of_one_state_are_alike(folder: Folder) -> None:
-    one = folder.version()
-    assert one.is_like(replace(one, at=0.0))

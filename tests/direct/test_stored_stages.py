@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.direct.registry import Bench, image_of
-from tests.registry.support import clients, machine
-from tests.servers.memory_registry import MemoryRegistry
 from training_imgtool.core.errors import RegistryRefusedError, VerificationError
 from training_imgtool.core.json_cache import make_file_name
 from training_imgtool.core.progress import silent
 from training_imgtool.core.reference import Tag, parse_repository
-from training_imgtool.direct.image.image import read_config
 from training_imgtool.direct.registry.publish import Publisher
 from training_imgtool.direct.registry.stored_stages import (
     StoredStages,
@@ -135,40 +130,3 @@ def test_a_base_is_read_once(pushing: Bench) -> None:
     with pytest.raises(RegistryRefusedError, match="the registry has no such image") as caught:
         stages.base(pushing.repository.digest(f"sha256:{'0' * 64}"), "linux/amd64")
     assert "`imgtool lock --upgrade` takes what" in (caught.value.hint or "")
-
-
-PLATFORM = {"os": "linux", "architecture": "amd64"}
-HOSTILE: tuple[dict[str, Any], ...] = (
-    {"os": 7},
-    {"architecture": ["amd64"]},
-    {"variant": {"a": 1}},
-    {"rootfs": None},
-    {"config": {"Healthcheck": "5s"}},
-)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        b"",
-        b"[]",
-        b"null",
-        b"\xff",
-        b"[" * 200_000,
-        b'{"os": "linux", "architecture": "amd64", "rootfs": ' + b'{"a":' * 100_000,
-        *(json.dumps({**PLATFORM, "rootfs": {"diff_ids": []}, **changed}).encode() for changed in HOSTILE),
-    ],
-)
-def test_a_hostile_config_of_a_base_is_refused(config: bytes, tmp_path: Path) -> None:
-    """With exit code 10, whoever reads it: `base` the platform, `read_config` the rest."""
-    image = image_of(b"layer", config=config)
-    with MemoryRegistry() as registry, clients(machine(tmp_path)) as registries:
-        repository = parse_repository(f"{registry.host}/library/base")
-        client = registries.at(repository)
-        for blob, data in ((image.layers[0].descriptor, b"layer"), (image.config_descriptor, config)):
-            client.upload(repository, blob, partial(iter, (data,)))
-        base = repository.digest(client.put_manifest(repository.tag("x"), image.manifest_type, image.manifest))
-        stages = StoredStages(registries, tmp_path)
-        for _ in range(2):  # from the registry, and from the cache
-            with pytest.raises(VerificationError):
-                read_config(stages.base(base, "linux/amd64").config)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.engines.support import BUSYBOX
 from tests.faults.base import put_base
-from tests.faults.project import NOBODY, SPEC, Project
+from tests.faults.project import SPEC, Project
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import run_registry
 
@@ -73,28 +73,6 @@ def test_t04_values_reach_the_image(project: Project) -> None:
     image = ended.document["images"][0]["image_id"]
     shown = json.loads(docker(project, "inspect", image))[0]["Config"]["Env"]
     assert env.items() <= dict(row.split("=", 1) for row in shown).items()
-
-
-@pytest.mark.parametrize(
-    ("host", "says"),
-    [
-        ("unix:///nonexistent/docker.sock", "(from DOCKER_HOST): No such file or directory"),
-        ("tcp://127.0.0.1:9", "(from DOCKER_HOST): Connection refused"),
-        ("docker.example.com", "expected unix:///PATH or tcp://HOST:PORT"),
-        ("ssh://host", "ssh is not supported"),
-    ],
-)
-def test_e01_no_engine(project: Project, host: str, says: str) -> None:
-    project.refused(
-        "build", "--role", "worker", "--json", code=5, says=[host, says], hint="DOCKER_HOST", env={"DOCKER_HOST": host}
-    )
-
-
-def test_e01_not_allowed(project: Project) -> None:
-    project.open_to_nobody()
-    project.refused(
-        "build", "--role", "worker", "--json", code=5, says=["Permission denied"], hint="group `docker`", before=NOBODY
-    )
 
 
 def test_e10_lines_need_buildx(project: Project) -> None:

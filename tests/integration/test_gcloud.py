@@ -18,7 +18,7 @@ import pytest
 from tests.jobs import schemas
 from tests.jobs.fault import faulty
 from tests.jobs.faults import FAULTS
-from tests.jobs.specs import CASES, Case, cpu, images, spec
+from tests.jobs.specs import CASES, Case, images
 from tests.servers.google_jobs import JobServer, gcloud_environment, gcloud_runner, serving
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
@@ -26,7 +26,6 @@ from training_imgtool.jobs.gcloud import flag_command
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import Role
 from training_imgtool.spec.targets import Target
 
 Run = Callable[[tuple[str, ...]], str | None]
@@ -130,16 +129,6 @@ def test_flags_alone_send_the_same(name: str, target: Target, run: Run, server: 
     assert normal(server.bodies[-1]) == normal(job.api or job.documents[0])
 
 
-def test_the_printed_line_is_a_shell_command(gcloud: dict[str, str], server: JobServer) -> None:
-    case = next(case for case in CASES if case.name == "strange-args")
-    job = job_data(case.spec, images(case.spec), AI, case.job_options())
-    done = subprocess.run(
-        ["bash", "-c", dump(job, Format.GCLOUD)], env=gcloud, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert server.bodies[-1]["trainingInput"]["args"] == list(case.spec.args)
-
-
 def test_what_has_no_flag_is_named() -> None:
     case = next(case for case in CASES if case.name == "everything")
     job = job_data(case.spec, images(case.spec), AI, case.job_options())
@@ -178,18 +167,6 @@ def services(server: JobServer) -> Iterator[dict[Target, Any]]:
     yield clients
     for client in clients.values():
         client.close()
-
-
-def test_gcloud_splits_the_arguments_as_the_test_of_its_flags_says(gcloud: dict[str, str], server: JobServer) -> None:
-    values = ("a,b;c:d|e#f", "~", "^:^x", "x")
-    of = spec({Role.MASTER: cpu()}, args=values)
-    job = job_data(of, images(of), VX)
-    done = subprocess.run(
-        ["bash", "-c", dump(job, Format.GCLOUD)], env=gcloud, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    (pool,) = server.bodies[-1]["jobSpec"]["workerPoolSpecs"]
-    assert pool["containerSpec"]["args"] == list(values)
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS])

@@ -189,19 +189,6 @@ def test_a_rehearsed_kill(project: Make, watch: Callable[..., Watching]) -> None
 
 
 @pytest.mark.long
-def test_what_a_killed_run_left_is_removed_by_the_next(project: Make, watch: Callable[..., Watching]) -> None:
-    made = project({"trainer/task.py": "import trainer.server\n", "trainer/server.py": SERVER})
-    running = watch(made)
-    running.wait_for_line("serves 0")
-    assert running.end(signal.SIGKILL) == -9
-    assert made.left()
-    again = watch(made)
-    again.wait_for_line("serves 0")
-    assert again.end() == 130
-    assert not made.left()
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("python", ["3.7", "3.8", "3.9", "3.10", "3.12", "3.13"])
 def test_pythons_of_images(project: Make, watch: Callable[..., Watching], python: str) -> None:
     """The interpreter in the image counts, whatever the spec says."""

@@ -129,11 +129,3 @@ def test_a_gate_without_a_value_is_no_open_gate(recorded: tuple[World, Recorder]
     ):
         world.run(*arguments, code=code)
         assert not recorder.calls(of_help=True), arguments
-
-
-def test_a_machine_without_cosign_is_told_so(recorded: tuple[World, Recorder]) -> None:
-    world, recorder = recorded
-    recorder.folder.joinpath("cosign").unlink()
-    for arguments in (("sign",), ("verify", "--signature", "me@example.com", "--issuer", "https://issuer")):
-        _, said = world.run(*arguments, code=2)
-        assert "signatures need the program cosign" in said

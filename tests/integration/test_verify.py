@@ -61,12 +61,6 @@ def test_an_image_that_is_not_there(toy: Toy, imgtool: Run) -> None:
     assert "1 of 1 images of the current spec, lock and code are not in the registry: master" in done.stderr
 
 
-def test_another_word_to_accept_is_refused(toy: Toy, imgtool: Run) -> None:
-    done = imgtool("verify", "--accept", "all", toy.folder, env=toy.env, check=False)
-    assert done.returncode == 2
-    assert "--accept all: expected bytecode, engine, gone, attached" in done.stderr
-
-
 def test_a_wheel_that_no_index_has_is_not_proven(toy: Toy, imgtool: Run, tmp_path: Path) -> None:
     env = {**toy.env, "IMGTOOL_CACHE": str(tmp_path / "cache"), "UV_FIND_LINKS": str(tmp_path)}
     env["UV_INDEX_URL"] = "http://127.0.0.1:9/simple"

@@ -120,8 +120,6 @@ def test_a_jobset_is_what_xpk_writes_for_the_machine(name: str) -> None:
         ("ct6e-standard-8t", "TPU_V6E", "2x4", 1, 8),
         ("ct6e-standard-4t", "TPU_V6E", "2x4", 2, 4),
         (None, "TPU_V5P", "2x2x2", 2, 4),
-        (None, "TPU7X", "4x8x12", 96, 4),
-        (None, "TPU_V4_POD", "2x2x1", 1, 4),
     ],
 )
 def test_how_many_hosts_a_slice_has(machine: str | None, kind: str, topology: str, hosts: int, chips: int) -> None:

@@ -121,8 +121,6 @@ class FaultProxy(Running):
         self.rate = rate
         self.turn = threading.Lock() if serial else contextlib.nullcontext()
         self.log: list[Exchange] = []
-        self.connections = 0
-        self.busiest = 0  # most requests at one time
         self._busy = 0
         self._faults: list[Fault] = []
         self.lock = threading.Lock()
@@ -139,7 +137,7 @@ class FaultProxy(Running):
     def clear(self) -> None:
         """Forgets the log and the faults, and counts requests from 1 again."""
         with self.lock:
-            self.log, self._faults, self.connections, self.busiest = [], [], 0, self._busy
+            self.log, self._faults = [], []
 
     def methods(self) -> list[str]:
         """The methods of all requests, in order."""
@@ -159,7 +157,6 @@ class FaultProxy(Running):
             exchange.number = len(self.log) + 1
             self.log.append(exchange)
             self._busy += 1
-            self.busiest = max(self.busiest, self._busy)
             for fault in self._faults:
                 if fault.hits(exchange.number, exchange.method, target):
                     fault.times -= 1
@@ -196,8 +193,6 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self._upstream: http.client.HTTPConnection | None = None
-        with self.server.proxy.lock:
-            self.server.proxy.connections += 1
 
     def finish(self) -> None:
         if self._upstream is not None:
