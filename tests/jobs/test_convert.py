@@ -102,7 +102,7 @@ def test_every_field_has_its_place() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", [PACKAGED, TUNED, JOB, "trainingInput: {runtimeVersion: '2.11'}\n"])
+@pytest.mark.parametrize("text", [PACKAGED, TUNED, "trainingInput: {runtimeVersion: '2.11'}\n"])
 def test_the_text_of_the_spec_says_the_same(text: str, tmp_path: Path) -> None:
     flags = "--job-dir gs://my-bucket/x --module-name code.task"
     spec, _ = make_spec(read_job(text, "c", region="us-central1", flags=flags), "mnist", RELEASES)
