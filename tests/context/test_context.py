@@ -6,7 +6,6 @@ import io
 import os
 import subprocess
 import tarfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -81,56 +80,6 @@ def test_a_folder_swapped_for_a_link_is_not_followed(folder: Path, tmp_path: Pat
     (folder / "trainer").symlink_to(outside)
     with pytest.raises(InputError, match="changed while reading"):
         tar_of(context)
-
-
-def test_a_race_never_gives_another_files_bytes(folder: Path, tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"TOPSECRET")
-    path = folder / "trainer" / "task.py"
-    stop = threading.Event()
-
-    def swap() -> None:
-        while not stop.is_set():
-            path.unlink(missing_ok=True)
-            path.symlink_to(secret)
-            path.unlink()
-            path.write_bytes(b"print(1)\n")
-
-    racer = threading.Thread(target=swap)
-    racer.start()
-    try:
-        for _ in range(60):
-            try:
-                data = tar_of(scan(folder, only=("trainer/__init__.py", "trainer/data"))) + tar_of(scan(folder))
-            except InputError as error:
-                assert "task.py" in str(error)  # noqa: PT017 - either outcome is right, wrong bytes are not
-            else:
-                assert b"TOPSECRET" not in data
-    finally:
-        stop.set()
-        racer.join()
-
-
-def test_the_memo_saves_reading_and_is_not_fooled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashes: dict[str, str] = {}
-    for path in folder.rglob("*"):
-        os.utime(path, (1, 1), follow_symlinks=False)
-    monkeypatch.setattr(scanning, "_RACY_NS", -1)
-    first = scan(folder, hashes=hashes)
-    assert len(hashes) == 5
-    calls: list[str] = []
-    real = scanning.Walk._hash
-
-    def counted(self: scanning.Walk, opened: int, path: str, before: os.stat_result) -> str:
-        calls.append(path)
-        return real(self, opened, path, before)
-
-    monkeypatch.setattr(scanning.Walk, "_hash", counted)
-    assert scan(folder, hashes=hashes) == first
-    assert calls == []
-    (folder / "trainer/task.py").write_bytes(b"print(3)\n")
-    assert scan(folder, hashes=hashes) != first
-    assert calls == ["trainer/task.py"]
 
 
 def test_young_files_are_not_remembered(folder: Path) -> None:

@@ -137,14 +137,6 @@ def test_a_repository_that_is_not_there(dialect: Dialect, tmp_path: Path) -> Non
         assert caught.value.hint == dialect.missing_hint.format(host=world.server.host)
 
 
-@ALL
-def test_each_hint_names_a_host_at_most(dialect: object) -> None:
-    for hint in ("login_hint", "denied_hint", "missing_hint"):
-        text = getattr(dialect, hint).format(host="team.example")
-        assert "{" not in text
-        assert text.count("`") % 2 == 0
-
-
 @pytest.mark.parametrize(
     ("host", "command"),
     [
