@@ -1,4 +1,4 @@
-"""Kubeflow's own models of Kubernetes objects, closed: what they leave out of a document was no key of theirs."""
+"""Kubeflow's own models of its objects, closed: what they leave out of a document was no key of theirs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 
-_PREFIXES = {"JobSet": "jobset_v1alpha2", "Pod": "io_k8s_api_core_v1", "Service": "io_k8s_api_core_v1"}
-_TRAINER = "trainer_v1alpha1"
-
 
 def complaints(document: Any) -> list[str]:
     """What the model of the document's kind says against it; skips the test where the package is not installed."""
     pytest.importorskip("kubeflow_trainer_api", reason="the development group has kubeflow-trainer-api")
     kind = document["kind"]
-    module = f"{_PREFIXES.get(kind, _TRAINER)}_{re.sub(r'(?<=[a-z])(?=[A-Z])', '_', kind).lower()}"
+    module = f"trainer_v1alpha1_{re.sub(r'(?<=[a-z])(?=[A-Z])', '_', kind).lower()}"
     models = import_module(f"kubeflow_trainer_api.models.{module}")
     name = "".join(part[:1].upper() + part[1:] for part in module.split("_"))
     model = next(getattr(models, each) for each in dir(models) if each.lower() == name.lower())

@@ -15,14 +15,12 @@ import yaml
 from tests.jobs.random_arguments import Asked, M, asked, received
 from tests.jobs.shell import Shell
 from tests.jobs.specs import cpu, images, spec
-from tests.jobs.test_gcloud_flags import split
 from training_imgtool.core.errors import FieldListError
 from training_imgtool.jobs import Format, JobFile, job_data, launcher
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.spec.model import INIT, Role
 from training_imgtool.spec.targets import Target
 
-FLAGS = (Target.AI_PLATFORM, Target.VERTEX)
 SAMPLES = [(15, 10), pytest.param(16, 200, marks=pytest.mark.long)]
 
 
@@ -88,27 +86,6 @@ def test_the_lines_for_own_machines_start_the_trainer_with_every_argument(seed: 
 def _by_machine(wanted: Asked) -> list[tuple[Role, list[str]]]:
     counts = {role: 1 if role is M else wanted.spec.roles[role].count for role in wanted.arguments}
     return [(role, wanted.arguments[role]) for role, count in counts.items() for _ in range(count)]
-
-
-@pytest.mark.parametrize(("seed", "count"), SAMPLES)
-@pytest.mark.parametrize("target", FLAGS)
-def test_flags_carry_every_argument_or_are_refused_by_name(target: Target, seed: int, count: int, shell: Shell) -> None:
-    carried, lines = [], []
-    for wanted in asked(seed, count, target):
-        try:
-            lines.append(dump(job_of(wanted, target), Format.GCLOUD))
-            carried.append(wanted)
-        except FieldListError as refused:
-            assert_rightly_refused(str(refused), wanted)
-    assert len(carried) > count / 5
-    calls = shell.run("\n".join(lines))
-    for call, wanted in zip(calls, carried, strict=True):
-        args = wanted.arguments[M]
-        if target is Target.AI_PLATFORM:
-            assert (call[call.index("--") + 1 :] if "--" in call else []) == args
-        else:
-            (flag,) = [word for word in call if word.startswith("--args=")]
-            assert split(flag.removeprefix("--args=")) == args
 
 
 def assert_rightly_refused(message: str, wanted: Asked) -> None:
