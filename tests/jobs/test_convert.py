@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.jobs.specs import CASES, Case, images, text_of
-from training_imgtool.core.errors import FieldListError, InputError, UsageError
+from training_imgtool.core.errors import InputError, UsageError
 from training_imgtool.core.reference import Digest
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.conversion.job import read_job
@@ -130,7 +130,6 @@ def test_tuning_stays_tuning() -> None:
     assert (mode["categoricalValueSpec"], size["discreteValueSpec"]) == ({"values": ["a", "b"]}, {"values": [16, 32]})
 
 
-REFUSED = {"tpu-worker", "tpu-worker-default", "tpu-version", "basic-tpu"}
 AI_CASES = [
     pytest.param(case, id=case.name) for case in CASES if {Target.AI_PLATFORM, Target.VERTEX} <= {*case.targets}
 ]
@@ -139,10 +138,6 @@ AI_CASES = [
 @pytest.mark.parametrize("case", AI_CASES)
 def test_what_imgtool_writes_for_both_services(case: Case) -> None:
     job = read_job(text_of(f"{case.name}.ai-platform"), "f")
-    if case.name in REFUSED:
-        with pytest.raises(FieldListError, match="a TPU beside a CPU master"):
-            make_spec(job, "mnist", RELEASES)
-        return
     spec, _ = make_spec(job, "mnist", RELEASES)
     digests = {role: image for role, image in images_of(job).items() if isinstance(image, Digest)}
     made = job_data(spec, digests, Target.VERTEX).documents[0]
