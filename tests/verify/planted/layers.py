@@ -60,9 +60,11 @@ ENTRIES: dict[str, bytes] = {
     # red.md S1-1 to S1-4 and S2-1
     "g between x and its entry": pax(path=CODE, size="11") + pax(b"g", comment="hi") + _EVIL,
     "x then g with a path": pax(path=CODE) + pax(b"g", path="usr/bin/evil") + header("x", data=EVIL),
+    "L then g": header("L", b"L", CODE.encode() + b"\0") + pax(b"g", comment="a") + header("usr/bin/evil", data=EVIL),
     "owners in x, then g": pax(uid="0", gid="0") + pax(b"g", comment="a") + header(CODE, data=b"1", uid=1000),
     "sparse 0.1 with a tail": _sparse("0,5", "5000"),
     "sparse 0.1 with a head": _sparse("9,5", "14"),
+    "sparse name alone": pax(GNU__sparse__name="usr/bin/evil") + _SHORT,
     "sparse bomb": _sparse("0,5", "314572800"),
     "digits without an end": pax(size="9" * 5000) + _SHORT,
     "a time that is no number": header(CODE, data=b"1", at_136=b"yesterday\0\0\0"),
