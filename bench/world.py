@@ -80,9 +80,9 @@ def open_registry(folder: Path) -> Iterator[tuple[RunningRegistry, FaultProxy]]:
 
 def copy_base(source: str, reference: str, target: str) -> str:
     """Copies an image REPOSITORY:TAG from one loopback registry to another; returns REPOSITORY:TAG@DIGEST."""
-    from training_imgtool.core.reference import Repository
-    from training_imgtool.core.settings import from_environment
-    from training_imgtool.registry.connect import Registries
+    from training_imgtool.base.reference import Repository
+    from training_imgtool.base.settings import from_environment
+    from training_imgtool.oci.registry.connect import Registries
 
     repository, _, tag = reference.partition(":")
     with Registries(from_environment({"HOME": "/nonexistent"})) as registries:

@@ -22,21 +22,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 _ONE_AT_A_TIME = threading.Lock()  # starting one reads the exit codes of all others, and who reads one second finds 255
-_ROOMS = (
-    "cli",
-    "commands",
-    "context",
-    "core",
-    "direct",
-    "recipe",
-    "jobs",
-    "lock",
-    "pipeline",
-    "registry",
-    "spec",
-    "verify",
-    "versions",
-)
+_GROUPS = ("base", "cli", "jobs", "make", "model", "oci", "resolve", "verify")
 _LATE = (
     "PATH",
     "HOME",
@@ -64,9 +50,9 @@ def reads_late(env: Mapping[str, str]) -> bool:
 @cache
 def _loaded() -> list[str]:
     """The modules to load before forking: what verbs import late; of other packages only what they always import."""
-    names = ["__main__", __name__, "training_imgtool.cli.main", "training_imgtool.wheels.store", "jinja2", "urllib3"]
-    for room in _ROOMS:
-        package = import_module(f"training_imgtool.{room}")
+    names = ["__main__", __name__, "training_imgtool.cli.main", "jinja2", "urllib3"]
+    for group in _GROUPS:
+        package = import_module(f"training_imgtool.{group}")
         names += [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     return [*(name for name in names if not name.endswith(("google", "launcher"))), "tests.forked_warmth"]
 

@@ -10,10 +10,10 @@ import gc
 
 import jinja2.sandbox  # noqa: F401 - recipe.jinja imports it late
 
-from training_imgtool.core import resources
+from training_imgtool.base import resources
 from training_imgtool.jobs import shapes, yamlio
-from training_imgtool.plan import BASE_TEMPLATE
-from training_imgtool.recipe import jinja, printing
+from training_imgtool.model.plan import BASE_TEMPLATE
+from training_imgtool.model.recipe import jinja, printing
 
 yamlio.read_table("machines/vertex.yaml")
 shapes._shape("CustomJob")

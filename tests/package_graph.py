@@ -1,4 +1,4 @@
-"""The package as its source shows it: modules, imports, rooms; and the rules that both must keep.
+"""The package as its source shows it: modules, imports, groups; and the rules that both must keep.
 
 `test_architecture.py` enforces the rules; `scripts/graph` prints the graph.
 """
@@ -14,52 +14,41 @@ from pathlib import Path
 PACKAGE = "training_imgtool"
 ROOT = Path(__file__).resolve().parents[1] / "builder" / PACKAGE
 
-# Which rooms a room may import from, from the ground up. `core` may be imported from everywhere.
-ROOMS: dict[str, str] = {
-    "core": "",
-    "yamlfile": "",
-    "context": "",
-    "http": "",
-    "registry": "http",
-    "spec": "yamlfile",
-    "plan": "spec",
-    "jobs": "spec",
-    "versions": "plan spec yamlfile",
-    "recipe": "context plan",
-    "wheels": "context http plan versions",
-    "lock": "plan spec versions wheels yamlfile",
-    "attest": "http plan spec",
-    "engines": "",
-    "direct": "context plan recipe registry",
-    "pipeline": "attest context direct engines http lock plan recipe registry spec versions wheels",
-    "cluster": "context engines jobs pipeline registry spec",
-    "verify": "attest direct engines jobs pipeline registry spec wheels",
-    "commands": "attest cluster context engines jobs lock pipeline plan registry spec verify versions wheels yamlfile",
-    "cli": "attest cluster commands engines jobs lock pipeline registry spec verify versions",
-    "api": "cli cluster commands pipeline registry spec verify",
+# Which groups a group may import from, from the ground up.
+GROUPS: dict[str, str] = {
+    "base": "",
+    "model": "base",
+    "resolve": "base model",
+    "oci": "base model",
+    "make": "base model oci resolve",
+    "jobs": "base model",
+    "local": "base jobs make model oci",
+    "verify": "base jobs make model oci resolve",
+    "cli": "base jobs local make model oci resolve verify",
+    "api": "base cli local make model oci verify",
 }
 
 # The adapter of each third-party package: the only modules that may import it. A spec keeps every scalar as text, a job
 # file is quoted for every YAML 1.1 reader: hence two readers of YAML.
 ADAPTERS: dict[str, tuple[str, ...]] = {
-    "backports": ("direct.layers.codecs",),
-    "compression": ("direct.layers.codecs",),  # Python's own from 3.14 on
-    "docker": ("engines.docker.client",),
-    "google": ("registry.auth.google", "registry.artifact_registry"),
-    "isal": ("core.inflate",),
-    "jinja2": ("recipe.jinja",),
-    "imgtool_debian_layers": ("pipeline.debian_*", "pipeline.library_check"),  # packages of their own beside this one
-    "imgtool_project_reader": ("commands.*",),
+    "backports": ("oci.layers.codecs",),
+    "compression": ("oci.layers.codecs",),  # Python's own from 3.14 on
+    "docker": ("make.engines.docker.client",),
+    "google": ("oci.registry.auth.google", "oci.registry.artifact_registry"),
+    "isal": ("base.inflate",),
+    "jinja2": ("model.recipe.jinja",),
+    "imgtool_debian_layers": ("make.debian_*", "make.library_check"),  # packages of their own beside this one
+    "imgtool_project_reader": ("cli.commands.*",),
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
     "rich": ("cli.live_view",),
     "typer": ("cli.*",),
-    "urllib3": ("http.pool", "http.connections", "http.errors"),
-    "uv": ("wheels.uv",),
-    "yaml": ("yamlfile.reader", "jobs.yamlio"),
+    "urllib3": ("base.http.pool", "base.http.connections", "base.http.errors"),
+    "uv": ("resolve.wheels.uv",),
+    "yaml": ("base.yamlfile.reader", "jobs.yamlio"),
 }
 
 _WARM = ("learn", "start", "warm_program")
-PROGRAMS = {"verify.smoke_program", *(f"cluster.inside.{part}" for part in _WARM)}  # processes of their own
+PROGRAMS = {"verify.smoke_program", *(f"local.inside.{part}" for part in _WARM)}  # processes of their own
 
 LONGEST_MODULE = 450  # lines; no module is split only to stay below it
 
@@ -97,8 +86,8 @@ def lines_of(module: str) -> int:
     return len(path_of(module).read_text().splitlines())
 
 
-def room_of(module: str) -> str:
-    """The room that a module lies in; empty for the package's own `__init__` and `__main__`."""
+def group_of(module: str) -> str:
+    """The group that a module lies in; empty for the package's own `__init__` and `__main__`."""
     return "" if module == "__main__" else module.partition(".")[0]
 
 
@@ -135,11 +124,10 @@ def arrows() -> Iterator[tuple[str, Import, str]]:
 
 
 def circles() -> list[list[str]]:
-    """The groups of modules that import each other, however late: imports inside functions count."""
+    """The groups of modules that import each other, however late: imports inside functions and for types count."""
     graph: dict[str, set[str]] = {name: set() for name in modules()}
-    for name, item, target in arrows():
-        if not item.for_types:
-            graph[name].add(target)
+    for name, _, target in arrows():
+        graph[name].add(target)
 
     def reach(start: str) -> set[str]:
         found: set[str] = set()
@@ -154,24 +142,24 @@ def circles() -> list[list[str]]:
     return sorted((list(group) for group in groups if group), key=len, reverse=True)
 
 
-def room_graph() -> dict[str, set[str]]:
-    """The rooms that each room imports from."""
-    graph: dict[str, set[str]] = {room: set() for room in ROOMS}
+def group_graph() -> dict[str, set[str]]:
+    """The groups that each group imports from."""
+    graph: dict[str, set[str]] = {group: set() for group in GROUPS}
     for name, _, target in arrows():
-        here, there = room_of(name), room_of(target)
+        here, there = group_of(name), group_of(target)
         if here and there and here != there:
             graph.setdefault(here, set()).add(there)
     return graph
 
 
 def layers(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The rooms from the ground up, each above all that it imports; raises ValueError for a cycle."""
+    """The groups from the ground up, each above all that it imports; raises ValueError for a cycle."""
     left, ordered = dict(graph), []
     while left:
-        ground = sorted(room for room, below in left.items() if not below & left.keys())
+        ground = sorted(group for group, below in left.items() if not below & left.keys())
         if not ground:
             raise ValueError(f"these import each other: {sorted(left)}")
         ordered.append(ground)
-        for room in ground:
-            del left[room]
+        for group in ground:
+            del left[group]
     return ordered

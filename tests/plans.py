@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from training_imgtool.core.reference import parse_repository
-from training_imgtool.plan import LockedDebian, LockedVariant, RolePlan, Variant, Wheel
-from training_imgtool.recipe import apt_step, install_step
-from training_imgtool.recipe.recipe import Lines, Recipe
-from training_imgtool.spec.entry_point import EntryPoint
-from training_imgtool.spec.model import Accelerator, Role
+from training_imgtool.base.reference import parse_repository
+from training_imgtool.model.entry_point import EntryPoint
+from training_imgtool.model.plan import LockedDebian, LockedVariant, RolePlan, Variant, Wheel
+from training_imgtool.model.recipe import apt_step, install_step
+from training_imgtool.model.recipe.recipe import Lines, Recipe
+from training_imgtool.model.spec import Accelerator, Role
 
 CUDA_LIBRARIES = ("libcublas.so.12", "libcudart.so.12", "libcudnn.so.8")
 

@@ -1,4 +1,4 @@
-"""The rules of `package_graph.py`: imports point down, one adapter per third-party package, small modules and rooms."""
+"""The rules of `package_graph.py`: imports point down, one adapter per third-party package, small modules."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from packaging.utils import canonicalize_name
 from tests import package_graph
 from tests.package_graph import (
     ADAPTERS,
+    GROUPS,
     LONGEST_MODULE,
     PACKAGE,
     PROGRAMS,
-    ROOMS,
     arrows,
     circles,
+    group_graph,
+    group_of,
     imports,
     layers,
     lines_of,
     modules,
     path_of,
-    room_graph,
-    room_of,
 )
 
 # What neither `imgtool --help` nor a push loads before it needs them.
@@ -40,13 +40,13 @@ ARCHITECTURE = Path(__file__).resolve().parents[1] / "docs/architecture.md"
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 
 
-def test_architecture_describes_every_room_from_the_ground_up() -> None:
+def test_architecture_describes_every_group_from_the_ground_up() -> None:
     text = ARCHITECTURE.read_text()
-    table = text.partition("\n## The rooms\n")[2].partition("\n## ")[0]
+    table = text.partition("\n## The groups\n")[2].partition("\n## ")[0]
     described = re.findall(r"^\| `(\w+)` \| \w", table, re.MULTILINE)
-    assert sorted(described) == sorted(ROOMS), "docs/architecture.md has one line per room"
-    for place, room in enumerate(described):
-        assert set(ROOMS[room].split()) <= set(described[:place]), f"{room} stands above a room that it imports"
+    assert sorted(described) == sorted(GROUPS), "docs/architecture.md has one line per group"
+    for place, group in enumerate(described):
+        assert set(GROUPS[group].split()) <= set(described[:place]), f"{group} stands above a group that it imports"
     files = re.findall(r"`((?:\w+/)+\w+\.py)`", text)
     checkout = ARCHITECTURE.parents[1]
     lost = [name for name in files if not any((root / name).exists() for root in (path_of("").parent, checkout))]
@@ -54,28 +54,28 @@ def test_architecture_describes_every_room_from_the_ground_up() -> None:
     assert not lost, f"docs/architecture.md names {lost}"
 
 
-def test_every_module_has_a_room() -> None:
-    lost = [name for name in modules() if room_of(name) and room_of(name) not in ROOMS]
-    assert not lost, f"add their room to ROOMS: {', '.join(lost)}"
+def test_every_module_has_a_group() -> None:
+    lost = [name for name in modules() if group_of(name) and group_of(name) not in GROUPS]
+    assert not lost, f"add their group to GROUPS: {', '.join(lost)}"
 
 
-def test_rooms_import_only_what_the_table_allows() -> None:
+def test_groups_import_only_what_the_table_allows() -> None:
     wrong = []
     for name, item, target in arrows():
-        here, there = room_of(name), room_of(target)
-        if here and there not in {"", here, "core", *ROOMS[here].split()}:
-            wrong.append(f"{name}:{item.line} imports {target}: {here} may import core {ROOMS[here]}")
+        here, there = group_of(name), group_of(target)
+        if here and there not in {"", here, *GROUPS[here].split()}:
+            wrong.append(f"{name}:{item.line} imports {target}: {here} may import {GROUPS[here]}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_the_table_allows_no_more_than_is_used() -> None:
-    graph = room_graph()
-    unused = {room: sorted(set(below.split()) - graph[room]) for room, below in ROOMS.items()}
-    assert not {room: rooms for room, rooms in unused.items() if rooms}
+    graph = group_graph()
+    unused = {group: sorted(set(below.split()) - graph[group]) for group, below in GROUPS.items()}
+    assert not {group: groups for group, groups in unused.items() if groups}
 
 
-def test_rooms_have_a_ground() -> None:
-    assert layers(room_graph())[0] == ["core"]
+def test_groups_have_a_ground() -> None:
+    assert layers(group_graph())[0] == ["base"]
 
 
 def test_no_modules_import_each_other() -> None:
@@ -85,12 +85,12 @@ def test_no_modules_import_each_other() -> None:
 @pytest.mark.parametrize("guard", ["def late():", "if TYPE_CHECKING:"])
 def test_a_circle_inside_functions_is_found(monkeypatch: pytest.MonkeyPatch, guard: str) -> None:
     planted = {
-        "core.one": ast.parse("from training_imgtool.core.two import two"),
-        "core.two": ast.parse(f"{guard}\n    from training_imgtool.core.one import one"),
+        "base.one": ast.parse("from training_imgtool.base.two import two"),
+        "base.two": ast.parse(f"{guard}\n    from training_imgtool.base.one import one"),
     }
     everything = {**modules(), **planted}
     monkeypatch.setattr(package_graph, "modules", lambda: everything)
-    assert circles() == ([["core.one", "core.two"]] if guard == "def late():" else [])
+    assert circles() == [["base.one", "base.two"]]
 
 
 def test_each_third_party_package_has_one_adapter() -> None:
@@ -148,7 +148,7 @@ def test_nothing_below_the_command_line_prints_or_reads_the_environment() -> Non
     outside = {"os": {"environ", "getenv", "chdir"}, "sys": {"argv", "stdout", "stderr", "exit"}}
     wrong = []
     for name, tree in modules().items():
-        if room_of(name) in {"", "cli"} or name in PROGRAMS:  # the package's own __init__ knows its commands by name
+        if group_of(name) in {"", "cli"} or name in PROGRAMS:  # the package's own __init__ knows its commands by name
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"print", "input"}:
@@ -185,7 +185,7 @@ def test_docstrings_of_functions_begin_with_a_verb() -> None:
         for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef):
                 continue
-            if room_of(name) == "cli" and node.name == name.split(".")[-1]:
+            if group_of(name) == "cli" and node.name == name.split(".")[-1]:
                 continue
             text = ast.get_docstring(node) or "Returns"
             is_property = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.servers.git_server import commit
+from training_imgtool.base.context.dockerignore import parse_dockerignore
+from training_imgtool.base.errors import FieldListError, ImgtoolError, InputError
 from training_imgtool.cli import machine
-from training_imgtool.context.dockerignore import parse_dockerignore
-from training_imgtool.core.errors import FieldListError, ImgtoolError, InputError
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.tables import nearest
-from training_imgtool.spec.load import find, load
-from training_imgtool.spec.requirement_files import read_dependencies
-from training_imgtool.spec.requirements import find_unlockable_lines, parse_requirements
-from training_imgtool.wheels.sources.git import Git
+from training_imgtool.model.load import find, load
+from training_imgtool.model.requirement_files import read_dependencies
+from training_imgtool.model.requirements import find_unlockable_lines, parse_requirements
+from training_imgtool.resolve.wheels.sources.git import Git
 
 SPEC = {
     "name": "demo",

@@ -18,10 +18,10 @@ import yaml
 
 from tests import plans
 from tests.package_graph import ROOT, modules
+from training_imgtool.base.context.secret_files import by_name
 from training_imgtool.cli.app import command_line
-from training_imgtool.context.secret_files import by_name
-from training_imgtool.recipe.jinja import exec_json, quote, shell
-from training_imgtool.recipe.printing import print_template
+from training_imgtool.model.recipe.jinja import exec_json, quote, shell
+from training_imgtool.model.recipe.printing import print_template
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PAGES = [

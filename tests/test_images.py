@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from training_imgtool.spec.load import load
-from training_imgtool.spec.model import Role
+from training_imgtool.model.load import load
+from training_imgtool.model.spec import Role
 
 IMAGES = Path(__file__).resolve().parent.parent / "images"
 SPECS = sorted(path for path in IMAGES.glob("*/*.yaml") if path.name != "config.yaml")

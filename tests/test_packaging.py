@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.network  # the build back end comes from the index
 
 KINDS = (  # every file of the wheel is one of these
-    r"training_imgtool/(?:[a-z_]+/){0,2}[a-z_0-9]+\.py",
+    r"training_imgtool/(?:[a-z_]+/){0,3}[a-z_0-9]+\.py",
     r"training_imgtool/py\.typed",
     r"imgtool_(?:debian_layers|project_reader)/(?:[a-z_0-9]+\.py|py\.typed|README\.md|(?:names|scripts)\.toml)",
     r"training_imgtool/data/(?:machines/)?[a-z_]+\.(?:yaml|toml|json|py\.txt)",

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from training_imgtool.core.errors import ImgtoolError
-from training_imgtool.core.reference import parse_reference
-from training_imgtool.http.retry import retry_after
-from training_imgtool.lock.parse import parse_lock
-from training_imgtool.registry.auth.logins import read_config
-from training_imgtool.registry.manifests import OCI_MANIFEST, parse_manifest
-from training_imgtool.spec.entry_point import read_console_scripts
-from training_imgtool.spec.load import load
-from training_imgtool.spec.requirement_files import read_dependencies
-from training_imgtool.spec.requirements import parse_requirements
-from training_imgtool.versions.closure import find_broken, parse_metadata
-from training_imgtool.wheels.index.page import PageError, parse_page
-from training_imgtool.wheels.uv import choose_wheel
+from training_imgtool.base.errors import ImgtoolError
+from training_imgtool.base.http.retry import retry_after
+from training_imgtool.base.reference import parse_reference
+from training_imgtool.model.entry_point import read_console_scripts
+from training_imgtool.model.load import load
+from training_imgtool.model.requirement_files import read_dependencies
+from training_imgtool.model.requirements import parse_requirements
+from training_imgtool.oci.registry.auth.logins import read_config
+from training_imgtool.oci.registry.manifests import OCI_MANIFEST, parse_manifest
+from training_imgtool.resolve.lock.parse import parse_lock
+from training_imgtool.resolve.versions.closure import find_broken, parse_metadata
+from training_imgtool.resolve.wheels.index.page import PageError, parse_page
+from training_imgtool.resolve.wheels.uv import choose_wheel
 
 _DIGITS = "1" * 5000
 _BOMBS = {

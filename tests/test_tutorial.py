@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.test_summary import KILLED, SUCCESS
 from tests.faults.base import put_base
 from tests.faults.project import Project, small_wheels
+from tests.local.test_summary import KILLED, SUCCESS
 from tests.servers.registry_process import run_registry
 from tests.servers.simple_index import SimpleIndex, serving
-from training_imgtool.cluster.rehearsal import Kill
-from training_imgtool.cluster.summary import as_data
-from training_imgtool.spec.model import Role
+from training_imgtool.local.rehearsal import Kill
+from training_imgtool.local.summary import as_data
+from training_imgtool.model.spec import Role
 
 pytestmark = pytest.mark.registry
 

@@ -8,12 +8,12 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.errors import FieldError, FieldListError, ImgtoolError, VerificationError
-from training_imgtool.core.version import __version__
+from training_imgtool.base.errors import FieldError, FieldListError, ImgtoolError, VerificationError
+from training_imgtool.base.version import __version__
 
 if TYPE_CHECKING:
     from training_imgtool.api import job, plan, push, run, verify
-    from training_imgtool.core.results import ByRole, Image, Plan, PlannedImage, Replica, Run, VerifiedImage
+    from training_imgtool.base.results import ByRole, Image, Plan, PlannedImage, Replica, Run, VerifiedImage
 
 __all__ = [
     "ByRole",

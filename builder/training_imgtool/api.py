@@ -14,14 +14,14 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.errors import UsageError, VerificationError
-from training_imgtool.core.results import ByRole, Image, Plan, PlannedImage, Replica, Run, VerifiedImage
+from training_imgtool.base.errors import UsageError, VerificationError
+from training_imgtool.base.results import ByRole, Image, Plan, PlannedImage, Replica, Run, VerifiedImage
 
 if TYPE_CHECKING:
-    from training_imgtool.core.progress import Progress
-    from training_imgtool.pipeline.project_files import SpecChoice
-    from training_imgtool.registry.connect import Machine
-    from training_imgtool.spec.model import Role
+    from training_imgtool.base.progress import Progress
+    from training_imgtool.make.project_files import SpecChoice
+    from training_imgtool.model.spec import Role
+    from training_imgtool.oci.registry.connect import Machine
 
 Spec = str | os.PathLike[str]
 Listener = Callable[[dict[str, Any]], None]
@@ -77,8 +77,8 @@ def plan(
         ImgtoolError: what the command would refuse: `exit_code` and the message are the command's. A FieldListError has
             every violation in `errors`, each with its `field` and `location`.
     """
-    from training_imgtool.commands import show
-    from training_imgtool.commands.images import plan_images
+    from training_imgtool.cli.commands import show
+    from training_imgtool.cli.commands.images import plan_images
 
     with _call(progress, {"spec": spec, "changes": changes, "registry": registry}) as machine:
         inputs = plan_images(_choose(spec, changes, registry, locked=locked), machine, check=check)
@@ -129,8 +129,8 @@ def push(
     Raises:
         ImgtoolError: as in `plan`; no tag of `tags` moved.
     """
-    from training_imgtool.commands.images import push_and_measure
-    from training_imgtool.pipeline.request import BuildOptions
+    from training_imgtool.cli.commands.images import push_and_measure
+    from training_imgtool.make.request import BuildOptions
 
     given: dict[str, object] = {"spec": spec, "changes": changes, "registry": registry, "roles": roles, "tags": tags}
     given |= {"engine": engine, "builder": builder, "secrets": secrets}
@@ -195,7 +195,7 @@ def job(
     Raises:
         ImgtoolError: as in `plan`.
     """
-    from training_imgtool.commands.job_files.config import Request, job_document, parse_target
+    from training_imgtool.cli.commands.job_files.config import Request, job_document, parse_target
 
     given: dict[str, object] = {
         "spec": spec,
@@ -247,8 +247,8 @@ def verify(
         VerificationError: an image is another one, or not proven; `details` has a line each.
         ImgtoolError: as in `plan`.
     """
+    from training_imgtool.cli.commands.images import verify_images
     from training_imgtool.cli.machine import signatory
-    from training_imgtool.commands.images import verify_images
     from training_imgtool.verify.findings import read_accepted
     from training_imgtool.verify.report import list_failures
 
@@ -318,11 +318,11 @@ def run(
         VerificationError: the run failed; `details` has the last lines of the replica that failed.
         ImgtoolError: as in `plan`.
     """
-    from training_imgtool.cluster.rehearsal import parse_kill
-    from training_imgtool.cluster.replicas import parse_service
-    from training_imgtool.cluster.run import Request
-    from training_imgtool.cluster.summary import error_of, kept_of
-    from training_imgtool.commands.images import run_images
+    from training_imgtool.cli.commands.images import run_images
+    from training_imgtool.local.ready import Request
+    from training_imgtool.local.rehearsal import parse_kill
+    from training_imgtool.local.replicas import parse_service
+    from training_imgtool.local.summary import error_of, kept_of
 
     given: dict[str, object] = {
         "spec": spec,
@@ -378,12 +378,12 @@ def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterato
 
     Raises UsageError for an argument of another kind, and for an empty one that the command's table of gates knows.
     """
+    from training_imgtool.base.gates import check_arguments
+    from training_imgtool.base.progress import Note, silent
     from training_imgtool.cli.machine import settings as read_settings
     from training_imgtool.cli.output import translate
     from training_imgtool.cli.progress_lines import Records
-    from training_imgtool.core.gates import check_arguments
-    from training_imgtool.core.progress import Note, silent
-    from training_imgtool.registry.connect import Machine
+    from training_imgtool.oci.registry.connect import Machine
 
     for name, value in arguments.items():
         expected, is_right = _KINDS.get(name, _TEXT)
@@ -400,13 +400,13 @@ def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterato
 
 
 def _choose(spec: Spec, changes: Mapping[str, str] | None, registry: str | None, *, locked: bool) -> SpecChoice:
-    from training_imgtool.pipeline.project_files import SpecChoice
+    from training_imgtool.make.project_files import SpecChoice
 
     return SpecChoice(path=Path(spec), values=dict(changes or {}), registry=registry, locked=locked)
 
 
 def _roles(names: Sequence[str]) -> tuple[Role, ...]:
-    from training_imgtool.spec.model import Role
+    from training_imgtool.model.spec import Role
 
     if unknown := [name for name in names if name not in list(Role)]:
         raise UsageError(f"roles: {unknown[0]!r}: expected {', '.join(Role)}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from local import machine, newer_debian
 from local.machine import UnavailableError
 
-PROGRAMS = machine.STATE / "engine28" / "bin"  # tests/engines/support.py looks there
+PROGRAMS = machine.STATE / "engine28" / "bin"  # tests/make/engines/support.py looks there
 
 
 def up() -> str:

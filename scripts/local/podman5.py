@@ -7,7 +7,7 @@ import subprocess
 from local import machine, newer_debian
 from local.machine import UnavailableError
 
-ROOT = machine.STATE / "podman5" / "root"  # tests/engines/support.py starts it there
+ROOT = machine.STATE / "podman5" / "root"  # tests/make/engines/support.py starts it there
 _PACKAGES = ("podman", "crun", "netavark", "aardvark-dns", "conmon", "nftables", "golang-github-containers-common")
 _FOLDERS = ("proc", "sys", "dev", "run", "tmp", "state", "root", "var/tmp", "etc/containers")
 

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from tests.faults.project import IMGTOOL
 from training_imgtool.cli import app
-from training_imgtool.cluster.replicas import Service
 from training_imgtool.jobs.model import Format
-from training_imgtool.spec.model import Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.local.replicas import Service
+from training_imgtool.model.spec import Role
+from training_imgtool.model.targets import Target
 
 RUN = CliRunner()
 

@@ -18,10 +18,10 @@ import pytest
 
 from tests.measure import peak_memory
 from tests.terminal import record
+from training_imgtool.base.errors import UsageError
+from training_imgtool.base.progress import Done, Event, LogLine, Note, Outcome, Step, Transfer
 from training_imgtool.cli.progress import Mode, choose_mode, open_progress
 from training_imgtool.cli.progress_lines import Moved, PlainLines, Row, Writer, format_seconds, format_size
-from training_imgtool.core.errors import UsageError
-from training_imgtool.core.progress import Done, Event, LogLine, Note, Outcome, Step, Transfer
 
 EVENTS: list[tuple[float, Event]] = [
     (0.0, Step("base library/python", "pulling python")),
@@ -238,7 +238,7 @@ def test_events_come_from_any_thread() -> None:
 LIVE = """
 import os, sys, time
 from training_imgtool.cli.progress import open_progress
-from training_imgtool.core.progress import *
+from training_imgtool.base.progress import *
 with open_progress("auto", sys.stderr, os.environ) as progress:
     progress(Step("worker", "2/2 RUN make [bold]"))
     progress(LogLine("worker", "compiling \\x1b]0;title\\x07 [red]x"))
@@ -336,7 +336,7 @@ def test_lines_of_many_threads_all_stay() -> None:
     script = """
 import os, sys, threading
 from training_imgtool.cli.progress import open_progress
-from training_imgtool.core.progress import *
+from training_imgtool.base.progress import *
 with open_progress("tty", sys.stderr, os.environ) as progress:
     def work(name):
         for number in range(20):

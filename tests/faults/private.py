@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.engines.support import PrivateEngine
 from tests.faults.base import put_base
 from tests.faults.project import Project
+from tests.make.engines.support import PrivateEngine
 from tests.servers.registry_process import PROGRAM, run_registry
 
 

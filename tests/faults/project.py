@@ -27,13 +27,13 @@ from typing import Any
 import pytest
 
 from tests import forked_imgtool, plans
-from tests.direct.wheels import as_wheel, make_init, make_wheel
 from tests.faults.base import base_image
-from training_imgtool.lock.lockfile import dump_lock, lock_inputs
-from training_imgtool.plan import Lock, LockedVariant
-from training_imgtool.spec.load import load
-from training_imgtool.versions.matrix import load_matrix
-from training_imgtool.versions.resolve import resolve
+from tests.oci.direct.wheels import as_wheel, make_init, make_wheel
+from training_imgtool.model.load import load
+from training_imgtool.model.plan import Lock, LockedVariant
+from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs
+from training_imgtool.resolve.versions.matrix import load_matrix
+from training_imgtool.resolve.versions.resolve import resolve
 
 IMGTOOL = Path(sys.executable).parent / "imgtool"
 CANARY = "canary-5f1d0c9e7a"
@@ -55,7 +55,7 @@ job:
 """
 _TEMPORARY = re.compile(
     r"\.imgtool-[0-9a-f]{16}\.tmp|\..*\.imgtool-lock"
-)  # what training_imgtool.core.atomic_files makes meanwhile
+)  # what training_imgtool.base.atomic_files makes meanwhile
 _PIP_SCRIPT = "script_template = '''import sys\nfrom %(module)s import %(import_name)s\nsys.exit(%(func)s())\n'''\n"
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.project import NOBODY, OLD_CONFIG, SPEC, Project
-from training_imgtool.core import errors
-from training_imgtool.core.settings import VARIABLES
+from training_imgtool.base import errors
+from training_imgtool.base.settings import VARIABLES
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -235,7 +235,7 @@ def test_doctor_says_what_is_missing(project: Project) -> None:
 
 def test_bugs_are_said_to_be_bugs(project: Project) -> None:
     """70, one shape with the others, and a traceback only for those who ask."""
-    broken = "from training_imgtool.commands import show; show.as_data = lambda inputs: 1 // 0"
+    broken = "from training_imgtool.cli.commands import show; show.as_data = lambda inputs: 1 // 0"
     line = f"import sys; sys.argv[1:1] = []; {broken}; from training_imgtool.cli.main import main; main()"
     arguments = (sys.executable, "-c", line, "show", "--json")
     ended = project.run(before=arguments, bare=True)

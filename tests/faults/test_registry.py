@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.project import SPEC, Project
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
-from training_imgtool.spec.model import Role
+from training_imgtool.model.spec import Role
 
 pytestmark = pytest.mark.registry
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engines.support import wait_for
 from tests.faults.project import OLD_CONFIG, SPEC, Ended, Project
+from tests.make.engines.support import wait_for
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.simple_index import SimpleIndex, serving
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.support import SERVICES, PrivateEngine, private_engine, wait_for
 from tests.faults.private import private_project
 from tests.faults.project import NO_ENGINE, SPEC, Ended, Project
+from tests.make.engines.support import SERVICES, PrivateEngine, private_engine, wait_for
 from tests.servers.buildkit_proxy import BuildKitProxy, buildkit_proxy, engine_proxy
 
 BUILDX = SERVICES / "buildx/bin"

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.integration.push_world import BASE, BASE_TAG, Base, Project
-from tests.registry.support import machine as settings_of
-from training_imgtool.core.reference import parse_repository
-from training_imgtool.lock.lockfile import dump_lock, lock_inputs, lock_path, read_lock
-from training_imgtool.plan import Lock
-from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import DOCKER_INDEX, Descriptor, sha256_digest
-from training_imgtool.spec.load import load
-from training_imgtool.versions.matrix import load_matrix
-from training_imgtool.versions.resolve import resolve
+from tests.oci.registry.support import machine as settings_of
+from training_imgtool.base.reference import parse_repository
+from training_imgtool.model.load import load
+from training_imgtool.model.plan import Lock
+from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.oci.registry.manifests import DOCKER_INDEX, Descriptor, sha256_digest
+from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs, lock_path, read_lock
+from training_imgtool.resolve.versions.matrix import load_matrix
+from training_imgtool.resolve.versions.resolve import resolve
 
 PLATFORMS = ["linux/amd64", "linux/arm64"]
 

@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from tests import forked_imgtool, plans
-from tests.direct.tars import add_entries
-from tests.direct.wheels import as_wheel, make_init, make_wheel
-from tests.registry.support import machine as settings_of
+from tests.oci.direct.tars import add_entries
+from tests.oci.direct.wheels import as_wheel, make_init, make_wheel
+from tests.oci.registry.support import machine as settings_of
 from tests.servers.fault_proxy import Exchange, FaultProxy
-from training_imgtool.core.reference import parse_repository
-from training_imgtool.lock.lockfile import dump_lock, lock_inputs
-from training_imgtool.plan import Lock, LockedVariant
-from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import (
+from training_imgtool.base.reference import parse_repository
+from training_imgtool.model.load import load
+from training_imgtool.model.plan import Lock, LockedVariant
+from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.oci.registry.manifests import (
     DOCKER_CONFIG,
     DOCKER_LAYER_GZIP,
     DOCKER_MANIFEST,
@@ -43,9 +43,9 @@ from training_imgtool.registry.manifests import (
     Descriptor,
     sha256_digest,
 )
-from training_imgtool.spec.load import load
-from training_imgtool.versions.matrix import load_matrix
-from training_imgtool.versions.resolve import resolve
+from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs
+from training_imgtool.resolve.versions.matrix import load_matrix
+from training_imgtool.resolve.versions.resolve import resolve
 
 PACKAGES = str(Path(__file__).resolve().parents[2] / "builder")
 IMGTOOL = Path(sys.executable).parent / "imgtool"
@@ -99,7 +99,7 @@ def make_base(
     files: Sequence[str] = (),
     texts: Mapping[str, bytes] | None = None,
 ) -> Base:
-    """A base of one layer, with `files` as `tests.direct.tars.add_entries` has them; nothing in it runs."""
+    """A base of one layer, with `files` as `tests.oci.direct.tars.add_entries` has them; nothing in it runs."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         add_entries(tar, files)

@@ -1,4 +1,4 @@
-"""What `direct.base_files` says of the matrix' bases, compared with those that are within reach."""
+"""What `oci.direct.base_files` says of the matrix' bases, compared with those that are within reach."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import urllib.request
 from collections.abc import Iterator
 from functools import partial
 
-from training_imgtool.core.reference import parse_repository
-from training_imgtool.core.settings import from_environment
-from training_imgtool.direct import base_files
-from training_imgtool.direct.base_files import BaseReader
-from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.tree import Kind, Node
-from training_imgtool.registry.connect import Registries
+from training_imgtool.base.reference import parse_repository
+from training_imgtool.base.settings import from_environment
+from training_imgtool.oci.direct import base_files
+from training_imgtool.oci.direct.base_files import BaseReader
+from training_imgtool.oci.direct.tree import Kind, Node
+from training_imgtool.oci.layers.layer_cache import LayerCache
+from training_imgtool.oci.registry.connect import Registries
 
 
 def _bases(address: str) -> Iterator[str]:

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.support import wait_for
 from tests.faults.project import NO_ENGINE
 from tests.integration.buildkit_world import (
     BuildKitWorld,
     buildkit_world,
 )
+from tests.make.engines.support import wait_for
 
 pytestmark = [pytest.mark.registry, pytest.mark.slow, pytest.mark.long]
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.support import private_engine
 from tests.faults.project import IMGTOOL, NO_ENGINE
 from tests.integration.buildkit_world import BUILDX
+from tests.make.engines.support import private_engine
 from tests.sampling import campaign
 from tests.servers.buildkit_proxy import BuildKitProxy, buildkit_proxy
 from tests.servers.network_bridge import forward_port, proxy_http

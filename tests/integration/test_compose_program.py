@@ -13,7 +13,7 @@ from tests.jobs.random_arguments import asked, from_services
 from tests.jobs.specs import CASES, images
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.targets import Target
 
 PROGRAM = Path(__file__).resolve().parents[2] / ".services/compose/root/usr/libexec/docker/cli-plugins/docker-compose"
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.direct import wheels
-from tests.direct.wheels import Node, make_wheel
-from training_imgtool.direct.layers.layer_cache import LayerCache
-from training_imgtool.direct.wheels.layer_tools import LayerTools
-from training_imgtool.direct.wheels.wheel_layers import make_packages_layers
-from training_imgtool.plan import LockedVariant
-from training_imgtool.recipe import install_step
-from training_imgtool.versions.matrix import load_matrix
-from training_imgtool.wheels.interpreters import find_interpreter
+from tests.oci.direct import wheels
+from tests.oci.direct.wheels import Node, make_wheel
+from training_imgtool.model.plan import LockedVariant
+from training_imgtool.model.recipe import install_step
+from training_imgtool.oci.layers.layer_cache import LayerCache
+from training_imgtool.oci.wheel_layers.layer_tools import LayerTools
+from training_imgtool.oci.wheel_layers.wheel_layers import make_packages_layers
+from training_imgtool.resolve.versions.matrix import load_matrix
+from training_imgtool.resolve.wheels.interpreters import find_interpreter
 
 pytestmark = pytest.mark.network
 

@@ -18,14 +18,14 @@ import pytest
 
 from tests.integration.conftest import BASE
 from tests.integration.push_world import Base, Machine, Project, Wheels, document
-from tests.registry.support import machine as settings_of
-from training_imgtool.core.reference import Digest, parse_reference, parse_repository
-from training_imgtool.core.settings import from_environment
-from training_imgtool.engines.docker.client import connect
-from training_imgtool.pipeline.engine.pull import pull_image
-from training_imgtool.registry.connect import Machine as OpenMachine
-from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import DOCKER_MANIFEST, OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST
+from tests.oci.registry.support import machine as settings_of
+from training_imgtool.base.reference import Digest, parse_reference, parse_repository
+from training_imgtool.base.settings import from_environment
+from training_imgtool.make.engines.docker.connect import connect
+from training_imgtool.make.engines.pull import pull_image
+from training_imgtool.oci.registry.connect import Machine as OpenMachine
+from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.oci.registry.manifests import DOCKER_MANIFEST, OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST
 
 pytestmark = [pytest.mark.engine]
 PATH = f"{os.environ.get('IMGTOOL_PEERS', '')}/bin{os.pathsep}{os.environ.get('PATH', '')}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engines.support import (
+from tests.make.engines.support import (
     Events,
     build,
     busybox_base,
@@ -18,7 +18,7 @@ from tests.engines.support import (
     registry_server,
     shared_engine,
 )
-from training_imgtool.core.errors import (
+from training_imgtool.base.errors import (
     CredentialsError,
     EngineUnavailableError,
     ImgtoolError,
@@ -26,9 +26,9 @@ from training_imgtool.core.errors import (
     RegistryRefusedError,
     TemporaryError,
 )
-from training_imgtool.core.progress import Done, LogLine, Outcome, Step, Transfer
-from training_imgtool.core.reference import Digest, Login, parse_reference, parse_repository
-from training_imgtool.engines.docker.engine import STAGES, DockerEngine, list_stages, remove_image
+from training_imgtool.base.progress import Done, LogLine, Outcome, Step, Transfer
+from training_imgtool.base.reference import Digest, Login, parse_reference, parse_repository
+from training_imgtool.make.engines.docker.engine import STAGES, DockerEngine, list_stages, remove_image
 
 pytestmark = pytest.mark.engine
 PLATFORM = "linux/amd64"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from training_imgtool.context.context import scan
-from training_imgtool.context.entries import Kind
+from training_imgtool.base.context.context import scan
+from training_imgtool.base.context.entries import Kind
 
 pytestmark = pytest.mark.engine
 

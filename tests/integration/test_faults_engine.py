@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.support import BUSYBOX
 from tests.faults.base import put_base
 from tests.faults.project import SPEC, Project
+from tests.make.engines.support import BUSYBOX
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import run_registry
 

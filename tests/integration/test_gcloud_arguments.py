@@ -17,10 +17,10 @@ from tests.jobs.random_arguments import Asked, asked, received_from
 from tests.jobs.shell import Shell
 from tests.jobs.test_commands_run import assert_rightly_refused, job_of
 from tests.servers.google_jobs import gcloud_environment, gcloud_runner, serving
-from training_imgtool.core.errors import FieldListError
+from training_imgtool.base.errors import FieldListError
 from training_imgtool.jobs import Format
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.targets import Target
 
 TARGETS = (Target.AI_PLATFORM, Target.VERTEX)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.integration.push_world import Machine, make_base
-from tests.lock.place import add, make_place
+from tests.resolve.lock.place import add, make_place
+from tests.resolve.wheels.archives import source_archive
 from tests.servers.registry_process import run_registry
-from tests.wheels.archives import source_archive
-from training_imgtool.core.errors import TemporaryError
-from training_imgtool.spec.load import load
-from training_imgtool.wheels.interpreters import find_interpreter
+from training_imgtool.base.errors import TemporaryError
+from training_imgtool.model.load import load
+from training_imgtool.resolve.wheels.interpreters import find_interpreter
 
 pytestmark = pytest.mark.registry
 CODE = "import tensorflow as tf\nimport scipy\nmodel = tf.keras.Model()\nmodel.fit([1])\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.direct.wheels import INIT_VERSION, download
 from tests.integration.verify_world import open_toy
+from tests.oci.direct.wheels import INIT_VERSION, download
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.network, pytest.mark.slow]
 WAITS = "import time; print('begun', flush=True); time.sleep(60)"

@@ -29,8 +29,8 @@ from tests.servers.kubernetes import ApiServer, api_server, kube_apiserver
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.spec.model import Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import Role
+from training_imgtool.model.targets import Target
 
 pytestmark = pytest.mark.long
 CUSTOM, OWN = (Target.TFJOB, Target.JOBSET), (Target.PODS, Target.ECI)

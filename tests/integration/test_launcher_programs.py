@@ -21,8 +21,8 @@ from tests.jobs.test_launcher import TELL, script, slurm
 from tests.servers.packages import python_with
 from training_imgtool.jobs import job_data, launcher
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import Role, RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import Role, RoleSpec
+from training_imgtool.model.targets import Target
 
 pytestmark = pytest.mark.long
 W = Role.WORKER

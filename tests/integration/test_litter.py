@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.test_report import RUN
 from tests.integration.push_world import SPEC, Machine, Project, Wheels, make_base
+from tests.local.test_report import RUN
 from tests.servers.registry_process import run_registry
-from training_imgtool.cluster.report import render
-from training_imgtool.context.own_files import JOB_MARK
+from training_imgtool.base.context.own_files import JOB_MARK
+from training_imgtool.local.report import render
 
 pytestmark = pytest.mark.registry
 SAME, ADDED = "same digests", "imgtool show --why"

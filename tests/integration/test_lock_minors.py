@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from tests.plans import entry_point
-from training_imgtool.core.progress import silent
-from training_imgtool.core.settings import from_environment
-from training_imgtool.lock.lockfile import dump_lock
-from training_imgtool.lock.parse import parse_lock
-from training_imgtool.lock.update import make_lock
-from training_imgtool.plan import LockedVariant
-from training_imgtool.spec.load import SpecFile
-from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.versions.matrix import Matrix, load_matrix
-from training_imgtool.yamlfile.tree import Position, Table
+from training_imgtool.base.progress import silent
+from training_imgtool.base.settings import from_environment
+from training_imgtool.base.yamlfile.tree import Position, Table
+from training_imgtool.model.load import SpecFile
+from training_imgtool.model.plan import LockedVariant
+from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
+from training_imgtool.resolve.lock.lockfile import dump_lock
+from training_imgtool.resolve.lock.parse import parse_lock
+from training_imgtool.resolve.lock.update import make_lock
+from training_imgtool.resolve.versions.matrix import Matrix, load_matrix
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 GPU_MINORS = tuple(f"2.{number}" for number in range(4, 22))

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.engines.support import BUSYBOX, PrivateEngine, private_engine, private_podman
 from tests.faults.private import Private, private_project
 from tests.faults.project import SPEC, Ended
+from tests.make.engines.support import BUSYBOX, PrivateEngine, private_engine, private_podman
 
 pytestmark = [pytest.mark.registry, pytest.mark.slow]
 OTHERS = ("this machine's Docker", "Docker 28, graph drivers", "Podman 5")  # the first one has tests of its own

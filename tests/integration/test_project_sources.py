@@ -23,9 +23,9 @@ from tests.servers.google_jobs import JobServer, gcloud_environment, serving
 from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
 from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.job import Eci, Scheduling, Volume
-from training_imgtool.spec.model import INIT, Gpus, ImageSpec, Role, RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Eci, Scheduling, Volume
+from training_imgtool.model.spec import INIT, Gpus, ImageSpec, Role, RoleSpec
+from training_imgtool.model.targets import Target
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "sources"
 M, W, P = Role.MASTER, Role.WORKER, Role.PS

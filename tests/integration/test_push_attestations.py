@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests.integration.push_world import Machine, Project, digests, document, lines, make_base, outcomes, referrers
-from tests.registry.support import machine as settings_of
+from tests.oci.registry.support import machine as settings_of
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.memory_registry import MemoryRegistry, like_distribution
 from tests.servers.registry_process import run_registry
-from training_imgtool.core.reference import Digest, parse_reference
-from training_imgtool.registry.connect import Registries
+from training_imgtool.base.reference import Digest, parse_reference
+from training_imgtool.oci.registry.connect import Registries
 
 pytestmark = pytest.mark.registry
 
@@ -126,8 +126,8 @@ def test_a_registry_with_the_referrers_api_gets_no_list(tmp_path: Path, project:
 @pytest.mark.long
 def test_what_others_attached_stays(tmp_path: Path, proxy: FaultProxy, project: Project) -> None:
     """An image that was signed, lost its tag and is made again keeps what refers to it."""
-    from training_imgtool.registry.manifests import Descriptor
-    from training_imgtool.registry.referrers import attach, referrer_manifest
+    from training_imgtool.oci.registry.manifests import Descriptor
+    from training_imgtool.oci.registry.referrers import attach, referrer_manifest
 
     machine = _machine(tmp_path / "one", proxy.host, project)
     reference = machine.push(project)["worker"]

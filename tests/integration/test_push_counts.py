@@ -68,20 +68,20 @@ def test_nothing_changed_loads_no_engine_no_templates_and_no_builder(machine: Ma
     machine.push(project)
     _, said = machine.run("push", "--locked", cwd=project.folder, env={"PYTHONPROFILEIMPORTTIME": "1"})
     loaded = {line.rpartition("|")[2].strip() for line in said.splitlines()}
-    assert "training_imgtool.yamlfile.tree" in loaded
+    assert "training_imgtool.base.yamlfile.tree" in loaded
     assert not loaded & {"docker", "google", "jinja2", "rich.live"}
     assert not loaded & {
-        "training_imgtool.pipeline.direct_builder",
-        "training_imgtool.pipeline.sinks",
-        "training_imgtool.direct.build",
-        "training_imgtool.registry.upload",
-        "training_imgtool.versions.matrix",
+        "training_imgtool.make.direct_builder",
+        "training_imgtool.make.sinks",
+        "training_imgtool.oci.direct.build",
+        "training_imgtool.oci.registry.upload",
+        "training_imgtool.resolve.versions.matrix",
         "packaging",
     }
     project.write("trainer/task.py", "print('training more')\n")
     _, said = machine.run("push", "--locked", cwd=project.folder, env={"PYTHONPROFILEIMPORTTIME": "1"})
     loaded = {line.rpartition("|")[2].strip() for line in said.splitlines()}
-    assert "training_imgtool.attest.cyclonedx" in loaded
+    assert "training_imgtool.oci.attest.cyclonedx" in loaded
     assert "packaging" not in loaded  # 8 ms
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.integration.push_world import SPEC, Machine, Project, Wheels, document, make_base
 from tests.servers.registry_process import run_registry
-from training_imgtool.context.own_files import JOB_MARK
-from training_imgtool.spec.model import INIT
+from training_imgtool.base.context.own_files import JOB_MARK
+from training_imgtool.model.spec import INIT
 
 pytestmark = pytest.mark.registry
 OLD = "trainer: {source: trainer, module: trainer.task}"

@@ -19,12 +19,12 @@ from tests.integration.push_world import (
     document,
     make_base,
 )
-from tests.registry.support import machine as settings_of
+from tests.oci.registry.support import machine as settings_of
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.registry_process import run_registry
-from training_imgtool.core.reference import parse_repository
-from training_imgtool.direct.layers.layer_cache import RECORDS, hash_fields
-from training_imgtool.registry.connect import Registries
+from training_imgtool.base.reference import parse_repository
+from training_imgtool.oci.layers.layer_cache import RECORDS, hash_fields
+from training_imgtool.oci.registry.connect import Registries
 
 pytestmark = pytest.mark.registry
 

@@ -15,12 +15,12 @@ import pytest
 from tests.cosign import Recorder
 from tests.integration.platforms_world import PLATFORMS, lock_platforms, other_platform, put_index
 from tests.integration.push_world import Machine, Project, Wheels, check_whole, make_base
-from tests.registry.support import machine as settings_of
+from tests.oci.registry.support import machine as settings_of
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import run_registry
-from training_imgtool.core.reference import parse_repository
-from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import DOCKER_INDEX, OCI_INDEX
+from training_imgtool.base.reference import parse_repository
+from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.oci.registry.manifests import DOCKER_INDEX, OCI_INDEX
 
 pytestmark = pytest.mark.registry
 CRANE = shutil.which("crane")

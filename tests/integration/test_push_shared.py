@@ -23,7 +23,7 @@ from tests.integration.push_world import (
 )
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.registry_process import run_registry
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.targets import Target
 
 pytestmark = pytest.mark.registry
 ONE_ROLE = {Target.SKYPILOT}

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import training_imgtool as imgtool
-from tests.cluster.project import Project as Cluster
-from tests.cluster.project import unique
-from tests.engines.support import shared_engine
 from tests.integration.push_world import Machine, Project
 from tests.integration.verify_world import open_toy
+from tests.local.project import Project as Cluster
+from tests.local.project import unique
+from tests.make.engines.support import shared_engine
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs/howto/python.md").read_text()
@@ -55,14 +55,14 @@ def test_the_public_names() -> None:
     assert set(imgtool.__all__) == FUNCTIONS | RESULTS | ERRORS | {"__version__"}
 
 
-@pytest.mark.parametrize("first", ["", "import training_imgtool.plan, training_imgtool.verify.session"])
+@pytest.mark.parametrize("first", ["", "import training_imgtool.model.plan, training_imgtool.verify.session"])
 def test_an_import_has_no_effect_but_its_names(first: str) -> None:
     program = f"""
 import gc, sys, signal, logging
 before = [signal.getsignal(n) for n in signal.valid_signals()], gc.get_threshold()
 {first}
 import training_imgtool as imgtool
-assert "training_imgtool.core.results" not in sys.modules and set(imgtool.__all__) <= set(dir(imgtool))
+assert "training_imgtool.base.results" not in sys.modules and set(imgtool.__all__) <= set(dir(imgtool))
 assert not hasattr(imgtool, "misspelt")
 assert all(type(getattr(imgtool, name)).__name__ == "function" for name in {FUNCTIONS!r})
 assert before == ([signal.getsignal(n) for n in signal.valid_signals()], gc.get_threshold())
@@ -137,7 +137,7 @@ def test_arguments_of_another_kind_are_usage_errors(call: Callable[[], object]) 
 
 
 def test_a_file_that_cannot_be_read_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training_imgtool.pipeline.project_files.open_spec", _full_disk)
+    monkeypatch.setattr("training_imgtool.make.project_files.open_spec", _full_disk)
     with pytest.raises(imgtool.ImgtoolError, match="/x: No space left on device") as full:
         imgtool.plan(tmp_path)
     assert full.value.exit_code == 9

@@ -22,25 +22,25 @@ from typing import Any
 import pytest
 
 from tests import trees
-from tests.direct.wheels import as_wheel, download, make_init, make_wheel
-from tests.engines.support import SERVICES, private_engine
 from tests.faults.project import Project
-from tests.registry.support import machine
+from tests.make.engines.support import SERVICES, private_engine
+from tests.oci.direct.wheels import as_wheel, download, make_init, make_wheel
+from tests.oci.registry.support import machine
 from tests.servers.registry_process import PROGRAM, run_registry
-from training_imgtool.core.reference import parse_repository
-from training_imgtool.lock.lockfile import dump_lock, lock_inputs
-from training_imgtool.plan import Lock, LockedVariant, Wheel
-from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import (
+from training_imgtool.base.reference import parse_repository
+from training_imgtool.model.load import load
+from training_imgtool.model.plan import Lock, LockedVariant, Wheel
+from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.oci.registry.manifests import (
     DOCKER_CONFIG,
     DOCKER_LAYER_GZIP,
     DOCKER_MANIFEST,
     Descriptor,
     sha256_digest,
 )
-from training_imgtool.spec.load import load
-from training_imgtool.versions.matrix import load_matrix
-from training_imgtool.versions.resolve import resolve
+from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs
+from training_imgtool.resolve.versions.matrix import load_matrix
+from training_imgtool.resolve.versions.resolve import resolve
 
 pytestmark = [pytest.mark.registry, pytest.mark.network, pytest.mark.slow]
 

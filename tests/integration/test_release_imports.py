@@ -15,12 +15,12 @@ import pytest
 
 from tests.integration.test_lock_minors import lock
 from tests.sampling import campaign
-from training_imgtool.core.settings import from_environment
-from training_imgtool.plan import LockedVariant
-from training_imgtool.spec.model import Accelerator
-from training_imgtool.versions.matrix import load_matrix
-from training_imgtool.wheels.interpreters import find_interpreter
-from training_imgtool.wheels.store import WheelStore
+from training_imgtool.base.settings import from_environment
+from training_imgtool.model.plan import LockedVariant
+from training_imgtool.model.spec import Accelerator
+from training_imgtool.resolve.versions.matrix import load_matrix
+from training_imgtool.resolve.wheels.interpreters import find_interpreter
+from training_imgtool.resolve.wheels.store import WheelStore
 
 pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.long]
 RELEASES = tuple(

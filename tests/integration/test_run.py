@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.project import SERVE, SPEC, Project, unique
-from tests.engines.support import shared_engine, wait_for
+from tests.local.project import SERVE, SPEC, Project, unique
+from tests.make.engines.support import shared_engine, wait_for
 from tests.other_user import NOBODY
-from training_imgtool.engines.docker.engine import DockerEngine
+from training_imgtool.make.engines.docker.engine import DockerEngine
 
 pytestmark = pytest.mark.engine
 Make = Callable[..., Project]

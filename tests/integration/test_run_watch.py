@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.project import unique
-from tests.cluster.watch_project import TASK, Watching, WatchProject, python_base
-from tests.engines.support import private_engine, private_podman, settings, shared_engine, wait_for
 from tests.integration.conftest import CHECKOUT, Mnist
+from tests.local.project import unique
+from tests.local.watch_project import TASK, Watching, WatchProject, python_base
+from tests.make.engines.support import private_engine, private_podman, settings, shared_engine, wait_for
 from tests.other_user import NOBODY
-from training_imgtool.engines.docker.client import connect
-from training_imgtool.engines.docker.engine import DockerEngine
+from training_imgtool.make.engines.docker.connect import connect
+from training_imgtool.make.engines.docker.engine import DockerEngine
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry]
 Make = Callable[..., WatchProject]

@@ -12,11 +12,11 @@ import pytest
 
 from tests.cosign import PASSWORD, Recorder, find_program, make_keys
 from tests.integration.push_world import Machine, Project, Wheels, make_base
-from tests.registry.support import machine as settings_of
+from tests.oci.registry.support import machine as settings_of
 from tests.servers.registry_process import run_registry
 from tests.verify import images
-from training_imgtool.core.reference import Digest, Tag, parse_reference
-from training_imgtool.registry.connect import Registries
+from training_imgtool.base.reference import Digest, Tag, parse_reference
+from training_imgtool.oci.registry.connect import Registries
 
 pytestmark = pytest.mark.registry
 

@@ -21,8 +21,8 @@ from tests.servers.slurm import ROOT, slurm
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.launcher import PYTHON
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import Role, RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import Role, RoleSpec
+from training_imgtool.model.targets import Target
 
 pytestmark = pytest.mark.long
 Slurm = dict[str, str]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from training_imgtool.commands.init import write_starter
-from training_imgtool.spec.model import Accelerator
+from training_imgtool.cli.commands.init import write_starter
+from training_imgtool.model.spec import Accelerator
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.test_compose_program import PROGRAM as COMPOSE
 from tests.servers.google_jobs import gcloud_environment, serving
 from tests.servers.kubernetes import kube_apiserver
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.targets import Target
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,9 +17,9 @@ from cyclonedx.validation.json import JsonStrictValidator
 from tests.cosign import PASSWORD, find_program, make_keys
 from tests.integration.push_world import Machine, Project, check_whole, referrers
 from tests.servers.registry_process import list_tags
-from training_imgtool.core.reference import Digest, parse_reference
-from training_imgtool.core.settings import from_environment
-from training_imgtool.registry.connect import Registries
+from training_imgtool.base.reference import Digest, parse_reference
+from training_imgtool.base.settings import from_environment
+from training_imgtool.oci.registry.connect import Registries
 
 pytestmark = [pytest.mark.long, pytest.mark.engine, pytest.mark.network, pytest.mark.registry]
 CHECKOUT = Path(__file__).resolve().parents[2]

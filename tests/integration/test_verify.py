@@ -14,9 +14,9 @@ import pytest
 
 from tests.integration.conftest import Run
 from tests.integration.verify_world import Toy, open_toy
-from training_imgtool.core.settings import from_environment
-from training_imgtool.direct.registry.stored_wheels import StoredWheels
-from training_imgtool.wheels.store import WheelStore
+from training_imgtool.base.settings import from_environment
+from training_imgtool.oci.repository.stored_wheels import StoredWheels
+from training_imgtool.resolve.wheels.store import WheelStore
 
 pytestmark = pytest.mark.registry
 SITE = "opt/venv/lib/python3.11/site-packages"

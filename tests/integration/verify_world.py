@@ -9,16 +9,16 @@ from pathlib import Path
 from secrets import token_hex
 
 from tests import plans
-from tests.direct.wheels import as_wheel
 from tests.integration.conftest import BASE
 from tests.integration.push_world import Machine, Wheels
+from tests.oci.direct.wheels import as_wheel
 from tests.verify import images
 from tests.verify.images import Layer
-from training_imgtool.core.reference import Digest, parse_reference, parse_repository
-from training_imgtool.core.settings import from_environment
-from training_imgtool.pipeline.inputs import Inputs
-from training_imgtool.registry.connect import Registries
-from training_imgtool.spec.model import Role
+from training_imgtool.base.reference import Digest, parse_reference, parse_repository
+from training_imgtool.base.settings import from_environment
+from training_imgtool.make.inputs import Inputs
+from training_imgtool.model.spec import Role
+from training_imgtool.oci.registry.connect import Registries
 
 
 @dataclass(frozen=True)

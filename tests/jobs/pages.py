@@ -22,16 +22,16 @@ from pathlib import Path
 from unittest import mock
 
 from tests import plans
+from training_imgtool.base.reference import Digest
+from training_imgtool.cli.commands.job_files import config
 from training_imgtool.cli.main import _run
-from training_imgtool.commands.job_files import config
-from training_imgtool.core.reference import Digest
-from training_imgtool.lock.lockfile import dump_lock, lock_inputs
-from training_imgtool.pipeline.inputs import Inputs
-from training_imgtool.plan import Lock
-from training_imgtool.spec.load import load
-from training_imgtool.spec.model import Role
-from training_imgtool.versions.matrix import load_matrix
-from training_imgtool.versions.resolve import resolve
+from training_imgtool.make.inputs import Inputs
+from training_imgtool.model.load import load
+from training_imgtool.model.plan import Lock
+from training_imgtool.model.spec import Role
+from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs
+from training_imgtool.resolve.versions.matrix import load_matrix
+from training_imgtool.resolve.versions.resolve import resolve
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "jobs"
 PAGES = sorted(FOLDER.glob("*.md"))

@@ -11,9 +11,9 @@ import yaml
 from tests.jobs.specs import spec
 from training_imgtool.jobs import JobOptions
 from training_imgtool.jobs.targets.tf_config import parse_hosts
-from training_imgtool.spec.job import Eci
-from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Eci
+from training_imgtool.model.spec import ImageSpec, Role, RoleSpec
+from training_imgtool.model.targets import Target
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 WORDS = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.jobs.specs import ONE, RUNTIME, cpu, spec
-from training_imgtool.spec.model import Gpus, ImageSpec, Role, RoleSpec, Tpu
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import Gpus, ImageSpec, Role, RoleSpec, Tpu
+from training_imgtool.model.targets import Target
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 AI, VX = Target.AI_PLATFORM, Target.VERTEX

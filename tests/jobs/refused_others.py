@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.jobs.specs import BARE, ONE, RUNTIME, TPU, spec
-from training_imgtool.spec.job import Eci, Scheduling, Slurm, Volume
-from training_imgtool.spec.model import Gpus, ImageSpec, Role, RoleSpec, Toleration
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Eci, Scheduling, Slurm, Volume
+from training_imgtool.model.spec import Gpus, ImageSpec, Role, RoleSpec, Toleration
+from training_imgtool.model.targets import Target
 
 M, P = Role.MASTER, Role.PS
 TF, JS, TJ, PO, EC, CO, TC, SK, SL = list(Target)[2:]

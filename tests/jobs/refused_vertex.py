@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.jobs.refused_google import gpu
 from tests.jobs.specs import ONE, cpu, spec
-from training_imgtool.spec.job import Hyperparameters, Parameter, Scheduling, Volume
-from training_imgtool.spec.model import Disk, ImageSpec, Role, RoleSpec, Tpu
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Hyperparameters, Parameter, Scheduling, Volume
+from training_imgtool.model.spec import Disk, ImageSpec, Role, RoleSpec, Tpu
+from training_imgtool.model.targets import Target
 
 
 def tuned(**of: Any) -> dict[str, Any]:

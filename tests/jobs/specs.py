@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.base.reference import Digest, parse_repository
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.job import Eci, Hyperparameters, JobSpec, Parameter, Scheduling, Slurm, Volume
-from training_imgtool.spec.model import Accelerator, Disk, Gpus, ImageSpec, Role, RoleSpec, Toleration, Tpu, Trainer
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Eci, Hyperparameters, JobSpec, Parameter, Scheduling, Slurm, Volume
+from training_imgtool.model.spec import Accelerator, Disk, Gpus, ImageSpec, Role, RoleSpec, Toleration, Tpu, Trainer
+from training_imgtool.model.targets import Target
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
 AI, VX, TF, JS, TJ, PO, EC, CO, TC, SK, SL = Target

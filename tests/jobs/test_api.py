@@ -9,12 +9,12 @@ import pytest
 
 import training_imgtool
 from tests.jobs.specs import ONE, TRIO, images, spec
-from training_imgtool.core.errors import FieldListError, UsageError
+from training_imgtool.base.errors import FieldListError, UsageError
 from training_imgtool.jobs import Format, check_spec, job_data
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.load import load
-from training_imgtool.spec.model import ImageSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.load import load
+from training_imgtool.model.spec import ImageSpec
+from training_imgtool.model.targets import Target
 
 SPEC = """\
 name: mnist

@@ -14,10 +14,10 @@ from tests.jobs.specs import cpu, images, spec
 from training_imgtool.jobs import Format, JobOptions, job_data
 from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.spec.job import Volume
-from training_imgtool.spec.load import load
-from training_imgtool.spec.model import RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Volume
+from training_imgtool.model.load import load
+from training_imgtool.model.spec import RoleSpec
+from training_imgtool.model.targets import Target
 
 PROGRAMS = {Target.TF_CONFIG, Target.SKYPILOT, Target.SLURM}  # tests/jobs/test_commands_run.py runs these
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.jobs.specs import BARE, CASES, HOSTS, PLACED, images, spec
-from training_imgtool.core.errors import InputError
+from training_imgtool.base.errors import InputError
 from training_imgtool.jobs import Format, JobOptions, job_data
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
 from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import Role
+from training_imgtool.model.targets import Target
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
 FOUR = {M: ["m-0"], W: ["w-0", "w-1"], P: ["p-0"], E: ["e-0"]}

@@ -15,11 +15,11 @@ import yaml
 from tests.jobs.random_arguments import Asked, M, asked, received
 from tests.jobs.shell import Shell
 from tests.jobs.specs import cpu, images, spec
-from training_imgtool.core.errors import FieldListError
+from training_imgtool.base.errors import FieldListError
 from training_imgtool.jobs import Format, JobFile, job_data, launcher
 from training_imgtool.jobs.text import command_line, dump
-from training_imgtool.spec.model import INIT, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import INIT, Role
+from training_imgtool.model.targets import Target
 
 SAMPLES = [(15, 10), pytest.param(16, 200, marks=pytest.mark.long)]
 

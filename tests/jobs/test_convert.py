@@ -8,14 +8,14 @@ import pytest
 import yaml
 
 from tests.jobs.specs import CASES, Case, images, text_of
-from training_imgtool.core.errors import InputError, UsageError
-from training_imgtool.core.reference import Digest
+from training_imgtool.base.errors import InputError, UsageError
+from training_imgtool.base.reference import Digest
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.conversion.job import read_job
 from training_imgtool.jobs.conversion.spec import images_of, make_spec, spec_text
-from training_imgtool.spec.load import load
-from training_imgtool.spec.model import Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.load import load
+from training_imgtool.model.spec import Role
+from training_imgtool.model.targets import Target
 
 RELEASES = {"1.15": "1.15.5", "2.11": "2.11.1"}
 IMAGE = "us-central1-docker.pkg.dev/p/r/x@sha256:" + "a" * 64

@@ -12,13 +12,13 @@ import yaml
 from tests.jobs.random_arguments import expanded
 from tests.jobs.shell import Shell
 from tests.jobs.specs import cpu, images, spec
-from training_imgtool.core.errors import FieldListError, UsageError
+from training_imgtool.base.errors import FieldListError, UsageError
 from training_imgtool.jobs import Format, JobOptions, job_data
 from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.load import load
-from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.load import load
+from training_imgtool.model.spec import ImageSpec, Role, RoleSpec
+from training_imgtool.model.targets import Target
 
 KEY = "-----BEGIN X-----\n\tab $HOME $$ '\"\\\n-----END X-----\n"
 M, W = Role.MASTER, Role.WORKER

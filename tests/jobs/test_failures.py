@@ -10,9 +10,9 @@ import pytest
 
 from tests.jobs.specs import images, spec
 from training_imgtool.jobs import job_data
-from training_imgtool.spec.job import Scheduling
-from training_imgtool.spec.model import Role, RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Scheduling
+from training_imgtool.model.spec import Role, RoleSpec
+from training_imgtool.model.targets import Target
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/jobs/failures.md"
 ROLES = {Role.MASTER: RoleSpec(), Role.WORKER: RoleSpec(count=3), Role.PS: RoleSpec()}

@@ -8,12 +8,11 @@ import string
 import pytest
 
 from tests.jobs.specs import ONE, images, spec
-from training_imgtool.core.errors import FieldListError
+from training_imgtool.base.errors import FieldListError
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.gcloud import ai_platform_service, list_value, vertex_service
-from training_imgtool.jobs.model import KEY
-from training_imgtool.jobs.service import JOB, Service
-from training_imgtool.spec.targets import Target
+from training_imgtool.jobs.service import JOB, KEY, Service
+from training_imgtool.model.targets import Target
 
 ALPHABET = [*",:;|#~@^=-+%$'\" \\\t\n", "a", "é", "~~", "@@@", "--", "^:^", "$(HOME)", ""]
 

@@ -16,7 +16,7 @@ from training_imgtool.jobs import Format, JobFile, job_data
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.targets import Target
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "jobs"
 PAIRS = [pytest.param(case, target, id=name) for name, case, target in pairs()]

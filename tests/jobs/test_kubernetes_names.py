@@ -13,8 +13,8 @@ from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.rules import names
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import ImageSpec, Role, RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import ImageSpec, Role, RoleSpec
+from training_imgtool.model.targets import Target
 
 M, W, E = Role.MASTER, Role.WORKER, Role.EVALUATOR
 SHAPES = {

@@ -17,8 +17,8 @@ import pytest
 from tests.jobs.specs import STRANGE, images, spec
 from training_imgtool.jobs import Format, job_data, launcher
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import INIT, ImageSpec, Role, RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import INIT, ImageSpec, Role, RoleSpec
+from training_imgtool.model.targets import Target
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
 TELL = (

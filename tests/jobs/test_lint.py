@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.jobs.specs import text_of
-from training_imgtool.core.errors import InputError
+from training_imgtool.base.errors import InputError
 from training_imgtool.jobs.lint import Message, find_target, lint
 from training_imgtool.jobs.model import Severity
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.jobs.specs import BARE, ECI_GPU, GPU_TRIO, ONE, TRIO, cpu, images, spec
-from training_imgtool.core.reference import parse_repository
+from training_imgtool.base.reference import parse_repository
 from training_imgtool.jobs import JobOptions, job_data, note_loss
 from training_imgtool.jobs.model import NOWHERE
 from training_imgtool.jobs.targets.ai_platform import CLOSED
-from training_imgtool.spec.job import Eci, Scheduling, Volume
-from training_imgtool.spec.model import Accelerator, Gpus, ImageSpec, Role, RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Eci, Scheduling, Volume
+from training_imgtool.model.spec import Accelerator, Gpus, ImageSpec, Role, RoleSpec
+from training_imgtool.model.targets import Target
 
 M, W, P = Role.MASTER, Role.WORKER, Role.PS
 AI, VX = Target.AI_PLATFORM, Target.VERTEX

@@ -14,13 +14,13 @@ import pytest
 
 from tests.jobs import schemas
 from tests.jobs.specs import images, spec
-from training_imgtool.core.errors import FieldListError
+from training_imgtool.base.errors import FieldListError
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.job import Scheduling, Volume
-from training_imgtool.spec.model import Accelerator, Gpus, Role, RoleSpec, Toleration, Tpu
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Scheduling, Volume
+from training_imgtool.model.spec import Accelerator, Gpus, Role, RoleSpec, Toleration, Tpu
+from training_imgtool.model.targets import Target
 
 M, W = Role.MASTER, Role.WORKER
 JOB: dict[str, Any] = {

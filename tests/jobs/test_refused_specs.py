@@ -10,13 +10,13 @@ from tests.jobs.refused_google import GOOGLE, gpu
 from tests.jobs.refused_others import OTHERS
 from tests.jobs.refused_vertex import VERTEX
 from tests.jobs.specs import BARE, ONE, TRIO, cpu, images, spec
-from training_imgtool.core.errors import FieldListError, InputError
-from training_imgtool.core.reference import parse_reference
+from training_imgtool.base.errors import FieldListError, InputError
+from training_imgtool.base.reference import parse_reference
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.targets.tf_config import parse_hosts
-from training_imgtool.spec.job import Eci
-from training_imgtool.spec.model import ImageSpec, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Eci
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 M, W = Role.MASTER, Role.WORKER
 AI, VX, TC = Target.AI_PLATFORM, Target.VERTEX, Target.TF_CONFIG

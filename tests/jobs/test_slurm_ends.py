@@ -12,8 +12,8 @@ import pytest
 from tests.jobs.specs import images, spec
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.text import dump
-from training_imgtool.spec.model import Role, RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import Role, RoleSpec
+from training_imgtool.model.targets import Target
 
 SRUN = """\
 #!/bin/bash

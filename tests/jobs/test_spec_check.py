@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults.project import SPEC, Project
-from training_imgtool.core.errors import FieldListError
+from training_imgtool.base.errors import FieldListError
 from training_imgtool.jobs import check_job
-from training_imgtool.spec.load import load
+from training_imgtool.model.load import load
 
 JOB = "job:\n  target: ai-platform\n  region: us-central1\n"
 VERTEX_WITHOUT_REGION = "job:\n  target: vertex\n"

@@ -16,12 +16,12 @@ import pytest
 
 from tests.jobs.specs import images
 from tests.jobs.submit_once import spec_of, written
-from training_imgtool.commands.job_files import submit
-from training_imgtool.commands.job_files.submit import Submission, Submitted
-from training_imgtool.core.errors import InputError, TemporaryError, UsageError, VerificationError
+from training_imgtool.base.errors import InputError, TemporaryError, UsageError, VerificationError
+from training_imgtool.cli.commands.job_files import submit
+from training_imgtool.cli.commands.job_files.submit import Submission, Submitted
 from training_imgtool.jobs import check
-from training_imgtool.jobs.model import KEY
-from training_imgtool.spec.targets import Target
+from training_imgtool.jobs.service import KEY
+from training_imgtool.model.targets import Target
 
 STAND_IN = Path(__file__).with_name("service_programs.py")
 ROOT = Path(__file__).resolve().parents[2]

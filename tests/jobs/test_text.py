@@ -17,15 +17,15 @@ import yaml
 
 from tests.jobs import schemas
 from tests.jobs.specs import CASES, ONE, TRIO, images, spec, with_module
-from training_imgtool.core.errors import FieldError, InputError, UsageError
-from training_imgtool.core.resources import data_file
+from training_imgtool.base.errors import FieldError, InputError, UsageError
+from training_imgtool.base.resources import data_file
 from training_imgtool.jobs import Format, JobOptions, job_data, shapes
 from training_imgtool.jobs.package import build_package, staged_uri, trainer_package
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.jobs.yamlio import read, read_table, to_yaml
-from training_imgtool.spec.job import Scheduling
-from training_imgtool.spec.model import ImageSpec, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Scheduling
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 AI, VX = Target.AI_PLATFORM, Target.VERTEX
 TORTURE = [

@@ -7,7 +7,7 @@ import pytest
 from tests.jobs.specs import TRIO, images, spec
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.lint import lint
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.targets import Target
 
 JOB = """\
 apiVersion: trainer.kubeflow.org/v1alpha1

@@ -8,11 +8,11 @@ import pytest
 
 from imgtool_project_reader.packages import Concessions
 from imgtool_project_reader.proposal import Proposal, propose
-from training_imgtool.commands.init import write_starter
-from training_imgtool.commands.init_knowledge import make_knowledge
-from training_imgtool.spec.load import load
-from training_imgtool.spec.model import ImageSpec
-from training_imgtool.versions.matrix import load_matrix
+from training_imgtool.cli.commands.init import write_starter
+from training_imgtool.cli.commands.init_knowledge import make_knowledge
+from training_imgtool.model.load import load
+from training_imgtool.model.spec import ImageSpec
+from training_imgtool.resolve.versions.matrix import load_matrix
 
 KNOWLEDGE = make_knowledge(load_matrix())
 TRAIN = "import tensorflow as tf\nmodel = tf.keras.Sequential()\nmodel.fit([1])\n"

@@ -13,7 +13,7 @@ from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 from tests.servers.scripted import Asked, Reply, ScriptedServer
-from training_imgtool.registry.manifests import OCI_INDEX
+from training_imgtool.oci.registry.manifests import OCI_INDEX
 
 Refusal = Callable[[list[str]], Reply]  # of the digests that are unknown
 
@@ -55,7 +55,7 @@ class ServerDialect:
     creates_repositories: bool = True
 
 
-# By the names of `registry/dialects.py`. Where the words of a refusal matter, it says where they were seen.
+# By the names of `oci/registry/dialects.py`. Where the words of a refusal matter, it says where they were seen.
 SERVER_DIALECTS = {
     "standard": ServerDialect(),
     "docker-hub": ServerDialect(refusal=like_distribution, unasked=401),

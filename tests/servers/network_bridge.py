@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from urllib.parse import urlsplit
 
-from tests.engines.support import in_network_of
+from tests.make.engines.support import in_network_of
 from tests.servers.relay import BLOCK, pass_on, serve
 
 Connect = Callable[[socket.socket], tuple[socket.socket, bytes]]

@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from training_imgtool.core.reference import Digest, Tag
-from training_imgtool.core.settings import Settings
-from training_imgtool.lock.lockfile import dump_lock, lock_inputs
-from training_imgtool.pipeline.inputs import Inputs, prepare
-from training_imgtool.pipeline.project_files import SpecChoice
-from training_imgtool.plan import Lock, LockedVariant
-from training_imgtool.registry.connect import Machine, Registries
-from training_imgtool.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
-from training_imgtool.spec.load import load
+from training_imgtool.base.reference import Digest, Tag
+from training_imgtool.base.settings import Settings
+from training_imgtool.make.inputs import Inputs, prepare
+from training_imgtool.make.project_files import SpecChoice
+from training_imgtool.model.load import load
+from training_imgtool.model.plan import Lock, LockedVariant
+from training_imgtool.oci.registry.connect import Machine, Registries
+from training_imgtool.oci.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
+from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs
 
 TENSORFLOW = """
 __version__ = "2.15.1"

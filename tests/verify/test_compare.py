@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.verify.planted.world import Forgery, World, open_world
-from training_imgtool.registry.manifests import sha256_digest
+from training_imgtool.oci.registry.manifests import sha256_digest
 from training_imgtool.verify.findings import Accepted
 
 OURS = range(1, 5)  # the layers above the base; the last but one is bytecode

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from training_imgtool.core.reference import Digest, parse_repository
-from training_imgtool.spec.model import Role
+from training_imgtool.base.reference import Digest, parse_repository
+from training_imgtool.model.spec import Role
 from training_imgtool.verify.findings import Accepted, ImageReport, mismatch, ok, unproven
 from training_imgtool.verify.report import as_data, as_text, list_failures
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from training_imgtool.engines.docker.probe import Answer
+from training_imgtool.make.engines.docker.probe import Answer
 from training_imgtool.verify.findings import Status
 from training_imgtool.verify.smoke import judge
 

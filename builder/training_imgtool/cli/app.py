@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from training_imgtool.base.errors import UsageError
+from training_imgtool.base.version import __version__
 from training_imgtool.cli.options import Verb
 from training_imgtool.cli.output import emit, emit_error
-from training_imgtool.core.errors import UsageError
-from training_imgtool.core.version import __version__
 
 _FIRST = ("init", "push", "config", "run", "verify")  # all that most people need
 _MORE = ("submit", "build", "lock", "show", "render", "lint", "sign", "doctor", "prune", "compat", "schema")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
-from training_imgtool.core.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -42,8 +42,8 @@ def build(
 ) -> None:
     """Build the images of a spec; roles with the same inputs share one."""
     from training_imgtool.cli.build_images import foresee, note_push, print_foreseen, print_images
-    from training_imgtool.commands.images import build_images
-    from training_imgtool.pipeline.request import BuildOptions
+    from training_imgtool.cli.commands.images import build_images
+    from training_imgtool.make.request import BuildOptions
 
     if sum((push, load, output is not None)) > 1:
         raise UsageError("--push, --load and --output name three destinations", hint="give one of them")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from training_imgtool.base.progress import Note
+from training_imgtool.cli.commands.images import prepare_build
 from training_imgtool.cli.output import emit, emit_json
-from training_imgtool.commands.images import prepare_build
-from training_imgtool.core.progress import Note
-from training_imgtool.pipeline.request import BuildOptions, BuildResult, BuildRun
+from training_imgtool.make.request import BuildOptions, BuildResult, BuildRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from training_imgtool.pipeline.inputs import Inputs
-    from training_imgtool.pipeline.project_files import SpecChoice
-    from training_imgtool.registry.connect import Machine
-    from training_imgtool.spec.model import Role
+    from training_imgtool.make.inputs import Inputs
+    from training_imgtool.make.project_files import SpecChoice
+    from training_imgtool.model.spec import Role
+    from training_imgtool.oci.registry.connect import Machine
 
 
 def print_images(images: Sequence[BuildResult], *, as_json: bool) -> None:
@@ -28,8 +28,8 @@ def print_images(images: Sequence[BuildResult], *, as_json: bool) -> None:
 
 def note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) -> None:
     """Notes what was pushed, for `show --why`, and says how many bytes the push sent and reused."""
+    from training_imgtool.cli.commands.why import note_pushed
     from training_imgtool.cli.progress_lines import format_size
-    from training_imgtool.commands.why import note_pushed
 
     note_pushed(inputs, images, machine.settings.cache)
     blobs = {digest: size for image in images for digest, size in image.blobs.items()}
@@ -58,7 +58,7 @@ def _as_data(result: BuildResult) -> dict[str, Any]:
 
 def foresee(choice: SpecChoice, options: BuildOptions, machine: Machine) -> Iterator[tuple[Role, str, str]]:
     """Yields each role, what a build would do with it, and its tag; asks the registry, changes nothing."""
-    from training_imgtool.pipeline.dry_run import dry_run
+    from training_imgtool.make.dry_run import dry_run
 
     inputs = prepare_build(choice, options, machine, write=False)
     for each in inputs.by_platform:

@@ -20,8 +20,8 @@ def compat(
     as_json: opt.Json = False,
 ) -> None:
     """Print the version matrix. It lists Python, CUDA, cuDNN and base images per TensorFlow release, with sources."""
-    from training_imgtool.commands.compat import as_data, as_text
-    from training_imgtool.versions.matrix import load_matrix
+    from training_imgtool.cli.commands.compat import as_data, as_text
+    from training_imgtool.resolve.versions.matrix import load_matrix
 
     matrix = load_matrix()
     if as_json:

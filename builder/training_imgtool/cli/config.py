@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_note
-from training_imgtool.core.errors import UsageError
 
 if TYPE_CHECKING:
     from training_imgtool.jobs.model import Format
@@ -74,7 +74,7 @@ def config(
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Write the job file for the current images. Push them first, or with --push."""
-    from training_imgtool.commands.job_files import config, convert
+    from training_imgtool.cli.commands.job_files import config, convert
 
     request = config.Request(
         target=target,

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from training_imgtool.base.errors import VerificationError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_error, emit_note
-from training_imgtool.core.errors import VerificationError
-from training_imgtool.spec.model import Accelerator
+from training_imgtool.model.spec import Accelerator
 
 if TYPE_CHECKING:
-    from training_imgtool.commands.init import Written
+    from training_imgtool.cli.commands.init import Written
 
 _MOST_ROWS = 24
 
@@ -54,8 +54,8 @@ def init(
     Say which file said what. Without code, write a trainer too. Existing files stay as they are. If there is a spec,
     print how the proposal differs from it.
     """
-    from training_imgtool.commands.init import write_starter
-    from training_imgtool.commands.init_try import adopt
+    from training_imgtool.cli.commands.init import write_starter
+    from training_imgtool.cli.commands.init_try import adopt
 
     propose = partial(write_starter, folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
     with open_machine(progress) as machine:

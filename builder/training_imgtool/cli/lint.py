@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from training_imgtool.base.version import __version__
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json
-from training_imgtool.core.version import __version__
 
 if TYPE_CHECKING:
     from training_imgtool.jobs.lint import Message
@@ -39,7 +39,7 @@ def lint(
     causes trouble later, or that nothing was checked. A hint is what a flag supplies. The exit code is 3 if there is an
     error.
     """
-    from training_imgtool.commands.job_files.lint import lint_job_file
+    from training_imgtool.cli.commands.job_files.lint import lint_job_file
     from training_imgtool.jobs.model import Severity
 
     messages = lint_job_file(file, allow_unknown=allow_unknown, region=region, strict=strict)

@@ -12,9 +12,9 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.table import Column, Table
 from rich.text import Text
 
+from training_imgtool.base.progress import Done, Event, LogLine, Note, Outcome, Planned, Step, Transfer
+from training_imgtool.base.sanitize import sanitize_line
 from training_imgtool.cli.progress_lines import Row, Writer, format_moved, format_seconds, format_size
-from training_imgtool.core.progress import Done, Event, LogLine, Note, Outcome, Planned, Step, Transfer
-from training_imgtool.core.sanitize import sanitize_line
 
 _FRAMES_PER_SECOND = 8
 _ECHO = 4  # columns at the end of a row that stay free: a terminal writes ^C there, and a wrap would move the rows

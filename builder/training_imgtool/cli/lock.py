@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_json, emit_note
-from training_imgtool.core.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -35,12 +35,12 @@ def lock(
 ) -> None:
     """Resolve versions, base images and wheels, and write the lock. Versions that still fit stay."""
     from training_imgtool.jobs import check_job
-    from training_imgtool.lock.carry_over import Renewal
-    from training_imgtool.lock.lockfile import lock_path
-    from training_imgtool.pipeline.current_lock import ensure_lock, find_moved_bases
-    from training_imgtool.pipeline.inputs import prepare
-    from training_imgtool.pipeline.trainer_check import check_trainer
-    from training_imgtool.spec.requirements import normalise_name
+    from training_imgtool.make.current_lock import ensure_lock, find_moved_bases
+    from training_imgtool.make.inputs import prepare
+    from training_imgtool.make.trainer_check import check_trainer
+    from training_imgtool.model.requirements import normalise_name
+    from training_imgtool.resolve.lock.carry_over import Renewal
+    from training_imgtool.resolve.lock.lockfile import lock_path
 
     renewal = Renewal(upgrade, frozenset(map(normalise_name, upgrade_package or ())))
     if locked and renewal:

@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from training_imgtool.base.progress import Progress
+from training_imgtool.base.settings import VARIABLES, Settings, find_unknown_variables, from_environment
 from training_imgtool.cli.output import emit_note
 from training_imgtool.cli.progress import open_progress
-from training_imgtool.core.progress import Progress
-from training_imgtool.core.settings import VARIABLES, Settings, find_unknown_variables, from_environment
 
 if TYPE_CHECKING:
-    from training_imgtool.attest.cosign import Signatory
-    from training_imgtool.registry.connect import Machine
+    from training_imgtool.oci.attest.cosign import Signatory
+    from training_imgtool.oci.registry.connect import Machine
 
 
 def settings(secrets: tuple[str, ...] = (), note: Callable[[str], None] = emit_note) -> Settings:
@@ -31,7 +31,7 @@ def settings(secrets: tuple[str, ...] = (), note: Callable[[str], None] = emit_n
         note(f"{name} is no variable of imgtool{f': did you mean {close[0]}?' if close else ''}")
     if not secrets:
         return machine
-    from training_imgtool.spec.secrets import parse_secret
+    from training_imgtool.model.secrets import parse_secret
 
     return replace(machine, secrets=tuple(map(parse_secret, secrets)))
 
@@ -44,7 +44,7 @@ def progress(mode: str) -> AbstractContextManager[Progress]:
 @contextmanager
 def open_machine(mode: str, secrets: tuple[str, ...] = ()) -> Iterator[Machine]:
     """Opens what a verb works with: settings, a progress view on stderr, clients of registries."""
-    from training_imgtool.registry.connect import Machine
+    from training_imgtool.oci.registry.connect import Machine
 
     own = settings(secrets)
     with progress(mode) as view, Machine.open(own, view) as machine:
@@ -58,7 +58,7 @@ def signatory(name: str | None, issuer: str | None) -> Signatory | None:
     """
     if name is None and issuer is None:
         return None
-    from training_imgtool.attest.cosign import Signatory
+    from training_imgtool.oci.attest.cosign import Signatory
 
     found = Signatory(name=name or "", issuer=issuer)
     found.check()

@@ -8,9 +8,9 @@ import os
 import sys
 import threading
 
+from training_imgtool.base.signals import Cancelled, end_children, handle_signals
 from training_imgtool.cli import app
 from training_imgtool.cli.output import ReaderGone, open_missing_streams, report_error, report_stop
-from training_imgtool.core.signals import Cancelled, end_children, handle_signals
 
 BROKEN_PIPE = 141  # as shells count SIGPIPE
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
+from training_imgtool.base.errors import UsageError
+from training_imgtool.base.gates import check_option
 from training_imgtool.cli.progress import Mode
-from training_imgtool.core.errors import UsageError
-from training_imgtool.core.gates import check_option
-from training_imgtool.spec.model import Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import Role
+from training_imgtool.model.targets import Target
 
 if TYPE_CHECKING:
-    from training_imgtool.pipeline.project_files import SpecChoice
+    from training_imgtool.make.project_files import SpecChoice
 
 
 class Verb(typer.core.TyperCommand):
@@ -31,7 +31,7 @@ class Verb(typer.core.TyperCommand):
 
 
 def _list_engines() -> list[str]:
-    from training_imgtool.pipeline.request import ENGINES
+    from training_imgtool.make.request import ENGINES
 
     return list(ENGINES)
 
@@ -93,7 +93,7 @@ def read_choice(
     spec: Path | None, changes: list[str] | None, registry: str | None = None, *, locked: bool = False
 ) -> SpecChoice:
     """Reads what the command line says of a spec; raises as `read_changes`."""
-    from training_imgtool.pipeline.project_files import SpecChoice
+    from training_imgtool.make.project_files import SpecChoice
 
     return SpecChoice(path=spec, values=read_changes(changes), registry=registry, locked=locked)
 

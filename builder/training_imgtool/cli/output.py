@@ -13,8 +13,8 @@ from typing import Any
 
 import typer
 
-from training_imgtool.core.errors import FieldError, FieldListError, ImgtoolError, LocalFileError, UsageError
-from training_imgtool.core.sanitize import sanitize_lines
+from training_imgtool.base.errors import FieldError, FieldListError, ImgtoolError, LocalFileError, UsageError
+from training_imgtool.base.sanitize import sanitize_lines
 
 _MACHINE_ERRORS = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBADF})
 _KINDS = re.compile(r"(?:note|warning|no counterpart): ")

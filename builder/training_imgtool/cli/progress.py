@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TextIO
 
+from training_imgtool.base.errors import UsageError
+from training_imgtool.base.progress import Progress, silent
 from training_imgtool.cli.progress_lines import PlainLines, Records, Writer
-from training_imgtool.core.errors import UsageError
-from training_imgtool.core.progress import Progress, silent
 
 
 class Mode(StrEnum):

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Self, TextIO
 
-from training_imgtool.core.progress import Done, Event, LogLine, Note, Planned, Step, Transfer
-from training_imgtool.core.sanitize import LONGEST_LINE, sanitize_line
+from training_imgtool.base.progress import Done, Event, LogLine, Note, Planned, Step, Transfer
+from training_imgtool.base.sanitize import LONGEST_LINE, sanitize_line
 
 _SUMMARY_SECONDS = 5.0  # between two lines about the same subject's bytes
 _HEARTBEAT_SECONDS = 30.0  # CI systems end a job that is silent for longer

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from training_imgtool.base.errors import EngineUnavailableError, UsageError
+from training_imgtool.base.settings import Settings
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json
 from training_imgtool.cli.progress_lines import format_size
-from training_imgtool.core.errors import EngineUnavailableError, UsageError
-from training_imgtool.core.settings import Settings
 
 _DAY = 86_400
 
@@ -31,7 +31,7 @@ def prune(
     as_json: opt.Json = False,
 ) -> None:
     """Delete what no run used for 30 days. This includes cached wheels and layers, and images in the engine."""
-    from training_imgtool.commands.prune import prune_cache
+    from training_imgtool.cli.commands.prune import prune_cache
 
     if not unused_for >= 0:
         raise UsageError(f"--unused-for {unused_for}: expected a number of days")
@@ -66,8 +66,8 @@ def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[s
 
     `freedBytes` is what the engine's layers lost; with a dry run 0, as nobody knows which of them others need.
     """
-    from training_imgtool.engines.docker.client import connect
-    from training_imgtool.engines.docker.engine import list_stages, measure_layers, remove_stage
+    from training_imgtool.make.engines.docker.connect import connect
+    from training_imgtool.make.engines.docker.engine import list_stages, measure_layers, remove_stage
 
     try:
         engine = connect(settings)

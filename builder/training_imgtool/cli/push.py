@@ -34,8 +34,8 @@ def push(
 ) -> None:
     """Push the images that the registry lacks. Only check the others."""
     from training_imgtool.cli.build_images import note_push, print_images
-    from training_imgtool.commands.images import build_images
-    from training_imgtool.pipeline.request import BuildOptions
+    from training_imgtool.cli.commands.images import build_images
+    from training_imgtool.make.request import BuildOptions
 
     options = BuildOptions(
         roles=tuple(roles or ()),

@@ -30,8 +30,8 @@ def render(
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Print the Dockerfile of each role. Any Docker builder makes the same images from them."""
-    from training_imgtool.commands.render import write_build_folder
-    from training_imgtool.pipeline.inputs import prepare
+    from training_imgtool.cli.commands.render import write_build_folder
+    from training_imgtool.make.inputs import prepare
 
     if opt.is_stdout(output):
         output = None

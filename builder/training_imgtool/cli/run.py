@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json, emit_note, error_data, report_error
-from training_imgtool.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from training_imgtool.cluster.losses import LossReader
-    from training_imgtool.cluster.replicas import Replica
-    from training_imgtool.cluster.run import Ready, Request
-    from training_imgtool.cluster.summary import Summary
-    from training_imgtool.core.progress import Event, Progress
-    from training_imgtool.spec.model import Role
+    from training_imgtool.base.progress import Event, Progress
+    from training_imgtool.local.losses import LossReader
+    from training_imgtool.local.ready import Ready, Request
+    from training_imgtool.local.replicas import Replica
+    from training_imgtool.local.summary import Summary
+    from training_imgtool.model.spec import Role
 
 _COLOURS = {"master": "32", "worker": "36", "ps": "35", "evaluator": "33"}  # ECMA-48: SGR
 _ARGS = "imgtool.args"  # where the context keeps what follows `--`
@@ -54,13 +54,13 @@ class _Command(opt.Verb):
 
 
 def _list_roles() -> list[str]:
-    from training_imgtool.spec.model import Role
+    from training_imgtool.model.spec import Role
 
     return list(Role)
 
 
 def _list_services() -> list[str]:
-    from training_imgtool.cluster.replicas import Service
+    from training_imgtool.local.replicas import Service
 
     return list(Service)
 
@@ -124,11 +124,11 @@ def run(
     as_json: opt.Json = False,
 ) -> None:
     """Run the images as a cluster on this machine. ARGS replace the spec's; the run ends when the master ends."""
-    from training_imgtool.cluster import run as cluster_run
-    from training_imgtool.cluster.rehearsal import parse_follow, parse_kill
-    from training_imgtool.cluster.replicas import parse_service
-    from training_imgtool.cluster.summary import as_data, as_lines, error_of
-    from training_imgtool.commands.images import run_images
+    from training_imgtool.cli.commands.images import run_images
+    from training_imgtool.local.ready import Request
+    from training_imgtool.local.rehearsal import parse_follow, parse_kill
+    from training_imgtool.local.replicas import parse_service
+    from training_imgtool.local.summary import as_data, as_lines, error_of
 
     if report is not None:
         _check_report(report)
@@ -136,7 +136,7 @@ def run(
         raise UsageError("--report writes one run, and --watch makes many", hint="leave one of them out")
     reader = _make_reader() if report else None
     followed = tuple(parse_follow(text) for text in follow or ())
-    request = cluster_run.Request(
+    request = Request(
         service=parse_service(service) if service else None,
         workers=workers,
         ps=ps,
@@ -147,8 +147,8 @@ def run(
     )
     choice = opt.read_choice(spec, changes, registry, locked=locked)
     if watch:
+        from training_imgtool.cli.commands.images import watch_images
         from training_imgtool.cli.watch import Screen
-        from training_imgtool.commands.images import watch_images
 
         watch_images(
             choice,
@@ -188,7 +188,7 @@ def _folder(text: str) -> Path:
 
 def _check_report(path: Path) -> None:
     """Makes sure of the report's place before anything runs."""
-    from training_imgtool.core.atomic_files import check_writable
+    from training_imgtool.base.atomic_files import check_writable
 
     if opt.is_stdout(path):
         raise UsageError("--report needs a file: stdout has the summary", hint="--report run.html")
@@ -196,14 +196,14 @@ def _check_report(path: Path) -> None:
 
 
 def _make_reader() -> LossReader:
-    from training_imgtool.cluster.losses import LossReader
+    from training_imgtool.local.losses import LossReader
 
     return LossReader()
 
 
 def _write_report(path: Path, summary: Summary, reader: LossReader) -> None:
-    from training_imgtool.cluster.report import render
-    from training_imgtool.core.atomic_files import write_atomic
+    from training_imgtool.base.atomic_files import write_atomic
+    from training_imgtool.local.report import render
 
     write_atomic(path, render(summary, reader.curves()).encode())
 
@@ -236,7 +236,7 @@ def _output(
 @contextmanager
 def _show(mode: str, ready: Ready, followed: tuple[tuple[Role, int | None], ...]) -> Iterator[Progress]:
     """Shows the replicas' output: lines with names, or what --progress json and quiet ask for."""
-    from training_imgtool.core.progress import LogLine
+    from training_imgtool.base.progress import LogLine
 
     shown = {replica.name: replica for replica in ready.cluster.replicas if _is_shown(replica, followed)}
     if mode in {"json", "quiet"}:
@@ -265,8 +265,8 @@ class ReplicaLines:
 
     def __call__(self, event: Event) -> None:
         """Takes one event."""
-        from training_imgtool.core.progress import LogLine, Note, Step
-        from training_imgtool.core.sanitize import sanitize_line
+        from training_imgtool.base.progress import LogLine, Note, Step
+        from training_imgtool.base.sanitize import sanitize_line
 
         match event:
             case LogLine(subject, text):

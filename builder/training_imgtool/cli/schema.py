@@ -14,6 +14,6 @@ def register(app: typer.Typer) -> None:
 
 def schema() -> None:
     """Print the JSON schema of image.yaml."""
-    from training_imgtool.spec.json_schema import json_schema
+    from training_imgtool.model.json_schema import json_schema
 
     emit_json(json_schema())

@@ -11,9 +11,9 @@ from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_json, emit_note
 
 if TYPE_CHECKING:
-    from training_imgtool.commands.why import Why
-    from training_imgtool.pipeline.inputs import Inputs
-    from training_imgtool.registry.connect import Machine
+    from training_imgtool.cli.commands.why import Why
+    from training_imgtool.make.inputs import Inputs
+    from training_imgtool.oci.registry.connect import Machine
 
 
 def register(app: typer.Typer) -> None:
@@ -34,8 +34,8 @@ def show(
     as_json: opt.Json = False,
 ) -> None:
     """Print what each image consists of, and its tag."""
-    from training_imgtool.commands import show
-    from training_imgtool.commands.images import plan_images
+    from training_imgtool.cli.commands import show
+    from training_imgtool.cli.commands.images import plan_images
 
     choice = opt.read_choice(spec, changes, registry, locked=locked)
     with open_machine(progress) as machine:
@@ -55,7 +55,7 @@ def show(
 
 def _explain(inputs: Inputs, machine: Machine) -> tuple[Why, ...]:
     """Finds what differs from the images that were pushed last; of each platform."""
-    from training_imgtool.commands.why import explain
+    from training_imgtool.cli.commands.why import explain
 
     return tuple(
         row for each in inputs.by_platform for row in explain(each, machine.settings.cache, machine.registries)

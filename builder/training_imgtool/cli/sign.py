@@ -31,7 +31,7 @@ def sign(
     as_json: opt.Json = False,
 ) -> None:
     """Prove the images, and have cosign sign them."""
-    from training_imgtool.commands.signatures import find_proven
+    from training_imgtool.cli.commands.signatures import find_proven
 
     choice = opt.read_choice(spec, changes, registry, locked=locked)
     with open_machine(progress) as machine:

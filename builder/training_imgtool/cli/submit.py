@@ -37,8 +37,8 @@ def submit(
     as_json: opt.Json = False,
 ) -> None:
     """Submit the job by its service's own program, once per set of inputs."""
-    from training_imgtool.commands.job_files import submit as jobs
-    from training_imgtool.commands.job_files.config import Request
+    from training_imgtool.cli.commands.job_files import submit as jobs
+    from training_imgtool.cli.commands.job_files.config import Request
 
     request = Request(
         target=target,

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from training_imgtool.base.errors import VerificationError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine, signatory
 from training_imgtool.cli.output import emit, emit_error, emit_json
-from training_imgtool.core.errors import VerificationError
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +46,7 @@ def verify(
     as_json: opt.Json = False,
 ) -> None:
     """Check that the images are what the lock, the base and the code make."""
-    from training_imgtool.commands.images import verify_images
+    from training_imgtool.cli.commands.images import verify_images
     from training_imgtool.verify import report
     from training_imgtool.verify.findings import read_accepted
 

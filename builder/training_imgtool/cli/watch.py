@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.cli.output import emit, emit_error, emit_failure, error_data
-from training_imgtool.cluster.summary import as_data, as_lines, error_of
-from training_imgtool.cluster.watch import Changed, Ended, Failed, How, Sign, Started
+from training_imgtool.local.summary import as_data, as_lines, error_of
+from training_imgtool.local.watch import Changed, Ended, Failed, How, Sign, Started
 
 if TYPE_CHECKING:
-    from training_imgtool.spec.model import Role
+    from training_imgtool.model.spec import Role
 
 _MOST_FILES = 3
 _KEY_DIGITS = 12  # of a key, on a screen

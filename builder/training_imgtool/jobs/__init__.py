@@ -7,10 +7,9 @@ from dataclasses import MISSING, dataclass, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from training_imgtool.core.errors import FieldError, FieldListError, UsageError
-from training_imgtool.core.reference import Digest, parse_repository
+from training_imgtool.base.errors import FieldError, FieldListError, UsageError
+from training_imgtool.base.reference import Digest, parse_repository
 from training_imgtool.jobs.model import (
-    KEY,
     NOWHERE,
     Finding,
     Format,
@@ -25,14 +24,15 @@ from training_imgtool.jobs.model import (
     replicas,
     spec_hash,
 )
+from training_imgtool.jobs.service import KEY
 from training_imgtool.jobs.tables import gpu_label, has_gpus
 from training_imgtool.jobs.text import submit_lines
-from training_imgtool.spec.job import JobSpec, Scheduling
-from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.spec.targets import ALIBABA, JobDir, Runtime, Target
+from training_imgtool.model.job import JobSpec, Scheduling
+from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
+from training_imgtool.model.targets import ALIBABA, JobDir, Runtime, Target
 
 if TYPE_CHECKING:
-    from training_imgtool.spec.load import SpecFile
+    from training_imgtool.model.load import SpecFile
 
 __all__ = ["Format", "JobFile", "JobOptions", "TargetView", "check", "check_job", "job_data", "module_of", "view_of"]
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from training_imgtool.core.errors import InputError
-from training_imgtool.spec.model import Role
+from training_imgtool.base.errors import InputError
+from training_imgtool.model.spec import Role
 
 PORT = 2222
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
-from training_imgtool.core.errors import FieldError, FieldListError
+from training_imgtool.base.errors import FieldError, FieldListError
 from training_imgtool.jobs.google import bucket_findings
-from training_imgtool.jobs.model import KEY, Document
-from training_imgtool.jobs.service import JOB, Service, Standing, key_in, latest, read_objects, result_of
+from training_imgtool.jobs.model import Document
+from training_imgtool.jobs.service import JOB, KEY, Service, Standing, key_in, latest, read_objects, result_of
 
 CUSTOM_JOBS = "custom-jobs"
 TUNING_JOBS = "hp-tuning-jobs"

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.model import Document, Finding, Path, Severity, without_none
-from training_imgtool.spec.job import Hyperparameters, Parameter
+from training_imgtool.model.job import Hyperparameters, Parameter
 
 DEFAULT_METRIC = "training/hptuning/metric"  # what cloudml-hypertune reports unless told otherwise
 _VALUES = {

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import placement
 from training_imgtool.jobs.model import (
     Document,
@@ -25,7 +25,7 @@ from training_imgtool.jobs.model import (
 from training_imgtool.jobs.rules import names
 from training_imgtool.jobs.service import Argv, Service, Standing, key_in, read_objects, result_of
 from training_imgtool.jobs.shapes import DURATION
-from training_imgtool.spec.model import ImageSpec, Role
+from training_imgtool.model.spec import ImageSpec, Role
 
 PORT = 2222
 _SHM = "/dev/shm"  # noqa: S108  a mount in the container

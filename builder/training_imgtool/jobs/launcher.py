@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from training_imgtool.jobs.cluster import PORT, Flavour, task_name
 from training_imgtool.jobs.model import replicas, says_chief
-from training_imgtool.spec.model import INIT, ImageSpec, Role
+from training_imgtool.model.spec import INIT, ImageSpec, Role
 
 VARIABLE = "CLUSTER_LAUNCHER"
 TASKS = "CLUSTER_TASKS"

@@ -13,7 +13,7 @@ from training_imgtool.jobs.google import GCLOUD
 from training_imgtool.jobs.model import Finding, Path, Severity, first_of_each, format_path, get
 from training_imgtool.jobs.rules.kubernetes import TARGETS, known_kind, object_findings, unknown_kind
 from training_imgtool.jobs.yamlio import Parsed, read
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.targets import Target
 
 _CHECKED_BY = {  # whose files lint leaves to others, and why
     Target.AI_PLATFORM: "AI Platform Training closed on 2025-01-31",

@@ -9,19 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from training_imgtool.core.errors import FieldError, InputError
-from training_imgtool.core.reference import Digest
-from training_imgtool.spec.model import ImageSpec, Role
-from training_imgtool.spec.targets import Target
-
-if TYPE_CHECKING:
-    from training_imgtool.jobs.service import Service
+from training_imgtool.base.errors import FieldError, InputError
+from training_imgtool.base.reference import Digest
+from training_imgtool.jobs.service import KEY, Service
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 Path = tuple[str | int, ...]
 Document = dict[str, Any]
-KEY = "imgtool-job"  # the label with the job's key
 NO_MAPPING: Mapping[Any, Any] = MappingProxyType({})
 
 

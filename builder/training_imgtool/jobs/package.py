@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.core.errors import FieldError, InputError, LocalFileError
-from training_imgtool.spec.model import ImageSpec
+from training_imgtool.base.errors import FieldError, InputError, LocalFileError
+from training_imgtool.model.spec import ImageSpec
 
 _SETUP = """\
 from setuptools import find_packages, setup

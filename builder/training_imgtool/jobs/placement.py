@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.model import Document, replicas
 from training_imgtool.jobs.tables import gpu_label, nearest
 from training_imgtool.jobs.yamlio import read_table
-from training_imgtool.spec.model import Accelerator, ImageSpec, Role, Tpu
+from training_imgtool.model.spec import Accelerator, ImageSpec, Role, Tpu
 
 GPU, TPU = "nvidia.com/gpu", "google.com/tpu"
 NODE_POOL = "cloud.google.com/gke-nodepool"

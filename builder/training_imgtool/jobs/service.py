@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training_imgtool.jobs.model import KEY
-
+KEY = "imgtool-job"  # the label with the job's key
 JOB = "{job}"  # in a command: what the service calls the job
 Argv = tuple[str, ...]
 

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 
-from training_imgtool.core.errors import UsageError
+from training_imgtool.base.errors import UsageError
 from training_imgtool.jobs.model import Format, JobFile
 from training_imgtool.jobs.yamlio import to_yaml
 

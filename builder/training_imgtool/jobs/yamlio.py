@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from training_imgtool.core.errors import InputError
-from training_imgtool.core.resources import data_file
+from training_imgtool.base.errors import InputError
+from training_imgtool.base.resources import data_file
 from training_imgtool.jobs.model import Finding, Path
 
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")

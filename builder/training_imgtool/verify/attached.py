@@ -10,12 +10,12 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.core.errors import RegistryRefusedError, VerificationError
-from training_imgtool.core.reference import Digest
-from training_imgtool.pipeline.attach import Attachment
-from training_imgtool.registry.client import Registry
-from training_imgtool.registry.manifests import OCI_EMPTY, Descriptor, Manifest, read_document, sha256_digest
-from training_imgtool.registry.referrers import describe_referrer, read_referrers, sbom_tag, statement_tag
+from training_imgtool.base.errors import RegistryRefusedError, VerificationError
+from training_imgtool.base.reference import Digest
+from training_imgtool.make.attach import Attachment
+from training_imgtool.oci.registry.client import Registry
+from training_imgtool.oci.registry.manifests import OCI_EMPTY, Descriptor, Manifest, read_document, sha256_digest
+from training_imgtool.oci.registry.referrers import describe_referrer, read_referrers, sbom_tag, statement_tag
 from training_imgtool.verify.findings import Accepted, Finding, mismatch, ok, unproven
 
 _MOST = 100  # documents of others that are read

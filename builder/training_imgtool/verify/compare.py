@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from training_imgtool.core.errors import RegistryRefusedError, VerificationError
-from training_imgtool.core.reference import Digest
-from training_imgtool.direct.image.image import DirectImage, dump_document
-from training_imgtool.direct.layers.codecs import decompress, decompress_strictly
-from training_imgtool.direct.layers.layers import LayerSource
-from training_imgtool.registry.client import Registry
-from training_imgtool.registry.manifests import Descriptor, Manifest, read_document, sha256_digest
+from training_imgtool.base.errors import RegistryRefusedError, VerificationError
+from training_imgtool.base.reference import Digest
+from training_imgtool.oci.image.image import DirectImage, dump_document
+from training_imgtool.oci.layers.codecs import decompress, decompress_strictly
+from training_imgtool.oci.layers.layers import LayerSource
+from training_imgtool.oci.registry.client import Registry
+from training_imgtool.oci.registry.manifests import Descriptor, Manifest, read_document, sha256_digest
 from training_imgtool.verify.findings import Accepted, Finding, Status, mismatch, ok, unproven
 
 _MOST_NAMED = 3  # differences in one line

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from training_imgtool.core.errors import UsageError
-from training_imgtool.core.reference import Digest
-from training_imgtool.core.sanitize import join_lines
-from training_imgtool.spec.model import Role
+from training_imgtool.base.errors import UsageError
+from training_imgtool.base.reference import Digest
+from training_imgtool.base.sanitize import join_lines
+from training_imgtool.model.spec import Role
 
 _LONGEST = 300
 

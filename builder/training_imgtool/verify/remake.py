@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.progress import Step
-from training_imgtool.direct.image.image import DirectImage
-from training_imgtool.pipeline.direct_builder import DirectBuilder, python_release
-from training_imgtool.pipeline.inputs import Inputs, RoleImage
-from training_imgtool.pipeline.parents import BaseParents
-from training_imgtool.pipeline.request import BuildOptions, BuildRun
-from training_imgtool.wheels.interpreters import find_interpreter
+from training_imgtool.base.progress import Step
+from training_imgtool.make.direct_builder import DirectBuilder, python_release
+from training_imgtool.make.inputs import Inputs, RoleImage
+from training_imgtool.make.parents import BaseParents
+from training_imgtool.make.request import BuildOptions, BuildRun
+from training_imgtool.oci.image.image import DirectImage
+from training_imgtool.resolve.wheels.interpreters import find_interpreter
 
 if TYPE_CHECKING:
-    from training_imgtool.registry.connect import Machine
+    from training_imgtool.oci.registry.connect import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,28 +8,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from training_imgtool.core.errors import NeedsEngineError
-from training_imgtool.core.interpreters import NoInterpreterError
-from training_imgtool.core.reference import Digest
-from training_imgtool.core.threads import run_all
-from training_imgtool.direct.image.image import read_config
-from training_imgtool.pipeline.attach import list_attachments
-from training_imgtool.pipeline.find import require_images
-from training_imgtool.pipeline.inputs import Inputs, RoleImage
-from training_imgtool.registry.client import Registry
-from training_imgtool.registry.manifests import Manifest, index_body, index_entry
-from training_imgtool.spec.model import Role
+from training_imgtool.base.errors import NeedsEngineError
+from training_imgtool.base.interpreters import NoInterpreterError
+from training_imgtool.base.reference import Digest
+from training_imgtool.base.threads import run_all
+from training_imgtool.make.attach import list_attachments
+from training_imgtool.make.find import require_images
+from training_imgtool.make.inputs import Inputs, RoleImage
+from training_imgtool.model.spec import Role
+from training_imgtool.oci.image.image import read_config
+from training_imgtool.oci.registry.client import Registry
+from training_imgtool.oci.registry.manifests import Manifest, index_body, index_entry
+from training_imgtool.resolve.wheels.store import WheelGoneError
 from training_imgtool.verify.attached import check_attached
 from training_imgtool.verify.compare import compare_image
 from training_imgtool.verify.findings import Accepted, Finding, ImageReport, Status, mismatch, ok, unproven
 from training_imgtool.verify.remake import remake
 from training_imgtool.verify.signature import check_signed
-from training_imgtool.wheels.store import WheelGoneError
 
 if TYPE_CHECKING:
-    from training_imgtool.attest.cosign import Signatory
-    from training_imgtool.engines.docker.engine import DockerEngine
-    from training_imgtool.registry.connect import Machine, Registries
+    from training_imgtool.make.engines.docker.engine import DockerEngine
+    from training_imgtool.oci.attest.cosign import Signatory
+    from training_imgtool.oci.registry.connect import Machine, Registries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,8 @@ def _open_engine(run: VerifyRun) -> Iterator[DockerEngine | None]:
     if not run.smoke:
         yield None
         return
-    from training_imgtool.engines.docker.client import connect
-    from training_imgtool.engines.docker.probe import sweep
+    from training_imgtool.make.engines.docker.connect import connect
+    from training_imgtool.make.engines.docker.probe import sweep
 
     engine = connect(run.machine.settings)
     try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from training_imgtool.attest.cosign import Signatory, find_cosign
-from training_imgtool.core.errors import VerificationError
-from training_imgtool.core.reference import Digest
-from training_imgtool.core.settings import Settings
+from training_imgtool.base.errors import VerificationError
+from training_imgtool.base.reference import Digest
+from training_imgtool.base.settings import Settings
+from training_imgtool.oci.attest.cosign import Signatory, find_cosign
 from training_imgtool.verify.findings import Finding, mismatch, ok
 
 

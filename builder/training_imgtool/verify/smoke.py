@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.core.progress import Step
-from training_imgtool.core.reference import Digest
-from training_imgtool.engines.docker.containers import Containers
-from training_imgtool.engines.docker.probe import Answer, Probe, run_probe
+from training_imgtool.base.progress import Step
+from training_imgtool.base.reference import Digest
 from training_imgtool.jobs.cluster import Flavour, tf_config
-from training_imgtool.pipeline.engine.pull import pull_image
-from training_imgtool.pipeline.inputs import RoleImage
-from training_imgtool.spec.model import Accelerator
+from training_imgtool.make.engines.docker.containers import Containers
+from training_imgtool.make.engines.docker.probe import Answer, Probe, run_probe
+from training_imgtool.make.engines.pull import pull_image
+from training_imgtool.make.inputs import RoleImage
+from training_imgtool.model.spec import Accelerator
 from training_imgtool.verify.findings import Finding, mismatch, ok, unproven
 
 if TYPE_CHECKING:
-    from training_imgtool.engines.docker.engine import DockerEngine
-    from training_imgtool.registry.connect import Machine
+    from training_imgtool.make.engines.docker.engine import DockerEngine
+    from training_imgtool.oci.registry.connect import Machine
 
 PYTHON = "/opt/venv/bin/python"
 RUN_SECONDS = 300.0

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.registry.support import Clock, Events, clients, config, image, layer, machine
+from tests.oci.registry.support import Clock, Events, clients, config, image, layer, machine
 from tests.servers.certificates import make_certificate
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import run_registry
 from tests.servers.token_server import TokenServer
-from training_imgtool.core.reference import Repository, parse_repository
-from training_imgtool.core.settings import Settings
-from training_imgtool.registry.client import Registry
-from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import OCI_MANIFEST, Descriptor
+from training_imgtool.base.reference import Repository, parse_repository
+from training_imgtool.base.settings import Settings
+from training_imgtool.oci.registry.client import Registry
+from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.oci.registry.manifests import OCI_MANIFEST, Descriptor
 
 
 @pytest.fixture(scope="session")

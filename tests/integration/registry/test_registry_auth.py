@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.registry.support import Clock, clients, config, image, layer, machine, quick_retry
+from tests.oci.registry.support import Clock, clients, config, image, layer, machine, quick_retry
 from tests.servers.fault_proxy import Action, Fault, FaultProxy
 from tests.servers.token_server import TokenServer
-from training_imgtool.core.errors import CredentialsError, TemporaryError
-from training_imgtool.core.reference import Repository, parse_repository
-from training_imgtool.core.settings import Settings
-from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import OCI_MANIFEST
-from training_imgtool.registry.upload import How
+from training_imgtool.base.errors import CredentialsError, TemporaryError
+from training_imgtool.base.reference import Repository, parse_repository
+from training_imgtool.base.settings import Settings
+from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.oci.registry.manifests import OCI_MANIFEST
+from training_imgtool.oci.registry.upload import How
 
 pytestmark = pytest.mark.registry
 CONTENT = bytes(range(256)) * 4096

@@ -9,12 +9,12 @@ from functools import partial
 import pytest
 
 from tests.integration.registry.conftest import Bench
-from tests.registry.support import config, image, layer
+from tests.oci.registry.support import config, image, layer
 from tests.servers.fault_proxy import Action, Exchange, Fault
-from training_imgtool.core.errors import ImgtoolError
-from training_imgtool.core.reference import Repository
-from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import OCI_INDEX, OCI_MANIFEST, sha256_digest
+from training_imgtool.base.errors import ImgtoolError
+from training_imgtool.base.reference import Repository
+from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.oci.registry.manifests import OCI_INDEX, OCI_MANIFEST, sha256_digest
 
 pytestmark = pytest.mark.registry
 LAYERS = (b"first layer" * 10_000, b"second layer" * 50_000)

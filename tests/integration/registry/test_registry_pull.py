@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.integration.registry.conftest import Bench
-from tests.registry.support import clients, image, layer, machine, quick_retry
+from tests.oci.registry.support import clients, image, layer, machine, quick_retry
 from tests.servers.certificates import make_certificate
 from tests.servers.fault_proxy import Action, Fault
 from tests.servers.scripted import Asked, Reply, ScriptedServer
-from training_imgtool.core.errors import RegistryRefusedError, TemporaryError, VerificationError
-from training_imgtool.core.reference import parse_reference
-from training_imgtool.http.client import Client
-from training_imgtool.registry.connect import Registries
-from training_imgtool.registry.manifests import (
+from training_imgtool.base.errors import RegistryRefusedError, TemporaryError, VerificationError
+from training_imgtool.base.http.client import Client
+from training_imgtool.base.reference import parse_reference
+from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.oci.registry.manifests import (
     MANIFEST_TYPES,
     Descriptor,
     sha256_digest,

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.integration.registry.conftest import Bench
-from tests.registry.support import clients, layer, machine
+from tests.oci.registry.support import clients, layer, machine
 from tests.servers.fault_proxy import Action, Fault
 from tests.servers.registry_process import run_registry
-from training_imgtool.core.errors import RegistryRefusedError, TemporaryError, VerificationError
-from training_imgtool.core.reference import parse_repository
-from training_imgtool.http.client import Body, Client
-from training_imgtool.registry.manifests import sha256_digest
-from training_imgtool.registry.upload import How, blocks_of, with_query
+from training_imgtool.base.errors import RegistryRefusedError, TemporaryError, VerificationError
+from training_imgtool.base.http.client import Body, Client
+from training_imgtool.base.reference import parse_repository
+from training_imgtool.oci.registry.manifests import sha256_digest
+from training_imgtool.oci.registry.upload import How, blocks_of, with_query
 
 pytestmark = pytest.mark.registry
 CONTENT = bytes(range(256)) * 4096 * 3  # 3 MiB: more than one block, more than the kernel's buffers

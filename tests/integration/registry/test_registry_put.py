@@ -9,12 +9,12 @@ from functools import partial
 import pytest
 
 from tests.integration.registry.conftest import Bench
-from tests.registry.support import config, image, layer
+from tests.oci.registry.support import config, image, layer
 from tests.servers.fault_proxy import Action, Fault
-from training_imgtool.core.errors import TemporaryError, VerificationError
-from training_imgtool.registry.failures import BlobUnknownError, TagImmutableError
-from training_imgtool.registry.manifests import OCI_MANIFEST, sha256_digest
-from training_imgtool.registry.upload import How
+from training_imgtool.base.errors import TemporaryError, VerificationError
+from training_imgtool.oci.registry.failures import BlobUnknownError, TagImmutableError
+from training_imgtool.oci.registry.manifests import OCI_MANIFEST, sha256_digest
+from training_imgtool.oci.registry.upload import How
 
 pytestmark = pytest.mark.registry
 

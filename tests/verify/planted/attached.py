@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.verify.planted.world import World
-from training_imgtool.attest import cyclonedx, provenance
-from training_imgtool.attest.provenance import ENVELOPE, encode, wrap
-from training_imgtool.registry.manifests import OCI_CONFIG, OCI_EMPTY, OCI_INDEX, OCI_MANIFEST, sha256_digest
+from training_imgtool.oci.attest import cyclonedx, provenance
+from training_imgtool.oci.attest.provenance import ENVELOPE, encode, wrap
+from training_imgtool.oci.registry.manifests import OCI_CONFIG, OCI_EMPTY, OCI_INDEX, OCI_MANIFEST, sha256_digest
 
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 SIGNED = "https://sigstore.dev/cosign/sign/v1"

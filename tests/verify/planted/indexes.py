@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.verify.planted.layers import EVIL, Plant, header
 from tests.verify.planted.world import Forgery, World
-from training_imgtool.registry.manifests import DOCKER_INDEX, OCI_INDEX, OCI_MANIFEST
-from training_imgtool.spec.model import Role
+from training_imgtool.model.spec import Role
+from training_imgtool.oci.registry.manifests import DOCKER_INDEX, OCI_INDEX, OCI_MANIFEST
 
 Entries = list[dict[str, Any]]
 _UNKNOWN = {"architecture": "unknown", "os": "unknown"}

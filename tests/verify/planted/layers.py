@@ -13,8 +13,8 @@ from typing import Any
 from backports import zstd
 
 from tests.verify.planted.world import Forgery
-from training_imgtool.registry.manifests import OCI_LAYER_ZSTD
-from training_imgtool.spec.model import Role
+from training_imgtool.model.spec import Role
+from training_imgtool.oci.registry.manifests import OCI_LAYER_ZSTD
 
 EVIL = b"import os\nos.write(2, b'evil')\n"
 CODE = "app/trainer/task.py"

@@ -13,20 +13,20 @@ from typing import Any
 from tests.integration.platforms_world import PLATFORMS, lock_platforms, other_platform, put_index
 from tests.integration.push_world import Machine, Project, Wheels, make_base
 from tests.servers.memory_registry import MemoryRegistry, like_distribution
-from training_imgtool.core.errors import ImgtoolError
-from training_imgtool.core.interpreters import Interpreter
-from training_imgtool.core.settings import Settings, from_environment
-from training_imgtool.direct.image.image import dump_document
-from training_imgtool.pipeline.inputs import Inputs, prepare
-from training_imgtool.pipeline.project_files import SpecChoice
-from training_imgtool.registry.connect import Machine as OpenMachine
-from training_imgtool.registry.manifests import sha256_digest
-from training_imgtool.spec.load import load
-from training_imgtool.spec.model import Role
+from training_imgtool.base.errors import ImgtoolError
+from training_imgtool.base.interpreters import Interpreter
+from training_imgtool.base.settings import Settings, from_environment
+from training_imgtool.make.inputs import Inputs, prepare
+from training_imgtool.make.project_files import SpecChoice
+from training_imgtool.model.load import load
+from training_imgtool.model.spec import Role
+from training_imgtool.oci.image.image import dump_document
+from training_imgtool.oci.registry.connect import Machine as OpenMachine
+from training_imgtool.oci.registry.manifests import sha256_digest
+from training_imgtool.resolve.wheels.interpreters import find_interpreter
 from training_imgtool.verify.findings import Accepted, ImageReport
 from training_imgtool.verify.report import list_failures
 from training_imgtool.verify.session import VerifyRun, verify
-from training_imgtool.wheels.interpreters import find_interpreter
 
 PATH = "team/demo"
 ROLE = Role.WORKER

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 
-from training_imgtool.core.errors import FieldError, FieldListError, InputError, UsageError
+from training_imgtool.base.errors import FieldError, FieldListError, InputError, UsageError
 from training_imgtool.jobs.gcloud import PLAIN_FLAGS
 from training_imgtool.jobs.model import Document, Severity, format_path
 from training_imgtool.jobs.shapes import shape_findings, well_typed

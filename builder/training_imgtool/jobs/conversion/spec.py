@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
-from training_imgtool.core.errors import FieldError, FieldListError
-from training_imgtool.core.reference import Digest, Tag, parse_reference
+from training_imgtool.base.errors import FieldError, FieldListError
+from training_imgtool.base.reference import Digest, Tag, parse_reference
 from training_imgtool.jobs.conversion.machines import expand_machines
-from training_imgtool.jobs.model import KEY, Document, count_of, get, without_none
+from training_imgtool.jobs.model import Document, count_of, get, without_none
+from training_imgtool.jobs.service import KEY
 from training_imgtool.jobs.targets.ai_platform import PREFIX
 from training_imgtool.jobs.yamlio import to_yaml
-from training_imgtool.spec.job import Hyperparameters, JobSpec, Parameter, Scheduling
-from training_imgtool.spec.model import Disk, Gpus, ImageSpec, Role, RoleSpec, Trainer
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Hyperparameters, JobSpec, Parameter, Scheduling
+from training_imgtool.model.spec import Disk, Gpus, ImageSpec, Role, RoleSpec, Trainer
+from training_imgtool.model.targets import Target
 
 _LOST = {
     "etag": "it belongs to a patch of an existing job",

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from training_imgtool.core.errors import InputError
-from training_imgtool.core.reference import Digest, Tag, parse_reference
+from training_imgtool.base.errors import InputError
+from training_imgtool.base.reference import Digest, Tag, parse_reference
 from training_imgtool.jobs.model import Finding, Path, Severity
 
 PLACEHOLDER = re.compile(r"\$\{?\w+|\$\(\w+\)|<[^<>]+>|\[[\w .-]+\]|\{+[^{}]+\}+")

@@ -15,7 +15,7 @@ from training_imgtool.jobs.rules import names
 from training_imgtool.jobs.shapes import Rules, shape_findings, well_typed
 from training_imgtool.jobs.tables import nearest
 from training_imgtool.jobs.yamlio import read_table
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.targets import Target
 
 TARGETS = {kind: target for target in Target for kind in target.row.kinds}
 _OBJECTS: Mapping[str, str] = read_table("shapes_others.yaml", "jobs/rules")["^objects"]

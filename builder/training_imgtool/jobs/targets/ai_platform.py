@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import gcloud
 from training_imgtool.jobs.google import project_findings, pull_rights_findings
 from training_imgtool.jobs.model import (
@@ -31,8 +31,8 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.tables import cuda_findings
-from training_imgtool.spec.model import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
+from training_imgtool.model.targets import Target
 
 CLOSED = "AI Platform Training closed on 2025-01-31; its successor is Vertex AI: --target vertex"
 _TIER_ROLES = {  # the roles of each predefined cluster

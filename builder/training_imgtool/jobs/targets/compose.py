@@ -10,11 +10,10 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, tf_config
 from training_imgtool.jobs.kubernetes import is_cluster
 from training_imgtool.jobs.model import (
-    KEY,
     Document,
     Images,
     JobFile,
@@ -28,9 +27,9 @@ from training_imgtool.jobs.model import (
     says_chief,
     without_none,
 )
-from training_imgtool.jobs.service import Service, Standing, read_objects
-from training_imgtool.spec.model import ImageSpec, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.jobs.service import KEY, Service, Standing, read_objects
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 _JOB_DIR = "/job"
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>Ki|Mi|Gi|[bkmgBKMG]?)\Z")

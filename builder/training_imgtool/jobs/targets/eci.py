@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.kubernetes import errors, job_name, labels, own_tolerations
 from training_imgtool.jobs.model import (
     Document,
@@ -27,9 +27,9 @@ from training_imgtool.jobs.model import (
 )
 from training_imgtool.jobs.targets.pods import longest_suffix, pods, pods_service, services, size_note, stay_note
 from training_imgtool.jobs.yamlio import read_table
-from training_imgtool.spec.job import Eci
-from training_imgtool.spec.model import ImageSpec, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Eci
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 _TOLERATION = {
     "key": "virtual-kubelet.io/provider",

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, task_name, tf_config
 from training_imgtool.jobs.kubernetes import (
     chief_selector,
@@ -46,8 +46,8 @@ from training_imgtool.jobs.model import (
 )
 from training_imgtool.jobs.placement import NODE_POOL, slice_of, with_hosts
 from training_imgtool.jobs.rules import names
-from training_imgtool.spec.model import ImageSpec, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 _INDEX_ANNOTATION = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 POD_INDEX = "batch.kubernetes.io/job-completion-index"  # a label since Kubernetes 1.28

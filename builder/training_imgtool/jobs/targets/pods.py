@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, tf_config
 from training_imgtool.jobs.kubernetes import (
     container,
@@ -24,8 +24,8 @@ from training_imgtool.jobs.kubernetes import (
 )
 from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, leader, replicas, says_chief
 from training_imgtool.jobs.service import Service
-from training_imgtool.spec.model import ImageSpec, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 _MANY = 100
 _GROUP_NAME = "kueue.x-k8s.io/pod-group-name"  # Kueue admits the Pods of a group together

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import launcher
 from training_imgtool.jobs.model import (
     Document,
@@ -27,8 +27,8 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, read_objects, result_of
-from training_imgtool.spec.model import ImageSpec, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[._-]{1,2}[A-Za-z0-9]+)*\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>Mi|Gi|Ti|M|G|T)?\Z")

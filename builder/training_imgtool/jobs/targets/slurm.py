@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import launcher
 from training_imgtool.jobs.model import (
     Document,
@@ -29,9 +29,9 @@ from training_imgtool.jobs.model import (
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, result_of
 from training_imgtool.jobs.shapes import DURATION
 from training_imgtool.jobs.targets.compose import cpus, is_folder
-from training_imgtool.spec.job import Slurm
-from training_imgtool.spec.model import ImageSpec, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.job import Slurm
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])i?\Z")

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 
-from training_imgtool.core.errors import FieldError, FieldListError, UsageError
+from training_imgtool.base.errors import FieldError, FieldListError, UsageError
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
 from training_imgtool.jobs.model import (
     Document,
@@ -23,8 +23,8 @@ from training_imgtool.jobs.model import (
     says_chief,
 )
 from training_imgtool.jobs.targets.compose import cpus, is_folder, memory
-from training_imgtool.spec.model import ImageSpec, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::(?P<port>[0-9]{1,5}))?\Z")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.kubernetes import (
     chief_selector,
     container,
@@ -36,8 +36,8 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.tables import nearest
-from training_imgtool.spec.model import ImageSpec, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 UNMAINTAINED = (
     "note: Kubeflow no longer maintains the TFJob operator, and Kueue deprecates it; "

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.kubernetes import chief_selector, job_name, labels, metadata, queue_label, service
 from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, Path, get, without_none
 from training_imgtool.jobs.targets import jobset
-from training_imgtool.spec.model import ImageSpec
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import ImageSpec
+from training_imgtool.model.targets import Target
 
 _ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 _CONTAINERS = {  # what a Job's container is called that the controller fills in

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from training_imgtool.core.errors import FieldError
+from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import gcloud
 from training_imgtool.jobs.google import kms_findings, project_findings, pull_rights_findings
 from training_imgtool.jobs.hyperparameters import number_errors, tuning_job, tuning_names
@@ -35,8 +35,8 @@ from training_imgtool.jobs.model import (
 from training_imgtool.jobs.rules.vertex import AGENT, custom_job_findings, custom_job_spec_findings, tuning_job_findings
 from training_imgtool.jobs.shapes import shape_findings
 from training_imgtool.jobs.tables import cuda_findings, machines, region_findings
-from training_imgtool.spec.model import Accelerator, ImageSpec, Role
-from training_imgtool.spec.targets import Target
+from training_imgtool.model.spec import Accelerator, ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 _POOL = {role: index for index, role in enumerate(Role)}
 _NFS = "/mnt/nfs/"  # where Vertex AI mounts every NFS export

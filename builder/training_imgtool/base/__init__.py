@@ -1,0 +1,1 @@
+"""What every other group uses: errors, settings, progress, references, files, signals."""

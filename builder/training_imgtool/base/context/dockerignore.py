@@ -1,0 +1,167 @@
+"""`.dockerignore` with Docker's own rules: moby/patternmatcher and its `ignorefile` package.
+
+The last pattern that matches a path or one of its parents decides. As in BuildKit, a folder that is left
+out is still searched when a `!` pattern could bring back something below it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from training_imgtool.base.errors import InputError
+
+_ESCAPED = frozenset(".+()$")
+_LETTER = r"(?:[^\]\\-]|\\.)"
+_VALID = re.compile(rf"(?:[^\[\\]|\\.|\[\^?(?:{_LETTER}(?:-{_LETTER})?)+\])*\Z", re.DOTALL)  # to Go's filepath.Match
+_BELOW, _ANYTHING, _NAME = "(?:.*/)?", ".*", "[^/]*"  # what stars become
+_STARS = re.compile("|".join(map(re.escape, (_BELOW, _ANYTHING, _NAME))))
+_STEP = re.compile(rf"{_STARS.pattern}|\\.|\[\^?\]?(?:\\.|[^\]])*\]|.", re.DOTALL)
+_FEW = 2  # stars; the time of `re` grows with the path's length to the power of their number
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    text: str
+    brings_back: bool  # it began with `!`
+    match: Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the patterns say of one path; its children need it."""
+
+    ignored: bool
+    matched: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DockerIgnore:
+    """The patterns of one file, in order."""
+
+    patterns: tuple[_Pattern, ...] = ()
+
+    @property
+    def brings_back(self) -> bool:
+        """Whether any pattern begins with `!`."""
+        return any(pattern.brings_back for pattern in self.patterns)
+
+    def decide(self, path: str, parent: Verdict | None = None) -> Verdict:
+        """Decides whether `path` (relative, slashes) is left out.
+
+        Args:
+            path: the path.
+            parent: the verdict on its folder; None at the top.
+        """
+        ignored = False
+        results = []
+        for number, pattern in enumerate(self.patterns):
+            match = parent.matched[number] if parent is not None else False
+            if not match and pattern.brings_back == ignored:
+                match = bool(pattern.match(path))
+            if match:
+                ignored = not pattern.brings_back
+            results.append(match)
+        return Verdict(ignored, tuple(results))
+
+
+def parse_dockerignore(text: str, *, file: str = ".dockerignore") -> DockerIgnore:
+    """Parses the file's text; raises InputError that begins with `file:line` for a malformed pattern."""
+    patterns = []
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        pattern = "" if line.startswith("#") else line.strip()
+        if not pattern:
+            continue
+        brings_back = pattern.startswith("!")
+        pattern = pattern.removeprefix("!").strip()
+        pattern = _clean(pattern) if pattern else ""
+        if brings_back and pattern in {"", "/"}:
+            raise InputError(f"{file}:{number}: '!' without a pattern")
+        if _special(pattern) and any(character in pattern for character in "|{}"):
+            raise InputError(
+                f"{file}:{number}: {pattern!r}: Docker reads |, {{ and }} beside a wildcard as a regular expression",
+                hint="write ? in their place",
+            )
+        try:
+            matcher = _matcher(pattern) if _VALID.match(pattern) else None
+        except re.error:
+            matcher = None
+        if matcher is None:
+            raise InputError(f"{file}:{number}: {pattern!r} is not a pattern", hint="close the bracket")
+        patterns.append(_Pattern(pattern, brings_back, matcher))
+    return DockerIgnore(tuple(patterns))
+
+
+def _clean(pattern: str) -> str:
+    """Cleans a path as Go's `filepath.Clean`, without a leading slash and blanks: `data /` names `data`."""
+    cleaned = posixpath.normpath(pattern)
+    cleaned = "/" + cleaned.lstrip("/") if cleaned.startswith("/") else cleaned
+    return (cleaned[1:] if len(cleaned) > 1 and cleaned.startswith("/") else cleaned).strip()
+
+
+def _matcher(pattern: str) -> Callable[[str], object]:
+    """Returns what says whether a path matches; its time is bounded for every pattern."""
+    regex = _regex(pattern)
+    if len(_STARS.findall(regex.pattern)) <= _FEW:
+        return regex.match
+    return partial(_match_steps, tuple(_STEP.findall(regex.pattern.removesuffix(r"\Z"))))
+
+
+def _match_steps(steps: tuple[str, ...], path: str) -> bool:
+    """Matches in a time that grows with steps times letters: keeps every place that each step may end at."""
+    places = {0}
+    for step in steps:
+        first = min(places)
+        if step == _BELOW:
+            places |= {at + 1 for at in range(first, len(path)) if path[at] == "/"}
+        elif step == _ANYTHING:
+            places = set(range(first, len(path) + 1))
+        elif step == _NAME:
+            for at in range(first, len(path)):
+                if at in places and path[at] != "/":
+                    places.add(at + 1)
+        else:
+            places = {at + 1 for at in places if at < len(path) and re.fullmatch(step, path[at])}
+        if not places:
+            return False
+    return len(path) in places
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    """Translates the pattern, with patternmatcher's special cases for `**`."""
+    if not _special(pattern):
+        return re.compile(rf"{re.escape(pattern)}\Z")
+    if pattern.startswith("**") and not _special(pattern[2:]):
+        suffix = pattern[2:]
+        start = rf"(?:.*{re.escape(suffix)}|{re.escape(suffix.removeprefix('/'))})"
+        return re.compile(rf"{start if suffix.startswith('/') else '.*' + re.escape(suffix)}\Z", re.DOTALL)
+    if pattern.endswith("**") and not _special(pattern[:-2]):
+        return re.compile(re.escape(pattern[:-2]), re.DOTALL)  # a prefix
+    result = ""
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        at += 1
+        if character == "*" and pattern.startswith("*", at):
+            at += 2 if pattern.startswith("*/", at) else 1
+            result += _ANYTHING if at == len(pattern) else _BELOW
+        elif character == "*":
+            result += _NAME
+        elif character == "?":
+            result += "[^/]"
+        elif character == "\\":
+            result += "\\" + pattern[at : at + 1]
+            at += 1
+        else:
+            result += f"\\{character}" if character in _ESCAPED else character
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # `[[`: Python warns of syntax that it has not yet
+        return re.compile(rf"{result}\Z")
+
+
+def _special(text: str) -> bool:
+    return any(character in text for character in "*?\\[]")

@@ -1,0 +1,190 @@
+"""Reads what the text of a Python file says without running it: what it imports, and when."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from training_imgtool.base.python_parser import parse_python
+
+_MAKES_FILES = re.compile(  # code that may write a module, or fetch one
+    rb"\.\s*write(?:_text|_bytes|lines|str)?\s*\(|\bsubprocess\b|\bos\s*\.\s*(?:system|popen|spawn|symlink|rename)"
+    rb"|\bexec\s*\(|\b(?:extractall|unpack_archive|urlretrieve|get_file|copyfile|copytree|copy2?|protoc)\b"
+)
+_FINDS_MORE = re.compile(  # code that changes where Python looks for modules, or installs some
+    rb"\bsys\s*\.\s*(?:path|modules|meta_path|path_hooks)\b|\bfrom\s+sys\s+import\b|\b(?:addsitedir|addpackage)\b"
+    rb"|\b(?:pip|conda)\b[\s\"',.]+(?:main|install)\b|\bextend_path\b"
+)
+_DYNAMIC = re.compile(  # code that may define names that its text does not have
+    rb"\b(?:__getattr__|globals|locals|vars|setattr|exec|__dict__|modules)\b|\bimport\s*\(?\s*\*"
+)
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")  # the fields of statements that have statements
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """An import.
+
+    Attributes:
+        line: in the file.
+        module: the dotted name, without the leading dots that `level` counts.
+        names: what follows `import` in `from x import`.
+    """
+
+    line: int
+    module: str
+    level: int = 0
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file.
+
+    Attributes:
+        imports: those that run whenever the module loads: in no function, condition, `try` or `with`.
+        main_imports: those that run besides if the file is the program.
+        all_imports: every import, wherever it stands.
+        opens_up_at: the first line from which the code may change where Python looks for modules, or make some.
+    """
+
+    imports: tuple[Import, ...]
+    main_imports: tuple[Import, ...]
+    all_imports: tuple[Import, ...]
+    opens_up_at: int | None
+
+
+def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
+    """Parses and compiles a file for a version of Python.
+
+    Raises SyntaxError, ValueError, RecursionError or MemoryError.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = _parse(data, path, python)
+        compile(tree, path, "exec", dont_inherit=True)
+    main = [inner for node in tree.body if is_main_guard(node) for inner in node.body]
+    return Source(
+        imports=tuple(_imports(tree.body)),
+        main_imports=tuple(_imports(main)),
+        all_imports=tuple(_imports(_walk_statements(tree))),
+        opens_up_at=_find_opening(tree, main, data),
+    )
+
+
+def _parse(data: bytes, path: str, python: tuple[int, int]) -> ast.Module:
+    """Parses a file as a version of Python does.
+
+    Asked for Python 3.8 or older, CPython's parser also refuses `with (a):`, which every version reads: such a file is
+    parsed as the newest version does.
+    """
+    try:
+        return parse_python(data, path, python=python)
+    except SyntaxError as error:
+        if not error.msg.startswith("Parenthesized context managers"):
+            raise
+    return parse_python(data, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module of a package that others wrote.
+
+    Attributes:
+        imports: those that run whenever the module loads.
+        names: what the text gives a value, anywhere, but for `from . import x`; None if code may add names that the
+            text does not have.
+    """
+
+    imports: tuple[Import, ...]
+    names: frozenset[str] | None
+
+
+def read_module(data: bytes) -> Module:
+    """Parses a module, in the syntax of the Python that runs this.
+
+    Raises SyntaxError, ValueError, RecursionError or MemoryError.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = parse_python(data)
+    return Module(tuple(_imports(tree.body)), None if _DYNAMIC.search(data) else frozenset(_list_bound(tree)))
+
+
+def _list_bound(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and (node.module or node.level != 1)):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+
+
+def is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
+    """Returns whether a statement is `if __name__ == "__main__":`."""
+    texts = {"__name__ == '__main__'", "'__main__' == __name__"}
+    return isinstance(node, ast.If) and ast.unparse(node.test) in texts
+
+
+def may_define(data: bytes, name: str) -> bool:
+    """Returns whether a module with this text may have a name: the text has it, or code that makes names as it runs."""
+    return not name.isascii() or bool(_DYNAMIC.search(data) or re.search(rb"\b%s\b" % name.encode(), data))
+
+
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[Import]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (Import(node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield Import(node.lineno, node.module or "", node.level, tuple(alias.name for alias in node.names))
+
+
+def _walk_statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yields the statements in the order of `ast.walk`, which spends most of its time on the expressions in them."""
+    todo: deque[ast.AST] = deque([tree])
+    while todo:
+        node = todo.popleft()
+        yield node
+        for name in _BLOCKS:
+            todo.extend(getattr(node, name, ()))
+
+
+def _find_opening(tree: ast.Module, main: list[ast.stmt], data: bytes) -> int | None:
+    if not (_FINDS_MORE.search(data) or _MAKES_FILES.search(data)):
+        return None
+    code = _blank_prose(tree, data)
+    lines = [code.count(b"\n", 0, match.start()) + 1] if (match := _FINDS_MORE.search(code)) else []
+    if _MAKES_FILES.search(code):
+        quiet = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef
+        loud = (node for node in [*tree.body, *main] if not isinstance(node, quiet) and not is_main_guard(node))
+        lines += [node.lineno for node in loud if any(isinstance(inner, ast.Call) for inner in ast.walk(node))]
+    return min(lines, default=None)
+
+
+def _blank_prose(tree: ast.Module, data: bytes) -> bytes:
+    """Returns a file's text without its comments and the texts that are statements, such as a licence; lines stay."""
+    lines = data.splitlines(keepends=True)
+    for node in _walk_statements(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                start = node.col_offset if number == node.lineno else 0
+                end = node.end_col_offset if number == node.end_lineno else None
+                lines[number - 1] = lines[number - 1][:start] + (lines[number - 1][end:] if end else b"\n")
+    try:
+        for token in tokenize.tokenize(io.BytesIO(data).readline):
+            if token.type == tokenize.COMMENT:
+                number = token.start[0] - 1
+                lines[number] = (
+                    lines[number].removesuffix(b"\n").removesuffix(b"\r").removesuffix(token.string.encode()) + b"\n"
+                )
+    except (tokenize.TokenError, SyntaxError):  # the parser accepted what the tokenizer does not
+        return data
+    return b"".join(lines)

@@ -1,0 +1,241 @@
+"""One HTTP exchange with a registry, a package index or an archive: no retries, no credentials, no redirects."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import quote, urljoin, urlsplit
+
+from training_imgtool.base.errors import VerificationError
+from training_imgtool.base.http.addresses import DEFAULT_PORTS, REDIRECTS, Origin, origin_of, redact
+from training_imgtool.base.http.errors import proxy_refusal, translate_errors
+from training_imgtool.base.http.pool import Pool, Response, find_certificates, make_pool, timeouts
+from training_imgtool.base.http.retry import PassingError
+
+BLOCK = 256 * 1024  # bytes; 8 KiB halves the speed, and a slow link must send one within the idle limit
+SMALL = 65536  # bytes of an answer that is not content
+_ANSWER_SECONDS = 120.0  # for an answer that is read into memory
+_CARRYING = frozenset({"POST", "PUT", "PATCH"})  # Google's front end answers 411 where the length is not said
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Holds what a request carries: `open` gives fresh blocks for every try; `length` None means chunked."""
+
+    open: Callable[[], Iterator[bytes]]
+    length: int | None
+
+
+def bytes_body(data: bytes) -> Body:
+    """Makes a body of what is in memory."""
+    return Body(lambda: iter((data,)), len(data))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A server's answer. Header names are lower case.
+
+    Attributes:
+        method: of the request.
+        url: what answered.
+        status: such as 200.
+        headers: by name; several of one name are joined by commas.
+        challenges: the WWW-Authenticate headers, one by one.
+        body: the content up to the caller's limit; empty for a streamed answer.
+        complete: whether `body` is all of it.
+        response: the connection that a streamed answer's content comes from.
+    """
+
+    method: str
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    challenges: tuple[str, ...]
+    body: bytes = b""
+    complete: bool = True
+    response: Response | None = field(default=None, repr=False, compare=False)
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yields a streamed answer's content as it arrives; raises PassingError when the connection breaks first."""
+        while self.response is not None:
+            with translate_errors(origin_of(self.url), answered=True, proxy=None):
+                block = self.response.read1(BLOCK, decode_content=False)
+            if not block:
+                return
+            yield block
+
+    def close(self) -> None:
+        """Gives the connection of a streamed answer back, or closes it when content is left."""
+        if self.response is not None:
+            self.response.close()
+            self.response.release_conn()
+
+
+class Client:
+    """Sends requests over pooled connections. Safe for threads; close it at the end.
+
+    Each origin has two sets of connections: a blob that is read while another is written must not wait for the
+    writer's.
+
+    Args:
+        proxies: `http`, `https`, `no`.
+        ca_file: a PEM file to trust instead of the system's.
+        certificates: folders with certificates of single hosts, as `find_certificates` reads them.
+        unverified: hosts, `HOST` or `HOST:PORT`, whose certificates nobody checks.
+        connections: per host, for each of reading and writing; further requests wait for one.
+        connect_seconds: limit for a connection to open, TLS included.
+        idle_seconds: limit for the head of an answer, and for each few kilobytes of its content.
+        answer_seconds: limit for an answer that is read into memory, once its head is there.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        proxies: Mapping[str, str],
+        ca_file: Path | None,
+        certificates: tuple[Path, ...] = (),
+        unverified: tuple[str, ...] = (),
+        connections: int = 8,
+        connect_seconds: float = 10.0,
+        idle_seconds: float = 60.0,
+        answer_seconds: float = _ANSWER_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._proxies = proxies
+        self._ca_file = ca_file
+        self._certificates = certificates
+        self._unverified = frozenset(unverified)
+        self._connections = connections
+        self._connect = connect_seconds
+        self._idle = idle_seconds
+        self._answer_seconds = answer_seconds
+        self._clock = clock
+        self._pools: dict[tuple[Origin, bool], Pool] = {}
+        self._answered: set[Origin] = set()
+        self._lock = threading.Lock()
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: Body | None = None,
+        limit: int = SMALL,
+        seconds: float | None = None,
+        stream: bool = False,
+    ) -> Answer:
+        """Sends one request; neither retries nor follows redirects.
+
+        Args:
+            method: of the request.
+            url: absolute.
+            headers: Content-Length is added where it is known; without it a body goes in chunks.
+            body: what to send.
+            limit: bytes of content to read; with more, the answer is not `complete`.
+            seconds: shortens the limits for connecting and between blocks.
+            stream: leaves the content of a 200 or 206 to the caller, who reads `blocks` and closes the answer. It has
+                a connection of the set for reading.
+
+        Raises: see `translate_errors`.
+        """
+        origin = origin_of(url)
+        length = body.length if body is not None else 0 if method in _CARRYING else None
+        counted = {} if length is None else {"Content-Length": str(length)}
+        pool = self._pool(origin, reading=stream)
+        proxy = f"{pool.proxy.host}:{pool.proxy.port}" if pool.proxy else None
+        connect, idle = (min(most, seconds or most) for most in (self._connect, self._idle))
+        if body is not None:
+            connect = max(connect, idle)  # urllib3 applies the connect timeout to each block of a body
+        with translate_errors(origin, answered=origin in self._answered, proxy=proxy):
+            response = pool.urlopen(
+                method,
+                f"{origin.url}{_target(url)}",
+                body=body.open() if body is not None else None,
+                headers={**pool.headers, "Accept-Encoding": "identity", **headers, **counted},
+                timeout=timeouts(connect, idle),
+                preload_content=False,
+                decode_content=False,
+                redirect=False,
+                retries=False,
+            )
+        if response.status == 407 and proxy:
+            response.close()
+            raise proxy_refusal(proxy, response.status)
+        self._answered.add(origin)
+        found = {name.lower(): response.headers[name] for name in response.headers}
+        challenges = tuple(response.headers.getlist("WWW-Authenticate"))
+        answer = Answer(method, url, response.status, found, challenges, response=response)
+        return answer if stream and response.status in {200, 206} else self._read(answer, limit)
+
+    def follow(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Callable[[str], Mapping[str, str]] = lambda _: {},
+        limit: int = SMALL,
+        stream: bool = False,
+    ) -> Answer:
+        """Sends a request along redirects to any http or https address; `headers` makes those for each URL.
+
+        Raises VerificationError for a redirect to something else, and as `send`.
+        """
+        for _ in range(REDIRECTS + 1):
+            answer = self.send(method, url, headers=headers(url), limit=limit, stream=stream)
+            location = answer.headers.get("location")
+            if answer.status not in {301, 302, 303, 307, 308} or not location:
+                break
+            target = urljoin(url, location)
+            if urlsplit(target).scheme not in DEFAULT_PORTS or not urlsplit(target).netloc:
+                raise VerificationError(
+                    f"{urlsplit(url).netloc} redirects to {redact(target)[:200]!r}; imgtool follows http and https only"
+                )
+            url = target
+        return answer
+
+    def _read(self, answer: Answer, limit: int) -> Answer:
+        content = bytearray()
+        stop = self._clock() + self._answer_seconds
+        try:
+            for block in answer.blocks():
+                content += block
+                if len(content) > limit:
+                    break
+                if self._clock() > stop:
+                    raise PassingError(f"took longer than {self._answer_seconds:.0f} s to answer", tries=2)
+        finally:
+            answer.close()
+        return replace(answer, body=bytes(content[:limit]), complete=len(content) <= limit, response=None)
+
+    def _pool(self, origin: Origin, *, reading: bool) -> Pool:
+        with self._lock:
+            pool = self._pools.get((origin, reading))
+            if pool is None:
+                pool = self._pools[origin, reading] = make_pool(
+                    origin.url,
+                    proxies=self._proxies,
+                    ca_file=self._ca_file,
+                    certificates=find_certificates(self._certificates, origin) if origin.scheme == "https" else None,
+                    connections=self._connections,
+                    verify=self._unverified.isdisjoint({origin.host, *origin.names}),
+                )
+            return pool
+
+    def close(self) -> None:
+        """Closes every idle connection, and each other one when its answer is closed."""
+        with self._lock:
+            pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
+            pool.clear()
+
+
+def _target(url: str) -> str:
+    """Returns what a request line asks for: path and query, with what may not stand there encoded."""
+    parts = urlsplit(url)
+    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    return quote(target, safe="/?:@!$&'()*+,;=%-._~[]")

@@ -1,0 +1,194 @@
+"""Makes connection pools: TLS, certificates of single hosts, proxies, timeouts.
+
+A pool neither retries nor follows redirects, and it reads no environment and no netrc: credentials come from the
+callers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from training_imgtool.base.errors import LocalFileError, UsageError
+from training_imgtool.base.http.addresses import Origin, is_loopback, parse_address
+from training_imgtool.base.version import __version__
+
+if TYPE_CHECKING:
+    import urllib3
+
+Pool: TypeAlias = "urllib3.PoolManager"
+Response: TypeAlias = "urllib3.BaseHTTPResponse"
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostCertificates:
+    """Holds what one host's connections use beside what the machine trusts; all are PEM files.
+
+    Attributes:
+        authorities: further certificates of authorities.
+        pairs: client certificates with their keys.
+    """
+
+    authorities: tuple[Path, ...] = ()
+    pairs: tuple[tuple[Path, Path], ...] = ()
+
+
+def find_certificates(folders: Iterable[Path], origin: Origin) -> HostCertificates:
+    """Reads the first folder that exists for a host: `certs.d/HOST[:PORT]/`, as Docker and Podman do.
+
+    `*.crt` are authorities that this host's certificate may come from, beside those that the machine trusts;
+    `NAME.cert` and `NAME.key` are a client certificate and its key (docs.docker.com, "Verify repository client with
+    certificates"). The folder of a host on port 443 may have its port in its name or not. Raises LocalFileError where
+    a folder cannot be read, or where a client certificate or its key is alone.
+    """
+    for folder in (parent / name for parent in folders for name in origin.names):
+        try:
+            files = sorted(folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise LocalFileError(f"{folder}: cannot be read: {error.strerror}") from error
+        pairs = tuple((file, file.with_suffix(".key")) for file in files if file.suffix == ".cert")
+        single = {file for file in files if file.suffix == ".cert"} ^ {
+            file.with_suffix(".cert") for file in files if file.suffix == ".key"
+        }
+        if single:
+            stem = min(single).with_suffix("")
+            raise LocalFileError(
+                f"{stem}: a client certificate is a file NAME.cert with its key in NAME.key, and one of them is missing"
+            )
+        return HostCertificates(tuple(file for file in files if file.suffix == ".crt"), pairs)
+    return HostCertificates()
+
+
+def make_pool(
+    url: str,
+    *,
+    proxies: Mapping[str, str],
+    ca_file: Path | None = None,
+    certificates: HostCertificates | None = None,
+    connections: int = 8,
+    verify: bool = True,
+) -> Pool:
+    """Makes a pool for requests to `url` (a proxy is chosen per host, so one pool serves one host and those like it).
+
+    Args:
+        url: `http://HOST[:PORT]` or `https://HOST[:PORT]`, with or without a path.
+        proxies: `http`, `https` and `no`, as in `Settings.proxies`.
+        ca_file: a PEM file to trust instead of the system's.
+        certificates: of the host alone.
+        connections: connections kept per host; further ones block until one is free.
+        verify: whether a server's certificate is checked.
+
+    Raises:
+        LocalFileError: a file of certificates is not a PEM file that can be read.
+        UsageError: a proxy's URL is wrong; the message never holds its password.
+    """
+    import urllib3
+
+    from training_imgtool.base.http.connections import bound_waits
+
+    options: dict[str, object] = {
+        "num_pools": 16,
+        "maxsize": connections,
+        "block": True,
+        "retries": urllib3.Retry(total=False, redirect=False),
+        "timeout": urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+        "headers": {"User-Agent": f"imgtool/{__version__}"},
+        **_tls(url, ca_file, certificates or HostCertificates(), verify=verify),
+    }
+    proxy = proxy_for(url, proxies)
+    if proxy is None:
+        return bound_waits(urllib3.PoolManager(**options))  # type: ignore[arg-type]
+    try:
+        parsed = urllib3.util.parse_url(proxy if "://" in proxy else f"http://{proxy}")
+        bare = parsed._replace(auth=None).url
+        headers = urllib3.make_headers(proxy_basic_auth=parsed.auth) if parsed.auth else None
+        return bound_waits(urllib3.ProxyManager(bare, proxy_headers=headers, **options))  # type: ignore[arg-type]
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        variable = f"{url.partition(':')[0].upper()}_PROXY"
+        raise UsageError(
+            f"{variable} is not the URL of a proxy that imgtool can use",
+            hint=f"{variable} takes http://HOST:PORT; imgtool does not speak SOCKS",
+        ) from error
+
+
+def timeouts(connect: float, read: float) -> urllib3.Timeout:
+    """Makes the limits of one request, in seconds."""
+    import urllib3
+
+    return urllib3.Timeout(connect=connect, read=read)
+
+
+def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
+    """Returns the proxy's URL for `url`, or None. Loopback is never proxied.
+
+    The entry `no` is a list by commas: `*`, host names (which cover their subdomains, a leading dot or
+    not), `HOST:PORT`, IP addresses and CIDR networks, as curl and Go read NO_PROXY.
+    """
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    proxy = proxies.get(parts.scheme)
+    if not proxy or is_loopback(host):
+        return None
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    for entry in (part.strip().lower() for part in proxies.get("no", "").split(",")):
+        if entry and _excludes(entry, host, port):
+            return None
+    return proxy
+
+
+def _excludes(entry: str, host: str, port: int) -> bool:
+    if entry == "*":
+        return True
+    address = parse_address(host)
+    if address is not None:
+        try:
+            return address in ipaddress.ip_network(entry.strip("[]"), strict=False)
+        except ValueError:
+            pass
+    name, colon, number = entry.rpartition(":")
+    if colon and number.isdigit():
+        if number != str(port):
+            return False
+        entry = name.strip("[]")
+    entry = entry.removeprefix("*").lstrip(".")
+    return host == entry or (address is None and host.endswith(f".{entry}"))
+
+
+def _tls(url: str, ca_file: Path | None, certificates: HostCertificates, *, verify: bool) -> dict[str, object]:
+    """Makes the TLS options: for https one context for all connections, since reading a CA bundle takes 20 ms."""
+    if not verify:
+        return {"cert_reqs": "CERT_NONE"}
+    if not url.startswith("https:"):
+        return {"cert_reqs": "CERT_REQUIRED", "ca_certs": str(ca_file) if ca_file else None}
+    import ssl
+
+    from urllib3.util.ssl_ import create_urllib3_context
+
+    context = create_urllib3_context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.check_hostname = True
+    hint, file = "check IMGTOOL_CA_FILE, SSL_CERT_FILE and REQUESTS_CA_BUNDLE", ca_file
+    try:
+        if ca_file is None:
+            context.load_default_certs()
+        else:
+            context.load_verify_locations(cafile=str(ca_file))
+        hint = "remove it, or put a PEM file without a password there"
+        for file in certificates.authorities:
+            context.load_verify_locations(cafile=str(file))
+        for file, key in certificates.pairs:
+            context.load_cert_chain(file, key, password="")  # with None, OpenSSL asks on the terminal
+    except (OSError, ssl.SSLError) as error:
+        message = f"{file}: not a PEM file of certificates ({error.strerror or error})"
+        raise LocalFileError(message, hint=hint) from error
+    return {"ssl_context": context}

@@ -1,0 +1,68 @@
+"""Small files of the cache. A run that finds none works longer, with the same result.
+
+Several users may share a cache. What another user wrote, or may write, is not believed, except root's: what a run
+remembers decides what is in images. Large files are named by their content, which is hashed as it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from training_imgtool.base.atomic_files import write_atomic
+from training_imgtool.base.errors import LocalFileError
+
+MAX_BYTES = 1 << 20
+_NAME_DIGITS = 40
+
+
+def make_file_name(text: str) -> str:
+    """Returns a file name for any text."""
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]}.json"
+
+
+def read_cache_file(path: Path, limit: int = MAX_BYTES) -> bytes | None:
+    """Returns the bytes of a file of the cache; None if it is missing, larger than `limit`, or another user's."""
+    try:
+        with path.open("rb") as stream:
+            state = os.fstat(stream.fileno())
+            if state.st_uid not in {0, os.geteuid()} or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return None
+            data = stream.read(limit + 1)
+    except OSError:
+        return None
+    return data if len(data) <= limit else None
+
+
+def write_cache_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Writes a file of the cache, with the permission bits `mode`; writes nothing if the cache is read-only.
+
+    It does not wait for the disk, which takes milliseconds a file: what a loss of power damages is read as missing.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data, mode=mode, follow=False, durable=False)
+    except (OSError, LocalFileError):
+        return
+
+
+def read_cached(path: Path, limit: int = MAX_BYTES) -> Any:
+    """Returns the value of a JSON file; None if the file is missing or damaged."""
+    try:
+        return json.loads(read_cache_file(path, limit) or b"null")
+    except (ValueError, RecursionError):
+        return None
+
+
+def write_cached(path: Path, value: Any, limit: int = MAX_BYTES, *, mode: int | None = None) -> None:
+    """Writes a JSON file for `read_cached`, unless it is larger than `limit` bytes or not UTF-8 text."""
+    try:
+        body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except ValueError:
+        return
+    if len(body) <= limit:
+        write_cache_file(path, body, mode=mode)

@@ -1,0 +1,197 @@
+"""Reads the machine's settings, once, from environment variables; says where the secrets of a build lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training_imgtool.base.errors import UsageError
+from training_imgtool.base.gates import check_variables
+
+QUOTE = '"'
+VARIABLES = (
+    "IMGTOOL_ATTESTATIONS",
+    "IMGTOOL_BUILDER",
+    "IMGTOOL_BUILDER_REGISTRIES",
+    "IMGTOOL_CACHE",
+    "IMGTOOL_CA_FILE",
+    "IMGTOOL_DEBIAN_MIRRORS",
+    "IMGTOOL_DEBUG",
+    "IMGTOOL_INDEX_VARIABLES",
+    "IMGTOOL_INSECURE_REGISTRIES",
+    "IMGTOOL_MIRRORS",
+    "IMGTOOL_REGISTRY",
+)
+OTHER_CACHE = "IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"
+LARGEST_SECRET = 500_000  # bytes; BuildKit's own limit (`session/secrets`)
+_WEB = ("http://", "https://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretSource:
+    """A secret by its place.
+
+    Attributes:
+        id: what `RUN --mount=type=secret,id=…` names.
+        env: the environment variable with the value, or None.
+        file: else the file with it.
+    """
+
+    id: str
+    env: str | None = None
+    file: Path | None = None
+
+    @property
+    def place(self) -> str:
+        """The place, for messages."""
+        return f"the environment variable {self.env}" if self.env else str(self.file)
+
+    @property
+    def argument(self) -> str:
+        """The value of buildx's `--secret`, a line of CSV."""
+        place = f"env={self.env}" if self.env else f"src={self.file}"
+        return f"id={self.id}," + (f'"{place.replace(QUOTE, QUOTE * 2)}"' if set(place) & {",", QUOTE} else place)
+
+    def read(self, environ: Mapping[str, str]) -> str | None:
+        """Reads the value; None when the variable is not set, or there is no such file, or none of a secret's size.
+
+        A pipe is no file: whoever reads it first takes it from all others.
+        """
+        if self.file is None:
+            return environ.get(self.env or "")
+        try:
+            if not self.file.is_file() or self.file.stat().st_size > LARGEST_SECRET:
+                return None
+            return self.file.read_bytes().decode(errors="replace")
+        except OSError:
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The machine's settings. None of them changes an image, so none is part of a content key."""
+
+    cache: Path
+    registry: str | None = None  # IMGTOOL_REGISTRY
+    mirrors: Mapping[str, str]  # IMGTOOL_MIRRORS: docker.io=127.0.0.1:5000,…: hosts to read bases from instead
+    debian_mirrors: Mapping[str, str] = field(default_factory=dict)  # IMGTOOL_DEBIAN_MIRRORS: URL=URL,… of archives
+    insecure: tuple[str, ...] = ()  # IMGTOOL_INSECURE_REGISTRIES: plain-HTTP hosts HOST[:PORT]; localhost always is one
+    ca_file: Path | None = None  # IMGTOOL_CA_FILE, SSL_CERT_FILE, REQUESTS_CA_BUNDLE: certificates in a PEM file
+    certificates: tuple[Path, ...] = ()  # folders of Docker and Podman with certificates of single registries
+    docker_config: Path  # DOCKER_CONFIG, else ~/.docker
+    docker_host: str | None = None  # DOCKER_HOST
+    docker_context: str | None = None  # DOCKER_CONTEXT
+    builder: str | None = None  # IMGTOOL_BUILDER: a builder of buildx
+    builder_registries: Mapping[str, str] = field(default_factory=dict)  # IMGTOOL_BUILDER_REGISTRIES, as the builder
+    # reaches them: docker.io=mirror.internal:5000, 127.0.0.1:5000=http://registry.internal:5000
+    secrets: tuple[SecretSource, ...] = ()  # --secret
+    proxies: Mapping[str, str]  # http, https, no from *_PROXY
+    attestations: bool = True  # IMGTOOL_ATTESTATIONS: attach a bill of materials and the provenance to images
+    source_date_epoch: int = 0  # SOURCE_DATE_EPOCH, seconds
+    environ: Mapping[str, str]  # of the programs that imgtool runs: credential helpers, uv
+
+
+def find_unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Finds variables that begin as imgtool's own and that it does not know."""
+    return tuple(sorted(name for name in environ if name.startswith("IMGTOOL_") and name not in VARIABLES))
+
+
+def from_environment(environ: Mapping[str, str]) -> Settings:
+    """Reads the environment; raises UsageError that names the wrong variable."""
+    check_variables(environ)
+    home = Path(environ.get("HOME") or "/nonexistent")
+    cache = environ.get("IMGTOOL_CACHE")
+    if not cache:
+        base = environ.get("XDG_CACHE_HOME")
+        cache = f"{base}/imgtool" if base else str(home / ".cache/imgtool")
+    ca_file = next(
+        (environ[n] for n in ("IMGTOOL_CA_FILE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if environ.get(n)), None
+    )
+    if ca_file and Path(ca_file).exists() and not Path(ca_file).is_file():
+        hint = "correct IMGTOOL_CA_FILE, SSL_CERT_FILE or REQUESTS_CA_BUNDLE"
+        raise UsageError(f"{ca_file}: expected a PEM file", hint=hint)
+    config = environ.get("DOCKER_CONFIG")
+    return Settings(
+        cache=Path(cache),
+        registry=environ.get("IMGTOOL_REGISTRY") or None,
+        mirrors=_mirrors(environ, "IMGTOOL_MIRRORS"),
+        debian_mirrors=_debian_mirrors(environ.get("IMGTOOL_DEBIAN_MIRRORS", "")),
+        insecure=tuple(
+            part.strip() for part in environ.get("IMGTOOL_INSECURE_REGISTRIES", "").split(",") if part.strip()
+        ),
+        ca_file=Path(ca_file) if ca_file else None,
+        certificates=_certificates(Path(environ.get("XDG_CONFIG_HOME") or home / ".config")),
+        docker_config=Path(config) if config else home / ".docker",
+        docker_host=environ.get("DOCKER_HOST") or None,
+        docker_context=environ.get("DOCKER_CONTEXT") or None,
+        builder=environ.get("IMGTOOL_BUILDER") or None,
+        builder_registries=_hosts(environ, "IMGTOOL_BUILDER_REGISTRIES"),
+        proxies=_proxies(environ),
+        attestations=_switch("IMGTOOL_ATTESTATIONS", environ),
+        source_date_epoch=_epoch(environ.get("SOURCE_DATE_EPOCH")),
+        environ=_for_programs(environ),
+    )
+
+
+def _for_programs(environ: Mapping[str, str]) -> dict[str, str]:
+    """Puts uv's own cache below the one that IMGTOOL_CACHE names: the home may be read-only, or not exist."""
+    cache = environ.get("IMGTOOL_CACHE")
+    return {**({"UV_CACHE_DIR": f"{cache}/uv"} if cache else {}), **environ}
+
+
+def _certificates(user: Path) -> tuple[Path, ...]:
+    """Returns where Docker looks for them, then where Podman does: the user's own first, as engines without root do."""
+    parts = ("docker", "containers")
+    return tuple(folder / part / "certs.d" for part in parts for folder in (user, Path("/etc")))
+
+
+def _mirrors(environ: Mapping[str, str], variable: str) -> dict[str, str]:
+    return {name: host.removeprefix("http://") for name, host in _hosts(environ, variable).items()}
+
+
+def _hosts(environ: Mapping[str, str], variable: str) -> dict[str, str]:
+    """Returns `HOST=[http://]HOST[/PREFIX],…`; raises UsageError."""
+    hosts = {}
+    for part in filter(None, (part.strip() for part in environ.get(variable, "").split(","))):
+        source, equals, target = part.partition("=")
+        if not equals or not source or not target:
+            raise UsageError(
+                f"{variable}: {part!r} is not HOST=HOST", hint="for example docker.io=mirror.example.com:5000"
+            )
+        hosts[source] = target.removeprefix("https://").rstrip("/")
+    return hosts
+
+
+def _debian_mirrors(text: str) -> dict[str, str]:
+    mirrors = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        source, equals, target = part.partition("=")
+        if not equals or not source.startswith(_WEB) or not target.startswith(_WEB):
+            raise UsageError(
+                f"IMGTOOL_DEBIAN_MIRRORS: {part!r} is not URL=URL",
+                hint="for example http://archive.example.com/debian=http://mirror.example.com/debian",
+            )
+        mirrors[source.rstrip("/")] = target.rstrip("/")
+    return mirrors
+
+
+def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    names = ("http", "https", "no")
+    values = {name: environ.get(f"{name}_proxy") or environ.get(f"{name.upper()}_PROXY") for name in names}
+    return {name: value for name, value in values.items() if value}
+
+
+def _switch(name: str, environ: Mapping[str, str]) -> bool:
+    text = environ.get(name) or "on"
+    if text not in {"on", "off"}:
+        raise UsageError(f"{name}: {text[:40]!r} is neither on nor off")
+    return text == "on"
+
+
+def _epoch(text: str | None) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 11):  # 11 digits hold any date a tar header can
+        raise UsageError(f"SOURCE_DATE_EPOCH: {text[:40]!r} is not a number of seconds since 1970")
+    return int(text)

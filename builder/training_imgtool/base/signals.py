@@ -1,0 +1,159 @@
+"""Ctrl-C, SIGTERM and SIGHUP: the first signal ends the run in order, the second ends the process at once.
+
+By default SIGTERM and SIGHUP run no `finally` in Python. Here the first signal raises `Cancelled` in the main thread,
+so every `with` block on its stack cleans up; a process that is still there after the grace time exits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn
+
+from training_imgtool.base.system import list_children
+from training_imgtool.base.threads import start_thread
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GRACE_SECONDS = 5.0
+
+
+class Cancelled(BaseException):
+    """The user or the system ended this run. It is no Exception, so no handler of errors catches it.
+
+    Args:
+        signum: the signal's number.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.signum = signum
+
+    @property
+    def exit_code(self) -> int:
+        """128 plus the signal's number, as in shells: 130, 143, 129."""
+        return 128 + self.signum
+
+
+_left: list[str] = []  # what the process leaves when it ends at once
+
+
+@contextmanager
+def aborting_leaves(what: str) -> Iterator[None]:
+    """Names what stays behind when a second signal ends the process within the block."""
+    _left.append(what)
+    try:
+        yield
+    finally:
+        _left.remove(what)
+
+
+def _abort(signum: int) -> NoReturn:
+    lines = "".join(f"imgtool: ended before it could tidy up {what}\n" for what in _left)
+    with suppress(OSError):
+        os.write(2, lines.encode())
+    os._exit(128 + signum)
+
+
+class _Stop:
+    """Raises Cancelled in the main thread at the first signal, and ends the process at the second one.
+
+    Attributes:
+        cancelled: set by the first signal.
+        signum: the first signal; 0 before it.
+    """
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+        self.signum = 0
+        self.report_before = sys.unraisablehook
+
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        del frame
+        if self.cancelled.is_set():
+            _abort(signum)
+        self.cancelled.set()
+        self.signum = signum
+        raise Cancelled(signum)
+
+    def report(self, lost: sys.UnraisableHookArgs) -> None:
+        """Ends the process where Python only reports an exception: in a finalizer, or as an import frees its lock."""
+        if isinstance(lost.exc_value, Cancelled):
+            end_children()
+            _abort(lost.exc_value.signum)
+        self.report_before(lost)
+
+
+@contextmanager
+def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
+    """Yields an event that the first signal sets; raises Cancelled in the main thread, which must be the caller.
+
+    An exception that the signal brought about, since it came in the middle of an import, counts as Cancelled too.
+
+    The process exits with the same code at a second signal, and `grace_seconds` after the first one, even when the
+    block is over by then, since threads may keep a process alive. Signals that the process ignores from its start
+    (`nohup`, a shell's background job) stay ignored.
+    """
+    stop = _Stop()
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    start_thread("imgtool-deadline", lambda: _enforce_end(reader, grace_seconds))
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    handled = [signum for signum in SIGNALS if before[signum] is not signal.SIG_IGN]
+    writer_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    sys.unraisablehook = stop.report
+    for signum in handled:
+        signal.signal(signum, stop.handle)
+    try:
+        yield stop.cancelled
+    except Exception as error:
+        if stop.signum:
+            raise Cancelled(stop.signum) from error
+        raise
+    finally:
+        if not stop.cancelled.is_set():
+            for signum in handled:
+                signal.signal(signum, before[signum])
+            signal.set_wakeup_fd(writer_before)
+            sys.unraisablehook = stop.report_before
+            os.close(writer)
+
+
+def end_children(seconds: float = 1.0) -> None:
+    """Ends the programs that this process runs (uv, a credential helper), and waits for the threads that use them.
+
+    Such a thread removes its temporary files when its program ends.
+    """
+    _signal_children(signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            with suppress(RuntimeError):  # the signal came before its start was over
+                thread.join(max(0.0, deadline - time.monotonic()))
+    _signal_children(signal.SIGKILL)
+
+
+def _signal_children(signum: int) -> None:
+    """Signals each child, and if it leads a group the programs that it started."""
+    for pid in list_children():
+        with suppress(OSError):
+            (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signum)
+
+
+def _enforce_end(reader: int, grace_seconds: float) -> None:
+    """Ends the process when the grace time after a signal, which the pipe tells of, is over.
+
+    Returns when the other end of the pipe closes. It is a pipe and no lock, since a handler may run while the main
+    thread holds any lock.
+    """
+    while signum := os.read(reader, 1):
+        if signum[0] in SIGNALS:
+            time.sleep(grace_seconds)
+            _signal_children(signal.SIGKILL)
+            _abort(signum[0])
+    os.close(reader)

@@ -1,0 +1,203 @@
+"""Makes, checks and runs the images of one spec, for the command line and for `api`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from training_imgtool.base.errors import PackageGoneError
+from training_imgtool.base.progress import Note, Planned, Progress
+from training_imgtool.base.settings import Settings
+from training_imgtool.jobs import check_job
+from training_imgtool.make.inputs import Inputs, prepare
+from training_imgtool.make.platforms import build_platforms
+from training_imgtool.make.project_files import SpecChoice
+from training_imgtool.make.request import BuildOptions, BuildResult, BuildRun
+from training_imgtool.model.spec import Role
+from training_imgtool.oci.registry.connect import Machine, Registries
+
+if TYPE_CHECKING:
+    from training_imgtool.local.ready import Ready, Request
+    from training_imgtool.local.summary import Summary
+    from training_imgtool.local.watch import Sign
+    from training_imgtool.model.load import SpecFile
+    from training_imgtool.oci.attest.cosign import Signatory
+    from training_imgtool.resolve.lock.carry_over import Renewal
+    from training_imgtool.verify.findings import Accepted, ImageReport
+
+
+def plan_images(choice: SpecChoice, machine: Machine, *, check: bool) -> Inputs:
+    """Decides what a build would make, and writes nothing; raises what reading the spec and the checks raise."""
+    spec_file = choice.open()
+    if check:
+        check_job(spec_file)
+    inputs = prepare(spec_file, machine, choice, write=False)
+    if check:
+        from training_imgtool.make.trainer_check import check_trainer
+
+        check_trainer(inputs, machine)
+    return inputs
+
+
+def prepare_build(
+    choice: SpecChoice,
+    options: BuildOptions,
+    machine: Machine,
+    *,
+    renewal: Renewal | None = None,
+    write: bool = True,
+) -> Inputs:
+    """Reads a spec and prepares its build; a live view shows the roles from then on."""
+    spec_file = choice.open()
+    if options.check and not renewal:
+        check_job(spec_file)
+    for role in (role for role in Role if role in (options.roles or spec_file.spec.roles)):
+        machine.progress(Planned(role))
+    return prepare(spec_file, machine, choice, renewal=renewal, write=write, roles=options.roles, push=options.push)
+
+
+def build_images(choice: SpecChoice, options: BuildOptions, machine: Machine) -> tuple[Inputs, tuple[BuildResult, ...]]:
+    """Builds the images of one spec, once more with a new lock if an archive has dropped a Debian package of this one.
+
+    The archives of Debian and Ubuntu keep the newest version of a package only. A layer that somebody made before needs
+    no package: its record in the registry serves. Only where nobody has made it, the versions of the lock are lost.
+    Raises PackageGoneError if the lock has to be kept, or if the new one has a dropped package again.
+    """
+    inputs = prepare_build(choice, options, machine)
+    try:
+        return inputs, build_platforms(BuildRun(inputs=inputs, options=options, machine=machine))
+    except PackageGoneError as error:
+        if choice.locked:
+            raise
+        machine.progress(Note(f"{error}, and no registry has the layer; imgtool renews the lock"))
+    from training_imgtool.resolve.lock.carry_over import Renewal
+
+    inputs = prepare_build(choice, options, machine, renewal=Renewal(debian=True))
+    return inputs, build_platforms(BuildRun(inputs=inputs, options=options, machine=machine))
+
+
+def push_and_measure(
+    choice: SpecChoice, options: BuildOptions, machine: Machine
+) -> tuple[tuple[BuildResult, int], ...]:
+    """Pushes the images of one spec; returns each with the bytes of its config and layers, as its manifest has them.
+
+    For an index these are the bytes of all the images that it names.
+    """
+    _, results = build_images(choice, options, machine)
+    return tuple((result, _measure(result, machine.registries)) for result in results)
+
+
+def _measure(result: BuildResult, registries: Registries) -> int:
+    if result.digest is None:
+        return 0
+    client, repository = registries.at(result.digest.repository), result.digest.repository
+    manifest = client.manifest(result.digest)
+    entries = [described for _, described in manifest.entries] if manifest.is_index else []
+    manifests = [client.manifest(repository.digest(entry.digest)) for entry in entries] or [manifest]
+    return sum(blob.size for each in manifests for blob in (each.config, *each.layers))
+
+
+def verify_images(
+    choice: SpecChoice,
+    machine: Machine,
+    *,
+    roles: tuple[Role, ...],
+    signed_by: Signatory | None,
+    accept: frozenset[Accepted],
+    smoke: bool,
+) -> tuple[ImageReport, ...]:
+    """Compares the images of one spec with those that this machine makes; raises as `verify.session.verify`."""
+    from training_imgtool.verify.session import VerifyRun, verify
+
+    inputs = prepare(choice.open(), machine, choice, write=False, roles=roles)
+    return verify(
+        VerifyRun(inputs=inputs, roles=roles, signed_by=signed_by, accept=accept, smoke=smoke, machine=machine)
+    )
+
+
+def run_images(
+    choice: SpecChoice,
+    request: Request,
+    settings: Settings,
+    open_progress: Callable[[], AbstractContextManager[Progress]],
+    open_output: Callable[[Ready], AbstractContextManager[Progress]],
+) -> Summary:
+    """Runs the images of one spec as a cluster on this machine, until the leader ends.
+
+    Args:
+        choice: the spec.
+        request: the options.
+        settings: the machine's.
+        open_progress: shows the events until the cluster starts.
+        open_output: shows those after that.
+    """
+    from training_imgtool.local import run as cluster
+    from training_imgtool.make.engines.docker.connect import connect as connect_engine
+
+    spec_file = _open_for_engine(choice, request)
+    with closing(connect_engine(settings)) as engine:
+        with open_progress() as progress, Machine.open(settings, progress) as machine:
+            ready = cluster.prepare(prepare(spec_file, machine, choice), request, machine, engine)
+        with open_output(ready) as progress:
+            return cluster.run(ready, engine, progress)
+
+
+def watch_images(
+    choice: SpecChoice,
+    request: Request,
+    settings: Settings,
+    open_progress: Callable[[], AbstractContextManager[Progress]],
+    open_output: Callable[[Ready], AbstractContextManager[Progress]],
+    *,
+    show: Callable[[Sign], None],
+) -> None:
+    """Runs the images of one spec as `run_images` does, and again whenever their files have changed.
+
+    Args:
+        choice: the spec.
+        request: the options.
+        settings: the machine's.
+        open_progress: shows the events while images are made.
+        open_output: shows those of a cluster.
+        show: takes what happens.
+    """
+    from training_imgtool.local import run as cluster
+    from training_imgtool.local.watch import Watch
+    from training_imgtool.make.engines.docker.connect import connect as connect_engine
+
+    def read() -> Inputs:
+        spec_file = _open_for_engine(choice, request)
+        with open_progress() as progress, Machine.open(settings, progress) as machine:
+            return prepare(spec_file, machine, choice)
+
+    def make_ready(inputs: Inputs) -> Ready:
+        with open_progress() as progress, Machine.open(settings, progress) as machine:
+            return cluster.prepare(inputs, request, machine, engine)
+
+    _open_for_engine(choice, request)  # a fault of the spec is named before one of the engine
+    with closing(connect_engine(settings)) as engine:
+        inputs = read()
+        Watch(
+            inputs,
+            make_ready(inputs),
+            engine,
+            read=read,
+            prepare=make_ready,
+            open_output=open_output,
+            show=show,
+            mtime=settings.source_date_epoch,
+        ).run()
+
+
+def _open_for_engine(choice: SpecChoice, request: Request) -> SpecFile:
+    """Opens a spec for this machine's platform if it lists that, and checks that its cluster can run."""
+    from training_imgtool.base.interpreters import this_platform
+    from training_imgtool.local import run as cluster
+
+    spec_file = choice.open()
+    if (own := this_platform()) in spec_file.platforms:
+        spec_file = replace(choice, values={**choice.values, "platform": own}).open()
+    cluster.check(spec_file.spec, request)
+    return spec_file

@@ -1,0 +1,316 @@
+"""The files of `imgtool init`: a spec for the folder's code, else one with a small trainer that really trains."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+from imgtool_project_reader.packages import Concessions
+from imgtool_project_reader.proposal import Proposal, Row, propose
+from training_imgtool.base.atomic_files import check_writable, write_atomic
+from training_imgtool.base.errors import InputError, LocalFileError
+from training_imgtool.base.resources import data_file
+from training_imgtool.cli.commands.init_knowledge import make_knowledge
+from training_imgtool.cli.commands.init_text import (
+    write_args,
+    write_needs,
+    write_python,
+    write_tensorflow,
+    write_trainer,
+)
+from training_imgtool.model.load import SPEC_NAME
+from training_imgtool.model.spec import Accelerator
+from training_imgtool.model.targets import Target
+from training_imgtool.model.value_rules import check_text, quote
+from training_imgtool.resolve.versions.matrix import load_matrix
+
+_NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+_TENSORFLOW = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
+_OLDEST = (2, 4)  # tf.distribute.MultiWorkerMirroredStrategy was experimental before
+
+_ROLES = {
+    Accelerator.CPU: """\
+  master: {machine: n1-standard-4}
+  worker: {machine: n1-standard-4, count: 1}
+""",
+    Accelerator.GPU: """\
+  master: {machine: n1-standard-8, gpus: {type: NVIDIA_TESLA_T4, count: 1}}
+  worker: {machine: n1-standard-8, gpus: {type: NVIDIA_TESLA_T4, count: 1}, count: 1}
+""",
+    # AI Platform's layout: an ordinary master and one worker that is the TPU's host.
+    Accelerator.TPU: """\
+  master: {machine: n1-standard-4, accelerator: cpu}
+  worker: {accelerator: tpu, tpu: {type: TPU_V3, count: 8}}
+""",
+}
+_PS = "  ps: {machine: n1-highmem-2}\n"
+_SPEC = """\
+# What imgtool builds. `imgtool schema` prints a JSON schema of this file for your editor.
+{origin}name: {name}  # the images are REGISTRY/{name}
+# registry: us-central1-docker.pkg.dev/my-project/training  # or --registry, or IMGTOOL_REGISTRY
+
+{tensorflow}{python}accelerator: {accelerator}  # {accelerator_from}
+{needs}{trainer}{args}env: {env}
+
+roles:  # master, worker, ps, evaluator: one image each
+{roles}
+job:
+  target: {target}  # or {others}
+  region: us-central1
+  # job_dir: gs://my-bucket/{name}  # where checkpoints and the model go
+  {job_dir}
+  scheduling: {{max_running: 7200s}}
+"""
+_DOCKERIGNORE = """\
+# What the program does not read, such as data, notebooks and logs. imgtool leaves out caches and environments itself.
+**/__pycache__
+**/.env
+.git
+.venv
+*.log
+*.out
+*.err
+"""
+_REQUIREMENTS = """\
+# What the trainer imports besides TensorFlow, one requirement per line, such as:
+# pandas>=2,<3
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starter:
+    """The files of a first project: relative path to text; who said what; and what the user should know."""
+
+    files: dict[str, str]
+    table: tuple[Row, ...]
+    notes: tuple[str, ...]
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What `init` did.
+
+    Attributes:
+        paths: the new files.
+        table: who said what about the project.
+        notes: what the user should know.
+        proposal: what the spec is made from.
+        diff: how the spec that is there differs from the proposal; None where there was none.
+    """
+
+    paths: tuple[Path, ...]
+    table: tuple[Row, ...]
+    notes: tuple[str, ...]
+    proposal: Proposal
+    diff: str | None = None
+
+
+def starter(
+    folder: Path,
+    *,
+    name: str | None = None,
+    tensorflow: str | None = None,
+    accelerator: Accelerator | None = None,
+    concessions: Concessions | None = None,
+) -> Starter:
+    """Writes the texts that `folder` needs, from what it has. Arguments win over what its files say.
+
+    Raises:
+        InputError: a name or release that no spec could have.
+    """
+    if tensorflow is not None and not _TENSORFLOW.fullmatch(tensorflow):
+        raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {quote(tensorflow)}")
+    if name is not None:
+        _check_name(name)
+    matrix = load_matrix()
+    if tensorflow is not None:
+        matrix.release(tensorflow)
+    knowledge = make_knowledge(matrix)
+    proposal = propose(folder, knowledge, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions)
+    chosen = name or _usable_name(proposal.name or folder.resolve().name)
+    _check_name(chosen)
+    is_empty = not proposal.has_code
+    if is_empty:
+        _check_own_trainer(proposal.choice.tensorflow)
+    spec = _write_spec(proposal, chosen, given=(tensorflow is not None, accelerator is not None), is_empty=is_empty)
+    files = {SPEC_NAME: spec, **(_trainer(chosen) if is_empty else proposal.new_files), ".dockerignore": _DOCKERIGNORE}
+    if is_empty and not proposal.needs.requirements:
+        files["requirements.txt"] = _REQUIREMENTS
+    notes = tuple(_list_notes(proposal, is_empty=is_empty))
+    return Starter(files=files, table=proposal.table(), notes=notes, proposal=proposal)
+
+
+def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_empty: bool) -> str:
+    kind = Accelerator(proposal.accelerator)
+    target = "ai-platform" if kind is Accelerator.TPU else "vertex"
+    env = {"TF_CPP_MIN_LOG_LEVEL": "1"}
+    if proposal.placement and proposal.placement.python_path:
+        env["PYTHONPATH"] = proposal.placement.python_path
+    needs = write_needs(proposal)
+    if is_empty and not needs:
+        needs = "requirements: requirements.txt  # resolved together with TensorFlow, and locked in image.lock\n"
+    files = dict.fromkeys(
+        row.place.partition(":")[0] for row in proposal.table() if row.place.partition(":")[0] in proposal.project.files
+    )
+    return _SPEC.format(
+        origin=f"# imgtool init read {', '.join(files)}. Check what it proposes.\n" if files else "",
+        name=name,
+        tensorflow=write_tensorflow(proposal, given=given[0] or is_empty),
+        python=write_python(proposal),
+        accelerator=kind,
+        accelerator_from=f"from {proposal.accelerator_from}"
+        if proposal.accelerator_from and not given[1]
+        else "cpu, gpu or tpu; a role may have its own",
+        needs=(f"cuda_from: {proposal.cuda_from}\n" if proposal.cuda_from else "") + needs,
+        trainer="trainer: {source: trainer, module: trainer.task}\n" if is_empty else write_trainer(proposal),
+        args='args: ["--epochs=5"]\n' if is_empty else write_args(proposal),
+        env=f"{{{', '.join(f'{key}: {quote_yaml(value)}' for key, value in env.items())}}}",
+        roles=_write_roles(proposal, kind),
+        target=target,
+        others=", ".join(other for other in Target if other != target),
+        job_dir=_write_job_dir(proposal),
+    )
+
+
+def quote_yaml(text: str) -> str:
+    """Writes a value of a flow mapping: digits in quotes, so that they stay text."""
+    return text if text.startswith("/") else f'"{text}"'
+
+
+def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
+    """Writes the roles that the program's strategy needs: one process does not become three by itself."""
+    lines = _ROLES[accelerator]
+    if proposal.program is None or proposal.reached is None or accelerator is Accelerator.TPU:
+        return lines
+    strategies = {name for source in proposal.reached.sources for name in source.strategies}
+    if "ParameterServerStrategy" in strategies:
+        return lines + _PS
+    return lines if strategies else lines.splitlines(keepends=True)[0]
+
+
+def _write_job_dir(proposal: Proposal) -> str:
+    """Writes `pass_job_dir`, in a comment where the program would refuse `--job-dir`."""
+    line = "pass_job_dir: true  # appends --job-dir=DIR to the arguments"
+    names = {option.name for option in proposal.program.source.options} if proposal.program else {"--job-dir"}
+    if "--job-dir" in names:
+        return f"{line}; DIR is job_dir, or ./job in imgtool run"
+    own = "takes --job_dir: write it into args" if "--job_dir" in names else "must take it"
+    return f"# {line}; the program {own}"
+
+
+def _list_notes(proposal: Proposal, *, is_empty: bool) -> list[str]:
+    program, placement = proposal.program, proposal.placement
+    if is_empty:
+        return []
+    if program is None:
+        return ["no file trains with TensorFlow, as far as imgtool can read: complete `trainer` in image.yaml"]
+    if placement is None:
+        names = "names of folders may have letters, digits and ._@+-"
+        return [f"{program.path} cannot start as it lies: {names}; complete `trainer` in image.yaml"]
+    notes = [f"{program.path} became {file}; run init --force once the notebook changes" for file in proposal.new_files]
+    old = [item for item in (proposal.reached.sources if proposal.reached else ()) if item.python2_line]
+    if old:
+        rest = f" and {len(old) - 1} more files" if len(old) > 1 else ""
+        notes.append(
+            f"{old[0].path}:{old[0].python2_line}{rest}: Python 2, which no image has; 2to3 converts most of it"
+        )
+    if proposal.needs.unknown:
+        notes.append(
+            f"no file names the packages of {', '.join(proposal.needs.unknown[:5])}: add them to python_packages"
+        )
+    return notes
+
+
+def _trainer(name: str) -> dict[str, str]:
+    return {
+        "trainer/__init__.py": f'"""The training program of {name}."""\n',
+        "trainer/task.py": data_file("starter_task.py.txt").read_text(encoding="utf-8"),
+    }
+
+
+def _check_name(name: str) -> None:
+    check_text(name)
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{quote(name)} is not an image's name: expected lower-case letters and digits, "
+            "joined by single '.', '_' or '-'",
+            hint="give one with --name",
+        )
+
+
+def _check_own_trainer(tensorflow: str) -> None:
+    release = _TENSORFLOW.fullmatch(tensorflow)
+    if release and (int(release[1]), int(release[2])) < _OLDEST:
+        raise InputError(f"the first trainer needs TensorFlow 2.4 or newer, found {tensorflow}")
+
+
+def write_starter(
+    folder: Path,
+    *,
+    name: str | None = None,
+    tensorflow: str | None = None,
+    accelerator: Accelerator | None = None,
+    force: bool = False,
+    concessions: Concessions | None = None,
+) -> Written:
+    """Writes the files of a first project. Existing files stay as they are, a spec too: the result has the difference.
+
+    Args:
+        folder: where; made when it is missing.
+        name: the images' name; by default the project's, otherwise the folder's, as far as letters go.
+        tensorflow: the TensorFlow release; by default what the project's files ask for.
+        accelerator: what the roles compute on; by default what the project's files ask for.
+        force: replace the spec, and the file that a notebook became.
+        concessions: what the project's own limits on packages have to give up.
+
+    Raises:
+        InputError: the name or release is none.
+        LocalFileError: a file could not be written.
+    """
+    made = starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions)
+    order = sorted(
+        made.files, key=lambda path: (path == ".dockerignore", path == "requirements.txt", path != SPEC_NAME)
+    )
+    spec = folder / SPEC_NAME
+    if os.path.lexists(spec) and not force:
+        diff = _compare(spec, made.files[SPEC_NAME])
+        return Written(paths=(), table=made.table, notes=made.notes, proposal=made.proposal, diff=diff)
+    replaced = {
+        SPEC_NAME,
+        *(path for path in order if path.endswith(".py") and force and not path.startswith("trainer/")),
+    }
+    new = [path for path in order if not os.path.lexists(folder / path) or path in replaced]
+    for path in new:
+        _make_folder((folder / path).parent)
+        check_writable(folder / path)
+    for path in new:
+        write_atomic(folder / path, made.files[path].encode())
+    paths = tuple(folder / path for path in new)
+    return Written(paths=paths, table=made.table, notes=made.notes, proposal=made.proposal)
+
+
+def _compare(spec: Path, text: str) -> str:
+    """Returns the difference between the spec that is there and a proposal, as `diff -u` shows it."""
+    try:
+        lines = spec.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise LocalFileError(f"cannot read {spec}: {error}") from error
+    return "".join(difflib.unified_diff(lines, text.splitlines(keepends=True), str(spec), f"{spec} (proposed)"))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LocalFileError(f"cannot make the folder {folder}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _usable_name(text: str) -> str:
+    """Derives a name for the images from a project's or folder's: `My Project` gives my-project."""
+    plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()  # ö becomes o, ß ss
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-") or "trainer"

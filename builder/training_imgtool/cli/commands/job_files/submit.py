@@ -1,0 +1,213 @@
+"""`submit`: hands a job to its service, once, by the commands that `config --command` prints.
+
+It first asks the service's own program for the job, by the name or label that follows from the job's inputs. So a run
+that was killed at any point, and is repeated, finds what it had submitted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from training_imgtool.base.atomic_files import hold_lock
+from training_imgtool.base.errors import InputError, TemporaryError, UsageError, VerificationError
+from training_imgtool.base.progress import Note, Progress
+from training_imgtool.cli.commands.job_files.config import Request, Written, write_job_file
+from training_imgtool.jobs import JobFile
+from training_imgtool.jobs.service import Argv, Service, Standing, named
+from training_imgtool.jobs.text import command_line, submit_lines
+from training_imgtool.make.project_files import SpecChoice
+from training_imgtool.oci.registry.connect import Machine
+
+DEFAULT = Path("config.yaml")
+_SECONDS = 5.0  # between two questions
+_LISTED = 6  # questions until a submitted job is listed
+_LOST = 12  # questions without an answer
+_PROGRAMS = {
+    "gcloud": "cloud.google.com/sdk/docs/install",
+    "kubectl": "kubernetes.io/docs/tasks/tools",
+    "docker": "docs.docker.com/compose/install",
+    "sky": "pip install skypilot",
+    "squeue": "run imgtool where Slurm's commands are: on a login node",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """A job that its service has, and the commands about it.
+
+    Attributes:
+        now: whether this run submitted it; else an earlier one did.
+    """
+
+    job: str
+    state: str
+    now: bool
+    watch: str
+    logs: str
+    stop: str
+
+
+class Submission:
+    """One job and the service that it goes to.
+
+    Args:
+        written: the job file, as `write_job_file` returns it.
+        environ: of the services' programs.
+
+    Raises:
+        UsageError: nothing takes the file.
+    """
+
+    def __init__(self, written: Written, environ: Mapping[str, str], progress: Progress) -> None:
+        job = written.job
+        if job is None or job.service is None:
+            hint = "imgtool config --format docker-run prints a command per machine"
+            raise UsageError("the machines of tf-config have no service that takes jobs", hint=hint)
+        self._job: JobFile = job
+        self._service: Service = job.service
+        self._environ, self._progress = environ, progress
+        self.lock: int | None = None  # the programs inherit it: one that outlives a killed run keeps others waiting
+
+    def commands(self) -> str:
+        """Writes what a run does for a shell: the question, and what submits the job."""
+        return f"{command_line(self._service.find)}\n{submit_lines(self._job)}\n"
+
+    def submit(self) -> Submitted:
+        """Submits the job unless the service has it.
+
+        Raises:
+            InputError: the service has another job of this name.
+            UsageError: a program is not on PATH.
+            VerificationError: a program failed, and the job is not there.
+            TemporaryError: the service does not list the job that its program has submitted.
+        """
+        there = self._find()
+        if there is not None and (there.whole or there.succeeded is not None):
+            return self._submitted(there, now=False)
+        for argv in (self._job.stage, self._job.command):
+            if argv and (code := self._run(argv).returncode):
+                there = self._find()  # another run may have been faster
+                if there is not None and there.whole:
+                    return self._submitted(there, now=False)
+                raise VerificationError(f"{argv[0]} ended with {code}: {command_line(argv)}")
+        for question in range(_LISTED):
+            time.sleep(_SECONDS if question else 0)
+            if there := self._find():
+                return self._submitted(there, now=True)
+        hint = "look it up before you submit again"
+        raise TemporaryError(f"{self._service.name} is submitted, but the service does not list it", hint=hint)
+
+    def wait(self) -> None:
+        """Follows the job until it ends, then ends what the service leaves running.
+
+        Raises:
+            VerificationError: it failed, was stopped, or is gone.
+            TemporaryError: the program no longer answers.
+        """
+        for standing in self._follow():
+            if standing.succeeded is None:
+                continue
+            if self._service.end:
+                self._run(named(self._service.end, standing.name))
+            if not standing.succeeded:
+                code = "" if standing.code is None else f": the chief ended with {standing.code}"
+                hint = command_line(named(self._service.logs, standing.name))
+                raise VerificationError(f"{self._service.name} is {standing.state}{code}", hint=hint)
+            return
+
+    def _follow(self) -> Iterator[Standing]:
+        state, failures = None, 0
+        while True:
+            try:
+                standing = self._find()
+            except VerificationError as error:
+                failures += 1
+                if failures == _LOST:
+                    raise TemporaryError(f"{error}; the job may go on") from error
+            else:
+                failures = 0
+                if standing is None:
+                    raise VerificationError(f"{self._service.name} is gone: its service no longer knows it")
+                if standing.state != state:
+                    self._progress(Note(f"{self._service.name} is {standing.state}"))
+                    state = standing.state
+                yield standing
+            time.sleep(_SECONDS)
+
+    def _find(self) -> Standing | None:
+        """Asks the service for the job; raises VerificationError without an answer, InputError for another job."""
+        service = self._service
+        done = self._run(service.find, quiet=True)
+        if done.returncode:
+            if service.none and service.none in done.stdout + done.stderr:
+                return None
+            message = f"{service.find[0]} ended with {done.returncode}: {command_line(service.find)}"
+            raise VerificationError(message, details=tuple(done.stderr.strip().splitlines()[-5:]))
+        try:
+            found = service.read(done.stdout)
+            if found is None and service.past and self._program(service.past):
+                past = self._run(service.past, quiet=True)
+                found = None if past.returncode else service.read(past.stdout)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            message = f"{command_line(service.find)}: imgtool does not understand its answer"
+            raise VerificationError(message, details=tuple(done.stdout.splitlines()[:5])) from error
+        if found is not None and found.key != service.key:
+            raise InputError(
+                f"the service has another job called {service.name}, or one that imgtool did not submit",
+                hint="--job-id NAME submits this one by another name",
+            )
+        return found
+
+    def _submitted(self, there: Standing, *, now: bool) -> Submitted:
+        lines = (self._service.watch, self._service.logs, self._service.stop)
+        watch, logs, stop = (command_line(named(argv, there.name)) for argv in lines)
+        return Submitted(job=there.name, state=there.state, now=now, watch=watch, logs=logs, stop=stop)
+
+    def _program(self, argv: Argv) -> str | None:
+        return shutil.which(argv[0], path=self._environ.get("PATH"))
+
+    def _run(self, argv: Argv, *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
+        """Runs a program and waits for it; what it prints goes to stderr, or with `quiet` nowhere."""
+        program = self._program(argv)
+        if program is None:
+            raise UsageError(f"the program {argv[0]} is not on PATH", hint=_PROGRAMS.get(argv[0]))
+        done = subprocess.run(
+            [program, *argv[1:]],
+            env=dict(self._environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if quiet else None,
+            text=True,
+            check=False,
+            pass_fds=() if self.lock is None else (self.lock,),
+        )
+        for line in () if quiet else done.stdout.splitlines():
+            self._progress(Note(line))
+        return done
+
+
+def prepare_submission(choice: SpecChoice, request: Request, machine: Machine) -> tuple[Submission, Written]:
+    """Writes the job file, to `request.output` or config.yaml; raises as `write_job_file` and `Submission`.
+
+    Raises UsageError where config.yaml is there and not imgtool's.
+    """
+    output = request.output or DEFAULT
+    if request.output is None and output.exists() and b"Written by imgtool" not in output.read_bytes()[:400]:
+        raise UsageError(f"{output} is there, and imgtool did not write it", hint="-o FILE writes another one")
+    written = write_job_file(choice, replace(request, output=output), machine)
+    return Submission(written, machine.settings.environ, machine.progress), written
+
+
+def submit_once(submission: Submission, output: Path, progress: Progress) -> Submitted:
+    """Submits, after another run on this machine that submits the same file; raises as `Submission.submit`."""
+    with hold_lock(output.with_name(f"{output.name}.submit"), lambda text: progress(Note(text))) as lock:
+        submission.lock = lock
+        try:
+            return submission.submit()
+        finally:
+            submission.lock = None

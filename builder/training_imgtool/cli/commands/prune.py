@@ -1,0 +1,91 @@
+"""`prune`: deletes what no run used for a while from the machine's cache.
+
+It touches only files with names that imgtool gives, so other files in the same folder are safe. The last use of a file
+is the later of its two times: `base.atomic_files.mark_used` sets the access time, since many systems do not.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_imgtool.base.errors import LocalFileError
+
+_LEFT_OVER = r"\.imgtool-[0-9a-f]{16}\.tmp"  # what a killed run was writing (`base.atomic_files.temporary_file`)
+_BLOB, _RECORD = "blobs/sha256/[0-9a-f]{64}", r"layers/[0-9a-f]{2}/[0-9a-f]{64}\.json"
+_NOTE = rf"[0-9a-f]{{16,64}}\.json|{_LEFT_OVER}"
+_NOTES = (
+    *("bases", "checked", "debian", "hashes", "imports", "libraries", "metadata"),
+    *("pushed", "rendered", "stages", "tokens"),
+)
+_KINDS = {  # the names of files, by their folder in the cache
+    "wheels": {"wheels": r"[0-9a-f]{2}/[0-9a-f]{64}/[^/]+"},
+    "layers": {"layers": rf"{_BLOB}|{_RECORD}|(blobs/sha256|layers/[0-9a-f]{{2}})/{_LEFT_OVER}"},
+    "notes": dict.fromkeys(_NOTES, _NOTE),
+}
+_UNDER_WAY = 60  # seconds: a download that grew since then goes on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freed:
+    """The files of one kind, and how many of them `prune` deleted or would delete; sizes in bytes."""
+
+    kind: str
+    count: int
+    size: int
+    freed: int
+    freed_size: int
+
+
+def prune_cache(cache: Path, before: float, *, dry_run: bool = False) -> tuple[Freed, ...]:
+    """Removes what no run used since a time.
+
+    Args:
+        cache: the machine's cache.
+        before: seconds since 1970.
+        dry_run: only look.
+
+    Raises LocalFileError for files that it cannot remove, after it removed all others.
+    """
+    failed: list[OSError] = []
+    found = tuple(_prune_kind(cache, kind, before, failed, dry_run=dry_run) for kind in _KINDS)
+    if failed:
+        raise LocalFileError(
+            f"{failed[0].filename}: cannot be removed: {failed[0].strerror}", hint="it may be another user's"
+        )
+    return found
+
+
+def _prune_kind(cache: Path, kind: str, before: float, failed: list[OSError], *, dry_run: bool) -> Freed:
+    count = size = freed = freed_size = 0
+    for path in _list_files(cache, _KINDS[kind]):
+        with suppress(FileNotFoundError):  # another run took it away
+            state = path.stat()
+            own = state.st_size if state.st_nlink == 1 else 0  # a file with another name elsewhere stays there
+            count, size = count + 1, size + own
+            is_growing = path.name == "part" and time.time() - state.st_mtime < _UNDER_WAY
+            if max(state.st_atime, state.st_mtime) >= before or is_growing:
+                continue
+            try:
+                if not dry_run:
+                    path.unlink(missing_ok=True)
+            except OSError as error:
+                failed.append(error)
+                continue
+            freed, freed_size = freed + 1, freed_size + own
+            if kind == "wheels":
+                with suppress(OSError):  # it has more, or another run began to fill it again
+                    path.parent.rmdir()
+    return Freed(kind=kind, count=count, size=size, freed=freed, freed_size=freed_size)
+
+
+def _list_files(cache: Path, patterns: Mapping[str, str]) -> Iterator[Path]:
+    for folder, pattern in patterns.items():
+        for path in sorted((cache / folder).rglob("*")):
+            name = path.relative_to(cache / folder).as_posix()
+            if re.fullmatch(pattern, name) and path.is_file() and not path.is_symlink():
+                yield path

@@ -1,0 +1,155 @@
+"""`imgtool render -o DIR`: Dockerfiles with their context, for any Docker builder and without imgtool.
+
+    DIR/<role>.Dockerfile   DIR/context/…   DIR/docker-bake.json
+
+`docker build -f DIR/worker.Dockerfile DIR/context` and, in DIR, `docker buildx bake` make the same images.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_imgtool.base.context.context import Context
+from training_imgtool.base.context.entries import Entry, Kind, blocks
+from training_imgtool.base.context.tar import MTIME
+from training_imgtool.base.errors import LocalFileError
+from training_imgtool.make.inputs import Inputs, RoleImage
+from training_imgtool.make.run_wheels import make_build_context
+from training_imgtool.oci.registry.connect import Machine
+
+MARKER = ".imgtool-render"
+BAKE_FILE = "docker-bake.json"
+CONTEXT = "context"
+_OURS = re.compile(rf"[a-z]+\.Dockerfile\Z|{CONTEXT}\Z|{re.escape(BAKE_FILE)}\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedRole:
+    """One role to write: its Dockerfile's text and the names its image gets."""
+
+    role: str
+    text: str
+    tags: tuple[str, ...] = ()
+
+
+def write_build_folder(output: Path, inputs: Inputs, images: tuple[RoleImage, ...], machine: Machine) -> None:
+    """Writes the Dockerfiles of `images`, their context with the wheels, and a `docker-bake.json` to `output`.
+
+    Raises what `export` and fetching wheels raise.
+    """
+    roles = tuple(
+        RenderedRole(role=image.role, text=image.text, tags=(str(image.tag),) if image.tag else ()) for image in images
+    )
+    variants = {id(image.plan.locked): image.plan.locked for image in images}.values()
+    context = make_build_context(inputs, variants, machine)
+    export(output, roles, context, inputs.plan.platform)
+
+
+def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
+    """Returns the bake file: one target per role, all by default; `docker buildx bake` reads it in its folder."""
+    targets: dict[str, Mapping[str, object]] = {}
+    for role in roles:
+        # Bake looks for the Dockerfile from the context's folder.
+        target = {"context": CONTEXT, "dockerfile": f"../{role.role}.Dockerfile", "platforms": [platform]}
+        targets[role.role] = {**target, "tags": list(role.tags)} if role.tags else target
+    document = {"group": {"default": {"targets": list(targets)}}, "target": targets}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def export(output: Path, roles: tuple[RenderedRole, ...], context: Context, platform: str) -> None:
+    """Writes the folder; what an earlier export left there is replaced, anything else stays.
+
+    Args:
+        output: made when it is not there.
+        roles: what to write.
+        context: what `run_wheels.make_build_context` returns; wheels are hard links where the file system allows it.
+        platform: such as linux/amd64.
+
+    Raises:
+        LocalFileError: `output` holds files that are not from an export, or cannot be written.
+        InputError: a file changed since it was scanned.
+    """
+    names = [CONTEXT, BAKE_FILE, *(f"{role.role}.Dockerfile" for role in roles)]
+    with _local(output):
+        _clear(output, names)
+        (output / MARKER).write_text(json.dumps(sorted(names)) + "\n", encoding="utf-8")
+        for role in roles:
+            (output / f"{role.role}.Dockerfile").write_text(role.text, encoding="utf-8", newline="")
+        (output / BAKE_FILE).write_text(docker_bake(roles, platform), encoding="utf-8")
+        folder = output / CONTEXT
+        folder.mkdir()
+        for entry in context.entries:
+            _write(folder, entry)
+
+
+def _clear(output: Path, names: list[str]) -> None:
+    """Makes the folder, or takes an earlier export and what has its `names` out of it; refuses a stranger's."""
+    output.mkdir(parents=True, exist_ok=True)
+    present = {path.name for path in output.iterdir()}
+    if not present:
+        return
+    if MARKER not in present:
+        raise LocalFileError(
+            f"{output} is not empty, and not from an earlier `imgtool render -o`", hint="name an empty or new folder"
+        )
+    try:
+        listed = json.loads((output / MARKER).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise LocalFileError(f"{output / MARKER} is damaged", hint="name an empty or new folder") from error
+    for name in [*(listed if isinstance(listed, list) else []), *names]:
+        path = output / str(name)
+        if not _OURS.match(str(name)):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _write(folder: Path, entry: Entry) -> None:
+    path = folder / entry.path
+    if entry.kind is Kind.DIRECTORY:
+        path.mkdir()
+        path.chmod(entry.mode)
+    elif entry.kind is Kind.SYMLINK:
+        path.symlink_to(entry.target or "")
+    elif not (isinstance(entry.origin, Path) and _try_link(entry.origin, path)):
+        with path.open("xb") as file:
+            for block in blocks(entry):
+                file.write(block)
+        path.chmod(entry.mode)
+        time = make_mtime(entry)
+        os.utime(path, (time, time))
+
+
+def make_mtime(entry: Entry) -> int:
+    """Returns a file's time in an export, in seconds since 1970: by its content, between 1980 and 1988.
+
+    BuildKit sends a file again when its size or its time is another, and never looks at what is in it: with one time
+    for all, a line of code that keeps its length would not reach the image.
+    """
+    return MTIME + int((entry.sha256 or "0")[:7], 16)
+
+
+def _try_link(origin: Path, path: Path) -> bool:
+    """Makes a hard link; returns False where file systems allow none, or differ."""
+    try:
+        path.hardlink_to(origin.resolve())
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _local(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LocalFileError(f"{error.filename or output}: cannot be written: {error.strerror}") from error

@@ -1,1 +1,0 @@
-"""What every other room uses: errors, settings, progress, references, files, signals."""

@@ -1,0 +1,111 @@
+"""Notices that files which images are made from have changed: a look at their folders several times a second."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from training_imgtool.base.context.entries import Kind, OnDisk
+from training_imgtool.base.context.own_files import is_litter
+from training_imgtool.base.errors import ImgtoolError
+from training_imgtool.make.inputs import Inputs
+
+_LEAST_PAUSE = 0.05  # seconds between looks,
+_SHARE = 20  # and this many times as long as a look takes
+_QUIET = 0.05  # seconds without a further change: editors write a file in several steps
+
+Rows = frozenset[tuple[str, int, int, int, int]]
+Look = dict[Path, Rows]
+
+
+def list_folders(inputs: Inputs) -> frozenset[Path]:
+    """Lists the folders with files that these images are made from, or that decide about them."""
+    file = inputs.spec_file
+    named = [file.spec.requirements, file.spec.template, *(role.template for role in file.spec.roles.values())]
+    folders = {file.folder, *((file.folder / name).parent for name in named if isinstance(name, str))}
+    for entry in inputs.context.entries:
+        if isinstance(entry.origin, OnDisk):
+            folders.add((entry.origin.root / entry.origin.path).parent)
+        elif entry.kind is Kind.DIRECTORY:
+            folders.add(file.entry.top / entry.path)
+    return frozenset(folders)
+
+
+def look(folders: Iterable[Path], skip: Path) -> Look:
+    """Reads what the folders have: names, times and sizes. What tools leave, and the folder `skip`, does not count."""
+    return {folder: frozenset(_list_rows(folder, skip)) for folder in folders}
+
+
+def _list_rows(folder: Path, skip: Path) -> Iterator[tuple[str, int, int, int, int]]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not is_litter(entry.name) and entry.path != str(skip):
+                    state = entry.stat(follow_symlinks=False)
+                    yield entry.name, state.st_mtime_ns, state.st_size, state.st_ino, state.st_mode
+    except OSError:
+        return  # gone meanwhile: the next look shows that
+
+
+class FileWatch:
+    """Looks in a thread of its own, and calls `changed` there when files have changed and no longer change.
+
+    Args:
+        inputs: whose files they are.
+        skip: a folder whose changes do not count.
+        changed: takes when that began, by the monotonic clock; returns the inputs as they are now.
+        failed: takes what it raises, unless files have changed meanwhile.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        skip: Path,
+        changed: Callable[[float], Inputs],
+        failed: Callable[[ImgtoolError], None],
+    ) -> None:
+        self._skip, self._changed, self._failed = skip, changed, failed
+        self._before = look(list_folders(inputs), skip)
+        self._again, self._stopped = False, threading.Event()
+
+    def start(self) -> None:
+        """Starts to look."""
+        threading.Thread(target=self._run, name="imgtool-files", daemon=True).start()
+
+    def stop(self) -> None:
+        """Looks no more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        pause = _LEAST_PAUSE
+        while not self._stopped.wait(pause):
+            began = time.monotonic()
+            now = look(self._before, self._skip)
+            pause = max(_LEAST_PAUSE, _SHARE * (time.monotonic() - began))
+            if now != self._before or self._again:
+                self._again = False
+                self._before = self._settle(now)
+                self._read(began)
+
+    def _settle(self, now: Look) -> Look:
+        while not self._stopped.wait(_QUIET):
+            again = look(now, self._skip)
+            if again == now:
+                break
+            now = again
+        return now
+
+    def _read(self, began: float) -> None:
+        """Looks at the folders of the new inputs from now on; a new one may have changed since they were read."""
+        try:
+            folders = list_folders(self._changed(began))
+        except ImgtoolError as error:
+            if look(self._before, self._skip) == self._before:
+                self._failed(error)
+            return
+        if new := folders - self._before.keys():
+            self._again = True
+        self._before = {folder: self._before[folder] for folder in folders - new} | look(new, self._skip)

@@ -1,0 +1,345 @@
+"""The first process of a container of `run --watch`: forks the program, as often as asked, with its imports done.
+
+Orders come by signals: SIGUSR1 starts the program, SIGUSR2 ends it. Answers are lines that begin with a token.
+
+The first program imports everything by itself, and records which modules it looked for, under which variables. This
+process then imports those of wheels in the same order, and hides them from the next program until that imports them.
+Where this would not be the same, it executes itself anew, and the program starts cold.
+
+It imports the standard library only, and runs on Python 3.7.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import importlib.machinery
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+
+from training_imgtool.local.inside.learn import (
+    OF_PYTHON,
+    WHEELS,
+    Event,
+    Finder,
+    find_shadow,
+    is_shared,
+    is_wheels,
+    open_record,
+    set_environment,
+    silence,
+)
+from training_imgtool.local.inside.start import run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+START, END = signal.SIGUSR1, signal.SIGUSR2
+_WATCHED = {signal.SIGCHLD, signal.SIGTERM, START, END}
+_GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel", "/dev/vfio")
+_OOM = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+_QUIET = 1.0  # seconds without a new import, after which this process imports
+_MOST_SHOWN = 4000  # characters of paths in an answer, which has to come in one piece
+
+
+class Cold(Exception):  # noqa: N818 - an answer, not an error
+    """No program can be forked from this process; the reason."""
+
+
+class Tree:
+    """The names in the folders that a program may fill: all but mounts, wheels and the system's own."""
+
+    def __init__(self, root: str) -> None:
+        with open("/proc/self/mountinfo") as stream:
+            left_out = {line.split()[4] for line in stream} | {"/usr"}
+        self._names: dict[str, set[str]] = {}
+        for folder, folders, files in os.walk(root):
+            self._names[folder] = {*folders, *files}
+            folders[:] = [one for one in folders if one not in WHEELS and os.path.join(folder, one) not in left_out]
+
+    def clean(self) -> list[str]:
+        """Removes what is new, and lists it."""
+        found = []
+        for folder, names in self._names.items():
+            with contextlib.suppress(OSError):
+                found += [os.path.join(folder, name) for name in sorted(set(os.listdir(folder)) - names)]
+        for path in found:
+            _remove(path)
+        return found
+
+
+class Zygote:
+    """The process that waits.
+
+    Args:
+        order: the program's `kind`, `name` and `argv`; `token`; `root` of the files that it may change; the `number` of
+            the last program, which is to start `again`; and `cold`, which says why nothing is imported.
+    """
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self.environ = dict(os.environ)
+        bare = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
+        self.path = list(sys.path if bare else sys.path[1:])
+        first = os.path.dirname(os.path.realpath(order["name"])) if order["kind"] == "script" else os.getcwd()
+        own = [os.path.abspath(one) for one in self.path if not is_shared(one)]
+        self.own = own if bare else [first, *own]
+        self.shared = [one for one in self.path if is_shared(one)]
+        self.wheels: dict[str, bool] = {}
+        self.events: list[Event] = []
+        self.child, self.number, self.kills = 0, order["number"], 0
+        self.record, self.size, self.read = open_record(order["root"]), 0, 0
+        self.env: dict[str, str] = {}
+        self.tree: Tree | None = None
+
+    def tell(self, state: str, **fields: Any) -> None:
+        """Writes an answer."""
+        text = json.dumps(dict(fields, state=state, number=self.number))
+        for descriptor in (2, 1):  # the end of both streams
+            os.write(descriptor, "{} {}\n".format(self.order["token"], text).encode())
+
+    def execute(self) -> None:
+        """Becomes this program anew, with nothing imported, and starts the program."""
+        with open("/proc/self/cmdline", "rb") as stream:
+            words = [word.decode(errors="surrogateescape") for word in stream.read().split(b"\0")[:-1]]
+        words[len(words) - len(sys.argv) + 1] = json.dumps(dict(self.order, number=self.number, again=True))
+        set_environment(self.environ)
+        os.execv(sys.executable, words)  # noqa: S606
+
+    def import_recorded(self) -> None:
+        """Imports what programs looked for since; raises Cold if none can be forked then."""
+        lines = self._read_record()
+        if not lines:
+            return
+        before, sys.path[:] = list(sys.path), self.shared
+        with silence():
+            for name, env in lines:
+                self.env = env or self.env
+                if name not in sys.modules and self._is_of_wheel(name):
+                    self._import(name)
+        sys.path[:] = before
+        set_environment(self.environ)
+        gc.collect()
+        self._check()
+
+    def _read_record(self) -> list[Any]:
+        data = os.pread(self.record, os.fstat(self.record).st_size, self.read)
+        end = data.rfind(b"\n") + 1
+        self.read += end
+        return [json.loads(line) for line in data[:end].splitlines()]
+
+    def _is_of_wheel(self, name: str) -> bool:
+        top = name.partition(".")[0]
+        if top not in self.wheels:
+            spec = importlib.machinery.PathFinder.find_spec(top, self.shared)
+            places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+            in_wheels = any(is_wheels(os.path.dirname(str(place))) for place in places if place)
+            self.wheels[top] = in_wheels and not find_shadow(self.own, {top})
+        return self.wheels[top]
+
+    def _import(self, name: str) -> None:
+        event, seen = Event(name, dict(self.env) if "." not in name else None), set(sys.modules)
+        set_environment(self.env)
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            pass  # the program tried it, too
+        except BaseException as error:
+            raise Cold(f"the import of {name} fails: {type(error).__name__}") from error
+        new = {one: module for one, module in sys.modules.items() if one not in seen}
+        event.modules = {one: module for one, module in new.items() if self._is_of_wheel(one)}
+        event.after = {one: value for one, value in os.environ.items() if self.env.get(one) != value}
+        self.events.append(event)
+
+    def _check(self) -> None:
+        """Raises Cold if a fork would lose something: it takes one thread along, and no GPU.
+
+        Libraries that know that end their threads before a fork, so a first one shows the others.
+        """
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        if len(os.listdir("/proc/self/task")) > 1:
+            raise Cold("its imports start threads that a fork would lose")
+        for descriptor in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                target = os.readlink("/proc/self/fd/" + descriptor)
+                if target.startswith(_GPUS):
+                    raise Cold(f"its imports open {target}")
+
+    def start(self) -> bool:
+        """Starts the program; returns True in the child."""
+        self.end()  # the last one, if an import kept this process from it
+        for signum in signal.sigpending() & {END, signal.SIGTERM}:
+            signal.sigwait({signum})  # for the last program; the kernel hands this order over first
+        self._try_import()
+        if self.order["cold"] and self.read:
+            self.execute()
+        self.tree = Tree(self.order["root"])
+        self.tell("started", warm=bool(self.events))
+        self.kills = _count_kills()
+        self.child = os.fork()
+        return self.child == 0
+
+    def _try_import(self) -> None:
+        if self.order["cold"]:
+            return
+        try:
+            self.import_recorded()
+        except Cold as cold:
+            self.order["cold"] = str(cold)
+        shadow = find_shadow(self.own, {name.partition(".")[0] for name in sys.modules}) if self.events else ""
+        if shadow:
+            self.order["cold"] = f"{shadow} of yours stands before a module of that name"
+
+    def end(self) -> None:
+        """Ends the program and all that it started."""
+        if self.child:
+            _kill_all(self.child)
+            self._report(os.waitpid(self.child, 0)[1])
+
+    def reap(self) -> None:
+        """Collects processes that have ended."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self.child:
+                    self._report(status)
+
+    def _report(self, status: int) -> None:
+        _kill_all(self.child)
+        with contextlib.suppress(ChildProcessError):
+            while os.getpid() == 1:
+                os.waitpid(-1, 0)
+        self.child = 0
+        oom = _count_kills() > self.kills
+        left = self.tree.clean() if self.tree else []
+        if self.order["root"] == "/":
+            for name in os.listdir("/dev/shm"):
+                _remove(os.path.join("/dev/shm", name))
+        reason = self._read_reason()
+        if reason:
+            self.tell("cold", reason=reason)
+            self.execute()
+        while len(json.dumps(left)) > _MOST_SHOWN:
+            left = left[: len(left) // 2]
+        code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        self.tell("ended", code=code, oom=oom, time=time.time(), left=left)
+
+    def _read_reason(self) -> str:
+        """Reads why a program has given up; empty if it has not."""
+        size = os.fstat(self.record).st_size
+        last = os.pread(self.record, size, max(0, size - 4096)).splitlines()[-1:]
+        for line in last:
+            with contextlib.suppress(ValueError):
+                name, what = json.loads(line)
+                return "" if name else str(what)
+        return ""
+
+    def wait(self) -> None:
+        """Carries out orders; returns in the child alone."""
+        if self.order["cold"]:
+            self.tell("cold", reason=self.order["cold"])
+        if not self.order["again"]:
+            self.tell("ready")
+        is_child = self.order["again"] and self.start()
+        while not is_child:
+            found = signal.sigtimedwait(_WATCHED, _QUIET)
+            if found is None:
+                self._import_when_quiet()
+            else:
+                is_child = self._obey(found.si_signo)
+
+    def _obey(self, signum: int) -> bool:
+        """Carries out an order; returns True in the child."""
+        if signum == START:
+            self.number += 1
+            return self.start()
+        if signum == END:
+            self.end()
+        elif signum == signal.SIGCHLD:
+            self.reap()
+        elif self.child and _handles(self.child, signum):
+            os.kill(self.child, signum)
+        return False
+
+    def _import_when_quiet(self) -> None:
+        size = os.fstat(self.record).st_size
+        if size == self.size and size > self.read:
+            self._try_import()
+        self.size = size
+
+    def become_program(self) -> None:
+        """Makes this child what Python makes of a new process."""
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+        hidden = [name for event in self.events for name in event.modules]
+        for name in hidden or [name for name in sys.modules if name not in OF_PYTHON]:
+            sys.modules.pop(name, None)
+        if not self.order["cold"]:
+            sys.meta_path.insert(0, Finder(self.events, self.record))
+        random.seed()
+        for event in self.events:
+            if "numpy.random" in event.modules:
+                event.modules["numpy.random"].seed()
+        sys.path[:] = self.path
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv[:] = self.order["argv"]
+
+
+def _kill_all(child: int) -> None:
+    """Kills all other processes of the container; elsewhere those of the child's group."""
+    with contextlib.suppress(ProcessLookupError):
+        if os.getpid() == 1:
+            os.kill(-1, signal.SIGKILL)
+        else:
+            os.kill(child, signal.SIGKILL)
+            os.killpg(child, signal.SIGKILL)
+
+
+def _handles(pid: int, signum: int) -> bool:
+    """Tells whether a process handles a signal: the first process of a container gets no other one."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status") as stream:
+        caught = [line.split()[1] for line in stream if line.startswith("SigCgt:")]
+        return bool(int(caught[0], 16) >> (signum - 1) & 1)
+    return False
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _count_kills() -> int:
+    """Counts the processes that the kernel killed here for want of memory."""
+    for path in _OOM:
+        with contextlib.suppress(OSError, ValueError, IndexError), open(path) as stream:
+            words = stream.read().split()
+            return int(words[words.index("oom_kill") + 1])
+    return 0
+
+
+def wait_for_orders() -> None:
+    """Waits for orders; in the child that is to be the program, runs that."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    zygote = Zygote(json.loads(sys.argv[1]))
+    zygote.wait()
+    zygote.become_program()
+    run(zygote.order, sys.argv[2:])
+
+
+if __name__ == "__main__":
+    wait_for_orders()

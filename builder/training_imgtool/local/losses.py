@@ -1,0 +1,77 @@
+"""The losses in the lines that a run's programs print."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from dataclasses import dataclass
+
+from training_imgtool.base.progress import Event, LogLine, Progress, Step, silent
+
+_KIND = "train|training|val|valid|validation|test|eval|total|mean|avg|average|final|generator|discriminator"
+_LOSS = re.compile(
+    rf"(?<![\w/.-])(?P<name>(?:[a-z]\w*[_/]|(?:{_KIND}) )?loss)['\"]?(?:\s*[:=]\s*|\s+(?:is |of )?)"
+    r"(?P<value>[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)(?![\w/%])",
+    re.IGNORECASE,
+)
+_MOST = 2000  # points of a curve
+_MOST_CURVES = 24
+
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Values over the seconds of a run."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+class LossReader:
+    """Passes events on, and keeps the losses that replicas print. Thread-safe.
+
+    Attributes:
+        after: what takes the events.
+    """
+
+    def __init__(self, after: Progress = silent) -> None:
+        self.after = after
+        self._lock = threading.Lock()
+        self._found: dict[str, Points] = {}
+        self._began = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        """Takes one event."""
+        match event:
+            case Step("run", _):
+                self._began = time.monotonic()
+            case LogLine(subject, text):
+                self._read(subject, text)
+        self.after(event)
+
+    def _read(self, subject: str, text: str) -> None:
+        seconds = max(0.0, time.monotonic() - self._began)
+        for name, value in find_losses(text):
+            with self._lock:
+                add_point(self._found.setdefault(f"{subject} {name}", []), (seconds, value))
+
+    def curves(self) -> tuple[Curve, ...]:
+        """Returns what was printed, by replica and name."""
+        with self._lock:
+            found = sorted(self._found.items())[:_MOST_CURVES]
+            return tuple(Curve(name, tuple(points)) for name, points in found)
+
+
+def find_losses(line: str) -> list[tuple[str, float]]:
+    """Finds the losses in a line, each name once, such as `loss: 0.25 - val_loss: 0.3` or `loss = 0.5, step = 100`."""
+    found = {match["name"].lower(): float(match["value"]) for match in _LOSS.finditer(line)}
+    return list(found.items())
+
+
+def add_point(points: Points, point: tuple[float, float]) -> None:
+    """Adds a point; a curve that becomes long loses every second one."""
+    points.append(point)
+    if len(points) > _MOST:
+        del points[1:-1:2]

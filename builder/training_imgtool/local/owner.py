@@ -1,0 +1,111 @@
+"""Labels containers with their run and its process, and removes those whose process is gone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from training_imgtool.base.system import name_boot, name_process_space, start_of
+from training_imgtool.base.threads import run_all
+
+if TYPE_CHECKING:
+    from training_imgtool.make.engines.docker.containers import Containers, Found
+
+RUN = "dev.imgtool.run"
+REPLICA = "dev.imgtool.replica"
+_HOST = "dev.imgtool.host"
+_BOOT = "dev.imgtool.boot"
+_PID = "dev.imgtool.pid"
+_STARTED = "dev.imgtool.started"
+_TRIES, _PAUSE = 10, 0.2  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """One process, for good: numbers come again, but not with the same start on the same boot of the same machine.
+
+    Attributes:
+        host: the machine's name and its namespace of process numbers: elsewhere the number means another process.
+        boot: the kernel's ID of this boot.
+        started: when the process began, as its system says it.
+    """
+
+    host: str
+    boot: str
+    pid: int
+    started: str
+
+    def labels(self, run: str) -> dict[str, str]:
+        """Returns the labels of everything that belongs to `run`."""
+        return {RUN: run, _HOST: self.host, _BOOT: self.boot, _PID: str(self.pid), _STARTED: self.started}
+
+
+def this_process() -> Owner:
+    """Describes this process as an owner."""
+    pid = os.getpid()
+    return Owner(
+        host=f"{platform.node()} {name_process_space()}".strip(),
+        boot=name_boot(),
+        pid=pid,
+        started=started(pid) or "",
+    )
+
+
+def started(pid: int) -> str | None:
+    """Reads when a process began, as `base.system.start_of` has it; None if it is gone."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return start_of(pid)
+
+
+def is_gone(labels: Mapping[str, str], here: Owner, started_of: Callable[[int], str | None] = started) -> bool:
+    """Returns whether the process that made it has ended; False when that cannot be known from this machine."""
+    if labels.get(_HOST) != here.host or not labels.get(_PID, "").isdigit():
+        return False
+    if labels.get(_BOOT) != here.boot:
+        return True
+    now = started_of(int(labels[_PID]))
+    return now is None or (now != "" and labels.get(_STARTED, "") not in {"", now})
+
+
+def sweep(containers: Containers, here: Owner) -> tuple[str, ...]:
+    """Removes the containers and networks of runs whose process is gone; returns the runs' names, sorted."""
+    left = [item for item in containers.containers_with(RUN) if is_gone(item.labels, here)]
+    networks = [item for item in containers.networks_with(RUN) if is_gone(item.labels, here)]
+    _remove(containers, left, networks)
+    return tuple(sorted({item.labels[RUN] for item in (*left, *networks)}))
+
+
+def remove_run(containers: Containers, run: str) -> bool:
+    """Removes everything of one run; returns whether it had anything."""
+    label = f"{RUN}={run}"
+    left, networks = containers.containers_with(label), containers.networks_with(label)
+    _remove(containers, left, networks)
+    return bool(left or networks)
+
+
+def remove_all(containers: Containers, run: str) -> None:
+    """Removes everything of one run until nothing is found twice: a request under way may still make something."""
+    empty = 0
+    for _ in range(_TRIES):
+        empty = 0 if remove_run(containers, run) else empty + 1
+        if empty == 2:
+            return
+        time.sleep(_PAUSE)
+
+
+def _remove(
+    containers: Containers, left: list[Found] | tuple[Found, ...], networks: list[Found] | tuple[Found, ...]
+) -> None:
+    run_all({item.id: partial(containers.remove, item.id) for item in left})
+    for network in networks:
+        containers.remove_network(network.id)

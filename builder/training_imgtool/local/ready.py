@@ -1,0 +1,54 @@
+"""A run of images as a cluster of containers: what was asked for, and what is ready to start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training_imgtool.local.checkpoints import Checkpoint
+from training_imgtool.local.limits import Share
+from training_imgtool.local.owner import Owner
+from training_imgtool.local.rehearsal import Kill
+from training_imgtool.local.replicas import Cluster, Service
+from training_imgtool.local.summary import RunImage
+from training_imgtool.model.spec import ImageSpec, Role
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The options of `imgtool run`; None where the spec decides."""
+
+    service: Service | None = None
+    workers: int | None = None
+    ps: int | None = None
+    args: tuple[str, ...] | None = None
+    job_dir: Path | None = None
+    kills: tuple[Kill, ...] = ()
+    restart: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A cluster whose images are in the engine, with everything that is needed to start it."""
+
+    run: str
+    spec: ImageSpec
+    cluster: Cluster
+    images: Mapping[Role, RunImage]
+    shares: Mapping[str, Share]
+    job_dir: Path
+    user: str  # UID:GID of the programs; empty for the images' own
+    kills: tuple[Kill, ...]
+    restart: bool  # as the service does, even a program that fails before its first checkpoint
+    checkpoint: Checkpoint | None  # the newest before the run
+    owner: Owner
+    notes: tuple[str, ...]
+
+    def names_home(self, role: Role) -> bool:
+        """Tells whether the spec gives the role's program a home."""
+        return "HOME" in {**self.spec.env, **self.spec.roles[role].env}

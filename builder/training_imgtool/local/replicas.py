@@ -1,0 +1,313 @@
+"""From a spec and its images to replicas: names, hosts, environment and arguments, as the target's service gives them.
+
+Pure. What each service sets, and which of it is documented, is in docs/run.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from training_imgtool.base.errors import FieldListError, InputError, UsageError
+from training_imgtool.base.reference import Digest
+from training_imgtool.jobs import JobOptions, job_data
+from training_imgtool.jobs.cluster import Flavour, cluster_spec, task_name, tf_config
+from training_imgtool.jobs.kubernetes import job_name
+from training_imgtool.jobs.model import (
+    NOWHERE,
+    args_with_job_dir,
+    keeps_nothing,
+    leader,
+    passed_job_dir,
+    replicas,
+    says_chief,
+)
+from training_imgtool.jobs.targets.compose import service_name
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
+
+JOB_DIR = "/job"
+_LONGEST_LABEL = 63  # RFC 1035: characters between two dots of a host name
+_NAMESPACE = "default"
+
+
+class Service(StrEnum):
+    """The service whose cluster it is (`--as`). `local` is your own machines, with compose or tf-config files."""
+
+    AI_PLATFORM = "ai-platform"
+    VERTEX = "vertex"
+    TFJOB = "tfjob"
+    LOCAL = "local"
+
+
+def parse_service(text: str) -> Service:
+    """Finds the service of that name; raises UsageError."""
+    if text not in list(Service):
+        raise UsageError(f"--as {text}: expected {', '.join(Service)}")
+    return Service(text)
+
+
+def target_of(service: Service) -> Target:
+    """Returns a target whose jobs the service runs."""
+    return Target.COMPOSE if service is Service.LOCAL else Target(service.value)
+
+
+def service_of(target: Target | None) -> Service:
+    """Returns the service that a job file's target runs on; what imgtool writes TF_CONFIG for itself is `local`."""
+    return Service(target.value) if target is not None and target.value in list(Service) else Service.LOCAL
+
+
+_GOOGLE = {Service.AI_PLATFORM, Service.VERTEX}
+_TRIAL = "1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One container of the cluster, before any engine knows of it.
+
+    Attributes:
+        name: `master`, `worker-0`, …
+        task: what TF_CONFIG calls its role.
+        host: its stable name in the network; the first label is its own host name.
+        image: a reference by digest, or an image ID.
+        args: arguments behind the image's entry point.
+        command: the job's entry point instead of the image's, or None.
+        env: what the service sets, on top of the image's own.
+    """
+
+    role: Role
+    index: int
+    name: str
+    task: str
+    host: str
+    image: str
+    args: tuple[str, ...]
+    command: tuple[str, ...] | None
+    env: Mapping[str, str]
+
+    @property
+    def hostname(self) -> str:
+        """What the container calls itself."""
+        return self.host.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """All replicas of a run, the chief first: the master, or worker 0 where the spec has no master.
+
+    Attributes:
+        mounts: where the job directory appears in every container.
+        notes: what a user should know of how this differs from the service.
+    """
+
+    service: Service
+    replicas: tuple[Replica, ...]
+    mounts: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def chief(self) -> Replica:
+        """The replica whose end is the run's."""
+        return self.replicas[0]
+
+    @property
+    def servers(self) -> tuple[Replica, ...]:
+        """The replicas that others connect to as they start.
+
+        With parameter servers, the chief connects to all others (`tf.distribute.ParameterServerStrategy`). Without, all
+        connect to the chief, which has TensorFlow's coordination service (`tf.distribute.MultiWorkerMirroredStrategy`).
+        """
+        has_ps = any(replica.role is Role.PS for replica in self.replicas)
+        return self.replicas[1:] if has_ps else self.replicas[:1]
+
+
+def adapt(
+    spec: ImageSpec, *, workers: int | None = None, ps: int | None = None, args: tuple[str, ...] | None = None
+) -> ImageSpec:
+    """Changes counts and arguments of the spec; raises UsageError for a role that it has not."""
+    roles = dict(spec.roles)
+    for role, count in ((Role.WORKER, workers), (Role.PS, ps)):
+        if count is None or (count == 0 and role not in roles):
+            continue
+        if role not in roles:
+            raise UsageError(f"--{role}{'s' if role is Role.WORKER else ''} {count}: the spec has no role {role}")
+        roles[role] = replace(roles[role], count=count)
+    if args is None:
+        return replace(spec, roles=roles)
+    return replace(spec, args=args, roles={role: replace(of_role, args=None) for role, of_role in roles.items()})
+
+
+def make_cluster(
+    spec: ImageSpec,
+    images: Mapping[Role, Digest],
+    service: Service,
+    *,
+    run_images: Mapping[Role, str] | None = None,
+) -> Cluster:
+    """Makes the replicas of a spec.
+
+    Args:
+        spec: the spec, adapted to the command line.
+        images: the images by digest, as the job file would name them.
+        service: whose environment they get.
+        run_images: the references or image IDs that the engine knows instead, by role.
+
+    Raises:
+        InputError: there is no chief, or a host name would be too long.
+    """
+    counts = replicas(spec)
+    if leader(spec) is None:
+        raise InputError("the cluster has no master and no worker: the run ends with the chief, which is one of them")
+    hosts = hosts_of(spec, images, service)
+    job, notes = _job(spec, images, service)
+    volume = spec.job.volume if service is not Service.AI_PLATFORM else None
+    # this machine always has a folder, also where the service is given none: _notes says so
+    kept = volume.mount if volume and not spec.job.job_dir else JOB_DIR
+    always = service is Service.AI_PLATFORM and spec.job.job_dir
+    passed = kept if always else passed_job_dir(spec, kept)
+    setting = _Setting(spec, service, hosts, job)
+    members = tuple(
+        Replica(
+            role=role,
+            index=index,
+            name=service_name(role, index),
+            task=task_name(setting.flavour, role),
+            host=hosts[role][index],
+            image=(run_images or {}).get(role) or str(images[role]),
+            args=tuple(args_with_job_dir(spec, role, passed)),
+            command=spec.roles[role].entrypoint or None,
+            env=_env(setting, role, index),
+        )
+        for role, count in counts.items()
+        for index in range(count)
+    )
+    mounts = (JOB_DIR, *((volume.mount,) if volume else ()))
+    return Cluster(service=service, replicas=members, mounts=mounts, notes=(*notes, *_notes(spec, service)))
+
+
+def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
+    """Decides whose TF_CONFIG it is, with `master` or `chief` as the job file chooses."""
+    chief = says_chief(spec)
+    match service:
+        case Service.AI_PLATFORM:
+            if spec.job.chief_in_tf_config is not None:
+                chief = spec.job.chief_in_tf_config
+            return Flavour.AI_PLATFORM if chief else Flavour.AI_PLATFORM_MASTER
+        case Service.VERTEX:
+            return Flavour.VERTEX
+        case Service.TFJOB:
+            return Flavour.TFJOB if chief else Flavour.TFJOB_MASTER
+    return Flavour.LOCAL if chief else Flavour.LOCAL_MASTER
+
+
+def hosts_of(spec: ImageSpec, images: Mapping[Role, Digest], service: Service) -> dict[Role, tuple[str, ...]]:
+    """Names every replica's host in the form that the service gives it; raises InputError when one is too long."""
+    flavour = flavour_of(spec, service)
+    pools = {role: f"workerpool{number}" for number, role in enumerate(Role)}
+
+    def host(role: Role, index: int) -> str:
+        match service:
+            case Service.AI_PLATFORM:
+                return f"cmle-training-{task_name(flavour, role)}-{_stable_id(spec)}-{index}"
+            case Service.VERTEX:
+                return f"cmle-training-{pools[role]}-{_stable_id(spec)}-{index}"
+            case Service.TFJOB:
+                pod = f"{job_name(spec, images)}-{task_name(flavour, role)}-{index}"
+                return f"{pod}.{spec.job.namespace or _NAMESPACE}.svc"
+        return service_name(role, index)
+
+    hosts = {role: tuple(host(role, index) for index in range(count)) for role, count in replicas(spec).items()}
+    longest = max((name.partition(".")[0] for names in hosts.values() for name in names), key=len, default="")
+    if len(longest) > _LONGEST_LABEL:
+        raise InputError(
+            f"the host name {longest!r} has {len(longest)} characters: {_LONGEST_LABEL} at most",
+            hint="give the spec a shorter name, or job.id a short one",
+        )
+    return hosts
+
+
+def _stable_id(spec: ImageSpec) -> str:
+    """Returns Ten characters, the same in every run of the spec, where the service has an ID of its own making."""
+    return hashlib.sha256(f"{spec.name} {spec.job.id or ''}".encode()).hexdigest()[:10]
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What all replicas' environments have in common."""
+
+    spec: ImageSpec
+    service: Service
+    hosts: Mapping[Role, tuple[str, ...]]
+    job: Mapping[str, Any] | None
+
+    @property
+    def flavour(self) -> Flavour:
+        return flavour_of(self.spec, self.service)
+
+
+def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
+    spec, service = setting.spec, setting.service
+    env = {} if service is Service.AI_PLATFORM else dict(spec.job.env)
+    if service is Service.VERTEX:
+        env |= {
+            "AIP_MODEL_DIR": f"{JOB_DIR}/model/",
+            "AIP_CHECKPOINT_DIR": f"{JOB_DIR}/checkpoints/",
+            "AIP_TENSORBOARD_LOG_DIR": f"{JOB_DIR}/logs/",
+        }
+    if service in _GOOGLE:
+        env |= _google_env(spec, service)
+    cloud = _stable_id(spec) if service is Service.AI_PLATFORM else None
+    trial = _TRIAL if service is Service.VERTEX and spec.job.hyperparameters else None
+    arguments = (setting.flavour, setting.hosts, role, index)
+    for name, value in (
+        ("TF_CONFIG", tf_config(*arguments, job=setting.job, trial=trial, cloud=cloud)),
+        ("CLUSTER_SPEC", cluster_spec(*arguments, job=setting.job, trial=trial, cloud=cloud)),
+    ):
+        if value is not None:
+            env[name] = json.dumps(value, separators=(",", ":"))
+    return env
+
+
+def _google_env(spec: ImageSpec, service: Service) -> dict[str, str]:
+    """Returns the job's ID, and in a tuning job the first trial's number and where cloudml-hypertune reports."""
+    env = {"CLOUD_ML_JOB_ID": _stable_id(spec)}
+    if service is Service.VERTEX and spec.job.hyperparameters:
+        env |= {"CLOUD_ML_TRIAL_ID": _TRIAL, "CLOUD_ML_HP_METRIC_FILE": "/tmp/hypertune/output.metrics"}  # noqa: S108
+    if service is Service.VERTEX and spec.job.tensorboard:
+        env["AIP_TENSORBOARD_RESOURCE_NAME"] = spec.job.tensorboard
+    return env
+
+
+def _job(
+    spec: ImageSpec, images: Mapping[Role, Digest], service: Service
+) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """Returns what the service puts under `job`, and a note when this spec is not one that it would run."""
+    if service not in {Service.AI_PLATFORM, Service.VERTEX}:
+        return None, ()
+    try:
+        job = job_data(spec, images, target_of(service), JobOptions(allow_unknown=True))
+    except FieldListError as refused:
+        first = str(refused.errors[0])
+        return None, (f"no `job` in TF_CONFIG, since {service} would refuse the spec: {first}",)
+    if service is Service.AI_PLATFORM:
+        return dict(job.documents[0]["trainingInput"]), ()
+    return dict((job.api or {}).get("jobSpec") or job.documents[0]), ()
+
+
+def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
+    notes = []
+    if service is Service.AI_PLATFORM and spec.job.env:
+        notes.append("job.env is not set: AI Platform cannot set environment variables")
+    if service is Service.VERTEX and spec.job.hyperparameters:
+        notes.append("this is trial 1 without its parameters: the service appends them; here they go behind --")
+    if not spec.job.pass_job_dir and not (service is Service.AI_PLATFORM and spec.job.job_dir):
+        notes.append(
+            f"without job.pass_job_dir: true in the spec trainers get no --job-dir; the job directory is at {JOB_DIR}"
+        )
+    if (spec.job.target or service is not Service.LOCAL) and keeps_nothing(spec):
+        notes.append(f"{NOWHERE}; here {JOB_DIR} stays")
+    return tuple(notes)

@@ -1,0 +1,398 @@
+"""Starts the replicas of a run, does to a dead one what the service would do, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from training_imgtool.base.errors import EngineUnavailableError, ImgtoolError, VerificationError
+from training_imgtool.base.progress import Note, Progress, Step
+from training_imgtool.base.signals import aborting_leaves
+from training_imgtool.base.threads import run_all
+from training_imgtool.local.checkpoints import latest
+from training_imgtool.local.losses import add_point
+from training_imgtool.local.monitor import LAST_LINES, Report, Watcher, join_ends, lines_near, lines_of
+from training_imgtool.local.owner import REPLICA, remove_all
+from training_imgtool.local.rehearsal import Action, Death, Kill, judge
+from training_imgtool.local.replicas import JOB_DIR
+from training_imgtool.local.results import choose_lost, list_written, take_snapshot
+from training_imgtool.local.summary import DeathResult, Failure, ReplicaResult, State, Summary, failure_of
+from training_imgtool.make.engines.docker.containers import Container, Ended, Network, RefusedError
+
+if TYPE_CHECKING:
+    from training_imgtool.local.ready import Ready
+    from training_imgtool.local.replicas import Replica
+    from training_imgtool.make.engines.docker.containers import Containers
+
+STOP_SECONDS = 5.0  # between SIGTERM and SIGKILL, when the run is over
+DRAIN_SECONDS = 10.0  # for the rest of what all replicas printed
+_DRAIN_RESTART_SECONDS = 2.0  # for the rest of what a replica printed that is restarted
+_HOME = "/tmp"  # noqa: S108 - in the container, whose root folder is not the user's
+_LOOK = 0.2  # seconds between looks at the clock
+
+
+class ReplicaRefusedError(VerificationError):
+    """The engine refuses to make or start a replica."""
+
+    def __init__(self, name: str, error: RefusedError) -> None:
+        super().__init__(str(error))
+        self.name = name
+
+
+class Launcher:
+    """Creates and starts the containers of one run.
+
+    Attributes:
+        name: the network's; the containers' names begin with it.
+    """
+
+    def __init__(self, ready: Ready, containers: Containers) -> None:
+        self.name = f"imgtool-{ready.spec.name}-{ready.run}"
+        self._ready = ready
+        self._containers = containers
+        self._numbers = {replica.name: number for number, replica in enumerate(ready.cluster.replicas)}
+        self._network: Network | None = None
+
+    def make_network(self) -> None:
+        """Makes the network; raises EngineUnavailableError when the engine has no subnet left."""
+        try:
+            self._network = self._containers.create_network(self.name, self._ready.owner.labels(self._ready.run))
+        except RefusedError as error:
+            hint = "docker network prune removes the networks that no container uses"
+            raise EngineUnavailableError(str(error), hint=hint) from error
+
+    def create(self, replica: Replica) -> str:
+        """Makes a replica's container, with the same address each time; raises ReplicaRefusedError."""
+        if self._network is None:
+            raise RuntimeError("create before make_network")
+        try:
+            return self._containers.create(self._container(replica, self._network))
+        except RefusedError as error:
+            raise ReplicaRefusedError(replica.name, error) from error
+
+    def start(self, container_id: str, name: str) -> None:
+        """Starts a container; raises ReplicaRefusedError."""
+        try:
+            self._containers.start(container_id, name)
+        except RefusedError as error:
+            raise ReplicaRefusedError(name, error) from error
+
+    def _container(self, replica: Replica, network: Network) -> Container:
+        ready = self._ready
+        share = ready.shares[replica.name]
+        return Container(
+            name=f"{self.name}-{replica.name}",
+            image=replica.image,
+            hostname=replica.hostname,
+            network=network,
+            labels={**ready.owner.labels(ready.run), REPLICA: replica.name},
+            env={**({"HOME": _HOME} if ready.user and not ready.names_home(replica.role) else {}), **replica.env},
+            aliases=tuple(dict.fromkeys((replica.host, replica.hostname))),
+            address=network.address(self._numbers[replica.name]),
+            command=replica.args,
+            entrypoint=replica.command,
+            mounts=dict.fromkeys(ready.cluster.mounts, str(ready.job_dir)),
+            cpus=share.cpus,
+            memory=share.memory,
+            gpus=share.gpus,
+            user=ready.user,
+        )
+
+
+@dataclass(slots=True)
+class _Live:
+    """One replica as it is now. `attempt` counts its containers: a report about an earlier one is old."""
+
+    replica: Replica
+    container_id: str = ""
+    attempt: int = 0
+    running: bool = False
+    began: float | None = None
+    ended: float | None = None
+    last: Ended | None = None
+    state: State = State.UNSTARTED
+    restarts: int = 0
+    peak: int | None = None
+    killed: bool = False
+    judged: bool = False
+    restart_at: float | None = None
+    spans: list[tuple[float, float | None]] = field(default_factory=list)  # of its containers, the last one open
+    samples: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.replica.name
+
+    def used(self, memory: int) -> None:
+        self.peak = max(memory, self.peak or 0)
+        add_point(self.samples, (time.monotonic(), memory))
+
+    def started(self, now: float) -> None:
+        self.close(now)
+        self.spans.append((now, None))
+
+    def close(self, now: float) -> None:
+        if self.spans and self.spans[-1][1] is None:
+            self.spans[-1] = (self.spans[-1][0], now)
+
+    def stopped(self, now: float, how: Ended | None, state: State) -> None:
+        self.running, self.ended, self.last, self.state = False, now, how, state
+        self.close(now)
+
+
+class Supervisor:
+    """One run, from its network to its summary. The thread that calls `run` makes all decisions."""
+
+    def __init__(self, ready: Ready, containers: Containers, progress: Progress) -> None:
+        self._ready = ready
+        self._containers = containers
+        self._progress = progress
+        self._launcher = Launcher(ready, containers)
+        self._watcher = Watcher(containers, progress)
+        self._live = {replica.name: _Live(replica) for replica in ready.cluster.replicas}
+        self._kills = sorted(ready.kills, key=lambda kill: kill.seconds)
+        self._missed: list[Kill] = []
+        self._deaths: list[DeathResult] = []
+        self._fatal: list[tuple[float, DeathResult, _Live]] = []  # deaths that end the run, with the engine's time
+        self._failure: Failure | None = None
+        self._began = time.monotonic()
+        self._before = take_snapshot(ready.job_dir)
+        self._lost: dict[str, tuple[str, ...]] = {}
+        self._lag = float("inf")  # between this machine's clock and the engine's, as far as reports tell
+
+    def run(self) -> Summary:
+        """Runs to the end; removes all containers and the network, however it ends.
+
+        Raises EngineUnavailableError when the engine breaks or has no network; the summary says what replicas did.
+        """
+        with aborting_leaves(f"{self._launcher.name}: the next imgtool run removes its containers and network"):
+            try:
+                try:
+                    self._start_all()
+                    self._watch()
+                except ReplicaRefusedError as error:
+                    self._failure = Failure(name=error.name, message=str(error), last_lines=())
+                self._stop_all()
+                ended = time.monotonic()
+                self._conclude()
+            finally:
+                self._remove_all()
+        return self._summary(ended)
+
+    def _start_all(self) -> None:
+        self._launcher.make_network()
+        everyone = self._live.values()
+        container_ids = run_all({live.name: partial(self._launcher.create, live.replica) for live in everyone})
+        for name, container_id in container_ids.items():
+            self._live[name].container_id = container_id
+        run_all({live.name: partial(self._start, live) for live in everyone})
+        self._began = time.monotonic()
+        count = "1 replica" if len(self._live) == 1 else f"{len(self._live)} replicas"
+        self._progress(Step("run", f"{count} in the network {self._launcher.name}"))
+
+    def _start(self, live: _Live) -> None:
+        self._launcher.start(live.container_id, live.name)
+        live.running, live.judged, live.state = True, False, State.EXITED
+        live.began = live.began or time.monotonic()
+        live.attempt += 1
+        live.started(time.monotonic())
+        self._watcher.follow(live.name, live.attempt, live.container_id, live.used)
+
+    def _watch(self) -> None:
+        """Returns when the chief has ended for good, or the run has failed."""
+        chief = self._live[self._ready.cluster.chief.name]
+        while not self._fatal and not (chief.ended is not None and chief.restart_at is None):
+            self._do_what_is_due()
+            report = self._next_report()
+            live = self._about(report)
+            if report is None or live is None:
+                continue
+            if isinstance(report.ended, RefusedError):
+                raise ReplicaRefusedError(live.name, report.ended)
+            if isinstance(report.ended, ImgtoolError):
+                raise report.ended
+            live.stopped(time.monotonic(), report.ended, State.EXITED)
+            self._lag = min(self._lag, time.monotonic() - report.ended.finished)
+            if report.ended.exit_code != 0:
+                self._judge(live, report.ended)
+            live.killed = False
+
+    def _next_report(self) -> Report | None:
+        """Waits a little for the end of a replica."""
+        return self._watcher.next(_LOOK)
+
+    def _about(self, report: Report | None) -> _Live | None:
+        """Returns the replica that a report is about; None when it is about an earlier container of it."""
+        live = self._live[report.name] if report else None
+        return live if report and live and live.running and report.attempt == live.attempt else None
+
+    def _judge(self, live: _Live, ended: Ended) -> None:
+        """Records a death, and what the service does about it."""
+        now, checkpoint = time.monotonic(), latest(self._ready.job_dir)
+        live.judged = True
+        death = Death(
+            exit_code=ended.exit_code,
+            out_of_memory=ended.out_of_memory and not live.killed,
+            restarts=live.restarts,
+            restarts_in_all=sum(other.restarts for other in self._live.values()),
+            unstarted=not self._ready.restart and checkpoint == self._ready.checkpoint,
+        )
+        verdict = judge(self._ready.cluster.service, death, self._ready.spec.job.scheduling)
+        result = DeathResult(
+            name=live.name,
+            at=min(now, ended.finished + self._lag) - self._began,
+            exit_code=ended.exit_code,
+            rehearsed=live.killed,
+            verdict=verdict,
+            back_after=None,
+            checkpoint=checkpoint,
+        )
+        self._deaths.append(result)
+        if verdict.action is Action.FAIL:
+            self._fatal.append((ended.finished, result, live))
+            return
+        self._progress(Note(f"{live.name} exited {ended.exit_code}: {verdict.because}"))
+        live.restart_at = now + verdict.delay
+        if verdict.action is Action.RESTART_JOB:
+            for other in self._live.values():
+                other.running, other.restart_at = False, live.restart_at
+
+    def _conclude(self) -> None:
+        """Finds who failed first by the engine's clock: its report of a loud replica's end may be seconds late."""
+        chief = self._live[self._ready.cluster.chief.name]
+        over = min((finished for finished, _, _ in self._fatal), default=chief.last.finished if chief.last else 0.0)
+        for live in self._live.values():
+            if live.last is not None and 0 < live.last.finished < over:
+                live.state = State.EXITED
+                if live.last.exit_code and not live.judged and live.restart_at is None:
+                    self._judge(live, live.last)
+        self._deaths.sort(key=lambda death: death.at)
+        self._watcher.drain(self._live, DRAIN_SECONDS)
+        for live in self._live.values():
+            self._note_lost(live)
+        if self._fatal and self._failure is None:
+            _, death, live = min(self._fatal, key=lambda fatal: fatal[0])
+            share = self._ready.shares[live.name]
+            self._failure = failure_of(death, live.last, share, self._last_lines(live))
+
+    def _note_lost(self, live: _Live) -> None:
+        """Records what a replica's container takes with it."""
+        try:
+            changed = self._containers.changed(live.container_id, live.name)
+            volumes = self._containers.volumes(live.container_id, live.name)
+        except ImgtoolError as error:  # an engine without the question, or without the container
+            self._progress(Note(f"what {live.name} wrote outside {JOB_DIR} is not known: {error}"))
+            return
+        if volumes:
+            places = ", ".join(volumes)
+            self._progress(Note(f"{live.name}: {places}: a volume of the image; what is in it is not listed, and gone"))
+        lost = choose_lost(changed, (*self._ready.cluster.mounts, *volumes))
+        self._lost[live.name] = tuple(sorted({*self._lost.get(live.name, ()), *lost}))
+
+    def _last_lines(self, live: _Live) -> tuple[str, ...]:
+        """Returns the end of a replica's output, which the stream of all output may not have reached."""
+        with suppress(ImgtoolError):
+            output = self._containers.last_output(live.container_id, live.name, LAST_LINES)
+            errors = self._containers.last_output(live.container_id, live.name, lines_near(output), only_errors=True)
+            return join_ends(tuple(lines_of([output])), tuple(lines_of([errors])))
+        return ()
+
+    def _do_what_is_due(self) -> None:
+        now = time.monotonic()
+        while self._kills and now - self._began >= self._kills[0].seconds:
+            self._kill(self._kills.pop(0))
+        for live in self._live.values():
+            if live.restart_at is not None and now >= live.restart_at:
+                self._restart(live)
+
+    def _kill(self, kill: Kill) -> None:
+        target = (kill.role, kill.index)
+        live = next(live for live in self._live.values() if (live.replica.role, live.replica.index) == target)
+        if not live.running or live.killed:
+            self._missed.append(kill)
+            return
+        live.killed = True
+        self._progress(Note(f"{live.name} is killed now, {kill.seconds:g} s into the run, as --kill asked"))
+        self._containers.signal(live.container_id, "SIGKILL")
+
+    def _restart(self, live: _Live) -> None:
+        """Puts a new container in place of the old one: same name, host name and address, nothing of its files."""
+        live.restart_at = None
+        if live.last is not None:
+            self._watcher.drain([live.name], _DRAIN_RESTART_SECONDS)
+        self._note_lost(live)
+        self._containers.remove(live.container_id)
+        live.container_id = self._launcher.create(live.replica)
+        live.restarts += 1
+        live.ended = live.last = None
+        self._start(live)
+        passed = time.monotonic() - self._began
+        for number, death in enumerate(self._deaths):
+            if death.name == live.name and death.back_after is None:
+                self._deaths[number] = replace(death, back_after=passed - death.at)
+        self._progress(Note(f"{live.name} is restarted"))
+
+    def _stop_all(self) -> None:
+        """Stops what still runs, as the services do: SIGTERM, and SIGKILL for what has not ended then."""
+        for signal in ("SIGTERM", "SIGKILL"):
+            running = [live for live in self._live.values() if live.running]
+            for live in running:
+                self._note_end(live)
+            run_all({live.name: partial(self._containers.signal, live.container_id, signal) for live in running})
+            deadline = time.monotonic() + STOP_SECONDS
+            while any(live.running for live in running) and time.monotonic() < deadline:
+                report = self._next_report()
+                reported = self._about(report)
+                if report and reported:
+                    how = None if isinstance(report.ended, ImgtoolError) else report.ended
+                    reported.stopped(time.monotonic(), how, State.STOPPED)
+
+    def _note_end(self, live: _Live) -> None:
+        """Records a replica that has ended by itself, and whose report is still on its way."""
+        with suppress(ImgtoolError):
+            ended = self._containers.ended(live.container_id, live.name)
+            if ended is not None:
+                live.stopped(time.monotonic(), ended, State.EXITED)
+
+    def _remove_all(self) -> None:
+        try:
+            remove_all(self._containers, self._ready.run)
+        except ImgtoolError as error:
+            self._progress(Note(f"imgtool could not remove everything, and the next run tries again: {error}"))
+
+    def _summary(self, ended: float) -> Summary:
+        ready = self._ready
+        return Summary(
+            run=ready.run,
+            name=ready.spec.name,
+            service=ready.cluster.service,
+            seconds=ended - self._began,
+            job_dir=ready.job_dir,
+            replicas=tuple(self._result(live, ended) for live in self._live.values()),
+            deaths=tuple(self._deaths),
+            missed=(*self._missed, *self._kills),
+            failure=self._failure,
+            checkpoint=latest(ready.job_dir),
+            written=list_written(self._before, take_snapshot(ready.job_dir)),
+            lost={name: paths for name, paths in self._lost.items() if paths},
+            notes=ready.notes,
+        )
+
+    def _result(self, live: _Live, ended: float) -> ReplicaResult:
+        ready = self._ready
+        return ReplicaResult(
+            replica=live.replica,
+            image=ready.images[live.replica.role],
+            share=ready.shares[live.name],
+            state=live.state,
+            exit_code=live.last.exit_code if live.last else None,
+            out_of_memory=bool(live.last and live.last.out_of_memory),
+            seconds=0.0 if live.began is None else (live.ended or ended) - live.began,
+            peak_memory=live.peak,
+            restarts=live.restarts,
+            spans=tuple((start - self._began, (end or ended) - self._began) for start, end in live.spans),
+            memory=tuple((at - self._began, int(size)) for at, size in live.samples),
+        )

@@ -1,0 +1,126 @@
+"""Attaches a bill of materials and the provenance to each image that a run makes.
+
+Each is an OCI manifest with the image as its `subject`, so that `oras discover` lists both. All images of a lock share
+the bill. The provenance is an unsigned envelope under the tag where cosign looks for attestations. So an image costs
+five requests, or six where the registry has no referrers API, one that asks for the bill, and two more where it is new.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training_imgtool.base.errors import RegistryRefusedError
+from training_imgtool.base.progress import Note
+from training_imgtool.base.reference import Digest
+from training_imgtool.make.inputs import Inputs, RoleImage
+from training_imgtool.make.request import BuildRun
+from training_imgtool.oci.attest import cyclonedx, provenance
+from training_imgtool.oci.attest.provenance import ENVELOPE, encode, make_provenance, make_statement, wrap
+from training_imgtool.oci.image.image import DirectImage
+from training_imgtool.oci.registry.manifests import Descriptor, sha256_digest
+from training_imgtool.oci.registry.referrers import attach, referrer_manifest
+from training_imgtool.oci.repository.publish import Publisher
+
+_TITLE = "org.opencontainers.image.title"
+_COSIGN = {"dev.cosignproject.cosign/signature": "", "predicateType": provenance.PREDICATE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """One document about an image.
+
+    Attributes:
+        name: what messages call it.
+        kind: the artifact type of its manifest.
+        manifest: the exact bytes of the manifest that refers to the image.
+        blob: the descriptor of `content`.
+        content: the document.
+    """
+
+    name: str
+    kind: str
+    manifest: bytes
+    blob: Descriptor
+    content: bytes
+
+
+def list_attachments(
+    inputs: Inputs, image: RoleImage, made: Digest, subject: Descriptor, *, direct: bool
+) -> tuple[Attachment, ...]:
+    """Writes all that `push` attaches to an image, and `verify` expects there; the last goes where cosign looks.
+
+    Args:
+        inputs: the inputs of the image.
+        image: the same for its role.
+        made: the image.
+        subject: the descriptor of its manifest.
+        direct: whether no engine made it. What apt installs in an engine is not what the lock lists.
+    """
+    debian = image.plan.locked.debian
+    packages = debian.packages if debian is not None and direct else ()
+    bill = encode(cyclonedx.describe_variant(inputs.plan.name, image.plan, packages))
+    recipe = image.recipe.publish_document(inputs.spec_file.spec.allow_secrets)
+    predicate = make_provenance(image.plan, recipe, key=image.key, bill=bill)
+    envelope = wrap(make_statement(made, provenance.PREDICATE, predicate))
+    sbom, statement = {_TITLE: "sbom.cdx.json"}, {_TITLE: "provenance.dsse.json", **_COSIGN}
+    rows = (
+        ("bill of materials", cyclonedx.MEDIA_TYPE, (cyclonedx.MEDIA_TYPE, bill), sbom),
+        ("provenance", provenance.MEDIA_TYPE, (ENVELOPE, envelope), statement),
+    )
+    return tuple(_refer(subject, *row) for row in rows)
+
+
+class Attestations:
+    """Attaches attestations to the images of a run, until the registry refuses one. Thread-safe."""
+
+    def __init__(self, run: BuildRun, publisher: Publisher) -> None:
+        self._run = run
+        self._publisher = publisher
+        self._wanted = run.inputs.spec_file.spec.attestations and run.machine.settings.attestations
+
+    def add(self, image: RoleImage, made: DirectImage) -> None:
+        """Attaches what there is to say of an image that the direct builder appended; raises as `attach`."""
+        subject = Descriptor(made.manifest_type, made.digest, len(made.manifest))
+        is_first = self._publisher.was_missing(made.config_descriptor.digest)
+        self._attach(image, self._publisher.repository.digest(made.digest), subject, is_first=is_first)
+
+    def add_from_engine(self, image: RoleImage, made: Digest) -> None:
+        """Attaches what there is to say of an image that an engine pushed; raises as `attach`."""
+        self._attach(image, made, None, is_first=False)
+
+    def _attach(self, image: RoleImage, made: Digest, subject: Descriptor | None, *, is_first: bool) -> None:
+        """Makes the attestations of an image and attaches them; notes a refusal.
+
+        Args:
+            image: the image's inputs.
+            made: its digest.
+            subject: the descriptor of its manifest; None for an engine's image.
+            is_first: the repository never had this image before.
+        """
+        if not self._wanted:
+            return
+        inputs, registry = self._run.inputs, self._publisher.registry
+        about = subject or registry.manifest(made).descriptor
+        rows = list_attachments(inputs, image, made, about, direct=subject is not None)
+        *others, statement = (row.manifest for row in rows)
+        self._publisher.expect((rows[0].blob,))  # all images of a lock share the bill
+        try:
+            for row in rows:
+                self._publisher.require(row.blob, row.content)
+            attach(registry, made, *others, statement=statement, is_first=is_first)
+        except RegistryRefusedError as error:
+            if self._wanted:
+                text = "the registry does not take attestations; `attestations: false` asks for none"
+                self._run.machine.progress(Note(f"{text}: {error.message}"))
+            self._wanted = False
+
+
+def _refer(
+    subject: Descriptor, name: str, kind: str, blob: tuple[str, bytes], annotations: dict[str, str]
+) -> Attachment:
+    """Writes the manifest that attaches a document to an image."""
+    media_type, content = blob
+    descriptor = Descriptor(media_type, sha256_digest(content), len(content))
+    layer = descriptor.document() | {"annotations": annotations}
+    manifest = referrer_manifest(subject, kind, (layer,), config=descriptor)
+    return Attachment(name=name, kind=kind, manifest=manifest, blob=descriptor, content=content)

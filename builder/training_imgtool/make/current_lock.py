@@ -1,0 +1,228 @@
+"""Makes sure that a spec's lock is current, and reads the digests of bases for a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training_imgtool.base.errors import ImgtoolError, InputError, RegistryRefusedError, TemporaryError
+from training_imgtool.base.progress import Note, Progress
+from training_imgtool.base.reference import Digest, Tag, parse_reference
+from training_imgtool.model.load import SpecFile
+from training_imgtool.model.plan import Lock
+from training_imgtool.resolve.lock.lockfile import (
+    LockIdentity,
+    differences,
+    dump_lock,
+    identify_lock,
+    list_changed,
+    read_lock,
+)
+from training_imgtool.resolve.lock.parse import DamagedLockError
+
+if TYPE_CHECKING:
+    from training_imgtool.oci.registry.connect import Machine, Registries
+    from training_imgtool.resolve.lock.archives import Built
+    from training_imgtool.resolve.lock.carry_over import Renewal
+    from training_imgtool.resolve.versions.matrix import Matrix
+
+
+def ensure_lock(
+    spec_file: SpecFile,
+    machine: Machine,
+    *,
+    locked: bool = False,
+    renewal: Renewal | None = None,
+    write: bool = True,
+    identity: LockIdentity | None = None,
+    built: Built | None = None,
+) -> Lock:
+    """Returns the spec's lock when it is current, else makes one and writes it beside the spec.
+
+    A new one keeps the versions and the bases of the one before, where they still fit.
+
+    Args:
+        spec_file: the spec.
+        machine: that makes it; its progress gets a line per change.
+        locked: raise InputError instead of making one.
+        renewal: what to resolve again even if the present lock is current; it also replaces a damaged lock.
+        write: write a new one beside the spec.
+        identity: which lock, where the caller knows it.
+        built: wheels of source archives that an earlier call built, which gains those of this one.
+    """
+    identity, progress = identity or identify_lock(spec_file), machine.progress
+    path = identity.path
+    present = _read_present(path, progress, replace=renewal is not None)
+    if present is not None and present.inputs == identity.inputs and not renewal:
+        _require_roles(present, spec_file, path)
+        if renewal is not None:
+            progress(Note(f"{path} is current; --upgrade takes newer versions and bases"))
+        return present
+    what = _describe(present, identity)
+    if locked:
+        hint = f"run `imgtool lock`{_with_this_set(spec_file)}"
+        raise InputError(f"{path} {what}, and --locked forbids writing it", hint=f"{hint}, then commit it")
+    if not write:
+        progress(Note(f"{path} {what}; `imgtool lock`{_with_this_set(spec_file)} writes it"))
+    elif present is not None and not renewal:
+        progress(Note(f"{path} {what}"))
+    lock = _make_lock(spec_file, machine, present=present, renewal=renewal, built=built)
+    if not write:
+        return lock
+    if lock == present:
+        progress(Note(f"{path} stays as it is: nothing newer fits"))
+        return lock
+    from training_imgtool.base.atomic_files import write_atomic
+
+    write_atomic(path, dump_lock(lock).encode())
+    progress(Note(f"{'renewed' if present else 'wrote'} {path}"))
+    for change in differences(present, lock) if present is not None else ():
+        progress(Note(f"  {change}"))
+    for note in _upgrade_notes(present, lock) if present is not None else ():
+        progress(Note(note))
+    return lock
+
+
+def _require_roles(lock: Lock, spec_file: SpecFile, path: Path) -> None:
+    lacking = spec_file.spec.roles.keys() - {role for row in lock.variants for role in row.variant.roles}
+    if lacking:
+        raise DamagedLockError(f"{path}: it has no variant for {', '.join(sorted(lacking))}")
+
+
+def _describe(present: Lock | None, identity: LockIdentity) -> str:
+    if present is None:
+        return "is missing"
+    changed = list_changed(present.inputs, identity.inputs)
+    return f"is out of date: {', '.join(changed)} changed" if changed else "is current"
+
+
+def _with_this_set(spec_file: SpecFile) -> str:
+    return " with this --set" if spec_file.values.keys() - {"platform"} else ""
+
+
+def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
+    """Returns the notes of every minor above that of the release `before`, up to that of `after`."""
+    from training_imgtool.resolve.versions.matrix import version_key
+
+    low, high = version_key(before)[:2], version_key(after)[:2]
+    minors = (minor for name, minor in matrix.minors.items() if low < version_key(name) <= high)
+    return tuple(f"TensorFlow {minor.name}: {note}" for minor in minors for note in minor.notes)
+
+
+def _upgrade_notes(before: Lock, after: Lock) -> tuple[str, ...]:
+    """Returns what the version matrix says about the minors that the lock passed, such as Keras 3 in 2.16."""
+    from training_imgtool.resolve.versions.matrix import load_matrix
+
+    releases = {locked.variant.name: locked.variant.tensorflow for locked in before.variants}
+    pairs = {(releases.get(locked.variant.name), locked.variant.tensorflow) for locked in after.variants}
+    matrix = load_matrix()
+    notes = (note for old, new in sorted(filter(all, pairs)) for note in notes_between(matrix, str(old), new))
+    return tuple(dict.fromkeys(notes))
+
+
+def _read_present(path: Path, progress: Progress, *, replace: bool) -> Lock | None:
+    """Reads the lock beside the spec; None when there is none, or with `replace` when it is damaged."""
+    if not path.exists():
+        return None
+    try:
+        return read_lock(path)
+    except DamagedLockError as error:
+        text = path.read_text(errors="replace")
+        if text.strip() and "imgtool" not in text:  # a lock has it in its first line; a merge conflict leaves it there
+            hint = f"give the spec another name than {path.stem}: its lock has the same name"
+            raise InputError(
+                f"{path} is a lock of another program, which imgtool does not replace", hint=hint
+            ) from error
+        if not replace:
+            raise
+        progress(Note(f"{error}; imgtool makes a new one"))
+        return None
+
+
+def _make_lock(
+    spec_file: SpecFile,
+    machine: Machine,
+    *,
+    present: Lock | None,
+    renewal: Renewal | None,
+    built: Built | None,
+) -> Lock:
+    from training_imgtool.make.debian_stage import lock_debian
+    from training_imgtool.model.secrets import with_index_logins
+    from training_imgtool.resolve.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
+    from training_imgtool.resolve.lock.update import make_lock
+    from training_imgtool.resolve.versions.matrix import load_matrix
+
+    platform = spec_file.spec.platform
+    carried_over = (renewal or Renewal()).carry_over(present, platform) if present else NOTHING_CARRIED_OVER
+
+    def base_digest(reference: str) -> str:
+        return digest_of(reference, platform, machine.registries)
+
+    return make_lock(
+        spec_file,
+        load_matrix(),
+        base_digest,
+        with_index_logins(spec_file, machine.settings),
+        machine.progress,
+        carried_over=carried_over,
+        lock_debian=partial(lock_debian, spec=spec_file.spec, machine=machine),
+        built=built,
+    )
+
+
+def digest_of(reference: str, platform: str, registries: Registries) -> str:
+    """Returns the digest (`sha256:…`) of the image that `reference` names for `platform`, read through the mirrors.
+
+    An index is followed to its child, so that every builder sees the same image. Raises RegistryRefusedError
+    when there is no such image, InputError when it is for another platform, and what reading a manifest raises.
+    """
+    from training_imgtool.oci.registry.manifests import require_platform
+
+    name = parse_reference(reference)
+    source = registries.source(name.repository)
+    there: Tag | Digest = source.tag(name.name) if isinstance(name, Tag) else source.digest(name.digest)
+    try:
+        there_now = registries.at(source).head(there)
+    except TemporaryError as error:
+        hint = "; ".join(filter(None, (error.hint, "IMGTOOL_MIRRORS names a registry that has it")))
+        raise TemporaryError(f"base image {there}: {error.message}", hint=hint, details=error.details) from error
+    if there_now is None:
+        raise RegistryRefusedError(
+            f"base image {there}: the registry has no such image",
+            hint="see `imgtool compat` for bases, give another `base:`, or a mirror that has it with IMGTOOL_MIRRORS",
+        )
+    manifest = registries.at(source).manifest(there, platform)
+    require_platform(registries.at(source).read(there.repository, manifest.config), platform, f"base image {there}")
+    return manifest.digest
+
+
+def find_moved_bases(locks: Iterable[Lock], registries: Registries) -> dict[str, str]:
+    """Maps each locked base whose tag is gone or names another image now to what the registry answers.
+
+    A registry that does not answer says nothing of its bases.
+    """
+    moved = {}
+    rows = {(row.variant.base, row.base_digest, lock.platform) for lock in locks for row in lock.variants}
+    for base, digest, platform in sorted(rows):
+        if isinstance(tag := parse_reference(base), Tag):
+            answer = _ask_again(tag, platform, registries)
+            if answer not in {None, digest}:
+                moved[base] = f"the lock has {digest}, the registry answers {answer}"
+    return moved
+
+
+def _ask_again(tag: Tag, platform: str, registries: Registries) -> str | None:
+    from training_imgtool.oci.registry.manifests import NoPlatformError
+
+    source = registries.source(tag.repository)
+    try:
+        if registries.at(source).head(source.tag(tag.name)) is None:
+            return "no such tag any more"
+        return digest_of(str(tag), platform, registries)
+    except (InputError, NoPlatformError) as error:  # it has lost the platform
+        return error.message
+    except ImgtoolError:
+        return None

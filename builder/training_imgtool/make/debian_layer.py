@@ -1,0 +1,136 @@
+"""The layer of a stage's Debian packages: made once, remembered here and in the registry."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from imgtool_debian_layers import BaseSystem, layer_version
+from training_imgtool.base.errors import VerificationError
+from training_imgtool.base.progress import Progress
+from training_imgtool.base.settings import Settings
+from training_imgtool.base.threads import SingleFlight
+from training_imgtool.make.debian_packages import list_archives, make_items
+from training_imgtool.make.debian_store import PackageStore
+from training_imgtool.model.plan import LockedDebian
+from training_imgtool.oci.direct import tree
+from training_imgtool.oci.direct.debian_layer import OpenedLibraries
+from training_imgtool.oci.layers import blobs
+from training_imgtool.oci.layers.codecs import Compression, choose_codec
+from training_imgtool.oci.layers.layer_cache import LayerCache, LayerRecord, Record, hash_fields
+from training_imgtool.oci.layers.layers import MTIME, LayerSource
+from training_imgtool.oci.layers.tar_writer import Item, write_tar
+from training_imgtool.oci.layers.tarhead import Kind
+
+_NAME = "debian packages"
+_FIELD = "files"
+_MOST_TREE = 16 << 20  # bytes of a listing as text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerMaker:
+    """Makes the layer of locked packages on a base.
+
+    Attributes:
+        base_digest: of the base.
+        locked: the packages.
+        platform: of the image.
+        read_system: reads the base; called only when the layer must be made.
+        settings: the machine's: its cache has the packages' files.
+        progress: receives each download.
+        cache: keeps the layer and its record.
+        compression: of the layer.
+    """
+
+    base_digest: str
+    locked: LockedDebian
+    platform: str
+    read_system: Callable[[], BaseSystem]
+    settings: Settings
+    progress: Progress
+    cache: LayerCache
+    compression: Compression
+    _once: SingleFlight[Record] = field(default_factory=SingleFlight)
+
+    def layer(self, history: str, opened: OpenedLibraries) -> LayerSource:
+        """Makes the layer; raises what `make_items` and `PackageStore.fetch` raise."""
+        record = self._record(opened).layers[0]
+        return LayerSource(
+            descriptor=record.blob,
+            diff_id=record.diff_id,
+            history=history,
+            open=partial(self._open, record, opened),
+        )
+
+    def tree(self, opened: OpenedLibraries) -> tree.Node:
+        """Lists what the layer has where; raises as `layer` does."""
+        claims = self._record(opened).claims or {}
+        try:
+            text = zlib.decompressobj().decompress(base64.b64decode(claims.get(_FIELD, ""), validate=True), _MOST_TREE)
+            return tree.parse(text.decode("ascii"))
+        except (ValueError, binascii.Error, zlib.error) as error:
+            raise VerificationError(f"the record of the layer {_NAME} is damaged: {error}") from error
+
+    @property
+    def _mtime(self) -> int:
+        return self.settings.source_date_epoch or MTIME
+
+    def _record(self, opened: OpenedLibraries) -> Record:
+        return self._once.do(opened, lambda: self.cache.find(self._hash_inputs(opened)) or self._make(opened))
+
+    def _make(self, opened: OpenedLibraries) -> Record:
+        record = self._compress(opened)
+        self.cache.keep(self._hash_inputs(opened), record)
+        return record
+
+    def _compress(self, opened: OpenedLibraries) -> Record:
+        system, maker = self.read_system(), tree.TreeMaker()
+        store = PackageStore(self.settings, list_archives(system, self.settings), self.progress)
+        files = store.fetch(self.locked.packages)
+        items = make_items(system, self.locked, files, self.platform, opened)
+        tar = write_tar(_list_entries(items, maker), self._mtime)
+        layer = blobs.keep(_NAME, self.cache, choose_codec(self.compression), tar)
+        text = zlib.compress(tree.dump(tree.prune(maker.root)).encode("ascii"))
+        return Record((layer,), {_FIELD: base64.b64encode(text).decode()})
+
+    def _open(self, record: LayerRecord, opened: OpenedLibraries) -> Iterator[bytes]:
+        if not self.cache.has_blob(record.blob):
+            compressed = self._compress(opened)
+            if compressed.layers[0].blob != record.blob:
+                self.cache.forget(self._hash_inputs(opened))
+                raise blobs.remade_error(record.blob, "a library here differs from the one that made it first")
+        return self.cache.read_blob(record.blob)
+
+    def _hash_inputs(self, opened: OpenedLibraries) -> str:
+        return hash_fields(
+            {
+                "kind": "debian",
+                "version": layer_version(),
+                "base": self.base_digest,
+                "requested": self.locked.requested,
+                "packages": [[package.name, package.version, package.sha256] for package in self.locked.packages],
+                "opened": [opened.sonames, opened.path] if opened.sonames else [],
+                "mtime": self._mtime,
+                "codec": choose_codec(self.compression).name,
+            }
+        )
+
+
+def _list_entries(items: Iterator[Item], maker: tree.TreeMaker) -> Iterator[Item]:
+    """Passes entries on and lists them."""
+    for item in items:
+        entry = item.entry
+        above, _, name = entry.path.rpartition("/")
+        if name.startswith(".wh."):
+            maker.add(f"{above}/{name.removeprefix('.wh.')}", tree.WHITEOUT)
+        elif entry.kind is Kind.FOLDER:
+            maker.add(entry.path, tree.make_folder(tree.Attributes(entry.mode, entry.uid, entry.gid)))
+        elif entry.kind is Kind.LINK:
+            maker.add(entry.path, tree.Node(tree.Kind.LINK, target=entry.target))
+        else:
+            maker.add(entry.path, tree.FILE)
+        yield item

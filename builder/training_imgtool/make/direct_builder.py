@@ -1,0 +1,131 @@
+"""Appends stages to a parent image without a daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from training_imgtool.base.threads import SingleFlight
+from training_imgtool.make.inputs import RoleImage
+from training_imgtool.make.request import BuildRun
+from training_imgtool.make.run_wheels import check_closed, open_wheel_store
+from training_imgtool.model.recipe.recipe import SYSTEM, Stage
+from training_imgtool.oci.direct.build import ParentImage, PlannedStages, build_image, plan_stages
+from training_imgtool.oci.direct.debian_layer import DebianLayer
+from training_imgtool.oci.image import image_config
+from training_imgtool.oci.image.image import DirectImage, read_config
+from training_imgtool.oci.layers.codecs import Compression
+from training_imgtool.oci.layers.context_layers import OnceEach
+from training_imgtool.oci.layers.layer_cache import LayerCache
+from training_imgtool.oci.layers.layers import MTIME, LayerSource
+from training_imgtool.oci.registry.failures import BlobUnknownError
+from training_imgtool.oci.wheel_layers.layer_tools import LayerTools
+from training_imgtool.resolve.wheels.prefetch import WheelPrefetcher
+
+if TYPE_CHECKING:
+    from training_imgtool.base.interpreters import Interpreter
+
+Send = Callable[[LayerSource, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appending:
+    """Stages of an image, planned on the parent image that they are appended to."""
+
+    image: RoleImage
+    parent: ParentImage
+    planned: PlannedStages
+    debian: DebianLayer | None
+    cache: LayerCache
+
+    def is_lost(self, error: BlobUnknownError) -> bool:
+        """Tells whether the registry misses layers of the parent image, or does not name what it misses."""
+        layers = {layer.digest for layer in self.parent.stored.manifest.layers}
+        return not error.digests or bool(set(error.digests) & layers)
+
+
+class DirectBuilder:
+    """Appends stages for one run. Thread-safe.
+
+    Args:
+        run: the run.
+        compression: of the layers, instead of the spec's.
+        send: takes each layer as soon as it is made, from several threads, and the name of its image.
+    """
+
+    def __init__(self, run: BuildRun, compression: Compression | None = None, send: Send | None = None) -> None:
+        self._run = run
+        self._compression = compression or Compression(run.inputs.plan.compression)
+        self._send = send
+        self._context_layers: OnceEach = SingleFlight()  # that the roles of this run share
+
+    def new_cache(self) -> LayerCache:
+        """Returns a view of the machine's layer cache that knows which records it gave."""
+        return LayerCache(self._run.machine.settings.cache / "layers", use_cache=not self._run.options.no_cache)
+
+    def plan(self, image: RoleImage, parent: ParentImage, stages: tuple[Stage, ...], cache: LayerCache) -> Appending:
+        """Plans stages on a parent image; raises NeedsEngineError where only an engine can execute them on it."""
+        debian = self.open_debian(image, cache) if any(stage.name == SYSTEM for stage in stages) else None
+        planned = plan_stages(image.recipe, stages, parent, debian)
+        return Appending(image=image, parent=parent, planned=planned, debian=debian, cache=cache)
+
+    @contextmanager
+    def append(self, appending: Appending, subject: str, *, compiles: bool = True) -> Iterator[DirectImage]:
+        """Makes the image; its layers can be read until the block ends.
+
+        Args:
+            appending: what `plan` returns.
+            subject: the name of the layers in progress output.
+            compiles: whether layers of wheels come with bytecode.
+
+        Raises what `oci.direct.build.build_image` raises.
+        """
+        settings = self._run.machine.settings
+        python = appending.image.plan.locked.variant.python
+        release = python_release(appending.parent.stored.config, python)
+
+        def find_interpreter(python: str) -> Interpreter | None:
+            from training_imgtool.resolve.wheels import interpreters
+
+            return interpreters.find_interpreter(python, settings.environ, release)
+
+        wheels = WheelPrefetcher(partial(open_wheel_store, self._run.inputs, settings), self._run.machine.progress)
+        tools = LayerTools(
+            cache=appending.cache,
+            wheel_path=wheels.path,
+            find_interpreter=find_interpreter,
+            release=release,
+            compression=self._compression,
+            mtime=settings.source_date_epoch or MTIME,
+            ready=partial(self._send_layer, subject),
+            expect=wheels.expect,
+            contexts=self._context_layers,
+            compiles=compiles,
+        )
+        try:
+            recipe, planned = appending.image.recipe, appending.planned
+            image = build_image(recipe, planned, tools, appending.debian, parent=appending.parent)
+            if planned.has_wheels:
+                check_closed(self._run.inputs, appending.image.plan.locked, settings)
+            yield image
+        finally:
+            wheels.close()
+
+    def _send_layer(self, subject: str, layer: LayerSource) -> None:
+        if self._send is not None:
+            self._send(layer, subject)
+
+    def open_debian(self, image: RoleImage, cache: LayerCache) -> DebianLayer:
+        """Opens what makes the layer of the image's Debian packages."""
+        from training_imgtool.make.debian_stage import open_layer
+
+        return open_layer(image.plan, self._run.machine, cache, self._compression)
+
+
+def python_release(base_config: bytes, python: str) -> str | None:
+    """Returns the full version of the image's Python if its environment names it, as Docker's official images do."""
+    release = image_config.read_environment(read_config(base_config).get("config") or {}).get("PYTHON_VERSION", "")
+    return release if release.startswith(f"{python}.") else None

@@ -1,0 +1,271 @@
+"""The adapter of docker-py: connects to a Docker Engine and speaks its API.
+
+docker-py would read config.json and every login in it, follow the environment's proxies and .netrc, and let the errors
+of four packages through. `_Client` and `DockerApi` prevent that.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import docker
+import docker.errors
+import docker.tls
+from docker.constants import DEFAULT_DOCKER_API_VERSION
+
+from training_imgtool.base.errors import EngineUnavailableError, ImgtoolError
+from training_imgtool.base.sanitize import join_lines
+from training_imgtool.base.version import __version__
+from training_imgtool.make.engines.docker.context import Endpoint
+from training_imgtool.make.engines.docker.registry_errors import FULL_HINT, is_full
+from training_imgtool.make.engines.stream import Event, Running, follow
+
+_OLDEST_API = (1, 32)  # the first that takes a platform for a pull
+_SHORT_SECONDS = 60.0
+_PING_SECONDS = 10.0
+_CLOSE_SECONDS = 3.0
+SILENCE_SECONDS = 30.0  # of silence, after which imgtool pings the engine
+_PACKAGES = frozenset({"docker", "requests", "urllib3", "http", "json", "ssl"})
+_CUT = frozenset({"IncompleteRead", "InvalidChunkLength"})  # of urllib3 and http.client
+_START = "start it (for example `sudo systemctl start docker`), or point DOCKER_HOST or `docker context use` at one"
+
+
+def reach(endpoint: Endpoint, timeout: float) -> tuple[DockerApi, str]:
+    """Returns the API of the engine, once it has answered, and its answer's header Server.
+
+    Raises EngineUnavailableError when it does not answer within `timeout` seconds, or is too old.
+    """
+    try:
+        with closing(_Client(endpoint, "1.32", timeout)) as client:
+            answer = client.get(f"{client.base_url}/_ping", timeout=timeout)
+            answer.raise_for_status()
+            version = answer.headers.get("Api-Version", "")
+            server = str(answer.headers.get("Server", ""))
+    except Exception as error:
+        if not is_engine_fault(error):
+            raise
+        raise EngineUnavailableError(
+            f"Docker Engine not reachable at {endpoint} (from {endpoint.source}): {find_cause(error)}",
+            hint=hint_for(error),
+        ) from error
+    return DockerApi(endpoint, _api_version(version, endpoint)), server
+
+
+def _api_version(version: str, endpoint: Endpoint) -> str:
+    """Returns the newest version of the API that both sides speak."""
+    try:
+        theirs = tuple(int(part) for part in version.split("."))
+    except ValueError:
+        raise EngineUnavailableError(
+            f"{endpoint} (from {endpoint.source}) answers, but not as a Docker Engine: no Api-Version in its answer",
+            hint="check DOCKER_HOST and `docker context show`",
+        ) from None
+    if theirs < _OLDEST_API:
+        raise EngineUnavailableError(
+            f"the Docker Engine at {endpoint} speaks API {version}; 1.32 (Docker 17.09) or newer is needed"
+        )
+    return min((version, DEFAULT_DOCKER_API_VERSION), key=lambda text: [int(part) for part in text.split(".")])
+
+
+class _Client(docker.APIClient):
+    """docker-py's client without what it takes from files and the environment by itself. One request at a time."""
+
+    def __init__(self, endpoint: Endpoint, version: str, timeout: float | None) -> None:
+        _knock(endpoint, timeout or _PING_SECONDS)
+        tls: Any = False
+        if endpoint.tls:
+            pair = (str(endpoint.cert), str(endpoint.key)) if endpoint.cert else None
+            ca = str(endpoint.ca) if endpoint.ca else None
+            tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=ca, verify=endpoint.verify)
+        agent = f"training-imgtool/{__version__}"
+        wait: Any = timeout  # None, for a stream, waits without end; the stubs know whole seconds only
+        super().__init__(endpoint.url, version=version, timeout=wait, tls=tls, user_agent=agent)
+        self.aborted = threading.Event()
+        self.trust_env = False  # no .netrc, no proxy between here and the engine
+
+    @property
+    def _general_configs(self) -> dict[str, Any]:
+        return {"proxies": {}}  # docker-py reads the file where this is empty
+
+    @_general_configs.setter
+    def _general_configs(self, value: object) -> None:
+        """Leaves aside the config.json that docker-py has read."""
+
+
+def _knock(endpoint: Endpoint, timeout: float) -> None:
+    """Raises OSError when nobody listens on the socket: docker-py leaves its own open when it cannot connect."""
+    if endpoint.url.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(timeout)
+            client.connect(endpoint.url.removeprefix("unix://"))
+
+
+class _Request:
+    """One request whose answer is a stream; see `stream.Request`."""
+
+    def __init__(self, client: _Client, send: Callable[[_Client], Iterable[Event]]) -> None:
+        self._client = client
+        self._send = send
+        self._response: Any = None
+        client.hooks["response"].append(self._note_answer)
+
+    def _note_answer(self, response: Any, *args: object, **kwargs: object) -> None:
+        del args, kwargs
+        self._response = response
+        if self._client.aborted.is_set():
+            response.close()
+
+    def events(self) -> Iterator[Event]:
+        for event in self._send(self._client):
+            if not isinstance(event, dict):
+                raise EngineUnavailableError(f"the Docker Engine answered {str(event)[:200]!r}, which is not an event")
+            yield event
+
+    def abort(self) -> None:
+        self._client.aborted.set()
+        response = self._response
+        if response is not None:
+            with suppress(Exception):  # it may have ended meanwhile
+                response.raw.shutdown()
+
+    def close(self) -> None:
+        if self._response is not None:
+            self._response.close()
+        self._client.close()
+
+
+class DockerApi:
+    """One engine's API: questions with short answers, and streams. Thread-safe: each request has its connection."""
+
+    def __init__(self, endpoint: Endpoint, version: str) -> None:
+        self.endpoint = endpoint
+        self.running = Running()
+        self._version = version
+
+    def answers(self) -> bool:
+        """Returns whether the engine answers a ping."""
+        try:
+            with closing(_Client(self.endpoint, self._version, _PING_SECONDS)) as client:
+                return bool(client.ping())
+        except Exception as error:
+            if not is_engine_fault(error):
+                raise
+            return False
+
+    @contextmanager
+    def ask(self, doing: str, *, refused: Callable[[str, int | None], ImgtoolError] | None = None) -> Iterator[Any]:
+        """Opens a docker-py client for short answers; raises EngineUnavailableError for what goes wrong.
+
+        Args:
+            doing: the purpose of the request, for messages.
+            refused: makes the error when the engine says no, from its words and the answer's status.
+        """
+        try:
+            with closing(_Client(self.endpoint, self._version, _SHORT_SECONDS)) as client:
+                yield client
+        except Exception as error:
+            if refused is not None and isinstance(error, docker.errors.APIError):
+                raise refused(error.explanation or str(error), error.status_code) from error
+            if isinstance(error, ImgtoolError) or not is_engine_fault(error):
+                raise
+            raise engine_error(doing, self.endpoint, error) from error
+
+    def inspect(self, name: str) -> dict[str, Any] | None:
+        """Inspects what the engine knows of an image, or None when it has no such image."""
+        with self.ask(f"looking for the image {name}") as client, suppress(docker.errors.ImageNotFound):
+            image: dict[str, Any] = client.inspect_image(name)
+            return image
+        return None
+
+    @contextmanager
+    def stream(
+        self,
+        send: Callable[[Any], Iterable[Event]],
+        *,
+        where: Callable[[], str],
+        refused: Callable[[str, int | None], ImgtoolError],
+    ) -> Iterator[Generator[Event, None, None]]:
+        """Opens the events of one long request, which ends with the block, or with `close`.
+
+        Args:
+            send: sends the request with a docker-py client (its event `aborted` ends it) and returns the events.
+            where: what the engine is at, for messages.
+            refused: makes the error when the engine's answer has a status of failure, from its words and the status.
+        """
+        try:
+            with self.running.counted():
+                request = _Request(_Client(self.endpoint, self._version, None), send)
+                events = follow(
+                    request,
+                    where=where,
+                    stopped=self.running.stopped,
+                    answers=self.answers,
+                    silence_seconds=SILENCE_SECONDS,
+                )
+                with closing(events):
+                    yield events
+        except docker.errors.APIError as error:
+            raise refused(error.explanation or str(error), error.status_code) from error
+        except Exception as error:
+            if isinstance(error, ImgtoolError) or not is_engine_fault(error):
+                raise
+            raise engine_error(where(), self.endpoint, error) from error
+
+    def close(self) -> None:
+        """Ends every stream, and waits a little until their connections are closed: that makes the engine stop."""
+        self.running.stop(_CLOSE_SECONDS)
+
+
+def is_engine_fault(error: BaseException) -> bool:
+    """Returns whether the error came from talking to the engine, and not from a mistake in this program."""
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _PACKAGES
+
+
+def engine_error(doing: str, where: object, error: BaseException) -> EngineUnavailableError:
+    """Returns the error for an exchange with the engine at `where` that broke while `doing` something."""
+    cause = find_cause(error)
+    hint = FULL_HINT if is_full(cause) else hint_for(error)
+    return EngineUnavailableError(f"{doing}: the Docker Engine at {where} failed: {cause}", hint=hint)
+
+
+def find_cause(error: BaseException) -> str:
+    """Finds the innermost reason, in one line: the system's words, the engine's, or the library's."""
+    for inner in _inner(error):
+        if isinstance(inner, TimeoutError) or "Timeout" in type(inner).__name__:
+            return "no answer in time"
+        if isinstance(inner, OSError) and inner.strerror and isinstance(inner.errno, int):
+            return inner.strerror
+        explanation = getattr(inner, "explanation", None)
+        if isinstance(explanation, str) and explanation:
+            return join_lines(explanation, limit=400)
+        if type(inner).__name__ in _CUT or "invalid literal for int() with base 16" in str(inner):
+            return "the connection ended in the middle of an answer"
+    last = list(_inner(error))[-1]
+    return join_lines(f"{type(last).__name__}: {last}", limit=400)
+
+
+def hint_for(error: BaseException) -> str:
+    """Returns what to do about it."""
+    numbers = {inner.errno for inner in _inner(error) if isinstance(inner, OSError)}
+    if numbers & {errno.EACCES, errno.EPERM}:
+        return "this user may not use the socket: add it to the group `docker` and log in again, or use sudo"
+    return _START
+
+
+def _inner(error: BaseException) -> Iterator[BaseException]:
+    """Yields the error and what it was made from, outermost first: libraries pass causes as arguments too."""
+    seen: list[BaseException] = []
+    queue = [error]
+    while queue and len(seen) < 20:
+        current = queue.pop(0)
+        if any(current is other for other in seen):
+            continue
+        seen.append(current)
+        yield current
+        queue += [part for part in current.args if isinstance(part, BaseException)]
+        queue += [part for part in (current.__cause__, current.__context__) if part is not None]

@@ -1,0 +1,75 @@
+"""Gets an image of a registry into an engine's own store."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from training_imgtool.base.errors import EngineUnavailableError
+from training_imgtool.base.progress import Done, Outcome, Step
+from training_imgtool.base.reference import Digest
+from training_imgtool.oci.image.docker_archive import load_archive
+from training_imgtool.oci.image.image import DirectImage, read_config
+
+if TYPE_CHECKING:
+    from training_imgtool.make.engines.docker.engine import DockerEngine
+    from training_imgtool.oci.registry.client import Registry
+    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.oci.registry.manifests import Manifest
+
+
+def pull_image(
+    digest: Digest,
+    key: str,
+    *,
+    platform: str,
+    engine: DockerEngine,
+    machine: Machine,
+) -> str:
+    """Returns the name that the engine knows the image by: its digest, or the image's ID.
+
+    Docker before 23 unpacks no zstd layer. It gets such an image as `docker load` reads it, with those layers unpacked:
+    the config is the same, and with it the image's ID.
+
+    Args:
+        digest: the image.
+        key: its content key; a loaded image gets the name `imgtool/stage:<key>`.
+        platform: such as `linux/amd64`.
+        engine: where the image goes.
+        machine: reads the image, and has the login for an engine that pulls.
+
+    Raises what `DockerEngine.pull_base`, `DockerEngine.load` and the registry's client raise.
+    """
+    registry = machine.registries.at(digest.repository)
+    manifest = None if engine.reads_zstd else registry.manifest(digest, platform)
+    if manifest is None or not any(layer.media_type.endswith("zstd") for layer in manifest.layers):
+        engine.pull_base(digest, platform, machine.registries.login(digest.repository.registry).login, machine.progress)
+        return str(digest)
+    if engine.image_id(key) == manifest.config.digest:
+        return manifest.config.digest
+    subject, started = f"base {digest.repository.path}", time.monotonic()
+    machine.progress(Step(subject, f"loading {digest}, whose zstd layers this engine does not read"))
+    archive = load_archive(
+        f"imgtool/stage:{key}",
+        _make_image(manifest, digest, registry),
+        lambda layer: registry.blob(digest.repository, layer),
+    )
+    image_id = engine.load(archive, key)
+    if image_id != manifest.config.digest:
+        raise EngineUnavailableError(f"loading {digest}: the engine made {image_id} of {manifest.config.digest}")
+    machine.progress(Done(subject, Outcome.FETCHED, digest.digest, time.monotonic() - started))
+    return image_id
+
+
+def _make_image(manifest: Manifest, digest: Digest, registry: Registry) -> DirectImage:
+    config = registry.read(digest.repository, manifest.config)
+    return DirectImage(
+        base_layers=manifest.layers,
+        layers=(),
+        config=config,
+        config_descriptor=manifest.config,
+        manifest=manifest.body,
+        manifest_type=manifest.media_type,
+        digest=manifest.digest,
+        diff_ids=tuple(read_config(config)["rootfs"]["diff_ids"]),
+    )

@@ -1,0 +1,229 @@
+"""From files to content keys: loads a spec, makes sure of its lock, makes recipes, and names every image.
+
+Everything here is a function of files (and, only when a lock must be made, of the registry and the index).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from training_imgtool.base.context.context import Context
+from training_imgtool.base.errors import FieldError, FieldListError, InputError, UsageError
+from training_imgtool.base.reference import Repository, Tag
+from training_imgtool.base.settings import Settings
+from training_imgtool.make.current_lock import ensure_lock
+from training_imgtool.make.project_files import ANY_SPEC, SpecChoice, read_code
+from training_imgtool.make.recipes import make_recipe
+from training_imgtool.model.load import SpecFile
+from training_imgtool.model.plan import Lock, Plan, RolePlan, make_plan
+from training_imgtool.model.recipe.printing import print_dockerfile
+from training_imgtool.model.recipe.recipe import Recipe, Stage
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.value_rules import check_registry
+from training_imgtool.resolve.lock.lockfile import identify_lock
+
+if TYPE_CHECKING:
+    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.resolve.lock.carry_over import Renewal
+
+_NAME_REGISTRY = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
+KEY_DIGITS = 32  # of 64: 128 bits, and a tag that a terminal line still holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleImage:
+    """One role's image by its inputs: the recipe that makes it, the stages on the way, and the key that names it."""
+
+    plan: RolePlan
+    recipe: Recipe
+    stages: tuple[Stage, ...]
+    tag: Tag | None  # None when the spec names no registry
+
+    @property
+    def role(self) -> Role:
+        """Which role."""
+        return self.plan.role
+
+    @property
+    def registry_tag(self) -> Tag:
+        """The tag that names the image by its key; raises UsageError when no registry is configured."""
+        if self.tag is None:
+            raise UsageError("no registry", hint=_NAME_REGISTRY)
+        return self.tag
+
+    @property
+    def own(self) -> Stage:
+        """The role's own stage, which has the code."""
+        return self.stages[-1]
+
+    @property
+    def key(self) -> str:
+        """The image's content key, 64 hexadecimal digits."""
+        return self.own.key
+
+    @property
+    def text(self) -> str:
+        """The Dockerfile that makes the same image."""
+        return print_dockerfile(self.recipe, self.key)
+
+    def subject_of(self, stage: Stage) -> str:
+        """Returns what progress calls a stage: the role for its own; stage and variant for one that roles share."""
+        return str(self.role) if stage == self.own else f"{stage.name} {self.plan.locked.variant.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """A spec with everything that its images are made from."""
+
+    spec_file: SpecFile
+    lock: Lock
+    plan: Plan
+    context: Context
+    images: tuple[RoleImage, ...]
+    others: tuple[Inputs, ...] = ()  # of the same spec's further platforms
+
+    @property
+    def by_platform(self) -> tuple[Inputs, ...]:
+        """The inputs of each platform, these first."""
+        return (replace(self, others=()), *self.others)
+
+    def index_key(self, role: Role) -> str:
+        """Returns the key of the index over all platforms, 64 hexadecimal digits."""
+        keys = [[inputs.plan.platform, inputs.selected((role,))[0].key] for inputs in self.by_platform]
+        return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
+
+    def named_by_index(self) -> Inputs:
+        """Adds the tags of the indexes over all platforms; changes nothing where there is one platform."""
+        repository = self.plan.repository
+        if not self.others or repository is None:
+            return self
+        keys = {image.role: self.index_key(image.role) for image in self.images}
+        images = tuple(
+            replace(image, tag=repository.tag(f"{image.role}-{keys[image.role][:KEY_DIGITS]}")) for image in self.images
+        )
+        return replace(self, images=images)
+
+    @property
+    def repository(self) -> Repository:
+        """The repository for the images; raises UsageError when no registry is configured."""
+        if self.plan.repository is None:
+            raise UsageError(f"{self.spec_file.path}: no registry", hint=_NAME_REGISTRY)
+        return self.plan.repository
+
+    def selected(self, roles: tuple[Role, ...]) -> tuple[RoleImage, ...]:
+        """Returns the images of `roles`, all when none is named; raises UsageError for a role the spec has not."""
+        require_roles(roles, tuple(image.role for image in self.images))
+        return tuple(image for image in self.images if not roles or image.role in roles)
+
+
+def prepare(
+    spec_file: SpecFile,
+    machine: Machine,
+    choice: SpecChoice = ANY_SPEC,
+    *,
+    renewal: Renewal | None = None,
+    write: bool = True,
+    roles: tuple[Role, ...] = (),
+    push: bool = False,
+) -> Inputs:
+    """Makes the recipe of every role of a spec and works out its keys, for each of its platforms.
+
+    Args:
+        spec_file: the spec.
+        machine: that it happens on.
+        choice: the registry, and whether the lock has to be current.
+        renewal: make the lock anew.
+        write: whether a new lock is written; a dry run and `show` use it without that.
+        roles: that the command line names; a wrong one is found before a lock is made.
+        push: whether the run needs a registry, so that a missing one is found before a lock is made.
+
+    Raises InputError (exit 3) for anything wrong in the spec, its requirements, templates or context, and for
+    a lock that is not current when it has to be.
+    """
+    named = _registry(choice.registry, machine.settings)
+    require_roles(roles, tuple(spec_file.spec.roles))
+    if push and named is None and spec_file.spec.registry is None:
+        raise UsageError(f"{spec_file.path}: no registry", hint=_NAME_REGISTRY)
+    every = []
+    for platform in spec_file.platforms:
+        file = spec_file.for_platform(platform)
+        lock = ensure_lock(
+            file,
+            machine,
+            identity=identify_lock(file),
+            locked=choice.locked,
+            renewal=renewal,
+            write=write,
+        )
+        every.append(_make_images(file, lock, machine.settings, named))
+    first, *others = every
+    return replace(first, others=tuple(others))
+
+
+def _make_images(
+    spec_file: SpecFile,
+    lock: Lock,
+    settings: Settings,
+    registry: str | None,
+) -> Inputs:
+    """Makes the recipe of every role for the platform of the spec, and names the images by their keys."""
+    spec, entry = spec_file.spec, spec_file.entry
+    context = read_code(spec_file, settings, everything=_has_template(spec))
+    plan = make_plan(
+        spec,
+        spec_file.folder,
+        lock,
+        entry=entry,
+        registry=registry,
+        mirrors=settings.mirrors,
+        revision=context.tree_id(entry.folder if entry.paths == (entry.folder,) else "."),
+        named=_named_libraries(spec_file, lock, context),
+    )
+    try:
+        images = tuple(_make_image(spec_file, role, plan, context, settings) for role in plan.roles)
+    except FieldError as error:
+        raise spec_file.located(error) from error
+    except FieldListError as errors:
+        raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
+    return Inputs(spec_file=spec_file, lock=lock, plan=plan, context=context, images=images)
+
+
+def _has_template(spec: ImageSpec) -> bool:
+    return bool(spec.template or any(role.template for role in spec.roles.values()))
+
+
+def _named_libraries(spec_file: SpecFile, lock: Lock, context: Context) -> Mapping[str, str]:
+    """Returns the rules of trimming whose files the user's own files name; nothing where the lock trims nothing."""
+    if spec_file.spec.trim is False or not any(locked.unused for locked in lock.variants):
+        return {}
+    from training_imgtool.make.named_libraries import named_by_user
+
+    return named_by_user(spec_file.spec, spec_file.folder, context)
+
+
+def require_roles(roles: Iterable[Role], present: tuple[Role, ...]) -> None:
+    """Requires that the spec has the roles that the command line names; raises UsageError."""
+    for role in roles:
+        if role not in present:
+            raise UsageError(f"the spec has no role {role}: it has {', '.join(present)}")
+
+
+def _registry(named: str | None, settings: Settings) -> str | None:
+    """Returns the registry that the command line or the environment names; raises UsageError for an invalid one."""
+    text = named or settings.registry
+    try:
+        return check_registry(text) if text else None
+    except InputError as error:
+        raise UsageError(f"{'--registry' if named else 'IMGTOOL_REGISTRY'}: {error}", hint=error.hint) from error
+
+
+def _make_image(spec_file: SpecFile, role: RolePlan, plan: Plan, context: Context, settings: Settings) -> RoleImage:
+    epoch, compression = settings.source_date_epoch, plan.compression
+    recipe = make_recipe(spec_file, role, context, epoch=epoch, compression=compression)
+    stages = recipe.make_stages()
+    tag = plan.repository.tag(f"{role.role}-{stages[-1].key[:KEY_DIGITS]}") if plan.repository else None
+    return RoleImage(plan=role, recipe=recipe, stages=stages, tag=tag)

@@ -1,0 +1,329 @@
+"""Finds the parent image of a role: the image that the role's own stage is appended to.
+
+For a registry that is the stage below the role's own, which lies in the repository under its key: made, once per run,
+when it is missing; an engine makes those with lines for a shell. For all other sinks it is the base.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from training_imgtool.base.errors import FieldError, ImgtoolError, NeedsEngineError, VerificationError
+from training_imgtool.base.interpreters import NoInterpreterError
+from training_imgtool.base.progress import Done, Note, Outcome, Planned, Step
+from training_imgtool.base.reference import Digest, Tag
+from training_imgtool.make.direct_builder import Appending, DirectBuilder
+from training_imgtool.make.inputs import RoleImage
+from training_imgtool.make.request import BuildRun, missing_push
+from training_imgtool.model.recipe.install_step import compile_command
+from training_imgtool.model.recipe.recipe import PACKAGES, RUN, SETUP, Stage
+from training_imgtool.oci.direct.base_files import BaseReader
+from training_imgtool.oci.direct.build import ROOT, ParentImage, add_files
+from training_imgtool.oci.direct.files import Files
+from training_imgtool.oci.image.image import StoredImage, read_config
+from training_imgtool.oci.layers.layer_cache import RECORDS, LayerCache, Record, dump_records, read_records
+from training_imgtool.oci.registry.failures import BlobUnknownError
+from training_imgtool.oci.registry.manifests import Descriptor, Manifest
+from training_imgtool.oci.repository.publish import Publisher
+from training_imgtool.oci.repository.stored_stages import StoredStages, as_stage, make_stored, tag_of_stage
+
+if TYPE_CHECKING:
+    from training_imgtool.make.engines.engine import Engine
+
+_LARGEST_RECORDS = 1 << 20  # bytes of an annotation
+
+
+class Parents(ABC):
+    """Finds the parent images of one run, and knows their files. Thread-safe."""
+
+    def __init__(self, run: BuildRun, builder: DirectBuilder) -> None:
+        self._run = run
+        self._registries = run.machine.registries
+        self._builder = builder
+        self._stored = StoredStages(self._registries, run.machine.settings.cache)
+        self._reader = BaseReader(LayerCache(run.machine.settings.cache / "layers"))
+        self._lock = threading.Lock()
+        self._files: dict[str, Files] = {}
+
+    @abstractmethod
+    def of(self, image: RoleImage, lost: Appending | None = None) -> Appending:
+        """Returns the image's stages planned on its parent image.
+
+        With `lost`, an earlier answer whose parent the registry no longer has, makes the parent again. Raises
+        NeedsEngineError when only an engine can make the image, and what finding and making the parent raise.
+        """
+
+    def close(self, *, failed: bool) -> None:
+        """Ends the work in the background: waits for it, or gives it up when the run failed."""
+        del failed
+
+    def _find_base(self, image: RoleImage) -> StoredImage:
+        return self._stored.base(image.recipe.base, image.plan.platform)
+
+    def _files_below(self, image: RoleImage, count: int) -> Files:
+        """Returns the files of the image's lowest `count` stages on the base; each is read once, when needed."""
+        key = image.stages[count - 1].key if count else str(image.recipe.base)
+        with self._lock:
+            if key in self._files:
+                return self._files[key]
+        files = self._files_with(image, count) if count else self._base_files(image)
+        with self._lock:
+            return self._files.setdefault(key, files)
+
+    def _files_with(self, image: RoleImage, count: int) -> Files:
+        stage, below = image.stages[count - 1], self._files_below(image, count - 1)
+        if stage.engine:
+            return self._add_engine_files(image, count, below)
+        debian = self._builder.open_debian(image, self._builder.new_cache()) if image.recipe.debian else None
+        return add_files(image.recipe, stage, below, debian)
+
+    @abstractmethod
+    def _add_engine_files(self, image: RoleImage, count: int, below: Files) -> Files:
+        """Adds the files of a stage that an engine made."""
+
+    def _base_files(self, image: RoleImage) -> Files:
+        recipe = image.recipe
+
+        def layers() -> tuple[Descriptor, ...]:
+            return self._find_base(image).manifest.layers
+
+        def diff_ids() -> tuple[str, ...]:
+            return tuple(read_config(self._find_base(image).config)["rootfs"]["diff_ids"])
+
+        read = partial(self._registries.at(recipe.base.repository).blob, recipe.base.repository)
+        return self._reader.files(recipe.base_name, layers, read, diff_ids)
+
+
+class BaseParents(Parents):
+    """Appends all stages of an image to its base, for sinks that hold no stages."""
+
+    def of(self, image: RoleImage, lost: Appending | None = None) -> Appending:
+        """Returns all stages of the image planned on its base."""
+        del lost
+        for stage in image.stages:
+            if stage.engine:
+                raise NeedsEngineError(f"{image.role}: the stage {stage.name} needs an engine: {stage.engine}")
+        parent = ParentImage(stored=self._find_base(image), files=self._files_below(image, 0))
+        return self._builder.plan(image, parent, image.stages, self._builder.new_cache())
+
+    def _add_engine_files(self, image: RoleImage, count: int, below: Files) -> Files:
+        """Raises AssertionError: `of` refuses such a stage."""
+        raise AssertionError(f"{image.role}: {image.stages[count - 1]} on {below}")
+
+
+class StageParents(Parents):
+    """Appends an image's own stage to the one below it in the repository, made once per run when it is missing."""
+
+    def __init__(
+        self,
+        run: BuildRun,
+        builder: DirectBuilder,
+        publisher: Publisher,
+        engine: Engine,
+    ) -> None:
+        super().__init__(run, builder)
+        self._publisher = publisher
+        self._engine = engine
+        self._repository = publisher.repository
+        self._found: dict[str, Future[StoredImage]] = {}
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="latest")
+
+    def of(self, image: RoleImage, lost: Appending | None = None) -> Appending:
+        """Returns the image's own stage planned on the image below it."""
+        if image.own.engine:
+            raise NeedsEngineError(image.own.engine)
+        if any(stage.name in {RUN, SETUP} for stage in image.stages):
+            _check_user(image, self._find_base(image))
+        count = len(image.stages) - 1
+        stored = self._find_once(image, count, lost.parent.stored if lost else None)
+        return self._plan(image, stored, slice(count, None), self._builder.new_cache())
+
+    def close(self, *, failed: bool) -> None:
+        """Waits until the next run can find what this one made; a failed run gives up."""
+        self._background.shutdown(wait=not failed, cancel_futures=failed)
+
+    def _find_once(self, image: RoleImage, count: int, lost: StoredImage | None = None) -> StoredImage:
+        """Returns the image of the lowest `count` stages; other roles wait for the first that needs it."""
+        if not count:
+            return self._find_base(image)
+        key = image.stages[count - 1].key
+        with self._lock:
+            task = self._found.get(key)
+            is_mine = task is None or (lost is not None and task.done() and task.result() is lost)
+            if task is None or is_mine:
+                task = self._found[key] = Future()
+        if is_mine:
+            try:
+                task.set_result(self._find_or_make(image, count, anew=lost is not None))
+            except BaseException as error:
+                task.set_exception(error)
+                raise
+        return task.result()
+
+    def _find_or_make(self, image: RoleImage, count: int, *, anew: bool) -> StoredImage:
+        stage = image.stages[count - 1]
+        tag = self._tag_of(stage)
+        found = self._find_stage(tag, anew=anew)
+        if found is not None:
+            return found
+        return self._run_stage(image, count, anew=anew) if stage.engine else self._make_stage(image, count, tag)
+
+    def _tag_of(self, stage: Stage) -> Tag:
+        return tag_of_stage(self._repository, stage.name, stage.key)
+
+    def _add_engine_files(self, image: RoleImage, count: int, below: Files) -> Files:
+        """Adds the files of a stage that an engine made: of the layers that it has on top of the image below."""
+
+        def layers() -> tuple[Descriptor, ...]:
+            lower, upper = self._find_once(image, count - 1), self._find_once(image, count)
+            ids, of_lower = (read_config(stored.config)["rootfs"]["diff_ids"] for stored in (upper, lower))
+            if ids[: len(of_lower)] != of_lower:
+                raise NeedsEngineError(
+                    f"{self._tag_of(image.stages[count - 1])} does not begin with the image below it"
+                )
+            return upper.manifest.layers[len(of_lower) :]
+
+        read = partial(self._registries.at(self._repository).blob, self._repository)
+        return self._reader.files_on_top(below, layers, read)
+
+    def _plan(self, image: RoleImage, stored: StoredImage, stages: slice, cache: LayerCache) -> Appending:
+        parent = ParentImage(stored=stored, files=self._files_below(image, stages.start))
+        return self._builder.plan(image, parent, image.stages[stages], cache)
+
+    def _find_stage(self, tag: Tag, *, anew: bool = False) -> StoredImage | None:
+        """Looks up a stage's image in the repository, unless the registry lost it or the run must not use it."""
+        if anew:
+            self._stored.forget(tag)
+        if anew or self._run.options.no_cache:
+            return None
+        stored = self._stored.stage(tag)
+        if stored:
+            self._publisher.expect(stored.manifest.layers)
+            self._reader.cache.given |= _records_in(stored.manifest)
+        return stored
+
+    def _make_stage(self, image: RoleImage, count: int, tag: Tag) -> StoredImage:
+        """Makes the image of stages that need no engine, on the next one below that an engine made, or on the base."""
+        first = count - 1
+        while first and not image.stages[first - 1].engine:
+            first -= 1
+        started, subject = time.monotonic(), image.subject_of(image.stages[count - 1])
+        wheels = image.plan.locked.wheels
+        self._run.machine.progress(Planned(subject, sum(wheel.size for wheel in wheels), is_estimate=True))
+        self._run.machine.progress(Step(subject, f"{len(wheels)} wheels become layers"))
+        stages = slice(first, count)
+        try:
+            stored = self._append_stages(image, stages, tag)
+        except NoInterpreterError as error:
+            return self._compile_packages(image, stages, tag, error)
+        self._stored.keep(tag, stored)
+        if image.stages[count - 1].name == PACKAGES:
+            self._background.submit(self._name_latest, image, stored)
+        seconds, layers = time.monotonic() - started, len(stored.manifest.layers)
+        self._run.machine.progress(Done(subject, Outcome.APPENDED, f"{layers} layers", seconds))
+        return stored
+
+    def _compile_packages(self, image: RoleImage, stages: slice, tag: Tag, error: NoInterpreterError) -> StoredImage:
+        """Has a builder make bytecode, on an image of the wheels without it; raises `error` if no builder can."""
+        if not self._engine.is_there():
+            raise error
+        stage = image.stages[stages][-1]
+        self._run.machine.progress(Note(f"{image.subject_of(stage)}: {error.message}; the builder makes it"))
+        plain = tag_of_stage(self._repository, f"{stage.name}-plain", stage.key)
+        stored = self._find_stage(plain) or self._append(
+            image, stages, plain, self._find_once(image, stages.start), self._builder.new_cache(), compiles=False
+        )
+        if (read_config(stored.config).get("config") or {}).get("User") not in ROOT:
+            raise error
+        below = self._repository.digest(stored.manifest.digest)
+        text = f"RUN {compile_command(image.plan.locked)}\n"
+        return self._read_pushed(tag, self._engine.run_stage(image, replace(stage, text=text), tag, below))
+
+    def _append_stages(self, image: RoleImage, stages: slice, tag: Tag) -> StoredImage:
+        """Appends stages; does it once more if a layer or the image below is not what somebody noted of it."""
+        cache = self._builder.new_cache()
+        below = self._find_once(image, stages.start)
+        cache.given |= self._find_latest(image)
+        try:
+            return self._append(image, stages, tag, below, cache)
+        except BlobUnknownError as error:
+            is_below_lost = not error.digests or {layer.digest for layer in below.manifest.layers} & {*error.digests}
+            below = self._find_once(image, stages.start, below) if is_below_lost else below
+        except VerificationError:
+            pass  # a layer came out as other bytes than its record says, which is dropped now
+        return self._append(image, stages, tag, below, self._builder.new_cache())
+
+    def _append(
+        self, image: RoleImage, stages: slice, tag: Tag, below: StoredImage, cache: LayerCache, *, compiles: bool = True
+    ) -> StoredImage:
+        appending, subject = self._plan(image, below, stages, cache), image.subject_of(image.stages[stages][-1])
+        with self._builder.append(appending, subject, compiles=compiles) as made:
+            layers = {layer.digest for layer in (*made.base_layers, *(layer.descriptor for layer in made.layers))}
+            records = dump_records(cache.records_of(layers) | self._reader.records_of(layers))
+            stage = as_stage(made, {RECORDS: records} if len(records) < _LARGEST_RECORDS else {})
+            self._publisher.publish(stage, tag, subject, below.repository)
+        return make_stored(stage, self._repository)
+
+    def _latest(self, image: RoleImage) -> Tag:
+        """Returns the tag of the last packages of a variant and platform; it moves, and decides no digest."""
+        plan = image.plan
+        words = (PACKAGES, "latest", plan.locked.variant.name, *plan.platform.split("/"))
+        return self._repository.tag("-".join(words))
+
+    def _find_latest(self, image: RoleImage) -> dict[str, Record]:
+        """Reads the records of the last packages, so that their layers need no wheels if they are the same."""
+        if self._run.options.no_cache:
+            return {}
+        with suppress(ImgtoolError):
+            manifest = self._registries.at(self._repository).find_manifest(self._latest(image))
+            if manifest is not None and not manifest.is_index:
+                self._publisher.expect(manifest.layers)
+                return _records_in(manifest)
+        return {}
+
+    def _name_latest(self, image: RoleImage, stored: StoredImage) -> None:
+        """Moves the tag that `_find_latest` reads; it only saves time, and some registries let no tag move."""
+        manifest = stored.manifest
+        with suppress(ImgtoolError):
+            registry = self._registries.at(self._repository)
+            registry.put_manifest(self._latest(image), manifest.media_type, manifest.body)
+
+    def _run_stage(self, image: RoleImage, count: int, *, anew: bool) -> StoredImage:
+        """Has an engine make a stage on the image below; raises what `Engine.require` and `run_stage` raise."""
+        stage = image.stages[count - 1]
+        self._run.machine.progress(Note(f"{stage.name}: needs an engine: {stage.engine}"))
+        self._engine.require(stage.name, stage.engine)
+        below = self._find_once(image, count - 1)
+        digest = below.repository.digest(below.manifest.digest)
+        tag = self._tag_of(stage)
+        return self._read_pushed(tag, self._engine.run_stage(image, stage, tag, digest, anew=anew))
+
+    def _read_pushed(self, tag: Tag, pushed: Digest) -> StoredImage:
+        """Returns the image that an engine pushed; raises VerificationError when the registry has none."""
+        self._stored.forget(tag)
+        stored = self._stored.stage(tag)
+        if stored is None:
+            raise missing_push(pushed)
+        self._publisher.expect(stored.manifest.layers)
+        return stored
+
+
+def _check_user(image: RoleImage, base: StoredImage) -> None:
+    """Requires the spec's word for who runs an image whose base has a user and whose lines run as root."""
+    user = (read_config(base.config).get("config") or {}).get("User")
+    if user not in ROOT and not image.recipe.user:
+        raise FieldError(
+            f"the base runs as {user}, and lines for a shell run as root", field="user", hint=f"add user: {user}"
+        )
+
+
+def _records_in(manifest: Manifest) -> dict[str, Record]:
+    """Reads the records of layers that the manifest of a stage carries."""
+    return read_records(manifest.document["config"].get("annotations"))

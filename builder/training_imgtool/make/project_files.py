@@ -1,0 +1,77 @@
+"""Reads the files that images are made from: specs and the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training_imgtool.base.context.code_folders import CodeFolders
+from training_imgtool.base.context.context import Context
+from training_imgtool.base.context.scan import remembered_hashes
+from training_imgtool.base.errors import FieldListError, LocalFileError, UsageError
+from training_imgtool.base.settings import Settings
+from training_imgtool.model.load import SpecFile, find, load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecChoice:
+    """What a command line says of a spec.
+
+    Attributes:
+        path: the file or its folder; None looks for one.
+        values: of keys of the spec, in place of the file's.
+        registry: in place of the spec's.
+        locked: refuse a lock that is missing or stale, instead of writing one.
+    """
+
+    path: Path | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+    registry: str | None = None
+    locked: bool = False
+
+    def open(self) -> SpecFile:
+        """Finds and loads the spec; raises as `open_spec`."""
+        return open_spec(self.path, self.values)
+
+
+ANY_SPEC = SpecChoice()
+
+
+def open_spec(where: Path | None, values: Mapping[str, str] | None = None) -> SpecFile:
+    """Finds and loads the spec that the command line names, with other `values` for some of its keys."""
+    try:
+        cwd = Path.cwd()
+    except OSError as error:
+        raise LocalFileError("the current folder no longer exists", hint="cd to one that does") from error
+    with _blaming(values or {}):
+        return load(find(where, cwd), values)
+
+
+@contextmanager
+def _blaming(values: Mapping[str, str]) -> Iterator[None]:
+    """Turns errors of the keys that `--set` gives into a UsageError: they are not the file's."""
+    try:
+        yield
+    except FieldListError as errors:
+        wrong = [error for error in errors.errors if error.field in values]
+        if not wrong:
+            raise
+        texts = [f"--set {error.field}={values[error.field]}: {error.message}" for error in wrong]
+        raise UsageError(texts[0], hint=wrong[0].hint, details=tuple(texts[1:])) from errors
+
+
+def read_code(spec_file: SpecFile, settings: Settings, *, everything: bool = False) -> Context:
+    """Reads the files of the code and of `files`, or all that a COPY can name; raises what `CodeFolders` raises."""
+    entry = spec_file.entry
+    with remembered_hashes(settings.cache, spec_file.folder) as hashes:
+        folders = CodeFolders(
+            spec=spec_file.path,
+            top=entry.top,
+            paths=entry.paths,
+            allow_secrets=spec_file.spec.allow_secrets,
+            hashes=hashes,
+            cache=settings.cache,
+        )
+        return folders.read_all() if everything else folders.read(tuple(spec_file.spec.files))

@@ -1,0 +1,113 @@
+"""What `build` and `push` are asked for: the spec, the options, one run with its inputs, and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from training_imgtool.base.errors import UsageError, VerificationError
+from training_imgtool.base.progress import Outcome
+from training_imgtool.base.reference import Digest, InvalidReferenceError, Repository, Tag
+from training_imgtool.make.inputs import Inputs, RoleImage
+from training_imgtool.model.spec import Role
+from training_imgtool.oci.registry.connect import Machine
+
+ENGINES = ("auto", "buildx", "direct")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """The options of `build` and `push`; raises UsageError for a combination that no run can carry out."""
+
+    roles: tuple[Role, ...] = ()  # empty: all
+    push: bool = False
+    layout: Path | None = None  # the OCI layout to write instead
+    engine: str = "auto"  # one of ENGINES
+    builder: str | None = None  # of buildx; with it, `auto` is `buildx`
+    tags: tuple[str, ...] = ()
+    no_cache: bool = False
+    create_repository: bool = False  # of Artifact Registry, where it is missing
+    check: bool = True  # that the trainer can start
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise UsageError(f"--engine {self.engine}: expected {', '.join(ENGINES)}")
+        if self.engine == "direct" and self.builder:
+            raise UsageError("--builder names a builder of buildx, and --engine direct uses none")
+        if (self.engine == "buildx" or self.builder) and not self.push:
+            raise UsageError("a builder of buildx pushes what it builds to a registry", hint="add --push")
+        if self.tags and not self.push:
+            raise UsageError("--tag names images in the registry", hint="add --push")
+        for name in self.tags:
+            try:  # the longest form that the tag can have
+                Repository("", "").tag(name)
+                Repository("", "").tag(name if len(self.roles) == 1 else f"{Role.EVALUATOR}-{name}")
+            except InvalidReferenceError as error:
+                raise UsageError(f"--tag: {error}") from error
+
+
+def name_for_role(name: str, role: Role, *, of: int) -> str:
+    """Names what `--tag NAME` calls a role's image: NAME where the run has one image, else ROLE-NAME."""
+    return name if of == 1 else f"{role}-{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRun:
+    """The inputs of a run, its options, and the machine that it runs on."""
+
+    inputs: Inputs
+    options: BuildOptions
+    machine: Machine
+
+    def __post_init__(self) -> None:
+        self.inputs.selected(self.options.roles)  # raises UsageError for a role that the spec does not have
+
+    @property
+    def wanted(self) -> tuple[RoleImage, ...]:
+        """The images of the roles that the options name; all when they name none."""
+        return self.inputs.selected(self.options.roles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """One role's image: where it is and how it came to be.
+
+    Attributes:
+        blobs: the sizes of its config and layers, by digest; empty where this run did not append it.
+        sent: those that the registry lacked before the run.
+        parts: the images of an index that this run put, in the order of the spec's platforms.
+    """
+
+    role: Role
+    outcome: Outcome
+    key: str
+    tag: Tag | None
+    digest: Digest | None = None  # None when no registry has the image
+    image_id: str | None = None  # in an engine's store
+    place: str | None = None  # where else it is, such as an OCI layout
+    seconds: float = 0.0
+    blobs: Mapping[str, int] = field(default_factory=dict)
+    sent: frozenset[str] = frozenset()
+    parts: tuple[BuildResult, ...] = ()
+
+    @classmethod
+    def for_image(
+        cls, image: RoleImage, outcome: Outcome, digest: Digest | None = None, image_id: str | None = None
+    ) -> Self:
+        """Returns the result for a role's image."""
+        return cls(role=image.role, outcome=outcome, key=image.key, tag=image.tag, digest=digest, image_id=image_id)
+
+    @property
+    def reference(self) -> str:
+        """The image's name: its digest in the registry, else its other place, else its ID in the engine."""
+        return str(self.digest or self.place or self.image_id)
+
+
+def missing_push(pushed: Digest | Tag) -> VerificationError:
+    """Returns the error for an image that an engine pushed and the registry does not have."""
+    return VerificationError(
+        f"{pushed}: the engine reported the push as done, but the registry does not have the image",
+        hint="run the same command again; if that does not help, the registry loses what it accepts",
+    )

@@ -1,0 +1,70 @@
+"""Which files a role's own stage puts into its image, as the direct builder would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from training_imgtool.make.inputs import RoleImage
+from training_imgtool.oci.direct.files import ASSUMED
+from training_imgtool.oci.direct.layout import lay_out
+from training_imgtool.oci.layers import tar_writer
+from training_imgtool.oci.layers.layers import MTIME
+from training_imgtool.oci.layers.tarhead import Kind
+
+_MUCH = 8 << 20  # bytes of code
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedFile:
+    """A file, folder or link of an image: its entry in a layer, and the hash of its content."""
+
+    item: tar_writer.Item
+    sha256: str
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder."""
+        return self.item.entry.kind is Kind.FOLDER
+
+    def held(self) -> PlacedFile:
+        """Returns the same with its content in memory; raises InputError if that has changed."""
+        item = self.item
+        if item.blocks is None:
+            return self
+        return replace(self, item=replace(item, data=b"".join(item.blocks()), blocks=None))
+
+    def is_like(self, other: PlacedFile | None) -> bool:
+        """Tells whether it makes the same of its path as another one."""
+        return other is not None and (self.item.entry, self.sha256) == (other.item.entry, other.sha256)
+
+
+Files = Mapping[str, PlacedFile]
+
+
+def list_role_files(image: RoleImage) -> Files | None:
+    """Maps the absolute paths that the role's own stage fills to what they hold; None where only an engine tells."""
+    if image.recipe.template is not None:
+        return None
+    layer = lay_out((*image.recipe.files, *image.recipe.code), ASSUMED)
+    return {f"/{item.entry.path}": PlacedFile(item, sha256) for item, sha256 in layer.contents}
+
+
+def choose_files(built: Files, wanted: Files) -> Files:
+    """Chooses the files to put: all, since a program may have changed any; of much data what the image has not."""
+    if sum(file.item.entry.size for file in wanted.values()) < _MUCH:
+        return wanted
+    chosen = {path for path, file in wanted.items() if not file.is_like(built.get(path))}
+    above = {folder for path in chosen for folder in _list_above(path)}
+    return {path: file for path, file in wanted.items() if path in chosen or path in above}
+
+
+def _list_above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(2, len(parts))]
+
+
+def write_tar(files: Iterable[PlacedFile], mtime: int | None) -> Iterator[bytes]:
+    """Yields an archive of files as their layer has them; raises InputError for one that changed meanwhile."""
+    ordered = sorted(files, key=lambda file: file.item.entry.path)
+    return tar_writer.write_tar((file.item for file in ordered), mtime or MTIME)

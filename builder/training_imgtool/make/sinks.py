@@ -1,0 +1,242 @@
+"""Sinks: each receives the images of a run. A registry, an OCI layout on disk, an engine's own store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training_imgtool.base.errors import EngineUnavailableError, NeedsEngineError
+from training_imgtool.base.progress import Done, Note, Outcome, Step
+from training_imgtool.make.attach import Attestations
+from training_imgtool.make.direct_builder import DirectBuilder
+from training_imgtool.make.engines.engine import Engine
+from training_imgtool.make.find import add_tag, find_image, name_results
+from training_imgtool.make.inputs import RoleImage
+from training_imgtool.make.parents import BaseParents, Parents, StageParents
+from training_imgtool.make.request import BuildResult, BuildRun
+from training_imgtool.make.run_wheels import keep_built_wheels
+from training_imgtool.model.spec import Role
+from training_imgtool.oci.image.docker_archive import load_archive
+from training_imgtool.oci.image.image import DirectImage, StoredImage
+from training_imgtool.oci.image.oci_layout import name_image, write_layout
+from training_imgtool.oci.layers.codecs import Compression
+from training_imgtool.oci.registry.failures import TagImmutableError
+from training_imgtool.oci.registry.manifests import Descriptor, parse_platform
+from training_imgtool.oci.repository.publish import Publisher, list_blobs
+
+if TYPE_CHECKING:
+    from training_imgtool.make.engines.docker.engine import DockerEngine
+
+_PUSH = "push to a registry, where buildx runs that stage once"
+
+
+class Sink(ABC):
+    """Receives the images of one run. Thread-safe.
+
+    Attributes:
+        builder: appends stages to parent images.
+        parents: finds these images.
+        at_once: how many images the sink receives side by side.
+    """
+
+    builder: DirectBuilder
+    parents: Parents
+    at_once = 8
+
+    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        """Returns the images that the sink has already."""
+        del images
+        return {}
+
+    @abstractmethod
+    def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
+        """Takes a direct image, which was appended to `parent`."""
+
+    def put_from_engine(self, image: RoleImage, reason: NeedsEngineError) -> BuildResult:
+        """Has an engine build an image and takes it; raises the reason where the sink takes none from an engine."""
+        del image
+        reason.hint = reason.hint or _PUSH
+        raise reason
+
+    def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
+        """Names an image that the sink took for another role."""
+        return replace(result, role=image.role, tag=image.tag, seconds=0.0)
+
+    def finish(self, results: Sequence[BuildResult]) -> None:
+        """Gives the images their further names, once all have arrived."""
+        del results
+
+    def close(self, *, failed: bool) -> None:
+        """Ends the work in the background."""
+        del failed
+
+
+@contextmanager
+def open_sink(run: BuildRun, engine: Engine, docker: DockerEngine | None = None) -> Iterator[Sink]:
+    """Opens the sink that the options name, else the store of `docker` or of the machine's engine.
+
+    Raises EngineUnavailableError for an engine that does not answer.
+    """
+    with ExitStack() as stack:
+        sink = _make_sink(run, engine, docker, stack)
+        try:
+            yield sink
+        except BaseException:
+            sink.close(failed=True)
+            raise
+        sink.close(failed=False)
+
+
+def _make_sink(run: BuildRun, engine: Engine, docker: DockerEngine | None, stack: ExitStack) -> Sink:
+    if run.options.push:
+        if run.options.create_repository:
+            from training_imgtool.oci.registry.artifact_registry import create_repository
+
+            create_repository(run.inputs.repository, run.machine)
+        return RegistrySink(run, engine)
+    if run.options.layout is not None:
+        return LayoutSink(run, run.options.layout)
+    if docker is not None:
+        return EngineSink(run, docker)
+    from training_imgtool.make.engines.docker.connect import connect
+
+    try:
+        docker = stack.enter_context(closing(connect(run.machine.settings)))
+    except EngineUnavailableError as error:
+        error.hint = "; or ".join(filter(None, (error.hint, "build without one: --push, or --output oci:DIR")))
+        raise
+    return EngineSink(run, docker)
+
+
+class RegistrySink(Sink):
+    """Pushes images to the spec's repository; each is done when the registry has answered for its digest."""
+
+    def __init__(self, run: BuildRun, engine: Engine) -> None:
+        self._run = run
+        self._registries = run.machine.registries
+        self._engine = engine
+        self._publisher = Publisher(self._registries, run.inputs.repository, run.machine.progress)
+        self._attestations = Attestations(run, self._publisher)
+        self.builder = DirectBuilder(run, None, self._publisher.send)
+        self.parents = StageParents(run, self.builder, self._publisher, engine)
+
+    def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
+        """Uploads what the repository lacks, then the manifest; raises what `Publisher.publish` raises."""
+        tag = image.registry_tag
+        try:
+            digest = self._publisher.publish(made, tag, image.role, parent.repository)
+        except TagImmutableError:  # somebody else pushed an image of the same key meanwhile
+            other = None if self._run.options.no_cache else find_image(self._registries, tag)
+            if other is None:
+                raise
+            return BuildResult.for_image(image, Outcome.FOUND, other)
+        self._attestations.add(image, made)
+        blobs = {blob.digest: blob.size for blob in list_blobs(made)}
+        sent = frozenset(filter(self._publisher.was_missing, blobs))
+        return replace(BuildResult.for_image(image, Outcome.APPENDED, digest), blobs=blobs, sent=sent)
+
+    def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
+        """Puts the manifest under the role's tag, too."""
+        if result.digest is not None:
+            add_tag(self._registries, result.digest, image.registry_tag)
+        return super().share(image, result)
+
+    def put_from_engine(self, image: RoleImage, reason: NeedsEngineError) -> BuildResult:
+        """Has an engine push the image; raises the reason where the options forbid that."""
+        if self._run.options.engine == "direct":
+            raise reason
+        if self._run.options.engine == "auto":
+            self._run.machine.progress(Note(f"{image.role}: needs an engine: {reason}"))
+        self._engine.require(image.own.name, reason.message)
+        digest = self._engine.push_whole(image)
+        self._attestations.add_from_engine(image, digest)
+        return BuildResult.for_image(image, Outcome.BUILT, digest)
+
+    def finish(self, results: Sequence[BuildResult]) -> None:
+        """Moves the tags that the user named, and keeps built wheels."""
+        name_results(self._run, results)
+        if any(result.outcome is not Outcome.FOUND for result in results):
+            keep_built_wheels(self._run)
+
+    def close(self, *, failed: bool) -> None:
+        """Waits for uploads; gives them up when the run failed."""
+        self.parents.close(failed=failed)
+        self._publisher.close(wait=not failed)
+
+
+class _LocalSink(Sink):
+    """What the sinks on this machine share: they append to the base and need no layer before the image is whole."""
+
+    def __init__(self, run: BuildRun, compression: Compression | None = None) -> None:
+        self._run = run
+        self._registries = run.machine.registries
+        self.builder = DirectBuilder(run, compression)
+        self.parents = BaseParents(run, self.builder)
+
+    def _reader(self, parent: StoredImage) -> Callable[[Descriptor], Iterator[bytes]]:
+        """Reads a layer of the image that a role was appended to, verified."""
+        return lambda layer: self._registries.at(parent.repository).blob(parent.repository, layer)
+
+
+class LayoutSink(_LocalSink):
+    """Adds images to an OCI layout in a folder, named by role."""
+
+    at_once = 1  # so that the index lists the roles in the spec's order
+
+    def __init__(self, run: BuildRun, folder: Path) -> None:
+        super().__init__(run)
+        self._folder = folder
+
+    def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
+        """Writes the image; raises LocalFileError, and what reading the base raises."""
+        platform = parse_platform(self._run.inputs.plan.platform)
+        names = {"os": platform.os, "architecture": platform.architecture}
+        if platform.variant:
+            names["variant"] = platform.variant
+        self._run.machine.progress(Step(image.role, f"into {self._folder}"))
+        role = str(image.role)
+        digest = write_layout(self._folder, role, made, self._reader(parent), names)
+        place = f"oci:{self._folder}:{role}@{digest}"
+        return replace(BuildResult.for_image(image, Outcome.APPENDED), place=place)
+
+    def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
+        """Adds the role's name to the layout."""
+        _, digest = str(result.place).rsplit("@", 1)
+        name_image(self._folder, digest, str(image.role))
+        return replace(super().share(image, result), place=f"oci:{self._folder}:{image.role}@{digest}")
+
+
+class EngineSink(_LocalSink):
+    """Leaves images in an engine's own store, under their key and, where the spec names a registry, their tag."""
+
+    at_once = 4
+
+    def __init__(self, run: BuildRun, engine: DockerEngine) -> None:
+        super().__init__(run, Compression.GZIP)  # Docker Engine reads zstd since 23.0
+        self._engine = engine
+
+    def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
+        """Looks each image up by its key."""
+        ids = {image.role: self._engine.image_id(image.key) for image in images}
+        present = [image for image in images if ids[image.role]]
+        for image in present:
+            self._run.machine.progress(Done(image.role, Outcome.FOUND, f"{image.key[:12]} in the engine"))
+        return {image.role: BuildResult.for_image(image, Outcome.FOUND, image_id=ids[image.role]) for image in present}
+
+    def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
+        """Loads the layers that the engine lacks, under the image's key; raises EngineUnavailableError."""
+        name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
+        archive = load_archive(name, made, self._reader(parent), self._engine.count_held(made.diff_ids))
+        self._run.machine.progress(Step(image.role, "loading"))
+        image_id = self._engine.load(archive, image.key)
+        return BuildResult.for_image(image, Outcome.APPENDED, image_id=image_id)
+
+    def finish(self, results: Sequence[BuildResult]) -> None:
+        """Gives each image its tag, where the spec names a registry."""
+        for result in results:
+            if result.tag and result.image_id:
+                self._engine.tag(result.image_id, result.tag)

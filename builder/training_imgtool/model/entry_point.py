@@ -1,0 +1,385 @@
+"""Which program a spec starts, from which files: the layouts of `trainer:`.
+
+The image has the code below /app, under the path that it has below the top folder. That is the spec's folder, unless
+`trainer` names something above it: then it is the lowest folder that contains everything named. The program starts in
+the spec's folder, so `python -m MODULE` finds modules there, and `python FILE` those beside the file. PYTHONPATH names
+the other folders where names start, such as `src`.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import posixpath
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from training_imgtool.base.errors import FieldError
+from training_imgtool.base.python_parser import parse_python
+from training_imgtool.model.spec import APP, Trainer
+from training_imgtool.model.value_rules import find_nearest, quote
+
+_LARGEST_FILE = 1 << 20  # bytes of a file that may be the program
+_MOST_SHOWN = 5
+_PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+_FIELD = "trainer.script"
+_TARGET = re.compile(r"\s*(?P<module>[A-Za-z_][\w.]*)\s*:\s*(?P<function>[A-Za-z_][\w.]*)\s*(?:\[.*\]\s*)?\Z", re.ASCII)
+_CURE = "name its function: trainer: {source: ., module: MODULE, function: FUNCTION}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryPoint:
+    """The program of an image. All paths but `top` are relative to `top`; `.` is `top` itself.
+
+    Attributes:
+        folder: the folder with the code.
+        module: what `python -m` runs, or None.
+        script: the file that `python` runs, or None.
+        function: the function of `module` that is called instead.
+        file: the file with the program; None when it comes from a wheel.
+        search_path: the folders of PYTHONPATH.
+        top: the folder that is /app in the image.
+        home: the folder that the program starts in.
+        include: the further folders and files that the image gets, none of them inside `folder` or another one.
+        files: those of `include` that are files.
+    """
+
+    folder: str
+    module: str | None
+    script: str | None
+    file: str | None
+    function: str | None = None
+    search_path: tuple[str, ...] = ()
+    top: Path = Path()
+    home: str = "."
+    include: tuple[str, ...] = ()
+    files: frozenset[str] = frozenset()
+
+    @property
+    def trainer(self) -> Trainer:
+        """The program as a spec in `top` names it in full."""
+        script = posixpath.relpath(self.script, self.folder) if self.script else None
+        return Trainer(
+            source=self.folder,
+            include=self.include,
+            module=self.module,
+            script=script,
+            function=self.function,
+            workdir=None if self.home == "." else self.home,
+        )
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Everything that the image gets: folders and files, none inside another."""
+        is_included = any(_inside(self.folder, path) for path in self.include)
+        return self.include if is_included else (self.folder, *self.include)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The interpreter's arguments that start the program."""
+        return self.trainer.arguments
+
+    @property
+    def working_folder(self) -> str:
+        """The folder in the image that the program starts in."""
+        return posixpath.normpath(posixpath.join(APP, self.home))
+
+    @property
+    def python_path(self) -> str | None:
+        """The value of PYTHONPATH that the program needs, or None."""
+        folders = (posixpath.normpath(posixpath.join(APP, folder)) for folder in self.search_path)
+        return ":".join(folders) or None
+
+    @property
+    def name(self) -> str:
+        """The module or the script, for messages."""
+        return self.module or self.script or ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the code lies: `EntryPoint`'s `top` and `home`, and the spec, source and includes relative to `top`."""
+
+    top: Path
+    home: str
+    spec: str
+    source: str
+    include: tuple[str, ...]
+
+    def holds(self, file: str) -> bool:
+        """Returns whether the image gets `file`."""
+        return any(_inside(file, path) for path in (self.source, *self.include)) and (self.top / file).is_file()
+
+    def shown(self, path: str) -> str:
+        """Returns a path as the spec names it."""
+        return posixpath.relpath(path, self.spec)
+
+
+def find_entry_point(trainer: Trainer, folder: Path) -> EntryPoint:
+    """Finds the program that `trainer` names, or the only one in its folder; runs and imports nothing.
+
+    Args:
+        trainer: what the spec says.
+        folder: the spec's folder.
+
+    Raises FieldError: there is no such module or script, or several programs and no name.
+    """
+    if trainer.module and trainer.script:
+        raise FieldError("a module and a script: one program starts", field="trainer.script", hint="remove one of them")
+    place = _locate(trainer, folder)
+    _check_function(trainer)
+    if trainer.script and not (place.top / place.source / trainer.script).is_file() and "." not in trainer.script:
+        module, function = find_console_script(place.top / place.source, trainer.script)
+        trainer = replace(trainer, script=None, module=module, function=function)
+    if (place.top / place.source).is_file():
+        entry = _of_file(trainer, place.source)
+    elif trainer.script:
+        entry = _script(place.source, _existing(trainer.script, place.source, place.top))
+    elif trainer.module:
+        entry = _module(trainer.module, place, trainer.function)
+    else:
+        entry = _only_program(place)
+    include = _outermost(place.include, entry.folder)
+    search_path = dict.fromkeys((*entry.search_path, *_search_path(place)))
+    home = _find_home(trainer.workdir, place, (entry.folder, *include))
+    if entry.module:  # Python searches the folder that it starts in
+        search_path.pop(home, None)
+    files = frozenset(path for path in include if (place.top / path).is_file())
+    return replace(entry, top=place.top, home=home, include=include, files=files, search_path=tuple(search_path))
+
+
+def _find_home(workdir: str | None, place: _Place, paths: tuple[str, ...]) -> str:
+    """Returns the folder that the program starts in; raises FieldError for one that the image does not get."""
+    if workdir is None:
+        return place.home
+    folder = posixpath.normpath(posixpath.join(place.spec, workdir))
+    is_there = any(_inside(folder, path) for path in paths)
+    if not is_there or not (place.top / folder).is_dir():
+        message = f"{quote(workdir)} is no folder of trainer.source and trainer.include"
+        raise FieldError(message, field="trainer.workdir", hint="name one that the image gets, or include it")
+    return folder
+
+
+def _locate(trainer: Trainer, folder: Path) -> _Place:
+    source, *include = (posixpath.normpath(path.rstrip("/") or ".") for path in (trainer.source, *trainer.include))
+    if not any(path.split("/")[0] == ".." for path in (source, *include)):
+        return _Place(folder, ".", ".", source, tuple(include))
+    own = os.path.realpath(folder)
+    code, *others = (posixpath.normpath(posixpath.join(own, path)) for path in (source, *include))
+    top = posixpath.commonpath([own, code, *others])
+    home = posixpath.relpath(posixpath.commonpath([own, code]), top)
+    own, code, *others = (posixpath.relpath(path, top) for path in (own, code, *others))
+    return _Place(Path(top), home, own, code, tuple(others))
+
+
+def _outermost(paths: tuple[str, ...], folder: str) -> tuple[str, ...]:
+    """Selects the paths that lie neither in `folder` nor in another one of them."""
+    others = sorted({path for path in paths if not _inside(path, folder)})
+    return tuple(path for path in others if not any(path != other and _inside(path, other) for other in others))
+
+
+def _inside(path: str, folder: str) -> bool:
+    return folder in {".", path} or path.startswith(f"{folder}/")
+
+
+def _search_path(place: _Place) -> Iterator[str]:
+    """Yields the folders where the names of what the spec includes start, nearest first; `top` last."""
+    for path in place.include:
+        above = posixpath.dirname(path) or "."
+        folder = place.top / path
+        if folder.is_file() and not _inside(path, place.source):
+            yield above
+        elif (folder / "src").is_dir():
+            yield posixpath.join(path, "src")
+        elif any((folder / name).is_file() for name in _PROJECT_FILES):
+            yield path
+        elif not _inside(path, place.source):
+            yield above
+            if not (folder / "__init__.py").is_file():
+                yield path
+    if place.home != ".":
+        yield place.home
+        yield "."
+
+
+def _of_file(trainer: Trainer, file: str) -> EntryPoint:
+    if trainer.module or trainer.script:
+        field = "trainer.module" if trainer.module else "trainer.script"
+        raise FieldError(f"{quote(file)} is the program already", field=field, hint="name its folder as the source")
+    if not file.endswith(".py"):
+        raise FieldError(f"expected a folder or a Python file, found {quote(file)}", field="trainer.source")
+    return _script(posixpath.dirname(file) or ".", file)
+
+
+def _script(source: str, file: str) -> EntryPoint:
+    return EntryPoint(folder=source, module=None, script=file, file=file)
+
+
+def _existing(script: str, source: str, folder: Path) -> str:
+    file = posixpath.normpath(posixpath.join(source, script))
+    if posixpath.isabs(script) or not _inside(file, source) or file.startswith("../"):
+        raise FieldError(f"expected a file below {quote(source)}, found {quote(script)}", field="trainer.script")
+    if not (folder / file).is_file():
+        names = [path.name for path in (folder / file).parent.glob("*.py")]
+        close = find_nearest(posixpath.basename(file), sorted(names))
+        raise FieldError(
+            f"there is no {file}", field="trainer.script", hint=f"did you mean {close}?" if close else None
+        )
+    return file
+
+
+def _check_function(trainer: Trainer) -> None:
+    if trainer.function is None:
+        return
+    if not trainer.module:
+        raise FieldError("a function without its module", field="trainer.function", hint="add trainer.module")
+    if not re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", trainer.function, re.ASCII):
+        raise FieldError(f"{quote(trainer.function)} is not a function's name", field="trainer.function")
+
+
+def _module(module: str, place: _Place, function: str | None = None) -> EntryPoint:
+    source, top = place.source, place.top
+    path = posixpath.join(*module.split("."))
+    above = posixpath.dirname(source) or "."
+    for root in map(posixpath.normpath, (place.home, source, posixpath.join(source, "src"), above, ".")):
+        for name in (f"{path}.py", f"{path}/{'__main__' if function is None else '__init__'}.py"):
+            file = posixpath.normpath(posixpath.join(root, name))
+            if place.holds(file):
+                return EntryPoint(
+                    folder=source, module=module, script=None, function=function, search_path=(root,), file=file
+                )
+    first = module.partition(".")[0]
+    roots = [top / root for root in (place.home, source, posixpath.join(source, "src"), ".")]
+    own = posixpath.relpath(source, place.home).partition("/")[0]
+    if first == own or any((root / first).is_dir() for root in roots):
+        raise _missing_module(module, path, roots)
+    return EntryPoint(folder=source, module=module, script=None, function=function, file=None)  # from a wheel
+
+
+def _missing_module(module: str, path: str, roots: list[Path]) -> FieldError:
+    parents = (root / posixpath.dirname(path) for root in roots)
+    stems = sorted({path.stem for parent in parents for path in parent.glob("*.py") if path.stem != "__init__"})
+    close = find_nearest(module.rpartition(".")[2], stems)
+    hint = f"did you mean {'.'.join(filter(None, (module.rpartition('.')[0], close)))}?" if close else None
+    return FieldError(f"there is no {path}.py", field="trainer.module", hint=hint)
+
+
+def _only_program(place: _Place) -> EntryPoint:
+    """Finds `task.py` or `__main__.py` in the folder, else its only file with a main guard."""
+    source, folder = place.source, place.top
+    package = posixpath.relpath(source, place.home).replace("/", ".")
+    is_package = source != place.home and all(part.isidentifier() for part in package.split("."))
+    for name, module in (("task.py", f"{package}.task"), ("__main__.py", package)):
+        file = posixpath.normpath(posixpath.join(source, name))
+        if (folder / file).is_file():
+            return _module(module, place) if is_package else _script(source, file)
+    programs = [posixpath.normpath(posixpath.join(source, name)) for name in _programs(folder / source)]
+    if len(programs) == 1:
+        return _script(source, programs[0])
+    if not programs:
+        missing = 'no task.py, no __main__.py and no file with `if __name__ == "__main__"`'
+        message = f"{quote(place.shown(source))} has {missing}"
+        raise FieldError(message, field="trainer", hint="name the program: trainer: {source: FOLDER, script: FILE}")
+    shown = ", ".join(map(place.shown, programs[:_MOST_SHOWN]))
+    hint = f"trainer: {place.shown(programs[0])}"
+    raise FieldError(f"{quote(place.shown(source))} has {len(programs)} programs: {shown}", field="trainer", hint=hint)
+
+
+def _programs(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.glob("*.py")):
+        try:
+            is_small = path.is_file() and path.stat().st_size <= _LARGEST_FILE
+            tree = parse_python(path.read_bytes()) if is_small else None
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            continue
+        if tree is not None and any(map(_is_main_guard, tree.body)):
+            yield path.name
+
+
+def _is_main_guard(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in {"__name__ == '__main__'", "'__main__' == __name__"}
+
+
+def find_console_script(folder: Path, name: str) -> tuple[str, str]:
+    """Returns the module and the function that the console script `name` of the project in `folder` calls.
+
+    Raises FieldError: there is no such script, or a setup.py computes its scripts.
+    """
+    scripts = read_console_scripts(folder)
+    if name not in scripts:
+        close = find_nearest(name, sorted(scripts))
+        hint = f"did you mean {close}?" if close else _CURE
+        raise FieldError(f"no file and no console script is called {quote(name)}", field=_FIELD, hint=hint)
+    match = _TARGET.match(scripts[name])
+    if match is None:
+        raise FieldError(f"{name} = {quote(scripts[name])}: expected MODULE:FUNCTION", field=_FIELD)
+    return match["module"], match["function"]
+
+
+def read_console_scripts(folder: Path) -> dict[str, str]:
+    """Returns the console scripts of the project in `folder`: name to MODULE:FUNCTION; raises FieldError."""
+    return {**_of_setup_py(folder / "setup.py"), **_of_setup_cfg(folder / "setup.cfg"), **_of_pyproject(folder)}
+
+
+def _of_pyproject(folder: Path) -> Mapping[str, str]:
+    try:
+        document = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise FieldError(f"pyproject.toml: {error}", field=_FIELD) from error
+    scripts = _table(_table(_table(document, "tool"), "poetry"), "scripts") | _table(
+        _table(document, "project"), "scripts"
+    )
+    return {name: target for name, target in scripts.items() if isinstance(target, str)}
+
+
+def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _of_setup_cfg(path: Path) -> Mapping[str, str]:
+    import configparser
+
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read_string(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, configparser.Error) as error:
+        raise FieldError(f"setup.cfg: {error}", field=_FIELD) from error
+    return _lines(parser.get("options.entry_points", "console_scripts", fallback="").splitlines())
+
+
+def _of_setup_py(path: Path) -> Mapping[str, str]:
+    try:
+        tree = parse_python(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
+        raise FieldError(f"setup.py: {error}", field=_FIELD) from error
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    given = [word.value for call in calls for word in call.keywords if word.arg == "entry_points"]
+    try:
+        values = [ast.literal_eval(value) for value in given]
+    except ValueError as error:
+        message = "setup.py computes its entry points, and imgtool does not run it"
+        raise FieldError(message, field=_FIELD, hint=_CURE) from error
+    lines: list[str] = []
+    for value in values:
+        if isinstance(value, str):
+            lines += re.sub(r"(?ms)\A.*?^\[console_scripts\]|^\[.*", "", value).splitlines()
+        elif isinstance(value, dict):
+            scripts = value.get("console_scripts", [])
+            lines += scripts.splitlines() if isinstance(scripts, str) else [str(line) for line in scripts]
+    return _lines(lines)
+
+
+def _lines(lines: list[str]) -> Mapping[str, str]:
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    return {name.strip(): target.strip() for name, _, target in pairs}

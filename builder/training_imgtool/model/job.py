@@ -1,0 +1,175 @@
+"""The types of the section `job` of `image.yaml`: the job that runs the images, for every target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training_imgtool.model.keys import key
+from training_imgtool.model.targets import Target
+
+_SECONDS: dict[str, Any] = {"pattern": r"[0-9]+(?:\.[0-9]{1,9})?s", "expected": "seconds with an s, such as 3600s"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """How long a job may wait and run."""
+
+    max_wait: str | None = key("Longest time in the queue, such as 3600s.", default=None, **_SECONDS)
+    max_running: str | None = key("Longest time running, such as 7200s.", default=None, **_SECONDS)
+    priority: int | None = key("AI Platform: 0 to 1000.", default=None, minimum=0, maximum=1000)
+    strategy: str | None = key(
+        "Vertex, GKE, SkyPilot: which capacity the job uses. ON_DEMAND, LOW_COST are old names of STANDARD, SPOT.",
+        default=None,
+        choices=("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST"),
+    )
+    restart_on_worker_restart: bool | None = key("Vertex: restart the job with a worker.", default=None)
+    disable_retries: bool | None = key("Vertex: do not retry after an internal error.", default=None)
+    restarts: int | None = key(
+        "Kubernetes: how often a failed job starts again; Compose: how often each replica does.",
+        default=None,
+        minimum=0,
+    )
+    keep_finished: str | None = key(
+        "Kubernetes: how long a finished job stays, such as 86400s.", default=None, **_SECONDS
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One hyperparameter of a tuning job; numbers are text, as typed."""
+
+    name: str = key("The argument's name, without dashes.")
+    type: str = key("The parameter's type.", choices=("DOUBLE", "INTEGER", "CATEGORICAL", "DISCRETE"))
+    min: str | None = key("The smallest value, for DOUBLE and INTEGER.", default=None)
+    max: str | None = key("The largest value, for DOUBLE and INTEGER.", default=None)
+    values: tuple[str, ...] = key("The values, for CATEGORICAL and DISCRETE.", default=())
+    scale: str | None = key(
+        "How the service spreads the values; by default it does not scale them.",
+        default=None,
+        choices=("NONE", "UNIT_LINEAR_SCALE", "UNIT_LOG_SCALE", "UNIT_REVERSE_LOG_SCALE"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hyperparameters:
+    """A hyperparameter tuning job of Vertex AI."""
+
+    goal: str = key("What to do with the metric.", choices=("MAXIMIZE", "MINIMIZE"))
+    params: tuple[Parameter, ...] = key("The hyperparameters.")
+    metric: str | None = key("The metric's tag; by default training/hptuning/metric.", default=None)
+    max_trials: int | None = key("How many trials.", default=None, minimum=1)
+    max_parallel_trials: int | None = key("How many trials at once.", default=None, minimum=1)
+    max_failed_trials: int | None = key("How many failures end the job.", default=None, minimum=0)
+    algorithm: str | None = key(
+        "The search; by default Bayesian.", default=None, choices=("GRID_SEARCH", "RANDOM_SEARCH")
+    )
+    early_stopping: bool | None = key("Stop trials that look hopeless.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A shared folder for results: an NFS export or a Kubernetes claim."""
+
+    mount: str = key(
+        "Where it appears in the containers.", pattern=r"/[^\s:]*", expected="an absolute path, such as /mnt/results"
+    )
+    nfs_server: str | None = key("The NFS server's host name.", default=None)
+    nfs_path: str | None = key("The exported path.", default=None)
+    claim: str | None = key("The PersistentVolumeClaim's name, instead of NFS.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eci:
+    """Settings of Alibaba Cloud's Elastic Container Instances."""
+
+    image_cache: str = key(
+        "create (an ImageCache next to the Pods), auto, none, or the ID of a cache (imc-…).",
+        default="create",
+        pattern=r"create|auto|none|imc-[A-Za-z0-9-]+",
+        expected="create, auto, none or a cache's ID, imc-…",
+    )
+    cache_size_gb: int | None = key(
+        "The ImageCache's size in GiB, 20 to 32768.", default=None, minimum=20, maximum=32768
+    )
+    retention_days: int | None = key("Days until Alibaba Cloud deletes the ImageCache.", default=None, minimum=1)
+    driver: str | None = key("The NVIDIA driver's major version, such as 535.", default=None)
+    virtual_node: str = key(
+        "How Pods reach the virtual node.", default="label", choices=("label", "toleration", "none")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slurm:
+    """Options of sbatch."""
+
+    partition: str | None = key("The partition.", default=None)
+    account: str | None = key("The account that is charged.", default=None)
+    qos: str | None = key("The quality of service.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """The job that runs the images."""
+
+    target: Target | None = key("The job file's format, which `config` needs.", default=None)
+    id: str | None = key(
+        "The job's name; by default the spec's name and a hash of the images and the spec.", default=None
+    )
+    project: str | None = key("The cloud project, for the submit command.", default=None)
+    region: str | None = key("The region the job runs in.", default=None)
+    job_dir: str | None = key("Where checkpoints and models go, such as gs://bucket/path.", default=None)
+    pass_job_dir: bool = key(
+        "Append `--job-dir=DIR` to the arguments: job_dir, or else the volume's mount. AI Platform always does.",
+        default=False,
+    )
+    scheduling: Scheduling | None = key("Time limits.", default=None)
+    service_account: str | None = key("The account the job runs as.", default=None)
+    network: str | None = key("The VPC network.", default=None)
+    labels: Mapping[str, str] = key("Labels of the job.", default={})
+    encryption_key: str | None = key("The Cloud KMS key's full name.", default=None)
+    web_access: bool | None = key("Interactive shells into the replicas.", default=None)
+    env: Mapping[str, str] = key(
+        "Environment variables that the job sets instead of the images, if the target can.", default={}, rule="job_env"
+    )
+    volume: Volume | None = key("A shared folder in every replica.", default=None)
+    chief_in_tf_config: bool | None = key(
+        "AI Platform: TF_CONFIG says chief, not master; by default for TensorFlow 2.", default=None
+    )
+    scale_tier: str | None = key("AI Platform: a predefined cluster instead of CUSTOM.", default=None)
+    hyperparameters: Hyperparameters | None = key("Vertex AI: hyperparameter tuning.", default=None)
+    runtime_version: str | None = key("AI Platform: a runtime version instead of images, such as 2.11.", default=None)
+    python_version: str | None = key("AI Platform: the runtime's Python, such as 3.7.", default=None)
+    package_uris: tuple[str, ...] = key("AI Platform: packages in Cloud Storage, with runtime_version.", default=())
+    staging: str | None = key(
+        "AI Platform: where the submit command puts the trainer's package, such as gs://bucket/path.", default=None
+    )
+    display_name: str | None = key("Vertex: the name shown; by default the job's id.", default=None)
+    tensorboard: str | None = key("Vertex: the Tensorboard resource's full name.", default=None)
+    dashboard_access: bool | None = key("Vertex: the training dashboard.", default=None)
+    persistent_resource: str | None = key("Vertex: the persistent resource that runs the job.", default=None)
+    reserved_ip_ranges: tuple[str, ...] = key("Vertex: address ranges in the network.", default=())
+    network_attachment: str | None = key(
+        "Vertex: the network attachment of a Private Service Connect interface, instead of network.", default=None
+    )
+    namespace: str | None = key("Kubernetes: the namespace.", default=None)
+    queue: str | None = key("Kubernetes: the Kueue LocalQueue that admits the job.", default=None)
+    queue_priority: str | None = key("Kubernetes: Kueue's WorkloadPriorityClass, with queue.", default=None)
+    required_topology: str | None = key(
+        "Kubernetes: with queue, the node label whose value all Pods of a role must share, as"
+        " cloud.google.com/gce-topology-block.",
+        default=None,
+    )
+    preferred_topology: str | None = key(
+        "Kubernetes: with queue, the node label whose value they share if they can.", default=None
+    )
+    priority_class: str | None = key("Kubernetes: the Pods' PriorityClass.", default=None)
+    exclusive_topology: str | None = key(
+        "JobSet: the node label whose values each role has to itself, such as cloud.google.com/gke-nodepool.",
+        default=None,
+    )
+    image_pull_secrets: tuple[str, ...] = key("Kubernetes: secrets for the registry.", default=())
+    infra: str | None = key("SkyPilot: where it runs, such as gcp/us-central1.", default=None)
+    slurm: Slurm | None = key("Slurm: options of sbatch.", default=None)
+    eci: Eci | None = key("Alibaba Cloud ECI: image cache and driver.", default=None)

@@ -1,0 +1,51 @@
+"""`key`: a dataclass field that is a key of `image.yaml`, with all that readers and documentation say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from types import MappingProxyType
+from typing import Any
+
+
+def key(
+    doc: str,
+    *,
+    default: Any = ...,
+    pattern: str | None = None,
+    expected: str | None = None,
+    choices: tuple[str, ...] = (),
+    minimum: int | None = None,
+    maximum: int | None = None,
+    rule: str | None = None,
+    several: bool = False,
+) -> Any:
+    """Returns a dataclass field for a key of the spec.
+
+    Args:
+        doc: what the key is for; an editor shows it.
+        default: the value of a missing key; without a default the key is required.
+        pattern: what the whole text, or each item of a list, must match; ASCII, in syntax that JSON schema shares.
+        expected: `pattern` in words, for error messages.
+        choices: the texts that the key allows.
+        minimum: the smallest number that the key allows.
+        maximum: the largest.
+        rule: the name of a rule of `model.value_rules`.
+        several: a list is allowed too; the field has its first value, and `Reader.several` all of them.
+    """
+    metadata = {
+        "doc": doc,
+        "pattern": pattern,
+        "expected": expected,
+        "choices": choices,
+        "minimum": minimum,
+        "maximum": maximum,
+        "rule": rule,
+        "several": several,
+    }
+    if default is ...:
+        return field(metadata=metadata)
+    if isinstance(default, dict):
+        frozen: Mapping[str, Any] = MappingProxyType(default)
+        return field(default_factory=lambda: frozen, metadata=metadata)
+    return field(default=default, metadata=metadata)

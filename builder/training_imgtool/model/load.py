@@ -1,0 +1,260 @@
+"""Finds and reads `image.yaml`, and records the place of every key."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from training_imgtool.base.errors import FieldError, FieldListError, InputError, UsageError
+from training_imgtool.base.reference import parse_repository
+from training_imgtool.base.yamlfile.reader import parse, read_bytes
+from training_imgtool.base.yamlfile.tree import Items, Node, Position, Scalar, Table
+from training_imgtool.model.decode import Reader, find_position
+from training_imgtool.model.entry_point import EntryPoint, find_entry_point
+from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
+from training_imgtool.model.value_rules import find_nearest
+
+SPEC_NAME = "image.yaml"
+_PROGRAMS = frozenset({".py", ".ipynb", ".sh"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecFile:
+    """One spec as read from its file.
+
+    Attributes:
+        path: the file.
+        folder: the folder that its relative paths start from.
+        spec: its content.
+        entry: the program that its `trainer` starts.
+        text_sha256: the hash of the file's bytes, 64 hexadecimal digits.
+        positions: the places of values by key path, such as `roles.worker.gpus.count` or `args[2]`.
+        values: text that the command line gave to keys, instead of what the file has there.
+        platforms: all that `platform` lists; the spec has the first.
+        root: the file's tree, without those values.
+        plain: the spec without those values; None where there are none, and where the file alone is not a spec.
+    """
+
+    path: Path
+    folder: Path
+    spec: ImageSpec
+    entry: EntryPoint
+    text_sha256: str
+    positions: Mapping[str, Position]
+    root: Table
+    values: Mapping[str, str] = field(default_factory=dict)
+    platforms: tuple[str, ...] = ()
+    plain: SpecFile | None = None
+
+    def for_platform(self, platform: str) -> SpecFile:
+        """Returns the spec as if `platform` named this one alone; raises as `load`."""
+        return self if self.spec.platform == platform else self.with_values({"platform": platform})
+
+    def with_values(self, values: Mapping[str, str]) -> SpecFile:
+        """Returns the spec with further `values` for its keys, without reading the file again; raises as `load`."""
+        plain = self.plain if self.values else self
+        return _decode(self.path, self.root, self.text_sha256, {**self.values, **values}, plain)
+
+    def locate(self, field: str) -> str | None:
+        """Returns `file:line:column` of a key, or of the nearest key above it; None for an empty path."""
+        if not field:
+            return None
+        at = find_position(self.positions, field)
+        return f"{self.path}:{at.line}:{at.column}"
+
+    def located(self, error: FieldError) -> FieldError:
+        """Returns the error with the place of its key, unless it has a place."""
+        if error.location or not error.field:
+            return error
+        located = FieldError(error.message, field=error.field, location=self.locate(error.field), hint=error.hint)
+        located.details = error.details
+        return located
+
+
+def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:
+    """Reads a spec.
+
+    Args:
+        path: the file.
+        values: text for keys (`tensorflow`, `roles.worker.count`), instead of what the file has there.
+
+    Raises:
+        FieldListError: values are wrong; it holds all errors in the order of the file.
+        InputError: imgtool cannot read the file, or it is not YAML.
+    """
+    data = read_bytes(path)
+    root, text_sha256 = parse(data, str(path), what="spec"), hashlib.sha256(data).hexdigest()
+    plain = None
+    if values:
+        with contextlib.suppress(FieldListError):  # the values may be what the file lacks
+            plain = _decode(path, root, text_sha256, {}, None)
+    return _decode(path, root, text_sha256, values or {}, plain)
+
+
+def _decode(path: Path, root: Table, text_sha256: str, values: Mapping[str, str], plain: SpecFile | None) -> SpecFile:
+    """Decodes a file's tree with other `values` for some of its keys; raises FieldListError."""
+    tree = root
+    for key, text in values.items():
+        tree = _with_value(tree, key.split("."), text)
+    reader = Reader(str(path), path.parent, root=ImageSpec, allowed=_read_allowed(tree))
+    spec = reader.read(ImageSpec, tree, "")
+    _check_roles(tree, reader)
+    if isinstance(spec, ImageSpec):
+        _check_together(spec, path.parent, reader)
+    if reader.errors:
+        raise FieldListError(reader.errors)
+    entry = find_entry_point(spec.trainer, path.parent)
+    return SpecFile(
+        path=path,
+        folder=path.parent,
+        spec=replace(spec, trainer=entry.trainer),
+        entry=entry,
+        text_sha256=text_sha256,
+        positions=MappingProxyType(reader.positions),
+        root=root,
+        values=MappingProxyType(dict(values)),
+        platforms=reader.several.get("platform", (spec.platform,)),
+        plain=plain,
+    )
+
+
+def _with_value(table: Table, keys: list[str], text: str) -> Table:
+    """Puts a scalar at `keys`; a value that the file has keeps its place for messages."""
+    present = next((value for key, value in table.entries if key.text == keys[0]), None)
+    at = present.at if present is not None else table.at
+    value: Node = Scalar(at, text, quoted=True)
+    if len(keys) > 1:
+        value = _with_value(present if isinstance(present, Table) else Table(at, ()), keys[1:], text)
+    entries = [(key, value if key.text == keys[0] else old) for key, old in table.entries]
+    if present is None:
+        entries.append((Scalar(at, keys[0], quoted=False), value))
+    return Table(table.at, tuple(entries))
+
+
+def find(given: Path | None, cwd: Path) -> Path:
+    """Returns the spec that a command line names.
+
+    Args:
+        given: a file, or a folder to search instead of `cwd`; None without an argument.
+        cwd: the folder to search: for `image.yaml`, else for the only `images/*/image.yaml`.
+
+    Raises:
+        InputError: `given` does not exist, or is a folder without a spec.
+        UsageError: `given` is None, and `cwd` has no spec or more than one.
+    """
+    try:
+        if given is None:
+            return _shorten(_in_folder(cwd, UsageError), cwd)
+        path = cwd / given
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # from Python 3.14 on, `is_dir` and `exists` do not say what is in the way
+        if path.is_dir():
+            return _shorten(_in_folder(path, InputError), cwd)
+        if path.suffix in _PROGRAMS and path.exists():
+            raise InputError(f"{given} is a program, and no spec", hint=f"name the folder of the {SPEC_NAME}")
+        if path.exists():
+            return _shorten(path, cwd)
+        image = cwd / "images" / given / SPEC_NAME
+        hint = f"did you mean {_shorten(image.parent, cwd)}?" if image.exists() else _near(path)
+    except OSError as error:
+        raise InputError(f"{given or cwd}: {(error.strerror or str(error)).lower()}") from error
+    hint = hint or "name an image.yaml or its folder; imgtool init FOLDER writes a first one"
+    raise InputError(f"{given}: no such file or folder", hint=hint)
+
+
+def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
+    if (folder / SPEC_NAME).exists():
+        return folder / SPEC_NAME
+    specs = sorted(folder.glob(f"images/*/{SPEC_NAME}"))
+    if not specs:
+        others = [name for name in ("image.yml", "image.json") if (folder / name).exists()]
+        others += [above] if not others and (above := _find_above(folder)) else []
+        hint = f"name the spec: {others[0]}" if others else "imgtool init writes a first one"
+        raise missing(f"no {SPEC_NAME} and no images/*/{SPEC_NAME} in {folder}", hint=hint)
+    if len(specs) > 1:
+        choices = ", ".join(str(spec.parent.relative_to(folder)) for spec in specs)
+        raise UsageError(f"{folder} has {len(specs)} specs", hint=f"name one of {choices}")
+    return specs[0]
+
+
+def _find_above(folder: Path) -> str:
+    """Returns the nearest folder above that has a spec, such as `..`; an empty text without one."""
+    above = (("/".join([".."] * (depth + 1)), parent) for depth, parent in enumerate(folder.resolve().parents))
+    return next((name for name, parent in above if (parent / SPEC_NAME).exists()), "")
+
+
+def _shorten(path: Path, cwd: Path) -> Path:
+    """Returns `path` as a user types it: relative to the process's folder if it lies in there."""
+    return path.relative_to(cwd) if cwd == Path.cwd() and path.is_relative_to(cwd) else path
+
+
+def _near(path: Path) -> str | None:
+    names = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = find_nearest(path.name, sorted(names))
+    return f"did you mean {path.parent / close}?" if close else None
+
+
+def _entry(node: Node | None, key: str) -> Node | None:
+    if not isinstance(node, Table):
+        return None
+    return next((value for name, value in node.entries if name.text == key), None)
+
+
+def _read_allowed(root: Table) -> frozenset[str]:
+    """Returns `allow_secrets`, which the reader needs first."""
+    node = _entry(root, "allow_secrets")
+    return (
+        frozenset(item.text for item in node.items if isinstance(item, Scalar))
+        if isinstance(node, Items)
+        else frozenset()
+    )
+
+
+def _check_roles(root: Table, reader: Reader) -> None:
+    """Requires one master, or workers of whom worker 0 is the chief.
+
+    AI Platform's runtime versions need neither: their predefined clusters name no role.
+    """
+    roles = _entry(root, "roles")
+    if not isinstance(roles, Table):
+        return
+    names = {key.text for key, _ in roles.entries} & set(Role)
+    predefined = _entry(_entry(root, "job"), "runtime_version")
+    if not names & {Role.MASTER, Role.WORKER} and len(names) == len(roles.entries) and predefined is None:
+        given = f"found {', '.join(key.text for key, _ in roles.entries)}" if roles.entries else "found no role"
+        hint = f"add `master: {{}}`; the roles are {', '.join(Role)}"
+        reader.fail("roles", f"expected a master or workers, {given}", hint=hint)
+    count = _entry(_entry(roles, Role.MASTER), "count")
+    if isinstance(count, Scalar) and not count.null and count.text.isdigit() and count.text != "1":
+        reader.fail("roles.master.count", f"expected 1, found {count.text[:20]}", hint="further replicas are workers")
+
+
+def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
+    """Checks values that are right by themselves against each other."""
+    try:
+        if not reader.failed("trainer"):
+            find_entry_point(spec.trainer, folder)
+    except FieldError as error:
+        reader.fail(error.field, error.message, hint=error.hint)
+    if spec.registry is not None:
+        try:
+            parse_repository(f"{spec.registry}/{spec.name}")
+        except InputError as error:
+            reader.fail("name", error.message, hint=error.hint)
+    for role, of_role in spec.roles.items():
+        _check_chips(role, of_role, reader)
+
+
+def _check_chips(role: Role, of_role: RoleSpec, reader: Reader) -> None:
+    """Checks that a role's accelerator fits its chips: a CPU image on paid GPUs is a mistake."""
+    if of_role.gpus and of_role.tpu:
+        reader.fail(f"roles.{role}.tpu", "a role has GPUs or a TPU, not both", hint="delete gpus or tpu")
+        return
+    has, chip = ("gpus", Accelerator.GPU) if of_role.gpus else ("a tpu", Accelerator.TPU)
+    if (of_role.gpus or of_role.tpu) and of_role.accelerator not in {None, chip}:
+        message = f"expected {chip}, since the role has {has}, found '{of_role.accelerator}'"
+        reader.fail(f"roles.{role}.accelerator", message, hint="delete one of the two")

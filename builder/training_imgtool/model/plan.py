@@ -1,0 +1,312 @@
+"""Every choice made, in memory: what was resolved and locked, per role, before anything happens.
+
+`Resolution` is what the version matrix says, `Lock` is that with digests and wheels, `Plan` is the lock
+applied to the spec's roles. All three are pure values. Texts of a lock go into Dockerfiles and
+paths: their fields say what a lock file may hold there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training_imgtool.base.reference import Digest, Repository, apply_mirror, parse_reference, parse_repository
+from training_imgtool.model.entry_point import EntryPoint
+from training_imgtool.model.spec import INIT, Accelerator, ImageSpec, Role
+
+_VERSION = r"\d+(?:\.\d+)+"
+_LINE = r"[^\x00-\x1f\x7f]+"
+_SHA256 = r"[0-9a-f]{64}"
+_PYTHON = r"3\.\d{1,2}"
+_DEBIAN = r"[a-z0-9][a-z0-9.+:-]*(?:=[\w.+:~-]+)?"  # NAME or NAME=VERSION
+
+
+def text(pattern: str) -> Mapping[str, str]:
+    """Returns a field's metadata: its text, or each of its texts, matches `pattern`."""
+    return {"pattern": pattern}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """What a set of roles has in common below its code: TensorFlow, Python, CUDA, cuDNN and a base image.
+
+    Attributes:
+        name: `cpu`, `gpu` or `tpu`, or a role's own name when that role has a base of its own.
+        package: the TensorFlow package on PyPI: tensorflow, tensorflow-cpu, tensorflow-gpu, tensorflow-tpu.
+        python: the minor version, `3.11`.
+        base: REPOSITORY:TAG as chosen or given.
+        os: `ubuntu22.04`, `debian12`; None when the base is the user's and unknown.
+        python_from: how the base comes by this Python.
+        python_executable: its path in the image, such as /usr/local/bin/python3.11.
+        requirements: TensorFlow itself and what a fresh install lacks, as PEP 508.
+        constraints: without which this release no longer installs or imports.
+        libraries: sonames that must open, such as libcudnn.so.8.
+        apt: Debian packages that complete the base, such as a cuDNN it lacks.
+        notes: warnings that go with the choice.
+    """
+
+    name: str = field(metadata=text(r"[a-z0-9]+(?:[._-][a-z0-9]+)*"))
+    roles: tuple[Role, ...]
+    accelerator: Accelerator
+    package: str = field(metadata=text(r"tensorflow(?:-[a-z]+)?"))
+    tensorflow: str = field(metadata=text(r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?"))
+    python: str = field(metadata=text(_PYTHON))
+    cuda: str | None = field(metadata=text(_VERSION))
+    cudnn: str | None = field(metadata=text(_VERSION))
+    base: str = field(metadata=text(r"[A-Za-z0-9][\w./:@\[\]-]*"))
+    os: str | None = field(metadata=text(r"[a-z]+[0-9.]+"))
+    python_from: str = field(metadata=text(r"image|apt|deadsnakes"))
+    python_executable: str = field(metadata=text(r"(?:/[\w.+-]+)+"))
+    requirements: tuple[str, ...] = field(metadata=text(_LINE))
+    constraints: tuple[str, ...] = field(metadata=text(_LINE))
+    libraries: tuple[str, ...] = field(metadata=text(r"lib[\w.+-]+"))
+    apt: tuple[str, ...] = field(metadata=text(_DEBIAN), default=())
+    notes: tuple[str, ...] = field(metadata=text(_LINE), default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """One wheel, or one source archive, by name and hash. Where it comes from is the machine's own setting."""
+
+    name: str = field(metadata=text(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"))
+    version: str = field(metadata=text(r"[0-9][0-9A-Za-z.+!_-]*"))
+    size: int  # bytes
+    sha256: str = field(metadata=text(_SHA256))
+    file: str = field(metadata=text(r"[A-Za-z0-9][\w.+!-]*\.(?:whl|tar\.gz|zip|tar)"))
+    source: Source | None = None  # what imgtool builds the wheel from; None for one that an index has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What imgtool built a wheel from.
+
+    `origin` is the file name of an index's archive, or what the requirements name: a path relative to the spec, or
+    `git+URL@REVISION#subdirectory=PATH`, whose `commit` is locked.
+    """
+
+    origin: str = field(metadata=text(_LINE))
+    commit: str = field(metadata=text(r"[0-9a-f]{40}(?:[0-9a-f]{24})?"), default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebianPackage:
+    """One Debian package by name and hash, as Debian Policy 5.6.7 and 5.6.12 write them.
+
+    `file` is its path in an archive, which the base's sources name: pool/main/g/gcc-12/libgomp1_12.2.0-14_amd64.deb.
+    """
+
+    name: str = field(metadata=text(r"[a-z0-9][a-z0-9.+-]+"))
+    version: str = field(metadata=text(r"[0-9][A-Za-z0-9.+~:-]*"))
+    architecture: str = field(metadata=text(r"[a-z0-9-]+"))
+    size: int  # bytes
+    sha256: str = field(metadata=text(_SHA256))
+    file: str = field(metadata=text(r"(?!\.\.?/)[\w.+~:%-]+(?:/(?!\.\.?(?:/|\Z))[\w.+~:%-]+)*\.deb"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedDebian:
+    """What apt installs for a variant's `system` stage.
+
+    Attributes:
+        requested: the packages that the stage names, sorted.
+        packages: all that apt installs for them, in dpkg's order; empty when an engine has to install them.
+        engine: why an engine has to, with the package and its script; empty when imgtool lays the packages out.
+    """
+
+    requested: tuple[str, ...] = field(metadata=text(_DEBIAN))
+    engine: str = field(metadata=text(_LINE), default="")
+    packages: tuple[DebianPackage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedPath:
+    """A file or folder of a wheel that nothing in the image can open."""
+
+    path: str = field(metadata=text(r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*"))  # below site-packages
+    size: int  # bytes, uncompressed
+    rule: str = field(metadata=text(r"[A-Za-z][\w ]*"))  # of `resolve.versions.trim_rules`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedVariant:
+    """A variant with its base by digest and exactly the wheels that go in.
+
+    Attributes:
+        installer: pip itself, run from its wheel; it does not end up in the image.
+        wheels: sorted by name.
+        unused: sorted by path.
+        needed_libraries: what wheels need of the base or of a Debian package; None if nobody looked.
+        debian: None when the base has all that the stage needs.
+    """
+
+    variant: Variant
+    base_digest: str = field(metadata=text(rf"sha256:{_SHA256}"))
+    installer: Wheel
+    wheels: tuple[Wheel, ...]
+    unused: tuple[UnusedPath, ...] = ()
+    needed_libraries: tuple[str, ...] | None = field(metadata=text(r"[^\x00-\x20\x7f/]+"), default=None)
+    debian: LockedDebian | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """A lock file's content. It is committed beside its spec: `gpu.lock` beside `gpu.yaml`.
+
+    `inputs` has a hash for each thing that the lock depends on: versions, bases, requirements, platform, the matrix.
+    """
+
+    inputs: str = field(metadata=text(r"\S+=[0-9a-f]{16}(?: \S+=[0-9a-f]{16})*"))
+    platform: str = field(metadata=text(r"[a-z0-9]+/[a-z0-9]+(?:/[a-z0-9]+)?"))
+    variants: tuple[LockedVariant, ...]
+
+    def variant_of(self, role: Role) -> LockedVariant:
+        """Returns the variant that `role` is built from; raises KeyError when the lock has none."""
+        for locked in self.variants:
+            if role in locked.variant.roles:
+                return locked
+        raise KeyError(role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolePlan:
+    """One role's image, every choice made."""
+
+    role: Role
+    locked: LockedVariant
+    base: Digest  # where the base is read from, a mirror applied
+    base_name: str  # its canonical REPOSITORY:TAG, for the label
+    platform: str
+    template: str | None  # the path of the user's, relative to the spec
+    system_packages: tuple[str, ...]
+    entry: EntryPoint
+    user: str | None
+    exclude: tuple[str, ...]  # paths below site-packages that are left out, those of `trimmed` among them
+    trimmed: tuple[UnusedPath, ...]  # left out because nothing can open them
+    needed: Mapping[str, str]  # paths that would be trimmed if the user's own files did not name them; who does
+    env: Mapping[str, str]
+    labels: Mapping[str, str]  # without the content key, which depends on them
+    cuda_base: bool  # the base is an nvidia/cuda image or the like
+
+    @property
+    def entrypoint(self) -> tuple[str, ...]:
+        """The exec form that starts the trainer."""
+        return (*INIT, "/opt/venv/bin/python", *self.entry.arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All roles of one spec, in the order master, worker, ps, evaluator."""
+
+    name: str
+    folder: Path
+    repository: Repository | None
+    platform: str
+    roles: tuple[RolePlan, ...]
+    warnings: tuple[str, ...]
+    compression: str
+
+    def role(self, role: Role) -> RolePlan:
+        """Returns the plan of `role`; raises KeyError when the spec has none."""
+        for plan in self.roles:
+            if plan.role is role:
+                return plan
+        raise KeyError(role)
+
+
+TITLE = "org.opencontainers.image.title"
+REVISION = "org.opencontainers.image.revision"
+KEY_LABEL = "dev.imgtool.key"
+BASE_TEMPLATE = "base.Dockerfile.j2"
+BASE_NAME = "org.opencontainers.image.base.name"
+BASE_DIGEST = "org.opencontainers.image.base.digest"
+TENSORFLOW_LABEL = "dev.imgtool.tensorflow"
+
+
+def make_plan(
+    spec: ImageSpec,
+    folder: Path,
+    lock: Lock,
+    *,
+    entry: EntryPoint,
+    registry: str | None,
+    mirrors: Mapping[str, str] | None,
+    revision: str | None,
+    named: Mapping[str, str] | None,
+) -> Plan:
+    """Applies a lock to a spec's roles.
+
+    Args:
+        spec: what was asked.
+        folder: the spec's folder.
+        lock: what it resolved to.
+        entry: the program that the images start.
+        registry: where images go, instead of the spec's own `registry`.
+        mirrors: registry hosts to read bases from instead, such as `docker.io` to `mirror.example.com:5000`.
+        revision: what identifies the source, for the label.
+        named: the rules of trimming whose files the user's own files may open, and which file it is.
+    """
+    where = registry or spec.registry
+    repository = parse_repository(f"{where.rstrip('/')}/{spec.name}") if where else None
+    warnings = tuple(dict.fromkeys(note for locked in lock.variants for note in locked.variant.notes))
+    return Plan(
+        name=spec.name,
+        folder=folder,
+        repository=repository,
+        platform=spec.platform,
+        roles=tuple(
+            _role_plan(
+                spec,
+                role,
+                lock.variant_of(role),
+                entry=entry,
+                mirrors=mirrors or {},
+                revision=revision,
+                named=named or {},
+            )
+            for role in Role
+            if role in spec.roles
+        ),
+        warnings=warnings,
+        compression=spec.compression,
+    )
+
+
+def _role_plan(
+    spec: ImageSpec,
+    role: Role,
+    locked: LockedVariant,
+    *,
+    entry: EntryPoint,
+    mirrors: Mapping[str, str],
+    revision: str | None,
+    named: Mapping[str, str],
+) -> RolePlan:
+    of_role = spec.roles[role]
+    unused = () if spec.trim is False else locked.unused
+    trimmed = tuple(path for path in unused if path.rule not in named)
+    needed = {"PYTHONPATH": entry.python_path} if entry.python_path else {}
+    base = parse_reference(locked.variant.base)
+    labels = {
+        TITLE: spec.name,
+        TENSORFLOW_LABEL: locked.variant.tensorflow,
+    }
+    if revision:
+        labels[REVISION] = revision
+    return RolePlan(
+        role=role,
+        locked=locked,
+        base=apply_mirror(base.repository, mirrors).digest(locked.base_digest),
+        base_name=str(base),
+        platform=spec.platform,
+        template=of_role.template or spec.template,
+        system_packages=tuple(sorted({*spec.system_packages, *locked.variant.apt})),
+        entry=entry,
+        user=spec.user,
+        exclude=tuple(sorted({*spec.exclude, *(unused.path for unused in trimmed)})),
+        trimmed=trimmed,
+        needed={path.path: named[path.rule] for path in unused if path.rule in named},
+        env=dict(sorted({**needed, **spec.env, **of_role.env}.items())),
+        labels=labels,
+        cuda_base=locked.variant.cuda is not None and spec.cuda_from == "base",
+    )

@@ -1,0 +1,115 @@
+"""The RUN that installs the wheels, where an engine does that.
+
+It lays out a virtual environment at /opt/venv by hand (no ensurepip, so a base needs nothing but its interpreter),
+installs exactly the locked wheels with pip run from its own wheel, without a network, and compiles them once so that
+importing TensorFlow does not.
+
+In the context the variant's folder is `wheels/<variant>`; in the stage it is `/wheels`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import PurePosixPath
+
+from training_imgtool.model.plan import LockedVariant
+from training_imgtool.model.recipe.apt_step import CUDA_LIBRARY_PATH, DRIVER_PATH
+
+VENV = "/opt/venv"
+WHEELS = "/wheels"
+REQUIREMENTS = "requirements.txt"
+CODE = "code"
+"""The folder of a builder's context that has the files of the spec; the wheels lie beside it."""
+UNCOMPILED = "tests"
+"""Folders of this name get no bytecode: in a TensorFlow stack with scikit-learn they would be a third of it."""
+_CUDA_WHEEL = re.compile(r"nvidia-(?!cuda-nvcc)(.+)-cu\d+")  # cuda-nvcc holds programs, no libraries
+_UNCHECKED_HASH_SINCE = (3, 7)  # compileall --invalidation-mode, Python 3.7's What's New
+_ROOT_ACTION_SINCE = (22, 1)  # pip's changelog; the last pip for Python 3.6 is 21.3.1
+
+
+def context_folder(locked: LockedVariant) -> str:
+    """Returns where the variant's wheels lie in the build context."""
+    return f"wheels/{locked.variant.name}"
+
+
+def site_packages(locked: LockedVariant) -> str:
+    """Returns the environment's site-packages, an absolute path in the image."""
+    return f"{VENV}/lib/python{locked.variant.python}/site-packages"
+
+
+def library_path(locked: LockedVariant, *, cuda_base: bool) -> str:
+    """Returns the LD_LIBRARY_PATH of an image that computes on GPUs; empty for another.
+
+    NVIDIA's wheels need it too. TensorFlow finds most of their folders by its own RUNPATH, but not cuSOLVER's (2.21.0
+    then sees no GPU) or CUPTI's (2.15.1 then does not profile); cuDNN 9.3 looks for NVRTC where no wheel has it.
+    Source: both were run on an H100; docs/howto/gpu.md.
+    """
+    if cuda_base:
+        return CUDA_LIBRARY_PATH
+    names = (match[1].replace("-", "_") for wheel in locked.wheels if (match := _CUDA_WHEEL.fullmatch(wheel.name)))
+    folders = [f"{site_packages(locked)}/nvidia/{name}/lib" for name in names]
+    return ":".join((DRIVER_PATH, *folders)) if folders else ""
+
+
+def pyvenv_cfg(locked: LockedVariant) -> str:
+    """Returns the text of pyvenv.cfg (PEP 405)."""
+    home = PurePosixPath(locked.variant.python_executable).parent
+    return f"home = {home}\ninclude-system-site-packages = false\nversion = {locked.variant.python}\n"
+
+
+def requirements_text(locked: LockedVariant) -> str:
+    """Returns a requirements file of exactly the locked wheels, each with its hash (pip's --require-hashes form)."""
+    return "".join(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in locked.wheels)
+
+
+def install_commands(locked: LockedVariant, exclude: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the shell commands that make /opt/venv, one string each.
+
+    Args:
+        locked: what to install, and with which interpreter.
+        exclude: path prefixes below site-packages that are removed after installing, such as `tensorflow/include`.
+    """
+    python = locked.variant.python
+    site = site_packages(locked)
+    config = pyvenv_cfg(locked).replace("\n", "\\n")
+    as_root = " --root-user-action=ignore" if _number(locked.installer.version) >= _ROOT_ACTION_SINCE else ""
+    commands = [
+        "set -eu",
+        f"mkdir -p {VENV}/bin {site}",
+        f"ln -s {locked.variant.python_executable} {VENV}/bin/python",
+        f"ln -s python {VENV}/bin/python3",
+        f"ln -s python {VENV}/bin/python{python}",
+        f"printf '{config}' > {VENV}/pyvenv.cfg",
+        (
+            f"{VENV}/bin/python {WHEELS}/installer/{locked.installer.file}/pip --isolated --no-cache-dir"
+            " --disable-pip-version-check install --quiet --no-index --no-deps --no-compile --no-warn-script-location"
+            f"{as_root} --require-hashes --find-links {WHEELS} -r {WHEELS}/{REQUIREMENTS}"
+        ),
+    ]
+    commands += [f"rm -rf {site}/{shlex.quote(prefix.strip('/'))}" for prefix in exclude]
+    if _number(python) >= _UNCHECKED_HASH_SINCE:
+        commands.append(compile_command(locked))
+    return tuple(commands)
+
+
+def _number(version: str) -> tuple[int, ...]:
+    """Reads the first two numbers of a version."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
+def compile_command(locked: LockedVariant) -> str:
+    """Returns the shell command that compiles /opt/venv once.
+
+    -f: a .pth file may have compiled what it imports already, in the ordinary way. Some packages ship files that are
+    not for this Python; they are left uncompiled, as pip does.
+    """
+    return (
+        f"{{ {VENV}/bin/python -m compileall -q -f -j 0 -x /{UNCOMPILED}/ --invalidation-mode unchecked-hash"
+        f" {site_packages(locked)} >/dev/null || true; }}"
+    )
+
+
+def install_script(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> str:
+    r"""Writes the argument of RUN: the commands joined by `; \` and a newline."""
+    return "; \\\n    ".join(install_commands(locked, exclude))

@@ -1,0 +1,213 @@
+"""Prints a recipe as a Dockerfile: for people, for `render -o`, and for an engine that builds the whole image.
+
+The template of ours renders in this process. A user's template is data from a pull request: it renders in a child with
+limits (`model.recipe.jinja`).
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from training_imgtool.base import resources
+from training_imgtool.base.errors import ImgtoolError, InputError
+from training_imgtool.base.secret_text import detect_argument_secrets, detect_line_secret, detect_named_secret
+from training_imgtool.model.plan import BASE_TEMPLATE, KEY_LABEL
+from training_imgtool.model.recipe import install_step
+from training_imgtool.model.recipe.recipe import Copy, Recipe, print_lines
+
+LONGEST = 1 << 20  # characters of a printed Dockerfile, bytes of a template
+_PATIENCE = 60  # seconds of wall time for a child that may use 5 of CPU
+
+
+class TemplateError(InputError):
+    """A template that cannot be rendered, or prints what must not be sent."""
+
+
+def print_dockerfile(recipe: Recipe, key: str, *, base: str | None = None) -> str:
+    """Prints the Dockerfile of an image; ends in one newline.
+
+    Args:
+        recipe: what the image is made from.
+        key: the recipe's, for the last label.
+        base: the name of the base's repository instead of the recipe's.
+    """
+    if recipe.template is not None:
+        return with_key(recipe.template.text, key)
+    return with_key(_render(recipe, BASE_TEMPLATE, None, base), key)
+
+
+def print_template(recipe: Recipe, template: str, folder: Path, *, allow_secrets: Collection[str] = ()) -> str:
+    """Prints the Dockerfile of a user's template, without the key.
+
+    Args:
+        recipe: gives the template its values.
+        template: its path below `folder`.
+        folder: the spec's.
+        allow_secrets: settings such as `env.NAME` that look like secrets and are none.
+
+    Raises TemplateError for a template that is wrong, with `TEMPLATE:LINE`, or that prints a credential.
+    """
+    text = _render(recipe, template, folder, None)
+    if not re.search(r"(?im)^FROM\s.*\sAS\s+image\s*$", text):
+        raise TemplateError(
+            f"{template}: prints no stage `image`",
+            hint=f'let the template begin with {{% extends "{BASE_TEMPLATE}" %}}',
+        )
+    _check_secrets(text, template, allow_secrets)
+    return text
+
+
+def with_key(text: str, key: str) -> str:
+    """Returns a printed Dockerfile with its content key as the last label, which the key itself does not cover."""
+    return f'{text}LABEL {KEY_LABEL}="{key}"\n'
+
+
+def _render(recipe: Recipe, template: str, user: Path | None, base: str | None) -> str:
+    values = list_values(recipe, base)
+    request = {
+        "builtin": str(resources.directory("templates")),
+        "builtin_names": [BASE_TEMPLATE],
+        "user": str(user) if user is not None else None,
+        "template": template,
+        "values": [values],
+        "limit": LONGEST,
+    }
+    answer = _render_in_child(request) if user is not None else _render_here(request)
+    if "error" in answer:
+        raise _make_error(template, answer["error"], values)
+    (text,) = answer["texts"]
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n").split("\n")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _render_here(request: dict[str, Any]) -> dict[str, Any]:
+    from training_imgtool.model.recipe.jinja import render
+
+    return render(request)
+
+
+def _render_in_child(request: dict[str, Any]) -> dict[str, Any]:
+    """Runs the program `jinja.py` with limits; whatever happens to it comes back as an answer."""
+    child = Path(__file__).with_name("jinja.py")
+    limits = {"error": {"kind": "limits", "message": "", "where": ""}}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(child)],
+            input=json.dumps({**request, "path": sys.path}).encode(),
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return limits
+    if done.returncode < 0 or b"MemoryError" in done.stderr:
+        return limits
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").splitlines()[-20:]
+        raise ImgtoolError("the program that renders templates failed", details=tuple(last))
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _make_error(template: str, error: Mapping[str, str], values: Mapping[str, Any]) -> TemplateError:
+    where = error["where"] or template
+    message = error["message"]
+    match error["kind"]:
+        case "undefined":
+            return TemplateError(f"{where}: {message}", hint=f"defined: {', '.join(sorted(values))}")
+        case "missing":
+            hint = f"a path relative to the spec, or {BASE_TEMPLATE}"
+            return TemplateError(f"{where}: no template {message!r}", hint=hint)
+        case "security":
+            return TemplateError(f"{where}: not allowed in a template: {message}")
+        case "limits" | "memory":
+            return TemplateError(f"{where}: the template exceeded 5 s or 512 MiB")
+        case "recursion":
+            return TemplateError(f"{where}: the template includes or extends itself, or more than about 100 others")
+    return TemplateError(f"{where}: {message}")
+
+
+def _check_secrets(text: str, template: str, allow_secrets: Collection[str]) -> None:
+    """Refuses a credential anywhere in a printed text: whoever pulls the image could read it. It is never shown."""
+    allowed = [name.removeprefix("env.") for name in allow_secrets if name.startswith("env.")]
+    for name in allowed:
+        text = re.sub(rf"""\b{re.escape(name)}["']?[=\s][ ]*("(?:\\.|[^"\\])*"|\S+)""", "", text)
+    for number, line in enumerate(text.split("\n"), 1):
+        if kind := next(filter(None, _find_secrets(line)), None):
+            raise TemplateError(
+                f"{template}: line {number} of the Dockerfile that it prints holds {kind}",
+                hint="whoever pulls the image can read it: mount a secret of the spec in that RUN, or list "
+                "env.NAME in allow_secrets if it is no secret; `imgtool render` prints the Dockerfile",
+            )
+
+
+def _find_secrets(line: str) -> Iterator[str | None]:
+    """Yields the kind of each credential in a line of a Dockerfile, and None."""
+    yield detect_line_secret(line)
+    yield from detect_argument_secrets(tuple(re.split(r"""[\s"',\[\]]+""", line))).values()
+    instruction, name, value = (*line.split(None, 2), "", "", "")[:3]
+    if instruction.upper() in {"ENV", "LABEL"}:  # the form without `=`
+        yield detect_named_secret(name, value)
+
+
+def list_values(recipe: Recipe, base: str | None = None) -> dict[str, Any]:
+    """Returns what a template can use: text, lists and dictionaries of text, nothing else."""
+    variant = recipe.locked.variant
+    debian = recipe.debian
+    return {
+        "platform": recipe.platform,
+        "base": {"reference": _refer_to_base(recipe, base), "name": recipe.base_name, "digest": recipe.base.digest},
+        "variant": {
+            "name": variant.name,
+            "accelerator": str(variant.accelerator),
+            "package": variant.package,
+            "tensorflow": variant.tensorflow,
+            "python": variant.python,
+            "python_from": variant.python_from,
+            "python_executable": variant.python_executable,
+            "cuda": variant.cuda or "",
+            "cudnn": variant.cudnn or "",
+            "os": variant.os or "",
+        },
+        "library_path": recipe.library_path,
+        "apt_packages": list(debian.requested) if debian is not None else [],
+        "apt_script": recipe.apt_script,
+        "run": print_lines(recipe.run).rstrip("\n") if recipe.run.lines else "",
+        "run_after_packages": print_lines(recipe.run_after_packages).rstrip("\n")
+        if recipe.run_after_packages.lines
+        else "",
+        "venv": install_step.VENV,
+        "wheels": {
+            "folder": install_step.context_folder(recipe.locked),
+            "destination": install_step.WHEELS,
+            "install_script": install_step.install_script(recipe.locked, recipe.exclude),
+        },
+        "files": [_describe_copy(copy) for copy in recipe.files],
+        "code": [_describe_copy(copy) for copy in recipe.code],
+        "working_folder": recipe.working_folder,
+        "entrypoint": list(recipe.entrypoint),
+        "env": dict(sorted(recipe.env.items())),
+        "labels": dict(sorted(recipe.labels.items())),
+        "user": recipe.user or "",
+    }
+
+
+def _describe_copy(copy: Copy) -> dict[str, str]:
+    """Returns what COPY takes from a builder's context, and where it puts it; a folder's paths end with `/`."""
+    source = posixpath.normpath(posixpath.join(install_step.CODE, copy.source))
+    slash = "/" if copy.is_folder else ""
+    return {"source": f"{source}{slash}", "target": f"{copy.target}{slash}"}
+
+
+def _refer_to_base(recipe: Recipe, repository: str | None) -> str:
+    """Returns `REPOSITORY:TAG@DIGEST`: the tag is for people, the digest decides."""
+    name, colon, tag = recipe.base_name.rpartition(":")
+    with_tag = f":{tag}" if colon and "/" not in tag and "@" not in name else ""
+    return f"{repository or recipe.base.repository}{with_tag}@{recipe.base.digest}"

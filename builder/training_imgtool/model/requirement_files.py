@@ -1,0 +1,269 @@
+"""Reads the files that say what an image requires: pip's, and those of projects, as texts of pip's format."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from training_imgtool.base.errors import FieldError
+from training_imgtool.model.requirements import (
+    FIELD,
+    INCLUDE,
+    PACKAGES,
+    PYPROJECT,
+    SETUP,
+    join_path,
+    list_lines,
+    normalise_name,
+)
+
+if TYPE_CHECKING:
+    from training_imgtool.model.load import SpecFile
+
+_STEERING = r"(?:override|constraint|exclude)-dependencies|dependency-metadata|resolution|prerelease|exclude-newer"
+_LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")
+_LOCKED = r'(?m)^\[\[package\]\]\r?\nname = "([^"\s=]+)"\r?\nversion = "([^"\s=]+)"'
+_MAX_FILES = 50
+_MAX_BYTES = 1 << 20
+PYTHON_LIMIT = "# requires-python "  # begins the line that a project's limit becomes in the text that a lock depends on
+
+
+def read_requirement_files(
+    folder: Path, name: str, *, extras: tuple[str, ...] = (), groups: tuple[str, ...] = ()
+) -> tuple[tuple[str, str], ...]:
+    """Reads the file `name` below `folder` and every file that it includes, each once: (name as included, text).
+
+    A pyproject.toml counts as the requirements that it names, with those of `extras` and `groups`; a setup.py or a
+    setup.cfg names its project. Raises FieldError for a file that is missing, outside `folder` or not text, and for
+    more than 50 files.
+    """
+    file = PurePosixPath(name).name
+    if file == PYPROJECT:
+        return ((name, read_dependencies(_read(folder, name), name, extras=extras, groups=groups)),)
+    if groups or (extras and file not in SETUP):
+        key = "groups" if groups else "extras"
+        raise FieldError(f"{name} has no {key}", field=key, hint=f"only a {PYPROJECT} has them")
+    if file in SETUP:
+        limit = re.search(r"python_requires\s*=\s*[\"']?([^\"'\n]+)", _read(folder, name))
+        head = f"{PYTHON_LIMIT}{limit[1].strip()}\n" if limit else ""
+        return ((name, f"{head}{project_line(extras)}\n"),)
+    texts: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        current = waiting.pop(0)
+        if current in texts:
+            continue
+        if len(texts) == _MAX_FILES:
+            raise FieldError(f"more than {_MAX_FILES} files include each other", field=FIELD)
+        texts[current] = _read(folder, current)
+        for line in list_lines(texts[current]):
+            match = line[1].startswith("-") and re.match(INCLUDE, line[1])
+            if match and "://" not in match["file"]:
+                waiting.append(join_path(current, match["file"].strip("'\"")))
+    return tuple(texts.items())
+
+
+def read_texts(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
+    """Reads the requirements that a spec names; raises as `read_requirement_files`."""
+    spec = spec_file.spec
+    lines = ((PACKAGES, "".join(f"{line}\n" for line in spec.python_packages)),) if spec.python_packages else ()
+    if spec.requirements is None:
+        return lines
+    files = read_requirement_files(spec_file.folder, spec.requirements, extras=spec.extras, groups=spec.groups)
+    return (*files, *lines)
+
+
+def read_locked(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
+    """Reads what the lock of another tool beside the project says: its name, and lines NAME==VERSION; () without one.
+
+    A package that it has in several versions, each for some machines, is left out.
+    """
+    name = spec_file.spec.requirements or ""
+    if PurePosixPath(name).name != PYPROJECT:
+        return ()
+    for file in _LOCKS:
+        try:
+            text = (spec_file.folder / join_path(name, file)).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            continue
+        found = re.findall(_LOCKED, text)
+        counts = Counter(package for package, _ in found)
+        return ((file, "".join(f"{package}=={version}\n" for package, version in found if counts[package] == 1)),)
+    return ()
+
+
+def _read(folder: Path, name: str) -> str:
+    path = folder / name
+    try:
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise FieldError(
+                f"{name} is outside the spec's folder {folder}",
+                field=FIELD,
+                hint="copy it there: the lock depends on its text",
+            )
+        data = path.read_bytes()
+        if len(data) > _MAX_BYTES:
+            raise FieldError(f"{name} is larger than {_MAX_BYTES} bytes", field=FIELD)
+        text = data.decode("utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig")
+        return text.replace("\r\n", "\n")  # a lock does not depend on how a system ends its lines
+    except (OSError, RuntimeError) as error:
+        raise FieldError(f"{name}: {getattr(error, 'strerror', None) or error}", field=FIELD) from error
+    except UnicodeDecodeError as error:
+        raise FieldError(f"{name} is not UTF-8 text", field=FIELD, hint="save it as UTF-8") from error
+
+
+def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: tuple[str, ...]) -> str:
+    """Returns the project's dependencies as the text of a requirements file, with those of `extras` and `groups`.
+
+    A project whose build computes its dependencies, such as one of setuptools or Poetry, stands for itself: the text
+    names its folder. Raises FieldError for a file that is not TOML or says nothing of a project, or lacks an extra or
+    a group.
+    """
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FieldError(f"{name}: not TOML: {error}", field=FIELD) from None
+    project = document.get("project")
+    if isinstance(project, dict):
+        is_computed = bool({"dependencies", "optional-dependencies"} & {*project.get("dynamic", [])})
+    else:
+        is_computed = "build-system" in document
+    if not isinstance(project, dict) and not groups and not is_computed:
+        raise FieldError(
+            f"{name} has neither a [project] nor a [build-system] table",
+            field=FIELD,
+            hint="name the file with the requirements, such as requirements.txt",
+        )
+    project = project if isinstance(project, dict) else {}
+    if is_computed:
+        lines = [project_line(extras)]
+    else:
+        lines = [*_texts(project.get("dependencies", []), f"{name}: project.dependencies")]
+        for extra in extras:
+            lines += _extra(project, normalise_name(extra), name, ())
+    for group in groups:
+        lines += _group(document.get("dependency-groups"), normalise_name(group), name, ())
+    tool = document.get("tool")
+    uv = found if isinstance(tool, dict) and isinstance(found := tool.get("uv"), dict) else {}
+    sources = _by_name(uv.get("sources"))
+    lines = [_add_source(line, sources, name) for line in dict.fromkeys(lines)]
+    limit = " ".join(str(project.get("requires-python", "")).split())
+    head = (f"{PYTHON_LIMIT}{limit}",) if limit else ()
+    return "".join(f"{line}\n" for line in (*head, *_list_uv_options(uv, name), *lines))
+
+
+def _list_uv_options(uv: dict[str, Any], name: str) -> Iterator[str]:
+    """Yields uv's settings about indexes as options of a requirements file; raises FieldError for one about versions.
+
+    Source: https://docs.astral.sh/uv/reference/settings/
+    """
+    own = uv.get("pip")
+    settings = {**uv, **(own if isinstance(own, dict) else {})}
+    if steering := [key for key in settings if re.fullmatch(_STEERING, key)]:
+        hint = "write the versions into a requirements file, such as NAME==VERSION or -c FILE"
+        raise FieldError(f"{name}: imgtool does not read tool.uv.{steering[0]}", field=FIELD, hint=hint)
+    rows = [row for row in settings.get("index", []) if isinstance(row, dict) and not row.get("explicit")]
+    default = {settings.get("index-url"), *(row.get("url") for row in rows if row.get("default"))}
+    for url in (*(row.get("url") for row in rows), *settings.get("extra-index-url", []), settings.get("index-url")):
+        if url:
+            yield f"{'--index-url' if url in default else '--extra-index-url'} {url}"
+    yield from (f"--find-links {place}" for place in settings.get("find-links", []))
+
+
+def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
+    """Adds the place that `tool.uv.sources` gives a package; raises FieldError for a place of another kind.
+
+    Source: https://docs.astral.sh/uv/concepts/projects/dependencies/#dependency-sources
+    """
+    from packaging.requirements import InvalidRequirement, Requirement  # 8 ms, which a push without them saves
+
+    try:
+        requirement = Requirement(line)
+    except InvalidRequirement:
+        return line  # refused later, with its line
+    source = sources.get(normalise_name(requirement.name))
+    if source is None or requirement.url or (isinstance(source, dict) and "index" in source):
+        return line
+    place = _uv_place(source) if isinstance(source, dict) else None
+    if place is None:
+        kind = next(iter(source)) if isinstance(source, dict) and source else "a list"
+        raise FieldError(
+            f"{name}: tool.uv.sources.{requirement.name}: imgtool does not follow {kind}",
+            field=FIELD,
+            hint='write { path = "FOLDER" } or { git = "URL", rev = "COMMIT" }',
+        )
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    marker = f" ; {requirement.marker}" if requirement.marker else ""
+    is_wheel = place.endswith(".whl")
+    return f"{place}{extras}{marker}" if is_wheel else f"{requirement.name}{extras} @ {place}{marker}"
+
+
+def _uv_place(source: dict[str, Any]) -> str | None:
+    """Translates a source for a requirements file; None for one of another kind than a path and Git."""
+    texts = {key: value for key, value in source.items() if isinstance(value, str)}
+    if "path" in texts:
+        path = texts["path"]
+        return path if path.startswith((".", "/")) else f"./{path}"
+    if "git" not in texts:
+        return None
+    revision = next((f"@{texts[key]}" for key in ("rev", "tag", "branch") if key in texts), "")
+    subdirectory = f"#subdirectory={texts['subdirectory']}" if "subdirectory" in texts else ""
+    return f"git+{texts['git']}{revision}{subdirectory}"
+
+
+def project_line(extras: tuple[str, ...]) -> str:
+    """Returns the line of a requirements file that names the project beside it."""
+    return f"-e .[{','.join(extras)}]" if extras else "-e ."
+
+
+def _extra(project: dict[str, Any], extra: str, name: str, above: tuple[str, ...]) -> Iterator[str]:
+    """Yields the lines of an extra; one that names other extras of the same project stands for theirs."""
+    from packaging.requirements import InvalidRequirement, Requirement  # 8 ms, which a push without them saves
+
+    table = _by_name(project.get("optional-dependencies"))
+    if extra not in table:
+        raise FieldError(f"{name} has no extra {extra}", field="extras", hint=_offer(table))
+    own = normalise_name(str(project.get("name", "")))
+    for line in _texts(table[extra], f"{name}: project.optional-dependencies.{extra}"):
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            requirement = None
+        if requirement is None or normalise_name(requirement.name) != own:
+            yield line
+        elif extra not in above:
+            for other in sorted(requirement.extras):
+                yield from _extra(project, normalise_name(other), name, (*above, extra))
+
+
+def _group(groups: object, group: str, name: str, above: tuple[str, ...]) -> Iterator[str]:
+    table = _by_name(groups)
+    if group not in table:
+        raise FieldError(f"{name} has no dependency group {group}", field="groups", hint=_offer(table))
+    if group in above:
+        raise FieldError(f"{name}: the dependency group {group} includes itself", field="groups")
+    for item in table[group] if isinstance(table[group], list) else []:
+        if isinstance(item, dict) and isinstance(item.get("include-group"), str):
+            yield from _group(groups, normalise_name(item["include-group"]), name, (*above, group))
+        else:
+            yield from _texts([item], f"{name}: dependency-groups.{group}")
+
+
+def _by_name(table: object) -> dict[str, Any]:
+    """Reads a table of the file by normalised name."""
+    return {normalise_name(key): value for key, value in table.items()} if isinstance(table, dict) else {}
+
+
+def _texts(values: object, place: str) -> Iterator[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) and "\n" not in value for value in values):
+        raise FieldError(f"{place}: expected a list of requirements", field=FIELD)
+    yield from values
+
+
+def _offer(table: dict[str, Any]) -> str:
+    return f"it has {', '.join(sorted(table))}" if table else "it has none"

@@ -1,0 +1,234 @@
+"""Reads pip's requirements files as far as the lock and the rules need them; uv reads them completely.
+
+The texts are those of a requirements file and its includes (`-r`, `-c`), which are inputs of the lock. The format is
+pip's: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from training_imgtool.base.errors import FieldError
+from training_imgtool.model.source_requirements import SourceRequirement, parse_source
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+
+FIELD = "requirements"
+PACKAGES = "python_packages"
+INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)"
+_OPTION_ON_REQUIREMENT = r"\s+--(?:hash|config-settings?|global-option)\b.*"
+_HUGE_NUMBER = r"\d{101}"  # no version has one, and Python refuses to read those of thousands of digits
+_COMMENT = r"(?:^|\s+)#.*$"
+_LOGIN = r"://[^/\s@:]+:(?!\$\{[A-Z0-9_]+\}@)[^/\s@]+@"  # a variable in place of the password tells nobody anything
+_FILE = r"[\w.+-]+://|(?:git|hg|svn|bzr)\+|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)"
+_ELSEWHERE = rf"{_FILE}|[\w.-]+\s*(?:\[[^\]]*\])?\s*@"
+_EDITABLE = r"(?:-e|--editable)[\s=]"
+_LOCAL_WHEEL = r"(?P<path>[^\s:@;\[]+\.whl)(?:\[[^\]]*\])?(?:\s+--hash\S*)*(?:\s*;.*)?$"
+_FIND_LINKS = r"(?:-f|--find-links)(?:\s+|=|(?=[^-\s]))[\"']?(?P<place>[^\s\"']+)"
+_FREEZE = "write NAME==VERSION; `pip list --format=freeze` prints such lines"
+_OWN_WHEEL = "run `pip wheel --no-deps -w wheels {}` once, and write ./wheels/NAME.whl: the lock pins its hash"
+_INDEX_OPTION = r"(?:-i|-f|--index-url|--extra-index-url|--find-links|--no-index)(?:[\s=]|$)|-[if]\S"
+_TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do; the first that matches counts
+    (
+        _LOGIN,
+        "a URL with a password, in a file that everyone with the code can read",
+        "give the login to uv or pip (UV_INDEX_URL, pip.conf, a keyring), and change the password",
+    ),
+    (r"\bhttps?://[^/\s@]*@", "a URL with a login", "give Git the login: a credential helper, netrc or git+ssh://"),
+    (r"\bgit\+", "no Git address that imgtool reads", "write git+https://HOST/PATH@COMMIT, or git+ssh://"),
+    (r"\b(?:hg|svn|bzr)\+", "a repository of another kind than Git", _OWN_WHEEL.format("URL")),
+    (r"@\s*file:/.*(?:feedstock|conda|/croot/)", "a path of conda's, on the machine that made the list", _FREEZE),
+    (r"\bfile:/|@\s*/|^(?:(?:-e|--editable)[\s=]+)?[/~$]", "a path of this machine", "write it relative: ./FOLDER"),
+    (r"://", "a URL, which is no release on an index", "download the file beside the spec, and write ./FILE"),
+    (r"\.whl\b", "a wheel outside the spec's folder", "copy it into a folder beside the spec"),
+    (r"", "no release, folder, archive or Git address", "write NAME, ./FOLDER or git+https://HOST/PATH@COMMIT"),
+)
+_REMOTE = (r"--?(?:[rc]|requirement|constraint)[\s=]*[\"']?\w+://", "a file at a URL", "download it, and name the FILE")
+_NO_WHEELS = (r"--no-binary\b(?![\s=]+:none:)", "it refuses wheels, and images are made of them", "leave it out")
+_OPTION_TROUBLES = (_TROUBLES[0], _REMOTE, _NO_WHEELS)  # the same for options
+_NO_REQUIREMENTS = (  # a pattern of lines that are no requirements, and what to do
+    (r".*\$\{", "write the value: a lock does not depend on a machine's variables"),
+    (r"(?:!|%|python3? -m )?pip3? install ", "write what follows `pip install`, a line for each package"),
+)
+PYPROJECT = "pyproject.toml"
+SETUP = ("setup.py", "setup.cfg")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A requirement and its place, such as `requirements.txt:3`."""
+
+    requirement: Requirement
+    place: str
+
+
+def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
+    """Returns the named requirements, without URLs, paths and options; raises FieldError for any other line."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    requirements = []
+    for name, text in texts:
+        for number, line in list_lines(text):
+            if line.startswith("-") or re.match(_FILE, line) or parse_source(name, "", line):
+                continue
+            if name.endswith((".yml", ".yaml")):
+                raise FieldError(f"{name} is no requirements file of pip", field=FIELD, hint=_FREEZE)
+            if re.search(_HUGE_NUMBER, line):
+                raise FieldError(f"{_place(name, number)}: a number of over 100 digits", field=FIELD)
+            try:
+                requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
+            except InvalidRequirement as error:
+                raise FieldError(
+                    f"{_place(name, number)}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}",
+                    field=FIELD,
+                    hint=next((cure for pattern, cure in _NO_REQUIREMENTS if re.match(pattern, line)), None),
+                ) from None
+            requirements.append(Named(requirement, _place(name, number)))
+    return tuple(requirements)
+
+
+def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str, str], ...]:
+    """Returns lines that a lock cannot hold: (`requirements.txt:3`, reason, cure).
+
+    Their text is not in the result: it may be secret.
+    """
+    lines = []
+    for name, text in texts:
+        for number, line in list_lines(text):
+            if trouble := _trouble(name, line):
+                lines.append((_place(name, number), *trouble))
+    return tuple(lines)
+
+
+def _trouble(name: str, line: str) -> tuple[str, str] | None:
+    """Says why a lock cannot hold a line, and what to do; None for a line that it can."""
+    is_option = line.startswith("-") and not re.match(_EDITABLE, line)
+    is_elsewhere = re.match(_ELSEWHERE, line) or re.match(_EDITABLE, line)
+    is_release = is_option or not is_elsewhere or _local_wheel(name, line) or parse_source(name, "", line)
+    for pattern, reason, cure in _OPTION_TROUBLES if is_option else _TROUBLES[:2] if is_release else _TROUBLES:
+        if re.search(pattern, line):
+            return reason, cure
+    return None
+
+
+def resolver_lines(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the requirements and the constraints of all files, with absolute paths: what a resolver reads."""
+    constraint_files = _constraint_files(texts)
+    lines: list[str] = []
+    constraints: list[str] = []
+    for name, text in texts:
+        for _, line in list_lines(text):
+            include = re.match(INCLUDE, line)
+            if include and "://" not in include["file"]:
+                continue  # its lines are here, too
+            if parse_source(name, "", line):
+                continue  # `list_code` has it
+            (constraints if name in constraint_files else lines).append(_absolute(folder, name, line))
+    return tuple(lines), tuple(constraints)
+
+
+def list_code(texts: tuple[tuple[str, str], ...]) -> tuple[SourceRequirement, ...]:
+    """Returns the requirements that name code: folders, source archives and Git repositories."""
+    lines = ((name, number, line) for name, text in texts for number, line in list_lines(text))
+    parsed = (parse_source(name, _place(name, number), line) for name, number, line in lines)
+    return tuple(requirement for requirement in parsed if requirement)
+
+
+def index_options(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """Returns what the files say about where wheels are, as options: indexes, and folders by their absolute path.
+
+    A local wheel counts as --find-links of its folder.
+    """
+    options = []
+    for name, text in texts:
+        for _, line in list_lines(text):
+            if re.match(_INDEX_OPTION, line):
+                options.append(_absolute(folder, name, line))
+            elif wheel := _local_wheel(name, line):
+                options.append(f"--find-links {folder.resolve() / posixpath.dirname(wheel)}")
+    return tuple(dict.fromkeys(options))
+
+
+def _absolute(folder: Path, name: str, line: str) -> str:
+    links = re.match(_FIND_LINKS, line)
+    if links and _is_relative(links["place"]):
+        return f"--find-links {folder.resolve() / join_path(name, links['place'])}"
+    wheel = _local_wheel(name, line)
+    if wheel is None:
+        return line
+    extras, bracket, rest = line.partition(".whl")[2].rpartition("]")
+    package = posixpath.basename(wheel).partition("-")[0]
+    return f"{package}{extras}{bracket} @ {(folder.resolve() / wheel).as_uri()}{rest}"
+
+
+def _local_wheel(name: str, line: str) -> str | None:
+    """Returns the path of a wheel that a line names, relative to the spec's folder; None if it lies elsewhere."""
+    match = re.match(_LOCAL_WHEEL, line)
+    path = join_path(name, match["path"]) if match else ".."
+    return None if path.startswith(("..", "/")) else path
+
+
+def _is_relative(place: str) -> bool:
+    return "://" not in place and not place.startswith(("/", "~", "$", "file:"))
+
+
+def normalise_name(name: str) -> str:
+    """Returns a package's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str]]:
+    """Returns the sha256 values of `--hash` options, by normalised name."""
+    allowed: dict[str, frozenset[str]] = {}
+    for _, text in texts:
+        for _, line in list_lines(text):
+            hashes = frozenset(re.findall(r"--hash[= ]sha256:([0-9a-f]{64})", line))
+            match = re.match(r"[A-Za-z0-9._-]+", line)
+            if hashes and match and not line.startswith("-"):
+                name = normalise_name(match[0])
+                allowed[name] = allowed.get(name, frozenset()) | hashes
+    return allowed
+
+
+def _constraint_files(texts: tuple[tuple[str, str], ...]) -> frozenset[str]:
+    options = ((name, line) for name, text in texts for _, line in list_lines(text) if line.startswith(("-c", "--con")))
+    matches = ((name, re.match(INCLUDE, line)) for name, line in options)
+    return frozenset(join_path(name, match["file"].strip("'\"")) for name, match in matches if match)
+
+
+def list_lines(text: str) -> list[tuple[int, str]]:
+    """Returns logical lines with their numbers, without comments and empty lines."""
+    lines: list[tuple[int, str]] = []
+    held, start = "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        start = start if held else number
+        if raw.endswith("\\") and not raw.lstrip().startswith("#"):
+            held += raw[:-1]
+            continue
+        line, held = held + raw, ""
+        if "#" in line:
+            line = re.sub(_COMMENT, "", line)
+        line = line.strip()
+        if line:
+            lines.append((start, line))
+    if held.strip():
+        lines.append((start, held.strip()))
+    return lines
+
+
+def _place(name: str, number: int) -> str:
+    """Returns where a message says that a line is: only the texts of requirements files have their file's lines."""
+    if name == PACKAGES:
+        return f"{PACKAGES}[{number - 1}]"
+    return name if PurePosixPath(name).name in {PYPROJECT, *SETUP} else f"{name}:{number}"
+
+
+def join_path(current: str, file: str) -> str:
+    """Returns the path that `file` means in a file at the path `current`."""
+    return posixpath.normpath(PurePosixPath(current).parent / file)

@@ -1,0 +1,295 @@
+"""The types of `image.yaml`; `model.load` reads the file.
+
+The reader, the error messages, the JSON schema and docs/spec.md all follow from these dataclasses: a field is a key,
+its annotation is the key's type, a default makes the key optional, and `doc` in its metadata is the text for people.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from training_imgtool.model.job import JobSpec
+from training_imgtool.model.keys import key
+
+APP = "/app"  # where an image has the code
+INIT = ("/opt/venv/bin/dumb-init", "--single-child")
+"""What every program starts below: as the first process of a container it would never get a SIGTERM that it does not
+handle, and sit out its grace period. It forwards signals to the program alone, which may have helpers of its own.
+"""
+
+
+class Role(StrEnum):
+    """A TensorFlow task. Only `jobs` knows each service's own word for it."""
+
+    MASTER = "master"
+    WORKER = "worker"
+    PS = "ps"
+    EVALUATOR = "evaluator"
+
+
+class Accelerator(StrEnum):
+    """What a role computes on."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    TPU = "tpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainer:
+    """The training code: a folder or a Python file, or this mapping."""
+
+    SHORTHAND = "source"  # `trainer: train.py` is `trainer: {source: train.py}`
+
+    source: str = key(
+        "The folder with the code, or the Python file that is run, relative to the spec; `.` for the spec's folder.",
+        default="trainer",
+        rule="code",
+    )
+    module: str | None = key(
+        "The module that is run with `python -m`; without it and `script`, SOURCE's task.py or only program.",
+        default=None,
+        pattern=r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
+        expected="a module's dotted name, such as trainer.task",
+    )
+    script: str | None = key(
+        "The Python file that is run, relative to SOURCE, or a console script's name.", default=None
+    )
+    function: str | None = key("The function of `module` that is called, as a console script does.", default=None)
+    include: tuple[str, ...] = key(
+        "Further folders and files of the image, such as ../common.", default=(), rule="shared"
+    )
+    workdir: str | None = key(
+        "The folder that the program starts in, relative to the spec; by default the spec's folder.",
+        default=None,
+        rule="shared",
+    )
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The interpreter's arguments that start the program; a loaded spec always names one."""
+        if self.function is not None:
+            first = self.function.partition(".")[0]
+            return ("-c", f"import sys; from {self.module} import {first}; sys.exit({self.function}())")
+        return (
+            ("-m", self.module or "trainer.task")
+            if self.script is None
+            else (posixpath.normpath(posixpath.join(APP, self.source, self.script)),)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """The GPUs of one replica."""
+
+    type: str = key("The service's name for the GPU, such as NVIDIA_TESLA_V100 or NVIDIA_L4.")
+    count: int = key("How many per replica.", default=1, minimum=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tpu:
+    """The TPU of one replica."""
+
+    type: str = key("The service's name for the TPU, such as TPU_V3.")
+    count: int = key("How many cores.", default=8, minimum=1)
+    topology: str | None = key("The chip layout, for TPU VMs that need one, such as 2x2.", default=None)
+    tf_version: str | None = key("AI Platform's tpuTfVersion; by default the TensorFlow minor.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """The boot disk of one replica."""
+
+    type: str | None = key("The disk's type, such as pd-ssd.", default=None)
+    size_gb: int | None = key("Its size in GB.", default=None, minimum=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """A taint that a role's Pods accept, in Kubernetes' own words."""
+
+    operator: str | None = key("Exists or Equal; by default Equal.", default=None, choices=("Exists", "Equal"))
+    value: str | None = key("The taint's value, with Equal.", default=None)
+    effect: str | None = key(
+        "Which effect it accepts; by default all.",
+        default=None,
+        choices=("NoSchedule", "PreferNoSchedule", "NoExecute"),
+    )
+    key: str | None = key("The taint's key.", default=None)  # last: in this class the name hides the function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSpec:
+    """One role: its machines and how its image differs from the others."""
+
+    count: int = key("How many replicas; the master is always one.", default=1, minimum=0)
+    machine: str | None = key("The machine type, in the service's words.", default=None)
+    accelerator: Accelerator | None = key(
+        "cpu, gpu or tpu; by default from gpus and tpu, then from the top of the spec.", default=None
+    )
+    gpus: Gpus | None = key("GPUs per replica.", default=None)
+    tpu: Tpu | None = key("The TPU per replica.", default=None)
+    disk: Disk | None = key("The boot disk.", default=None)
+    reservation: str | None = key(
+        "The Compute Engine reservation of its machines: projects/P/zones/Z/reservations/NAME. On Vertex also any or"
+        " none, on GKE also the name alone.",
+        default=None,
+    )
+    cpus: str | None = key("CPUs per replica, where the target takes a number, such as 4 or 500m.", default=None)
+    memory: str | None = key("Memory per replica, where the target takes it, such as 16Gi.", default=None)
+    base: str | None = key("Another base image for this role.", default=None, rule="reference")
+    template: str | None = key("Another Dockerfile template for this role.", default=None, rule="file")
+    args: tuple[str, ...] | None = key("Arguments instead of the spec's.", default=None, rule="arguments")
+    command: tuple[str, ...] | None = key(
+        "Replaces the image's entry point in the job.", default=None, rule="arguments"
+    )
+    env: Mapping[str, str] = key("Environment variables on top of the spec's.", default={}, rule="env")
+    node_selector: Mapping[str, str] = key("Kubernetes: labels of the nodes that may run it.", default={})
+    tolerations: tuple[Toleration, ...] = key("Kubernetes: taints that it accepts.", default=())
+
+    @property
+    def entrypoint(self) -> tuple[str, ...]:
+        """What the job starts instead of the image's entry point, below the init; empty without a command."""
+        return (*INIT, *self.command) if self.command else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """Where a secret comes from. Its value is never in the spec, an image or a key."""
+
+    env: str | None = key(
+        "The environment variable with the value.",
+        default=None,
+        pattern=r"[A-Za-z_][A-Za-z0-9_]*",
+        expected="a variable's name, such as HF_TOKEN",
+    )
+    src: str | None = key("Or the file with it, relative to the spec.", default=None)
+    index: str | None = key(
+        "The package index, by its name in UV_INDEX, that the secret is the login of: USER:PASSWORD, or a token.",
+        default=None,
+        pattern=r"[A-Za-z0-9][A-Za-z0-9_-]*",
+        expected="an index's name, such as team",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSpec:
+    """One `image.yaml`."""
+
+    name: str = key(
+        "The images' name in the registry.",
+        pattern=r"[a-z0-9]+(?:[._-][a-z0-9]+)*",
+        expected="lower-case letters and digits, joined by single '.', '_' or '-'",
+    )
+    registry: str | None = key(
+        "Where images go, such as us-central1-docker.pkg.dev/project/repository.", default=None, rule="registry"
+    )
+    tensorflow: str = key(
+        'The TensorFlow release, such as "2.15.1".',
+        pattern=r"\d{1,4}\.\d{1,4}\.\d{1,4}(?:\.post\d{1,4}|rc\d{1,4})?",
+        expected='a full release, such as "2.15.1"',
+    )
+    python: str | None = key(
+        "The Python minor, such as 3.11; by default the newest that the release and every base support.",
+        default=None,
+        pattern=r"[23]\.\d{1,2}",
+        expected="MAJOR.MINOR, such as 3.11",
+    )
+    accelerator: Accelerator = key("cpu, gpu or tpu; each role may differ.", default=Accelerator.CPU)
+    base: str | None = key("A base image instead of the one that imgtool chooses.", default=None, rule="reference")
+    sdists: str = key(
+        "What happens to releases that have a source archive and no wheel: build (pure Python only), or refuse.",
+        default="build",
+        choices=("build", "refuse"),
+    )
+    cuda_from: str = key(
+        "gpu: `base` (an nvidia/cuda image) or `wheels` (tensorflow[and-cuda]).",
+        default="base",
+        choices=("base", "wheels"),
+    )
+    system_packages: tuple[str, ...] = key(
+        "Debian packages to install.",
+        default=(),
+        pattern=r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?(?:=[A-Za-z0-9.+:~-]+)?",
+        expected="a Debian package's name, with =VERSION or without, such as libgomp1",
+    )
+    requirements: str | None = key(
+        "A requirements file, a pyproject.toml or a setup.py, relative to the spec.", default=None, rule="file"
+    )
+    python_packages: tuple[str, ...] = key(
+        "Requirements without a file, such as pandas>=2.",
+        default=(),
+        pattern=r"[A-Za-z0-9.][^\x00-\x1f\x7f]*",
+        expected="a requirement, such as pandas>=2 or ./libs/mylib",
+    )
+    extras: tuple[str, ...] = key("Extras of the pyproject.toml or setup.py that `requirements` names.", default=())
+    groups: tuple[str, ...] = key("Its dependency groups.", default=())
+    trainer: Trainer = key("The training code: a folder, a Python file, or a mapping.", default=Trainer())
+    args: tuple[str, ...] = key("Arguments of the training program.", default=(), rule="arguments")
+    env: Mapping[str, str] = key("Environment variables in the images.", default={}, rule="env")
+    files: Mapping[str, str] = key(
+        "Files and folders below the spec's folder that go into the images, each with its absolute path there.",
+        default={},
+        pattern=r"(?:/(?!\.{1,2}(?:/|$))[\w.@+-]+)+/?",
+        expected="an absolute path in the image, such as /etc/app.yaml",
+    )
+    run: tuple[str, ...] = key(
+        "Lines for /bin/sh, which an engine runs as root on the base and its Debian packages.",
+        default=(),
+        rule="lines",
+    )
+    run_after_packages: tuple[str, ...] = key(
+        "Lines for /bin/sh, which an engine runs as root once the Python packages are installed.",
+        default=(),
+        rule="lines",
+    )
+    user: str | None = key(
+        "The user that the images run as; by default root, which the training services need.",
+        default=None,
+        pattern=r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?",
+        expected="a user's name or number, with :GROUP or without",
+    )
+    template: str | None = key(
+        "A Dockerfile template, relative to the spec, that extends imgtool's: an engine builds the whole image.",
+        default=None,
+        rule="file",
+    )
+    platform: str = key(
+        "The platform of the images, or a list: then each role's image is an index of all of them.",
+        default="linux/amd64", choices=("linux/amd64", "linux/arm64"), several=True,
+    )  # fmt: skip
+    exclude: tuple[str, ...] = key(
+        "Folders below site-packages to leave out, such as tensorflow/include.",
+        default=(),
+        pattern=r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*",
+        expected="a path below site-packages, such as tensorflow/include",
+    )
+    trim: bool | None = key("Leave out what nothing in the image can open: the default.", default=None)
+    compression: str = key(
+        "How the direct builder packs layers; zstd needs Docker 23 or containerd 1.5 where the images run.",
+        default="gzip",
+        choices=("gzip", "zstd"),
+    )
+    attestations: bool = key("Whether push attaches a bill of materials and the provenance to images.", default=True)
+    allow_secrets: tuple[str, ...] = key(
+        "Files, or keys such as env.PAD_TOKEN, that look like secrets and are meant to be in the image.", default=()
+    )
+    secrets: Mapping[str, Secret] = key("Secrets that lines of `run` and a template's RUN mount, by id.", default={})
+    roles: Mapping[Role, RoleSpec] = key("The roles: master, worker, ps, evaluator.")
+    job: JobSpec = key("The job that runs the images.", default=JobSpec())
+
+    def accelerator_of(self, role: Role) -> Accelerator:
+        """Returns what `role` computes on: its own word, its gpus or tpu, else the spec's (cpu for a ps)."""
+        of_role = self.roles[role]
+        if of_role.accelerator is not None:
+            return of_role.accelerator
+        if of_role.gpus is not None:
+            return Accelerator.GPU
+        if of_role.tpu is not None:
+            return Accelerator.TPU
+        if role is Role.PS:
+            return Accelerator.CPU
+        return self.accelerator

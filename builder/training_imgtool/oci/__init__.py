@@ -1,0 +1,1 @@
+"""Images without a daemon: registries, layers, manifests, and what is attached to images."""

@@ -1,0 +1,164 @@
+"""Runs the `cosign` program, which signs images and checks signatures.
+
+imgtool has no signature format of its own: keys, key services, identities, logins and formats are cosign's. What a key
+signs goes into no transparency log, since an entry publishes the image's name; what an identity signs always does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training_imgtool.base.errors import CredentialsError, LocalFileError, TemporaryError, UsageError, VerificationError
+from training_imgtool.base.gates import check_option
+from training_imgtool.base.http.addresses import speaks_http
+from training_imgtool.base.reference import Digest
+from training_imgtool.base.sanitize import join_lines
+from training_imgtool.base.settings import Settings
+
+_INSTALL = "install cosign 2 or 3: docs.sigstore.dev/cosign/system_config/installation"
+_SECONDS = 240  # cosign's own limit is 180
+# cosign 3 lists signed attestations as signatures too; only these types say that the image itself is signed.
+_SIGNATURES = ("cosign container image signature", "https://sigstore.dev/cosign/sign/v1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signatory:
+    """Who must have signed, as the command line names them.
+
+    Attributes:
+        name: a public key as cosign takes it (a file, `gcpkms://…`), or the identity that `issuer` vouches for.
+        issuer: the URL of an OIDC provider; None for a key.
+    """
+
+    name: str
+    issuer: str | None = None
+
+    def check(self) -> None:
+        """Raises UsageError unless it names a key or an identity, LocalFileError if a key's file is missing."""
+        check_option(("--issuer",), (self.issuer,))
+        check_option(("--signature",), (self.name,))
+        if self.issuer is None and ("@" in self.name or self.name.startswith("http")) and not Path(self.name).exists():
+            raise UsageError(f"{self.name} is not a file", hint="for an identity, add --issuer URL")
+        if self.issuer is None:
+            check_key(self.name)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """How cosign is told who must have signed."""
+        if self.issuer is None:
+            return (f"--key={self.name}", "--insecure-ignore-tlog=true")
+        return (f"--certificate-identity={self.name}", f"--certificate-oidc-issuer={self.issuer}")
+
+
+def check_key(key: str) -> None:
+    """Raises LocalFileError for a file that is missing; a service or a variable may hold the key (`gcpkms://…`)."""
+    if re.match(r"[a-z0-9]+:", key) is None and not Path(key).is_file():
+        raise LocalFileError(f"{key}: no such file")
+
+
+def find_cosign(settings: Settings) -> Cosign:
+    """Finds the program on PATH; raises UsageError if there is none."""
+    program = shutil.which("cosign", path=settings.environ.get("PATH"))
+    if program is None:
+        raise UsageError("signatures need the program cosign, which is not on PATH", hint=_INSTALL)
+    return Cosign(program=program, settings=settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cosign:
+    """The program, for the registries and logins of this machine."""
+
+    program: str
+    settings: Settings
+
+    def sign(self, images: Sequence[Digest], key: str | None) -> None:
+        """Signs images with a key, or without one as the identity of an OIDC token; cosign says on stderr how it goes.
+
+        Raises CredentialsError if cosign signs none or not all, UsageError if it is of an older kind.
+        """
+        # Without a token, the flow `token` ends at once; the others wait for a browser.
+        signer = ("--fulcio-auth-flow=token",) if key is None else (f"--key={key}", *self._stay_unlogged())
+        command = [self.program, "sign", "--yes", *signer, *self._list_access(images[0]), *map(str, images)]
+        done = subprocess.run(command, env=dict(self.settings.environ), stdout=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            raise CredentialsError(
+                f"cosign did not sign the images: exit code {done.returncode}",
+                hint="cosign's own words are above; without --key it needs SIGSTORE_ID_TOKEN, an OIDC token for the "
+                "audience sigstore",
+            )
+
+    def check(self, image: Digest, signatory: Signatory) -> None:
+        """Raises VerificationError unless cosign says that the signatory signed the image, and what running raises."""
+        done = self._run("verify", "--output=json", *signatory.options, *self._list_access(image), str(image))
+        if done.returncode:
+            raise VerificationError(f"{image} has no signature by {signatory.name}: {_read_complaint(done)}")
+        if not any(_is_signature(entry, image) for entry in _read_lines(done.stdout)):
+            raise VerificationError(f"{image} has no signature by {signatory.name}, only attestations")
+
+    def _stay_unlogged(self) -> tuple[str, ...]:
+        """Returns the options that keep a key's signature out of the transparency log.
+
+        Distributions build cosign without a version, so its options tell which one it is.
+        """
+        options = re.findall(r"\s(--[a-z-]+)", self._run("sign", "--help").stdout)
+        if "--tlog-upload" not in options:
+            raise UsageError(f"{self.program} is not cosign 2 or 3", hint=_INSTALL)
+        chosen = ("--use-signing-config=false",) if "--use-signing-config" in options else ()
+        return (*chosen, "--tlog-upload=false")
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs the program; raises TemporaryError if it does not end, LocalFileError if it does not start."""
+        try:
+            return subprocess.run(
+                [self.program, *arguments],
+                env=dict(self.settings.environ),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TemporaryError(f"cosign {arguments[0]} did not end within {_SECONDS} s") from error
+        except OSError as error:
+            raise LocalFileError(f"{self.program}: {error.strerror or error}") from error
+
+    def _list_access(self, image: Digest) -> Iterator[str]:
+        """Yields the registry's options, from the machine's settings; logins cosign reads from DOCKER_CONFIG itself."""
+        if speaks_http(image.repository.registry, self.settings.insecure):
+            yield "--allow-http-registry=true"
+        if self.settings.ca_file is not None:
+            yield f"--registry-cacert={self.settings.ca_file}"
+
+
+def _read_complaint(done: subprocess.CompletedProcess[str]) -> str:
+    """Picks what the program said last; it says each error twice."""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
+    return join_lines((errors or lines or [f"exit code {done.returncode}"])[-1], limit=300)
+
+
+def _read_lines(text: str) -> Iterator[dict[str, Any]]:
+    """Yields the objects that the program prints, one a line or in lists."""
+    for line in text.splitlines():
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        yield from (entry for entry in (found if isinstance(found, list) else [found]) if isinstance(entry, dict))
+
+
+def _is_signature(entry: Mapping[str, Any], image: Digest) -> bool:
+    try:
+        critical = entry["critical"]
+        return critical["type"] in _SIGNATURES and critical["image"]["docker-manifest-digest"] == image.digest
+    except (KeyError, TypeError):
+        return False

@@ -1,0 +1,147 @@
+"""Software bills of materials as CycloneDX 1.5 JSON: of a lock's variant, and the parts that other bills share.
+
+Written by hand, since it is small: https://cyclonedx.org/docs/1.5/json. A bill has neither a serial number nor a date,
+so that the same images give the same bytes. Package URLs are those of the purl specification.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from training_imgtool.base.reference import parse_reference
+from training_imgtool.model.plan import DebianPackage, LockedVariant, RolePlan, Wheel
+from training_imgtool.model.requirements import normalise_name
+
+MEDIA_TYPE = "application/vnd.cyclonedx+json"
+PREDICATE = "https://cyclonedx.org/bom"  # the in-toto predicate type
+_SUPPLIERS = {"debian": "Debian", "ubuntu": "Ubuntu"}  # of their archives' packages, by the ID of os-release
+SAFE = ".-_~"  # characters that package URLs leave as they are
+
+
+def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage]) -> dict[str, Any]:
+    """Lists what an image has below its code: its base by digest, the wheels and Debian packages of the lock.
+
+    Roles and later versions of the code share it, since it depends on the lock and the system packages alone. It says
+    that it is incomplete: it does not list what is in the base, nor what apt chose in an engine.
+
+    Args:
+        name: the spec's name.
+        plan: the role's plan.
+        debian: the packages of the lock that the image has; none if an engine installed what apt chose.
+    """
+    locked = plan.locked
+    distribution = read_distribution(locked.variant.os)
+    packages = (
+        make_debian_component(item.name, item.version, item.architecture, distribution, sha256=item.sha256)
+        for item in debian
+    )
+    inside = [make_base_component(locked), *map(make_wheel_component, locked.wheels), *packages]
+    image: dict[str, Any] = {
+        "type": "container",
+        "bom-ref": f"variant:{locked.variant.name}",
+        "name": f"{name}-{locked.variant.name}",
+        "properties": list_properties(
+            {
+                "dev.imgtool.platform": plan.platform,
+                "dev.imgtool.python": locked.variant.python,
+                "dev.imgtool.system-packages": " ".join(plan.system_packages),
+                "dev.imgtool.left-out": " ".join(plan.exclude),
+            }
+        ),
+    }
+    refs = sorted(component["bom-ref"] for component in inside)
+    by_engine = [image["bom-ref"]] if plan.system_packages and len(inside) == 1 + len(locked.wheels) else []
+    open_ended = {"aggregate": "incomplete", "assemblies": [f"base:{locked.base_digest}", *by_engine]}
+    return make_bill(image, inside, {image["bom-ref"]: refs}) | {"compositions": [open_ended]}
+
+
+def make_bill(
+    subject: Mapping[str, Any],
+    components: Iterable[Mapping[str, Any]],
+    depends: Mapping[str, Iterable[str]],
+) -> dict[str, Any]:
+    """Wraps components as a document of CycloneDX.
+
+    Args:
+        subject: the component that the bill is about.
+        components: what there is; a `bom-ref` that occurs twice counts once.
+        depends: the `bom-ref`s that each `bom-ref` has.
+    """
+    by_ref = {component["bom-ref"]: component for component in components}
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.5.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {
+            "tools": {"components": [{"type": "application", "name": "imgtool"}]},
+            "component": dict(subject),
+        },
+        "components": [by_ref[ref] for ref in sorted(by_ref)],
+        "dependencies": [{"ref": ref, "dependsOn": list(refs)} for ref, refs in depends.items()],
+    }
+
+
+def make_wheel_component(wheel: Wheel) -> dict[str, Any]:
+    """Makes a wheel's component."""
+    name = normalise_name(wheel.name)
+    return {
+        "type": "library",
+        "bom-ref": f"wheel:{wheel.file}:{wheel.sha256[:16]}",
+        "name": name,
+        "version": wheel.version,
+        "purl": f"pkg:pypi/{quote(name, safe=SAFE)}@{quote(wheel.version, safe=SAFE)}",
+        "hashes": [{"alg": "SHA-256", "content": wheel.sha256}],
+        "properties": list_properties({"dev.imgtool.file": wheel.file}),
+    }
+
+
+def read_distribution(os: str | None) -> tuple[str, str] | None:
+    """Reads the ID and VERSION_ID of a base that the plan says is, for example, debian12; None if it does not."""
+    match = re.fullmatch(r"([a-z]+)([0-9.]+)", os or "")
+    return (match[1], match[2]) if match else None
+
+
+def make_debian_component(
+    name: str, version: str, architecture: str, distribution: tuple[str, str] | None, *, sha256: str = ""
+) -> dict[str, Any]:
+    """Makes a Debian package's component; without a known distribution it has no package URL."""
+    component: dict[str, Any] = {
+        "type": "library",
+        "bom-ref": f"deb:{name}:{architecture}:{version}",
+        "name": name,
+        "version": version,
+    }
+    if distribution:
+        vendor, distro = distribution[0], "-".join(filter(None, distribution))
+        package = f"{quote(vendor, safe=SAFE)}/{quote(name, safe=SAFE)}@{quote(version, safe=SAFE)}"
+        qualifiers = f"arch={quote(architecture, safe=SAFE)}&distro={quote(distro, safe=SAFE)}"
+        component["purl"] = f"pkg:deb/{package}?{qualifiers}"
+        if vendor in _SUPPLIERS:
+            component["supplier"] = {"name": _SUPPLIERS[vendor]}
+    if sha256:
+        component["hashes"] = [{"alg": "SHA-256", "content": sha256}]
+    return component
+
+
+def list_properties(values: Mapping[str, str]) -> list[dict[str, str]]:
+    """Properties as CycloneDX lists them; empty values are left out."""
+    return [{"name": name, "value": value} for name, value in sorted(values.items()) if value]
+
+
+def make_base_component(locked: LockedVariant) -> dict[str, Any]:
+    """Makes the component of the image that a variant is made from."""
+    repository = parse_reference(locked.variant.base).repository
+    digest = quote(locked.base_digest, safe=SAFE)
+    where = quote(str(repository), safe=SAFE + "/")
+    name = repository.path.rpartition("/")[2]
+    return {
+        "type": "container",
+        "bom-ref": f"base:{locked.base_digest}",
+        "name": locked.variant.base,
+        "version": locked.base_digest,
+        "purl": f"pkg:oci/{quote(name, safe=SAFE)}@{digest}?repository_url={where}",
+    }

@@ -1,0 +1,168 @@
+"""What a base image has where: from data for the matrix' own bases, else read once from its layers.
+
+The cache on this machine has the tree of each layer under the layer's digest. The tree of all layers together is a
+record that the manifest of a stage on that base carries too, so that another machine need not read the base.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import hashlib
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+
+from training_imgtool.base.errors import VerificationError
+from training_imgtool.base.reference import DOCKER_HUB
+from training_imgtool.base.threads import SingleFlight
+from training_imgtool.oci.direct import tree
+from training_imgtool.oci.direct.files import Files, Source
+from training_imgtool.oci.direct.tree import FILE, UNKNOWN, Attributes, Node, make_folder
+from training_imgtool.oci.layers.codecs import decompress
+from training_imgtool.oci.layers.layer_cache import LayerCache, Record, hash_fields
+from training_imgtool.oci.layers.tar_reader import read_layer_tree
+from training_imgtool.oci.registry.manifests import Descriptor
+
+_VERSION = 1  # of how trees are made
+_FIELD = "files"
+_MOST_TEXT = 16 << 20  # bytes of a tree as text
+
+# The facts are those of base-files (Debian 10 to 13, Ubuntu 18.04 to 24.04), of Docker's `python` and of NVIDIA's
+# `cuda` images; tests/integration/test_base_files.py compares them with every such image that is within reach.
+_IMAGES = re.compile(
+    rf"{re.escape(DOCKER_HUB)}/"
+    r"(?:library/(?:python:[\d.]+-slim-[a-z]+|debian:[\w.-]+|ubuntu:[\w.-]+)|nvidia/cuda:[\w.-]+-ubuntu[\d.]+)\Z"
+)
+_LISTED_NOWHERE = "boot home media mnt usr var"  # folders of root with mode 755
+_FOLDERS_OR_LINKS = "bin dev lib lib32 lib64 libx32 proc run sbin sys"
+_NVIDIA = "NGC-DL-CONTAINER-LICENSE cuda-keyring_1.0-1_all.deb cuda-keyring_1.1-1_all.deb"
+
+Read = Callable[[Descriptor], Iterator[bytes]]
+"""Gives a layer's blocks, verified when the last one is taken."""
+DiffIds = Callable[[], tuple[str, ...]]
+Layers = Callable[[], tuple[Descriptor, ...]]
+"""Gives layers, lowest first; called only when they must be read."""
+
+
+class BaseReader:
+    """Reads what bases have where. Threads may call it at will.
+
+    Args:
+        cache: keeps the trees of bases and of single layers.
+
+    Attributes:
+        whole: the record of each tree that this run knows, by its key, with the digests of its layers.
+    """
+
+    def __init__(self, cache: LayerCache) -> None:
+        self.cache = cache
+        self.whole: dict[str, tuple[tuple[str, ...], Record]] = {}
+
+    def files(self, name: str | None, layers: Layers, read: Read, diff_ids: DiffIds = tuple) -> Files:
+        """Returns the files of a base.
+
+        A layer that is read must have the content that the config names; engines refuse a base where it has not.
+
+        Args:
+            name: its canonical REPOSITORY:TAG, or None.
+            layers: its layers.
+            read: opens one of them.
+            diff_ids: the digests of their uncompressed contents, by the base's config.
+        """
+        facts = find_matrix_tree(name) if name else None
+        listed = _call_once(lambda: self._read_tree(layers(), read, diff_ids))
+        return Files((lambda: facts, listed) if facts else (listed,))
+
+    def files_on_top(self, base: Files, layers: Layers, read: Read) -> Files:
+        """Returns the files of an image that an engine built on the base."""
+        added = _call_once(lambda: self._read_tree(layers(), read))
+        return Files(tuple(_call_once(partial(_merge, source, added)) for source in base.sources))
+
+    def records_of(self, layers: Collection[str]) -> dict[str, Record]:
+        """Returns the records of the trees that this run knows whose layers, by digest, are all among `layers`."""
+        return {key: record for key, (own, record) in self.whole.items() if set(own) <= set(layers)}
+
+    def _read_tree(self, layers: tuple[Descriptor, ...], read: Read, diff_ids: DiffIds = tuple) -> Node:
+        """Returns the tree of layers together; raises what reading them raises."""
+        digests = tuple(layer.digest for layer in layers)
+        key = hash_fields({"kind": "base", "version": _VERSION, "layers": digests})
+        whole = _find(self.cache, key)
+        if whole is None:
+            contents = dict(zip(digests, diff_ids(), strict=False))
+            trees = (self._read_layer(layer, read, contents.get(layer.digest)) for layer in layers)
+            whole = tree.prune(functools.reduce(tree.merge, trees, tree.make_folder()))
+            _keep(self.cache, key, whole)
+        self.whole[key] = (digests, self.cache.used[key])
+        return whole
+
+    def _read_layer(self, layer: Descriptor, read: Read, diff_id: str | None) -> Node:
+        key = hash_fields({"kind": "files", "version": _VERSION, "layer": layer.digest})
+        present = _find(self.cache, key)
+        if present is None:
+            try:
+                present = read_layer_tree(_check_blocks(decompress(read(layer)), diff_id))
+            except VerificationError as error:
+                raise VerificationError(
+                    f"layer {layer.short} of the base: {error.message}",
+                    hint=error.hint or "no engine unpacks such a layer: name another base, or push this one again",
+                ) from error
+            _keep(self.cache, key, present)
+        return present
+
+
+def find_matrix_tree(base: str) -> Node | None:
+    """Returns the known file tree of a base (REPOSITORY:TAG) of the version matrix, or None for another base."""
+    if not _IMAGES.match(base):
+        return None
+    cuda = "/nvidia/" in base
+    children = {name: make_folder(closed=True) for name in _LISTED_NOWHERE.split()}
+    children |= dict.fromkeys(f"{_FOLDERS_OR_LINKS} {_NVIDIA if cuda else ''}".split(), UNKNOWN)
+    children["etc"] = make_folder(closed=True, children={"passwd": FILE, "group": FILE})
+    children["opt"] = make_folder(children={"nvidia": UNKNOWN} if cuda else None)
+    children["root"] = make_folder(Attributes(0o700), closed=True)
+    children["srv"] = make_folder()
+    children["tmp"] = make_folder(Attributes(0o1777), closed=True)
+    return make_folder(children=children)
+
+
+def _check_blocks(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[bytes]:
+    """Passes blocks on; raises VerificationError at the end if they are not the content that the config names."""
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+        yield block
+    content = f"sha256:{digest.hexdigest()}"
+    if diff_id not in {None, content}:
+        raise VerificationError(f"its content is {content[:19]}, and the base's config says {str(diff_id)[:19]}")
+
+
+def _call_once(source: Source) -> Source:
+    """Wraps a source so that it is called once, however many threads want it."""
+    flight: SingleFlight[Node] = SingleFlight()
+    return lambda: flight.do(None, source)
+
+
+def _merge(lower: Source, upper: Source) -> Node:
+    return tree.merge(lower(), upper())
+
+
+def _find(cache: LayerCache, key: str) -> Node | None:
+    record = cache.find(key)
+    claims: Mapping[str, str] = record.claims or {} if record else {}
+    if _FIELD not in claims:
+        return None
+    try:
+        engine = zlib.decompressobj()
+        text = engine.decompress(base64.b64decode(claims[_FIELD], validate=True), _MOST_TEXT)
+        return tree.parse(text.decode("ascii"))
+    except (ValueError, binascii.Error, zlib.error, VerificationError):
+        cache.forget(key)
+        return None
+
+
+def _keep(cache: LayerCache, key: str, node: Node) -> None:
+    text = base64.b64encode(zlib.compress(tree.dump(node).encode("ascii"))).decode()
+    cache.keep(key, Record((), {_FIELD: text}))

@@ -1,0 +1,267 @@
+"""Makes an image of stages that need no engine: a parent image in, a whole DirectImage out.
+
+Layers come from the files of the recipe, from the wheels, from Debian packages, or from the records of either. What
+lies in the base decides where files go; `BaseReader` reads it when that matters.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training_imgtool.base.errors import NeedsEngineError
+from training_imgtool.model.plan import KEY_LABEL
+from training_imgtool.model.recipe import install_step
+from training_imgtool.model.recipe.recipe import IMAGE, PACKAGES, SYSTEM, Copy, Recipe, Stage
+from training_imgtool.oci.direct.debian_layer import DebianLayer, OpenedLibraries
+from training_imgtool.oci.direct.files import Files
+from training_imgtool.oci.direct.layout import FileLayer, lay_out
+from training_imgtool.oci.direct.links import DependsOnBaseError
+from training_imgtool.oci.direct.tree import PLAIN, Kind, make_folder
+from training_imgtool.oci.image import image, image_config
+from training_imgtool.oci.image.image import DirectImage, History, StoredImage
+from training_imgtool.oci.image.image_config import Settings
+from training_imgtool.oci.layers.context_layers import make_context_layer
+from training_imgtool.oci.layers.layers import LayerSource
+from training_imgtool.oci.layers.split import MOST_PARTS, Contents, split
+from training_imgtool.oci.wheel_layers.layer_tools import LayerTools
+
+ROOT = frozenset({None, "", "0", "root", "0:0", "root:root", "0:root", "root:0"})
+_OF_PACKAGES = frozenset({"", "bin", "etc", "lib", "lib64", "sbin", "usr", "var"})
+_SHELLS = frozenset({"ash", "bash", "dash", "sh"})
+_CHANGES_PYTHON = frozenset(
+    {"PYTHONHOME", "PYTHONOPTIMIZE", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONWARNINGS"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParentImage:
+    """An image that stages are appended to: its manifest and config, the repository of its layers, and its files."""
+
+    stored: StoredImage
+    files: Files
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What makes layers: files, the wheels, or Debian packages; or nothing but a line of history."""
+
+    text: str
+    wheels: bool = False
+    files: FileLayer | None = None
+    debian: OpenedLibraries | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStages:
+    """Every step that executes stages, and the run settings at their end."""
+
+    steps: tuple[Step, ...]
+    settings: Settings
+    has_wheels: bool
+
+
+def plan_stages(
+    recipe: Recipe, stages: tuple[Stage, ...], parent: ParentImage, debian: DebianLayer | None
+) -> PlannedStages:
+    """Plans stages that need no engine, lowest first, on an image.
+
+    Raises NeedsEngineError where the base is such that the result cannot be proven the same as an engine's.
+    """
+    settings: Settings = image.read_config(parent.stored.config).get("config") or {}
+    _check_base(settings, parent.files)
+    settings, files, steps = image_config.with_path(settings), parent.files, list[Step]()
+    for stage in stages:
+        if stage.name == SYSTEM:
+            settings = _with_library_path(recipe, settings)
+            steps.append(_plan_packages(recipe, settings))
+        elif stage.name == PACKAGES:
+            settings = _with_library_path(recipe, settings)
+            _check_wheels(recipe, settings, files)
+            steps.append(Step("imgtool: wheels", wheels=True))
+            path = f"{install_step.VENV}/bin:{image_config.read_environment(settings)['PATH']}"
+            settings = image_config.with_env(settings, {"PATH": path, "PYTHONUNBUFFERED": "1"})
+        elif stage.name == IMAGE:
+            planned, files = _plan_files(recipe, settings, files)
+            steps += planned
+            settings = _finish(recipe, settings, stage.key)
+        steps.append(Step(f"imgtool: settings of {stage.name}"))
+        files = add_files(recipe, stage, files, debian)
+    return PlannedStages(tuple(steps), settings, any(stage.name == PACKAGES for stage in stages))
+
+
+def add_files(recipe: Recipe, stage: Stage, files: Files, debian: DebianLayer | None) -> Files:
+    """Returns the files of an image once it has a stage of Debian packages or wheels, too."""
+    if stage.name == SYSTEM and debian is not None:
+        opened = _name_opened(recipe)
+        return files.with_layer(lambda: debian.tree(opened))
+    if stage.name == PACKAGES:
+        return files.with_copied({install_step.VENV: make_folder()})
+    return files
+
+
+def build_image(
+    recipe: Recipe, planned: PlannedStages, tools: LayerTools, debian: DebianLayer | None, *, parent: ParentImage
+) -> DirectImage:
+    """Executes planned stages on top of an image.
+
+    Args:
+        recipe: what the image is made from.
+        planned: what `plan_stages` returns for the same recipe and parent image.
+        tools: what layers are made with.
+        debian: makes the layer of Debian packages.
+        parent: the image that the lowest stage starts from.
+
+    Raises:
+        NeedsEngineError: the layers show that only an engine makes this image; nothing was published.
+        VerificationError: the base or a wheel is not what its digest says.
+        InputError: the context changed; LocalFileError: something cannot be read or written.
+    """
+    below = set(image.read_config(parent.stored.config)["rootfs"]["diff_ids"])
+    history = tuple(_make_history(recipe, planned.steps, tools, debian, below))
+    return image.assemble(parent.stored.manifest, parent.stored.config, planned.settings, history)
+
+
+def _check_base(settings: Settings, files: Files) -> None:
+    """Raises DependsOnBaseError for a base that engines do not take, or change as soon as a container has it."""
+    if settings.get("OnBuild"):
+        raise NeedsEngineError("the base has ONBUILD instructions", hint=image.WHOLE_IMAGE_HINT)
+    image_config.check_environment(settings)
+    working = settings.get("WorkingDir") or "/"
+    if not working.startswith("/"):
+        raise DependsOnBaseError(f"{working}, the base's WORKDIR, is not an absolute path")
+    if not files.is_folder(posixpath.normpath(working)):
+        raise DependsOnBaseError(f"the base has no folder {working}, which is its WORKDIR")
+    for volume in settings.get("Volumes") or ():
+        target = posixpath.join("/", volume)
+        if files.node(files.resolve(target)) and not files.is_folder(target):
+            raise DependsOnBaseError(f"{volume} is a volume, and a file")
+
+
+def _with_library_path(recipe: Recipe, settings: Settings) -> Settings:
+    return image_config.with_env(settings, {"LD_LIBRARY_PATH": recipe.library_path} if recipe.library_path else {})
+
+
+def _plan_packages(recipe: Recipe, settings: Settings) -> Step:
+    if settings.get("User") not in ROOT:
+        raise NeedsEngineError(f"Debian packages: the base runs as {settings['User']}")
+    _check_surroundings(settings)
+    for volume in settings.get("Volumes") or ():
+        if posixpath.normpath(volume).split("/")[1] in _OF_PACKAGES:
+            raise NeedsEngineError(f"Debian packages: {volume} is a volume, where packages have files")
+    return Step("imgtool: Debian packages", debian=_name_opened(recipe))
+
+
+def _name_opened(recipe: Recipe) -> OpenedLibraries:
+    return OpenedLibraries(recipe.libraries, recipe.library_path if recipe.libraries else "")
+
+
+def _plan_files(recipe: Recipe, settings: Settings, files: Files) -> tuple[list[Step], Files]:
+    """Plans the layers of `files` and of the code."""
+    steps = []
+    for text, copies in (("imgtool: files", recipe.files), ("imgtool: code", _with_working_folder(recipe))):
+        layer = lay_out(copies, files)
+        for path in (item.entry.path for item, _ in layer.contents):
+            for volume in settings.get("Volumes") or ():
+                if f"/{path}/".startswith(f"{volume.rstrip('/')}/"):
+                    raise NeedsEngineError(f"/{path}: {volume} is a volume of the base")
+        if layer.contents:
+            steps.append(Step(text, files=layer))
+        files = files.with_copied(layer.nodes)
+    return steps, files
+
+
+def _with_working_folder(recipe: Recipe) -> tuple[Copy, ...]:
+    """Returns the code with a folder for the program to start in, which no file may have made."""
+    return (*recipe.code, Copy(source="./", target=recipe.working_folder, entries=()))
+
+
+def _finish(recipe: Recipe, settings: Settings, key: str) -> Settings:
+    """Returns the settings of the image."""
+    settings = image_config.with_env(
+        {**settings, "WorkingDir": recipe.working_folder}, dict(sorted(recipe.env.items()))
+    )
+    settings = image_config.with_labels(settings, {**recipe.labels, KEY_LABEL: key})
+    if recipe.user:
+        settings = {**settings, "User": recipe.user}
+    return image_config.with_entrypoint(settings, recipe.entrypoint)
+
+
+def _check_wheels(recipe: Recipe, settings: Settings, files: Files) -> None:
+    """Raises NeedsEngineError unless wheels go into /opt/venv on this image as an engine would install them."""
+    for volume in settings.get("Volumes") or ():
+        inside = f"{posixpath.normpath(volume)}/"
+        for path in (install_step.VENV, install_step.WHEELS):
+            if inside == "//" or inside.startswith(f"{path}/") or f"{path}/".startswith(inside):
+                raise NeedsEngineError(f"wheels: {volume} is a volume, so that {path} does not stay in every engine")
+    above = posixpath.dirname(install_step.VENV)
+    for path in (above, install_step.VENV, install_step.WHEELS):
+        if files.resolve(path) != path:
+            raise DependsOnBaseError(f"wheels: {path} leads through a link of the base")
+    top = files.node(above)
+    if top is not None and (top.kind is not Kind.FOLDER or top.attributes != PLAIN):
+        raise DependsOnBaseError(f"wheels: {above} is not a folder of root with mode 755 in the base")
+    if files.node(install_step.VENV) is not None:
+        raise DependsOnBaseError(f"wheels: {install_step.VENV} is there already")
+    wheels = files.node(install_step.WHEELS)
+    if wheels is not None and wheels.kind is not Kind.FOLDER:
+        raise DependsOnBaseError(f"wheels: {install_step.WHEELS} is a file in the base")
+    _check_surroundings(settings)
+    python = recipe.locked.variant.python_executable
+    if files.is_listed and files.node(files.resolve(python)) is None:
+        raise DependsOnBaseError(f"wheels: the base has no {python}")
+
+
+def _check_surroundings(settings: Mapping[str, Any]) -> None:
+    """Raises NeedsEngineError when a script for the shell would do something else on this image."""
+    shell = settings.get("Shell")
+    if shell and (shell[0].rpartition("/")[2] not in _SHELLS or shell[-1] != "-c"):
+        raise NeedsEngineError(f"the base has the shell {shell}")
+    changed = sorted(_CHANGES_PYTHON & {*image_config.read_environment(settings)})
+    if changed:
+        raise NeedsEngineError(f"{changed[0]} in the base changes what Python installs or compiles")
+
+
+def _make_history(
+    recipe: Recipe, steps: tuple[Step, ...], tools: LayerTools, debian: DebianLayer | None, below: set[str]
+) -> Iterator[History]:
+    """Yields a line per layer, and one per stage. No layer appears twice: some clusters fail on that."""
+    copies = sum(step.files is not None for step in steps)
+    for step in steps:
+        most = min(MOST_PARTS, (image.MOST_LAYERS - len(below)) // max(copies, 1))
+        copies -= step.files is not None
+        layers = _make_layers(recipe, step, tools, debian, most)
+        if not layers:
+            yield History(text=step.text)
+        for layer in layers:
+            if layer.diff_id in below:
+                raise NeedsEngineError(f"{step.text}: the same layer is below already", hint=image.WHOLE_IMAGE_HINT)
+            below.add(layer.diff_id)
+            yield History(text=layer.history, layer=layer)
+
+
+def _make_layers(
+    recipe: Recipe, step: Step, tools: LayerTools, debian: DebianLayer | None, most: int
+) -> tuple[LayerSource, ...]:
+    if step.files is not None:
+        parts = split(step.files.contents, most)
+        layers = tuple(_make_file_layer(step.text, part, tools) for part in parts)
+    elif step.debian is not None:
+        layers = (debian.layer(step.text, step.debian),) if debian is not None else ()
+    elif step.wheels:
+        from training_imgtool.oci.wheel_layers.wheel_layers import make_packages_layers
+
+        return make_packages_layers(recipe.locked, recipe.exclude, tools)  # which sends each as soon as it is made
+    else:
+        return ()
+    for layer in layers:
+        tools.ready(layer)
+    return layers
+
+
+def _make_file_layer(text: str, part: Contents, tools: LayerTools) -> LayerSource:
+    return make_context_layer(
+        part, text, cache=tools.cache, compression=tools.compression, mtime=tools.mtime, once=tools.contexts
+    )

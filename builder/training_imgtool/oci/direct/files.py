@@ -1,0 +1,103 @@
+"""Where an image has what between two instructions: its base's files, and on top what was copied.
+
+The base is read only when an instruction depends on it. Paths are absolute; `resolve` follows links as engines do,
+so a path that it gave has none on its way.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from training_imgtool.base.threads import SingleFlight
+from training_imgtool.oci.direct.links import DependsOnBaseError, follow_links
+from training_imgtool.oci.direct.tree import ClosedFolderError, Kind, Node, find_node, make_folder, merge
+
+_OF_THE_ENGINE = ("/dev", "/proc", "/sys", "/.dockerenv")  # engines mount or make these in containers
+_BELOW_THE_ENGINE = tuple(f"{top}/" for top in _OF_THE_ENGINE)
+_OF_THE_ENGINE_TOO = ("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf")
+
+Source = Callable[[], Node]
+"""Gives a tree of the base; called at most once per use, and only when it is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What is where.
+
+    Attributes:
+        sources: trees of the base, the cheapest first. A tree that does not tell leaves the answer to the next one.
+        copied: what layers on top of the base hold, folders that they only pass through left out.
+    """
+
+    sources: tuple[Source, ...]
+    copied: Mapping[str, Node] = field(default_factory=dict)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether every answer comes from a listing of the base, so that any path may be asked for."""
+        return len(self.sources) == 1
+
+    def with_copied(self, nodes: Mapping[str, Node]) -> Files:
+        """Adds what a layer holds."""
+        return replace(self, copied={**self.copied, **nodes})
+
+    def with_layer(self, tree: Source) -> Files:
+        """Adds a layer on top whose tree is worked out when an instruction depends on it."""
+        flight: SingleFlight[Node] = SingleFlight()
+
+        def merged(source: Source) -> Node:
+            return flight.do(source, lambda: merge(source(), tree()))
+
+        return replace(self, sources=tuple(partial(merged, source) for source in self.sources))
+
+    def node(self, path: str) -> Node | None:
+        """Finds what is at a resolved path; raises DependsOnBaseError when no tree of the base tells."""
+        if path in self.copied:
+            return self.copied[path]
+        if path.startswith(_BELOW_THE_ENGINE) or path in _OF_THE_ENGINE + _OF_THE_ENGINE_TOO:
+            raise DependsOnBaseError(f"{path}: engines put something of their own there")
+        above = posixpath.dirname(path)
+        if above in self.copied and self.copied[above].kind is not Kind.FOLDER:
+            return None
+        closed = "/"
+        for source in self.sources:
+            try:
+                return find_node(source(), path)
+            except ClosedFolderError as error:
+                closed = str(error)
+        raise DependsOnBaseError(f"{path}: what the base has in {closed} is too much to list")
+
+    def is_folder(self, path: str) -> bool:
+        """Returns whether a path leads to a folder."""
+        node = self.node(self.resolve(path))
+        return node is not None and node.kind is Kind.FOLDER
+
+    def resolve(self, path: str) -> str:
+        """Follows links; what is not there stays as it is.
+
+        Raises DependsOnBaseError for a loop, and for a path below a file.
+        """
+
+        def target_of(inner: str, continues: bool) -> str | None:
+            node = self.node(inner)
+            if node is not None and node.kind is Kind.LINK:
+                return node.target
+            if node is not None and node.kind is Kind.FILE and continues:
+                raise DependsOnBaseError(f"{path}: {inner} is a file")
+            return None
+
+        return follow_links(path, target_of)
+
+
+ASSUMED = Files((make_folder,))
+"""Stands for a base that is not read yet: `stage_plan.chain` plans with it, and ignores DependsOnBaseError."""
+
+
+def list_parents(path: str) -> Iterator[str]:
+    """Yields the folders above an absolute path, the nearest last, `/` left out."""
+    parts = path.strip("/").split("/")
+    for count in range(1, len(parts)):
+        yield "/" + "/".join(parts[:count])

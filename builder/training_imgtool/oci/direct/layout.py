@@ -1,0 +1,140 @@
+"""Where the files of a recipe come to lie on an image, and which folders their layer has to name.
+
+The rules are those of BuildKit's COPY (tonistiigi/fsutil `copy/copy.go`): a folder's contents go into the destination,
+which keeps its owner and mode when it is there; folders below it are root's with mode 755, there or not. A layer names
+each folder that it makes, and each on its way that is not root's with mode 755: Docker's overlay driver gives a folder
+that a layer only implies these values.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from training_imgtool.base.context.entries import Entry as Source
+from training_imgtool.base.context.entries import Kind as SourceKind
+from training_imgtool.base.context.entries import blocks
+from training_imgtool.model.recipe.recipe import Copy
+from training_imgtool.oci.direct.files import Files, list_parents
+from training_imgtool.oci.direct.links import DependsOnBaseError
+from training_imgtool.oci.direct.tree import FILE, PLAIN, Attributes, Kind, Node, make_folder
+from training_imgtool.oci.layers.layers import make_folder_item
+from training_imgtool.oci.layers.split import Contents
+from training_imgtool.oci.layers.tar_writer import Item
+from training_imgtool.oci.layers.tarhead import Entry
+from training_imgtool.oci.layers.tarhead import Kind as EntryKind
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayer:
+    """The files of a layer, each with the hash of its content, and what is where once the layer is there."""
+
+    contents: Contents
+    nodes: Mapping[str, Node]
+
+
+def lay_out(copies: Iterable[Copy], files: Files) -> FileLayer:
+    """Lays out the files of a recipe on an image that has `files`.
+
+    Raises DependsOnBaseError where the image has something that BuildKit would not copy over, or engines differ.
+    """
+    layer = _Layer(files)
+    for copy in copies:
+        if copy.is_folder:
+            layer.put_folder(copy)
+        else:
+            layer.put_file(copy)
+    return layer.result()
+
+
+class _Layer:
+    """A layer while it grows."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._placed: dict[str, Source | Attributes] = {}
+        self._nodes: dict[str, Node] = {}
+        self._new: set[str] = set()  # folders that are not there before: nothing is in them but what the layer puts
+
+    def put_folder(self, copy: Copy) -> None:
+        """Puts what a folder holds into the copy's target."""
+        top = self._files.resolve(copy.target)
+        self._pass_through(f"{top}/x")
+        for entry in copy.entries:
+            self._put(posixpath.join(top, entry.path), entry)
+
+    def put_file(self, copy: Copy) -> None:
+        """Puts a file at the copy's target."""
+        (entry,) = copy.entries
+        above, name = posixpath.split(copy.target)
+        path = posixpath.join(self._files.resolve(above), name)
+        node = self._node(path)
+        if node is not None and node.kind is Kind.LINK:
+            raise DependsOnBaseError(f"{path} is a link in the base")
+        self._pass_through(path)
+        self._put(path, entry)
+
+    def result(self) -> FileLayer:
+        """Makes the layer, its files in the order of their paths."""
+        ordered = ((path, self._placed[path]) for path in sorted(self._placed))
+        return FileLayer(tuple(_make_content(path, placed) for path, placed in ordered), self._nodes)
+
+    def _node(self, path: str) -> Node | None:
+        """Finds what is at a resolved path once the layer is there."""
+        if (node := self._nodes.get(path)) is not None or posixpath.dirname(path) in self._new:
+            return node
+        return self._files.node(path)
+
+    def _put(self, path: str, source: Source) -> None:
+        """Puts an entry at `path`; engines agree on a folder over a folder and on a file over a file only."""
+        node, is_folder = self._node(path), source.kind is SourceKind.DIRECTORY
+        if node is not None and (node.kind is Kind.FOLDER) is not is_folder:
+            what = "a file or a link" if is_folder else "a folder"
+            raise DependsOnBaseError(f"{path} is {what} in the base, and engines differ in what becomes of it")
+        if is_folder:
+            self._set_folder(path, PLAIN, is_new=node is None)
+            return
+        self._placed[path] = source
+        is_link = source.kind is SourceKind.SYMLINK
+        self._nodes[path] = Node(Kind.LINK, target=source.target or "") if is_link else FILE
+
+    def _pass_through(self, path: str) -> None:
+        """Makes the folders above a path that are not there, and names those whose owner or mode a layer would lose."""
+        for above in list_parents(path):
+            if above in self._placed:
+                continue
+            node = self._node(above)
+            if node is None:
+                self._set_folder(above, PLAIN, is_new=True)
+            elif node.kind is not Kind.FOLDER:
+                raise DependsOnBaseError(f"{above} is a file in the base, no folder")
+            elif node.attributes is None:
+                raise DependsOnBaseError(f"engines differ in the mode of the base's {above}")
+            elif node.attributes != PLAIN:
+                self._set_folder(above, node.attributes, is_new=False)
+
+    def _set_folder(self, path: str, attributes: Attributes, *, is_new: bool) -> None:
+        above = self._node(posixpath.dirname(path)) if is_new else None
+        if above is not None and above.attributes is not None and above.attributes.mode & stat.S_ISGID:
+            raise DependsOnBaseError(f"{path} would be made in a folder with the set-group-ID bit")
+        if is_new:
+            self._new.add(path)
+        self._placed[path] = attributes
+        self._nodes[path] = make_folder(attributes)
+
+
+def _make_content(path: str, placed: Source | Attributes) -> tuple[Item, str]:
+    if isinstance(placed, Attributes):
+        return make_folder_item(path.strip("/"), placed.mode, placed.uid, placed.gid), ""
+    is_file = placed.kind is SourceKind.FILE
+    entry = Entry(
+        path=path.strip("/"),
+        kind=EntryKind.FILE if is_file else EntryKind.LINK,
+        mode=placed.mode,
+        size=placed.size if is_file else 0,
+        target=placed.target or "",
+    )
+    return Item(entry, blocks=partial(blocks, placed) if is_file else None), placed.sha256 or ""

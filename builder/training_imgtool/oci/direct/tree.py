@@ -1,0 +1,233 @@
+"""A tree of files as far as COPY and WORKDIR need it: folders with mode and owner, links, and where files lie.
+
+A tree comes from one layer's archive (`layers.tar_listing`), from several layers (`merge`), or from data
+(`base_files`). Contents do not matter here, and neither do the modes of files: nothing that is copied depends on them.
+A folder that would make the tree large is closed: it exists, and what it holds is not listed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from training_imgtool.base.errors import VerificationError
+
+MOST_NODES = 20_000  # in one tree: about 100 kB when it is compressed
+_OPEN_DEPTH = 2  # folders this deep keep the names they hold, however many
+_DEEPEST = 64  # folders inside each other
+_LARGE = (1000, 200, 40, 8, 0)  # nodes below a folder that is closed, as small as it takes
+
+
+class Kind(StrEnum):
+    """What a node is. The values are those of `dump`."""
+
+    FOLDER = "d"
+    FILE = "f"  # or a device, or anything else that is neither a folder nor a link
+    LINK = "l"
+    WHITEOUT = "w"  # what the layers below have at this path is gone
+    UNKNOWN = "u"  # another tree has to tell
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """A folder's mode and owner."""
+
+    mode: int = 0o755
+    uid: int = 0
+    gid: int = 0
+
+
+PLAIN = Attributes()
+
+
+@dataclass(slots=True)
+class Node:
+    """One path.
+
+    Attributes:
+        kind: what it is.
+        attributes: of a folder; None when engines differ in what they give it.
+        target: of a link.
+        closed: what the folder holds is not listed.
+        opaque: what the layers below have in the folder is gone.
+        children: of a folder.
+    """
+
+    kind: Kind
+    attributes: Attributes | None = PLAIN
+    target: str = ""
+    closed: bool = False
+    opaque: bool = False
+    children: dict[str, Node] = field(default_factory=dict)
+
+
+def make_folder(
+    attributes: Attributes | None = PLAIN, *, closed: bool = False, children: Mapping[str, Node] | None = None
+) -> Node:
+    """Makes a folder."""
+    return Node(Kind.FOLDER, attributes, closed=closed, children=dict(children or {}))
+
+
+FILE, WHITEOUT, UNKNOWN = Node(Kind.FILE), Node(Kind.WHITEOUT), Node(Kind.UNKNOWN)
+_SINGLE = {node.kind.value: node for node in (FILE, WHITEOUT, UNKNOWN)}
+
+
+class ClosedFolderError(Exception):
+    """The tree does not tell what lies at or below the path that is the argument."""
+
+
+def find_node(root: Node, path: str) -> Node | None:
+    """Finds the node at an absolute path, links not followed; None when there is none.
+
+    Raises ClosedFolderError when the tree does not tell.
+    """
+    node, at = root, ""
+    for name in path.strip("/").split("/") if path != "/" else ():
+        if node.kind is not Kind.FOLDER:
+            return None
+        if name not in node.children:
+            if node.closed:
+                raise ClosedFolderError(at or "/")
+            return None
+        node, at = node.children[name], f"{at}/{name}"
+        if node.kind is Kind.UNKNOWN:
+            raise ClosedFolderError(at)
+    return None if node.kind is Kind.WHITEOUT else node
+
+
+def merge(lower: Node | None, upper: Node) -> Node:
+    """Puts a layer's tree on top of another, by the rules of the OCI layer specification."""
+    if upper.kind is not Kind.FOLDER or lower is None or lower.kind is not Kind.FOLDER:
+        unsure = lower is not None and lower.kind is Kind.UNKNOWN and upper.kind is Kind.FOLDER
+        return UNKNOWN if unsure else upper
+    attributes = upper.attributes
+    if attributes is None and lower.attributes == PLAIN:
+        attributes = PLAIN  # both ways to unpack an implied folder agree
+    if upper.opaque:
+        return replace(upper, attributes=attributes)
+    children = dict(lower.children)
+    for name, child in upper.children.items():
+        merged = merge(children.get(name), child)
+        children[name] = merged
+    return Node(Kind.FOLDER, attributes, closed=lower.closed or upper.closed, children=children)
+
+
+def prune(root: Node) -> Node:
+    """Closes the largest folders of the tree, so that at most MOST_NODES nodes are left."""
+    for large in _LARGE:
+        for depth in range(_OPEN_DEPTH, -1, -1) if large == 0 else (_OPEN_DEPTH,):
+            left = _close_large(root, large, depth)
+            if _count(left) <= MOST_NODES:
+                return left
+    return make_folder(root.attributes, closed=True)
+
+
+def _close_large(node: Node, large: int, depth: int, at: int = 0) -> Node:
+    if node.kind is not Kind.FOLDER or not node.children:
+        return node
+    if at > depth and _count(node) > large:
+        return Node(Kind.FOLDER, node.attributes, closed=True, opaque=node.opaque)
+    children = {name: _close_large(child, large, depth, at + 1) for name, child in node.children.items()}
+    return replace(node, children=children)
+
+
+def _count(node: Node) -> int:
+    total, waiting = 0, [node]
+    while waiting:
+        current = waiting.pop()
+        total += len(current.children)
+        waiting += current.children.values()
+    return total
+
+
+class TreeMaker:
+    """Takes one layer's entries in their order and gives its tree. Paths are relative, `/`-separated and clean."""
+
+    def __init__(self) -> None:
+        self.root = make_folder(None)
+
+    def add(self, path: str, node: Node) -> None:
+        """Adds an entry; a later one at the same path replaces an earlier one, two folders become one."""
+        above = self._make_parent(path)
+        if above is None:
+            return
+        name = path.rpartition("/")[2]
+        present = above.children.get(name) if path else self.root
+        if present is not None and Kind.WHITEOUT in {node.kind, present.kind} and node.kind is not present.kind:
+            above.children[name] = make_folder(None, closed=True)
+        elif node.kind is Kind.FOLDER and present is not None and present.kind is Kind.FOLDER:
+            present.attributes = node.attributes
+        else:
+            above.children[name] = node
+
+    def make_opaque(self, path: str) -> None:
+        """Hides what the layers below have in a folder."""
+        above = self._make_parent(f"{path}/x" if path else "x")
+        if above is not None:
+            above.opaque = True
+
+    def _make_parent(self, path: str) -> Node | None:
+        """Finds the folder that holds `path`, made when only implied; None inside a closed one.
+
+        Engines differ in what an entry below a link, a file or a whiteout of its own layer means: its folder is closed.
+        """
+        node = self.root
+        for depth, name in enumerate(path.split("/")[:-1]):
+            child = node.children.get(name)
+            if child is None:
+                child = node.children[name] = make_folder(None, closed=depth >= _DEEPEST)
+            elif child.kind is not Kind.FOLDER:
+                child = node.children[name] = make_folder(None, closed=True)
+            if child.closed:
+                return None
+            node = child
+        return node
+
+
+def dump(root: Node) -> str:
+    """Writes the tree as text."""
+    return json.dumps(_make_document(root), separators=(",", ":"))
+
+
+def parse(text: str) -> Node:
+    """Reads a tree that `dump` wrote; raises VerificationError for any other text."""
+    try:
+        root = _parse_node(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise VerificationError(f"a listing of a base's files is damaged: {error}") from error
+    if root.kind is not Kind.FOLDER:
+        raise VerificationError("a listing of a base's files does not begin with a folder")
+    return root
+
+
+def _make_document(node: Node) -> Any:
+    if node.kind is Kind.LINK:
+        return [node.kind.value, node.target]
+    if node.kind is not Kind.FOLDER:
+        return node.kind.value
+    own = [node.attributes.mode, node.attributes.uid, node.attributes.gid] if node.attributes else None
+    flags = f"{node.kind.value}{'c' if node.closed else ''}{'o' if node.opaque else ''}"
+    return [flags, own, {name: _make_document(child) for name, child in sorted(node.children.items())}]
+
+
+def _parse_node(document: Any) -> Node:
+    if isinstance(document, str):
+        return _SINGLE[document]
+    kind, *rest = document
+    if kind == Kind.LINK.value:
+        return Node(Kind.LINK, target=_require_text(rest[0]))
+    own, children = rest
+    if kind[:1] != Kind.FOLDER.value or not isinstance(children, Mapping):
+        raise ValueError(f"unknown kind {kind!r}")
+    attributes = Attributes(*map(int, own)) if own is not None else None
+    nodes = {name: _parse_node(child) for name, child in children.items()}
+    return Node(Kind.FOLDER, attributes, closed="c" in kind, opaque="o" in kind, children=nodes)
+
+
+def _require_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a link's target is not text")
+    return value

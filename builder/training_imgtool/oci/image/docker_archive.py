@@ -1,0 +1,87 @@
+"""An image as the tar that `docker load` reads: for `--load`, straight into an engine's socket.
+
+The format is Docker's image specification 1.2 (`manifest.json` with Config, RepoTags, Layers). An engine
+unpacks layers by their content, so gzip ones stay as they are. Docker reads zstd ones since 23.0 only, so the archive
+has them unpacked.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import IO
+
+from training_imgtool.base.errors import LocalFileError
+from training_imgtool.oci.image.image import DirectImage
+from training_imgtool.oci.layers.codecs import decompress
+from training_imgtool.oci.layers.tarhead import END_OF_ARCHIVE, Entry, Kind, count_padding, make_header
+from training_imgtool.oci.registry.manifests import Descriptor
+
+ReadBlob = Callable[[Descriptor], Iterator[bytes]]
+_BLOCK = 1 << 18
+
+
+def load_archive(name: str, image: DirectImage, read_base: ReadBlob, held: int = 0) -> Iterator[bytes]:
+    """Yields the archive's bytes.
+
+    Args:
+        name: the full `REPOSITORY:TAG` that the image is to have.
+        image: the image.
+        read_base: the bytes of a layer of the base.
+        held: how many of the lowest layers the archive leaves out, since the engine has them.
+
+    Raises LocalFileError when a layer has no room in the temporary folder.
+    """
+    blobs: list[tuple[Descriptor, Callable[[], Iterator[bytes]]]] = [
+        (layer, partial(read_base, layer)) for layer in image.base_layers
+    ]
+    blobs += [(layer.descriptor, layer.open) for layer in image.layers]
+    for descriptor, read in {blob[0].digest: blob for blob in blobs[held:]}.values():
+        yield from _write_layer(descriptor, read())
+    config = f"{_strip_algorithm(image.config_descriptor.digest)}.json"
+    yield from _write_file(config, len(image.config), iter((image.config,)))
+    listed = [{"Config": config, "RepoTags": [name], "Layers": [_name(layer.digest) for layer, _ in blobs]}]
+    document = json.dumps(listed, separators=(",", ":")).encode()
+    yield from _write_file("manifest.json", len(document), iter((document,)))
+    yield END_OF_ARCHIVE
+
+
+def _strip_algorithm(digest: str) -> str:
+    return digest.removeprefix("sha256:")
+
+
+def _name(digest: str) -> str:
+    return f"{_strip_algorithm(digest)}/layer.tar"
+
+
+def _write_layer(descriptor: Descriptor, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    path = _name(descriptor.digest)
+    if not descriptor.media_type.endswith("zstd"):
+        yield from _write_file(path, descriptor.size, blocks)
+        return
+    with _unpack(blocks) as file:
+        size = file.tell()
+        file.seek(0)
+        yield from _write_file(path, size, iter(partial(file.read, _BLOCK), b""))
+
+
+def _unpack(blocks: Iterator[bytes]) -> IO[bytes]:
+    """Unpacks a layer's archive into a temporary file, because a tar names the size first."""
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        for block in decompress(blocks):
+            file.write(block)
+        for _ in blocks:  # bytes behind the end of the stream belong to the digest too
+            pass
+    except OSError as error:
+        why = f"{tempfile.gettempdir()}: {error.strerror}"
+        raise LocalFileError(f"unpacking a layer in {why}", hint="free space there, or set TMPDIR") from error
+    return file
+
+
+def _write_file(path: str, size: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    yield make_header(Entry(path=path, kind=Kind.FILE, mode=0o644, size=size), 0)
+    yield from blocks
+    yield bytes(count_padding(size))

@@ -1,0 +1,48 @@
+"""An image's run settings, the `config` object of its config, as the instructions of our template change them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from training_imgtool.oci.direct.links import DependsOnBaseError
+
+Settings = Mapping[str, Any]
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def read_environment(settings: Settings) -> dict[str, str]:
+    """Reads the variables of `Env`, in order."""
+    return dict(pair.partition("=")[::2] for pair in settings.get("Env") or [])
+
+
+def check_environment(settings: Settings) -> None:
+    """Raises DependsOnBaseError for a base whose `Env` has a line that is no variable, or a variable twice."""
+    env = settings.get("Env") or []
+    names = [pair.partition("=")[0] for pair in env if not pair.startswith("=") and "=" in pair]
+    if len({*names}) < len(env):
+        raise DependsOnBaseError("the base's Env has a variable twice, or one without a value, which engines keep")
+
+
+def with_path(settings: Settings) -> Settings:
+    """Sets PATH where the base does not, as every builder does when a stage begins."""
+    env = settings.get("Env") or []
+    return settings if "PATH" in read_environment(settings) else {**settings, "Env": [*env, f"PATH={_DEFAULT_PATH}"]}
+
+
+def with_env(settings: Settings, variables: Mapping[str, str]) -> Settings:
+    """Sets variables, as ENV does: those that are there keep their place."""
+    if not variables:
+        return settings
+    every = {**read_environment(settings), **variables}
+    return {**settings, "Env": [f"{name}={value}" for name, value in every.items()]}
+
+
+def with_labels(settings: Settings, labels: Mapping[str, str]) -> Settings:
+    """Adds labels."""
+    return {**settings, "Labels": {**(settings.get("Labels") or {}), **labels}}
+
+
+def with_entrypoint(settings: Settings, words: tuple[str, ...]) -> Settings:
+    """Sets the entry point, which drops the base's CMD."""
+    return {**{key: value for key, value in settings.items() if key != "Cmd"}, "Entrypoint": list(words)}

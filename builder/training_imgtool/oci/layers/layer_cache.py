@@ -1,0 +1,240 @@
+"""Records of layers: digest, diff ID and size, under a key of everything that the layer is made from.
+
+A record is a small JSON document that names its own key and the hash of its fields, so a torn file does not count. The
+manifest of a stage carries the records of its layers as an annotation, so that a second machine reuses them without the
+wheels; this machine does not keep those, since whoever pushes to that repository wrote them. The cache keeps the layers
+of wheels and of Debian packages as blobs by digest, up to a bound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training_imgtool.base.atomic_files import create_temporary_file, mark_used
+from training_imgtool.base.errors import LocalFileError, VerificationError
+from training_imgtool.base.json_cache import read_cache_file
+from training_imgtool.base.reference import InvalidReferenceError, check_digest
+from training_imgtool.base.settings import OTHER_CACHE
+from training_imgtool.oci.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, read_descriptor
+
+RECORDS = "dev.imgtool.records"  # the annotation
+_BLOCK = 1 << 20
+_MAX_RECORD = 64 << 20  # bytes
+_MOST_BLOBS = 20 << 30  # bytes of all blobs: a GPU image has 2.5 GB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRecord:
+    """A layer that was made once. `blob` is what the manifest names, `diff_id` the hash of the tar in it."""
+
+    name: str
+    blob: Descriptor
+    diff_id: str
+
+
+def hash_fields(fields: Mapping[str, Any]) -> str:
+    """Hashes `fields` to the key of a layer: 64 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was made under one key; `claims`: which paths the layers hold (`path_conflicts`), if known."""
+
+    layers: tuple[LayerRecord, ...]
+    claims: Mapping[str, str] | None = None
+
+
+def dump_record(key: str, record: Record) -> bytes:
+    """Writes the record as bytes, the same for the same record."""
+    body: dict[str, Any] = {
+        "key": key,
+        "layers": [{"name": layer.name, **layer.blob.document(), "diffID": layer.diff_id} for layer in record.layers],
+    }
+    if record.claims is not None:
+        body["claims"] = dict(record.claims)
+    return json.dumps({**body, "check": hash_fields(body)}, sort_keys=True, indent=1).encode() + b"\n"
+
+
+def read_record(data: bytes, key: str) -> Record:
+    """Reads a record; raises VerificationError when it is damaged or another key's."""
+    try:
+        body = json.loads(data)
+        if body.pop("check") != hash_fields(body) or body["key"] != key:
+            raise VerificationError(f"layer record {key[:12]}: damaged, or of another layer")
+        layers = tuple(
+            LayerRecord(
+                name=str(layer["name"]),
+                blob=read_descriptor(layer, f"layer record {key[:12]}"),
+                diff_id=check_digest(layer["diffID"]),
+            )
+            for layer in body["layers"]
+        )
+        if len({layer.blob.digest for layer in layers}) < len(layers):
+            raise VerificationError(f"layer record {key[:12]}: names a layer twice")
+        if not {layer.blob.media_type for layer in layers} <= {OCI_LAYER_GZIP, OCI_LAYER_ZSTD}:
+            raise VerificationError(f"layer record {key[:12]}: names something that is not a layer")
+        claims = body.get("claims")
+        return Record(layers, {str(path): str(claims[path]) for path in claims} if claims is not None else None)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidReferenceError) as error:
+        raise VerificationError(f"layer record {key[:12]}: not a record: {error}") from error
+
+
+def dump_records(records: Mapping[str, Record]) -> str:
+    """Writes records as the text of the annotation `RECORDS`, the same for the same records."""
+    return json.dumps({key: dump_record(key, records[key]).decode() for key in sorted(records)})
+
+
+def read_records(annotations: object) -> dict[str, Record]:
+    """Reads the records that a manifest's annotations carry; none where they are damaged or missing."""
+    text = annotations.get(RECORDS) if isinstance(annotations, dict) else None
+    try:
+        return {key: read_record(record.encode(), key) for key, record in json.loads(text or "{}").items()}
+    except (ValueError, AttributeError, RecursionError, VerificationError):
+        return {}
+
+
+class LayerCache:
+    """Records and blobs in a folder. Safe with several processes: files appear whole, under their final name.
+
+    Args:
+        folder: where they are.
+        use_cache: False finds no record, and keeps new ones (`--no-cache`).
+
+    Attributes:
+        given: records that the images' own repository has; `find` uses them, and does not keep them here.
+        used: what `find` gave and `keep` took.
+    """
+
+    def __init__(self, folder: Path, *, use_cache: bool = True) -> None:
+        self._use_cache = use_cache
+        self.given: dict[str, Record] = {}
+        self.used: dict[str, Record] = {}
+        self._records = folder / "layers"
+        self._blobs = folder / "blobs" / "sha256"
+
+    def find(self, key: str) -> Record | None:
+        """Returns what was made under `key`, here or by whoever made `given`; a damaged record counts as none."""
+        if not self._use_cache:
+            return None
+        record = self._read(key) or self.given.get(key)
+        if record is not None:
+            self.used[key] = record
+        return record
+
+    def keep(self, key: str, record: Record) -> None:
+        """Keeps what this machine made under `key`; raises LocalFileError."""
+        self._write(self._records / key[:2] / f"{key}.json", (dump_record(key, record),))
+        self.used[key] = record
+
+    def records_of(self, layers: Collection[str]) -> dict[str, Record]:
+        """Returns the records that this run used whose layers, by digest, are all among `layers`."""
+        return {
+            key: record
+            for key, record in self.used.items()
+            if record.layers and all(layer.blob.digest in layers for layer in record.layers)
+        }
+
+    def _read(self, key: str) -> Record | None:
+        path = self._records / key[:2] / f"{key}.json"
+        try:
+            data = read_cache_file(path, _MAX_RECORD)
+            if data is not None:
+                mark_used(path, path.stat())
+                return read_record(data, key)
+        except OSError:
+            pass
+        except VerificationError:
+            self.forget(key)
+        return None
+
+    def forget(self, key: str) -> None:
+        """Drops the record of `key`, because what it said proved wrong."""
+        self.given.pop(key, None)
+        (self._records / key[:2] / f"{key}.json").unlink(missing_ok=True)
+
+    def has_blob(self, blob: Descriptor) -> bool:
+        """Returns whether the blob is here, by its size; reading it checks the hash."""
+        path = self.blob_path(blob.digest)
+        try:
+            state = path.lstat()
+        except OSError:
+            return False
+        mark_used(path, state)
+        return stat.S_ISREG(state.st_mode) and state.st_size == blob.size
+
+    def keep_blob(self, blocks: Iterable[bytes]) -> tuple[str, int]:
+        """Keeps a blob and returns its digest and size; raises LocalFileError."""
+        digest, size = hashlib.sha256(), 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for block in blocks:
+                digest.update(block)
+                size += len(block)
+                yield block
+
+        self._write(None, counted(), name=lambda: self._blobs / digest.hexdigest())
+        self._drop_oldest(digest.hexdigest())
+        return f"sha256:{digest.hexdigest()}", size
+
+    def _drop_oldest(self, kept: str) -> None:
+        """Removes the blobs that no run used for longest until the others fit; who misses one makes it again."""
+        found = []
+        for entry in os.scandir(self._blobs):
+            with suppress(FileNotFoundError):  # another run removed it
+                if entry.name != kept and not entry.name.startswith("."):  # what begins so is being written
+                    found.append((entry.stat(), Path(entry.path)))
+        size = sum(state.st_size for state, _ in found)
+        for state, path in sorted(found, key=lambda pair: max(pair[0].st_atime, pair[0].st_mtime)):
+            if size <= _MOST_BLOBS:
+                return
+            path.unlink(missing_ok=True)
+            size -= state.st_size
+
+    def read_blob(self, blob: Descriptor) -> Iterator[bytes]:
+        """Yields the blob's bytes; raises VerificationError at the end when they are not those of its digest."""
+        path = self.blob_path(blob.digest)
+        digest = hashlib.sha256()
+        try:
+            with path.open("rb") as file:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+                    yield block
+        except OSError as error:
+            raise LocalFileError(f"{path}: cannot be read: {error.strerror}") from error
+        if f"sha256:{digest.hexdigest()}" != blob.digest:
+            path.unlink(missing_ok=True)
+            raise VerificationError(
+                f"{path}: damaged, removed", hint="run the command again: imgtool makes it once more"
+            )
+
+    def blob_path(self, digest: str) -> Path:
+        """Returns where the blob of a digest lies if it is here."""
+        return self._blobs / digest.removeprefix("sha256:")
+
+    def _write(self, path: Path | None, blocks: Iterable[bytes], *, name: Callable[[], Path] | None = None) -> None:
+        """Writes a file whole or not at all; `name` gives the path once the bytes are known."""
+        folder = path.parent if path else self._blobs
+        temporary = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary, handle = create_temporary_file(folder, 0o600)
+            with open(handle, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+                file.writelines(blocks)
+            os.replace(temporary, name() if name else path or folder)  # noqa: PTH105 - as everywhere: the one atomic step
+            temporary = None
+        except OSError as error:
+            message = f"{folder}: cannot be written: {error.strerror}"
+            raise LocalFileError(message, hint=OTHER_CACHE) from error
+        finally:
+            if temporary:
+                temporary.unlink(missing_ok=True)

@@ -1,0 +1,271 @@
+"""The client of one registry: manifests by tag or digest, blobs in and out (distribution specification 1.1).
+
+It sends no `/v2/` ping, sends credentials with the first request, and checks all content by its hash. A run that only
+asks for images loads nothing that reads or writes them, so the methods that do import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from training_imgtool.base.errors import CredentialsError, RegistryRefusedError, VerificationError
+from training_imgtool.base.http.addresses import next_url
+from training_imgtool.base.http.client import Answer
+from training_imgtool.base.http.retry import PassingError
+from training_imgtool.base.progress import Progress, silent
+from training_imgtool.base.reference import Digest, InvalidReferenceError, Repository, Tag, check_digest
+from training_imgtool.base.threads import SingleFlight
+from training_imgtool.oci.registry.auth.challenges import pull, push
+from training_imgtool.oci.registry.manifests import (
+    LARGEST_MANIFEST,
+    MANIFEST_TYPES,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Descriptor,
+    Manifest,
+    choose,
+    parse_manifest,
+    parse_platform,
+    sha256_digest,
+)
+from training_imgtool.oci.registry.session import Session, manifest_url
+
+if TYPE_CHECKING:
+    from training_imgtool.oci.registry.manifest_put import ManifestPut
+    from training_imgtool.oci.registry.upload import How, OpenBody
+
+_NO_REFERRERS_API = frozenset({404, 405, 501})
+_ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """One registry. Safe for threads; made by `oci.registry.connect`."""
+
+    session: Session
+    uploads: SingleFlight[How]
+
+    @property
+    def host(self) -> str:
+        """Returns the registry as references name it."""
+        return self.session.host
+
+    def head(self, ref: Tag | Digest) -> str | None:
+        """Asks for a manifest's digest; None if the registry has no such manifest or repository.
+
+        Raises:
+            RegistryRefusedError, CredentialsError, TemporaryError: the registry gives no answer.
+            VerificationError: the registry answers a digest with another digest.
+        """
+        for attempt in self.session.attempts():
+            with attempt:
+                digest = self._head(ref)
+        return digest
+
+    def manifest(self, ref: Tag | Digest, platform: str | None = None) -> Manifest:
+        """Reads a manifest, verified by its digest.
+
+        Args:
+            ref: what to read.
+            platform: `OS/ARCH[/VARIANT]`; if `ref` is an index, this reads that platform's image instead.
+
+        Raises:
+            RegistryRefusedError: the registry does not have it, it has no such platform, or it is over 4 MiB.
+            VerificationError: the bytes are not what the digest says.
+            CredentialsError, TemporaryError: as `head`.
+        """
+        answer = self._get(ref)
+        if answer.status == 404:
+            raise self.session.refusal(answer, f"reading {ref}")
+        manifest = _parse(ref, answer)
+        if platform is None or not manifest.is_index:
+            return manifest
+        child = choose(manifest, parse_platform(platform), str(ref))
+        image = self.manifest(ref.repository.digest(child.digest))
+        if image.is_index:
+            raise RegistryRefusedError(f"{ref}: the index's entry for {platform} is an index again")
+        return image
+
+    def find_manifest(self, ref: Tag | Digest) -> Manifest | None:
+        """Reads a manifest as `manifest` does; None if the registry has no such manifest or repository."""
+        answer = self._get(ref)
+        return None if answer.status == 404 else _parse(ref, answer)
+
+    def blob(
+        self, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
+    ) -> Iterator[bytes]:
+        """Reads a blob block by block. The blocks are proven when the iterator ends without a VerificationError."""
+        from training_imgtool.oci.registry.blobs import read_blob
+
+        return read_blob(self.session, repository, descriptor, subject=subject, progress=progress)
+
+    def read(self, repository: Repository, descriptor: Descriptor, limit: int = LARGEST_MANIFEST) -> bytes:
+        """Reads a small blob, such as a config, in memory; raises VerificationError over `limit` bytes."""
+        if descriptor.size > limit:
+            raise VerificationError(f"blob {descriptor.short} of {repository} has over {limit} bytes; it is not read")
+        return b"".join(self.blob(repository, descriptor))
+
+    def has_blob(self, repository: Repository, blob: Descriptor) -> bool:
+        """Asks whether a repository has a blob, of its size as far as the registry says one."""
+        from training_imgtool.oci.registry.blobs import has_blob
+
+        for attempt in self.session.attempts():
+            with attempt:
+                has = has_blob(self.session, repository, blob)
+        return has
+
+    def upload(
+        self,
+        repository: Repository,
+        descriptor: Descriptor,
+        open_body: OpenBody,
+        *,
+        mount_from: Repository | None = None,
+        expect_missing: bool = False,
+        subject: str = "",
+        progress: Progress = silent,
+    ) -> How:
+        """Makes sure that a repository has a blob. Each blob goes to a repository once, however many threads ask.
+
+        The arguments are the attributes of `BlobUpload`; this raises what its `run` raises.
+        """
+        from training_imgtool.oci.registry.upload import BlobUpload
+
+        upload = BlobUpload(
+            session=self.session,
+            repository=repository,
+            descriptor=descriptor,
+            open_body=open_body,
+            mount_from=mount_from,
+            expect_missing=expect_missing,
+            subject=subject,
+            progress=progress,
+        )
+        return self.uploads.do((repository, descriptor.digest), upload.run)
+
+    def put_manifest(self, ref: Tag | Digest, media_type: str, body: bytes) -> str:
+        """Puts a manifest under a tag or its digest and returns its digest.
+
+        Args:
+            ref: where to.
+            media_type: the document's own `mediaType`.
+            body: the manifest.
+
+        Raises:
+            BlobUnknownError: the registry lacks blobs that the manifest names; upload those again and repeat.
+            TagImmutableError: the tag names another manifest for good.
+            VerificationError: the registry stored something else, or nothing.
+            RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
+        """
+        put = self._prepare_put(ref, media_type, body)
+        put.run(self.session.attempts())
+        return put.digest
+
+    def put_referrer(self, ref: Tag | Digest, body: bytes) -> bool:
+        """Puts an OCI manifest that has a `subject`, and returns whether the registry lists it as a referrer itself.
+
+        The OCI-Subject header of the answer says so (distribution specification 1.1). Raises as `put_manifest`.
+        """
+        put = self._prepare_put(ref, OCI_MANIFEST, body)
+        put.run(self.session.attempts())
+        return put.is_listed
+
+    def find_referrers(self, subject: Digest) -> Manifest | None:
+        """Reads the registry's own list of what refers to a manifest, an index; None where it keeps no such list.
+
+        Raises as `manifest`, and VerificationError for a list of more than one page.
+        """
+        doing, url = (
+            f"looking for referrers of {subject}",
+            self.session.url(subject.repository, f"referrers/{subject.digest}"),
+        )
+        for attempt in self.session.attempts():
+            with attempt:
+                answer = self.session.send(
+                    "GET",
+                    url,
+                    scopes=pull(subject.repository.path),
+                    doing=doing,
+                    headers={"Accept": OCI_INDEX},
+                    limit=LARGEST_MANIFEST,
+                )
+        if answer.status in _NO_REFERRERS_API:
+            return None
+        if answer.status != 200 or not answer.complete:
+            raise self.session.refusal(answer, doing)
+        if answer.headers.get("link"):
+            raise VerificationError(f"{subject}: more refers to it than the registry lists in one answer")
+        return parse_manifest(answer.body, OCI_INDEX, doing)
+
+    def _prepare_put(self, ref: Tag | Digest, media_type: str, body: bytes) -> ManifestPut:
+        from training_imgtool.oci.registry.manifest_put import ManifestPut
+
+        if len(body) > LARGEST_MANIFEST:
+            raise RegistryRefusedError(
+                f"{ref}: the manifest has {len(body)} bytes; registries take {LARGEST_MANIFEST} at most"
+            )
+        manifest = parse_manifest(body, media_type, str(ref))
+        return ManifestPut(self.session, ref, manifest, head=self._head, uploads=self.uploads)
+
+    def _head(self, ref: Tag | Digest) -> str | None:
+        """Asks once; where a registry refuses HEAD, which has no words, or names no digest, reads the manifest."""
+        doing, scopes, url = f"looking for {ref}", pull(ref.repository.path), manifest_url(self.session, ref)
+        answer = self.session.send("HEAD", url, scopes=scopes, doing=doing, headers=_ACCEPT)
+        if answer.status == 404 or (answer.status == 403 and isinstance(ref, Tag) and self._takes_uploads(ref)):
+            return None  # Artifactory says of a tag that does not exist that nobody may read it
+        digest = _header_digest(answer) if answer.status == 200 else None
+        if digest and isinstance(ref, Digest) and digest != ref.digest:
+            raise VerificationError(f"{ref}: the registry returned another image ({digest})")
+        if digest:
+            return digest
+        answer = self._get_once(ref, doing)
+        return None if answer.status == 404 else sha256_digest(answer.body)
+
+    def _takes_uploads(self, ref: Tag) -> bool:
+        """Finds out whether a registry would take an upload to the tag's repository; leaves none open."""
+        url, scopes = self.session.url(ref.repository, "blobs/uploads/"), push(ref.repository.path)
+        try:
+            answer = self.session.send("POST", url, scopes=scopes, doing=f"asking to upload to {ref.repository}")
+        except CredentialsError:
+            return False
+        if answer.status == 202 and (location := answer.headers.get("location")):
+            place = next_url(answer.url, location, self.session.origin, f"the upload to {ref.repository}")
+            self.session.send("DELETE", place, scopes=scopes, doing=f"ending the upload to {ref.repository}")
+        return answer.status == 202
+
+    def _get(self, ref: Tag | Digest) -> Answer:
+        for attempt in self.session.attempts():
+            with attempt:
+                answer = self._get_once(ref, f"reading {ref}")
+        return answer
+
+    def _get_once(self, ref: Tag | Digest, doing: str) -> Answer:
+        """Reads a manifest's bytes, which are what a digest or the registry's header says, or gets a 404."""
+        scopes, url = pull(ref.repository.path), manifest_url(self.session, ref)
+        answer = self.session.send("GET", url, scopes=scopes, doing=doing, headers=_ACCEPT, limit=LARGEST_MANIFEST)
+        if answer.status == 404:
+            return answer
+        if answer.status != 200:
+            raise self.session.refusal(answer, doing)
+        if not answer.complete:
+            raise RegistryRefusedError(f"{ref}: the manifest is over {LARGEST_MANIFEST} bytes, which is not read")
+        actual = sha256_digest(answer.body)
+        expected = ref.digest if isinstance(ref, Digest) else _header_digest(answer) or actual
+        if actual != expected:
+            wrong = VerificationError(f"{ref}: expected {expected}, the registry's bytes are {actual}")
+            raise PassingError("sent a manifest that is not what its digest says", final=wrong, tries=2)
+        return answer
+
+
+def _parse(ref: Tag | Digest, answer: Answer) -> Manifest:
+    return parse_manifest(answer.body, answer.headers.get("content-type", ""), str(ref))
+
+
+def _header_digest(answer: Answer) -> str | None:
+    """Reads the Docker-Content-Digest header; None where it is missing or no sha256 digest."""
+    try:
+        return check_digest(answer.headers.get("docker-content-digest", ""))
+    except InvalidReferenceError:
+        return None

@@ -1,0 +1,175 @@
+"""Makes a client per registry host from the machine's settings."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from training_imgtool.base.http.client import Client
+from training_imgtool.base.http.retry import Retry
+from training_imgtool.base.progress import Progress, silent
+from training_imgtool.base.reference import Repository, apply_mirror
+from training_imgtool.base.settings import Settings
+from training_imgtool.base.threads import SingleFlight
+from training_imgtool.oci.registry.auth.auth import Authorizer, TokenStore
+from training_imgtool.oci.registry.auth.logins import FoundLogin, HostLogin, find_login
+from training_imgtool.oci.registry.client import Registry
+from training_imgtool.oci.registry.dialects import DIALECTS, Dialect, find_dialect
+from training_imgtool.oci.registry.manifests import Descriptor
+from training_imgtool.oci.registry.session import Session, find_origin
+
+if TYPE_CHECKING:
+    from training_imgtool.oci.registry.upload import How
+
+
+class Registries:
+    """The clients of this process, one per host. Safe for threads; close it at the end.
+
+    Args:
+        settings: the machine's own.
+        progress: receives waits and warnings.
+        retry: the policy of every request.
+        dialects: what hosts do differently.
+        idle_seconds: limit between two blocks.
+        now: the wall clock.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        progress: Progress = silent,
+        *,
+        retry: Retry | None = None,
+        dialects: tuple[Dialect, ...] = DIALECTS,
+        idle_seconds: float = 60.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._progress = progress
+        self._retry = retry or Retry()
+        self._dialects = dialects
+        self._now = now
+        self._http = Client(
+            proxies=settings.proxies,
+            ca_file=settings.ca_file,
+            certificates=settings.certificates,
+            idle_seconds=idle_seconds,
+        )
+        self._logins: dict[str, HostLogin] = {}
+        self._clients: dict[str, Registry] = {}
+        self._lock = threading.Lock()
+
+    def at(self, where: Repository | str) -> Registry:
+        """Returns the client of a repository's registry, or of a host."""
+        host = where if isinstance(where, str) else where.registry
+        with self._lock:
+            if host not in self._clients:
+                self._clients[host] = self._client(host)
+            return self._clients[host]
+
+    def source(self, repository: Repository) -> Repository:
+        """Says where a repository is read: the same one, or its place in the mirror that the settings name."""
+        return apply_mirror(repository, self._settings.mirrors)
+
+    def login(self, host: str) -> FoundLogin:
+        """Finds the login for a host, for an engine that pulls and pushes itself; raises CredentialsError."""
+        return self._login(host).search()
+
+    def _login(self, host: str) -> HostLogin:
+        if host not in self._logins:  # two threads may make two; one of them stays
+            self._logins.setdefault(host, HostLogin(host, lambda: find_login(host, self._settings)))
+        return self._logins[host]
+
+    def copy_blob(
+        self,
+        source: Repository,
+        descriptor: Descriptor,
+        target: Repository,
+        *,
+        subject: str = "",
+        progress: Progress = silent,
+    ) -> How:
+        """Makes sure that `target` has a blob that `source` has: HEAD, mount where it can be, else streamed across.
+
+        Nothing is written to disk, and the bytes are verified on their way; raises as `Registry.upload` and `blob`.
+        """
+        reader = self.at(source)
+
+        def content() -> Iterator[bytes]:
+            return reader.blob(source, descriptor)
+
+        return self.at(target).upload(
+            target,
+            descriptor,
+            content,
+            mount_from=source,
+            subject=subject,
+            progress=progress,
+        )
+
+    def close(self) -> None:
+        """Closes every connection."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _client(self, host: str) -> Registry:
+        settings, dialect, login = self._settings, find_dialect(host, self._dialects), self._login(host)
+        tokens = TokenStore(
+            host,
+            settings.cache / "tokens",
+            identity=_fingerprint(settings.docker_config / "config.json"),
+            now=self._now,
+        )
+        origin = find_origin(host, dialect, settings.insecure)
+        session = Session(
+            host,
+            dialect=dialect,
+            client=self._http,
+            authorizer=Authorizer(
+                host, dialect, origin, login=login, tokens=tokens, send=self._http.send, now=self._now
+            ),
+            origin=origin,
+            guesses=origin.scheme == "http" and host not in settings.insecure,
+            retry=self._retry,
+            progress=self._progress,
+            now=self._now,
+        )
+        return Registry(session, SingleFlight())
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a whole run shares: the machine's settings, who sees what happens, and the clients of registries."""
+
+    settings: Settings
+    progress: Progress
+    registries: Registries
+
+    @classmethod
+    def open(cls, settings: Settings, progress: Progress = silent) -> Self:
+        """Returns a machine with clients of its own; sends nothing yet."""
+        return cls(settings, progress, Registries(settings, progress))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.registries.close()
+
+
+def _fingerprint(path: Path) -> str:
+    """Describes config.json by mtime, size and inode: another login needs another token."""
+    try:
+        state = path.stat()
+    except OSError:
+        return ""
+    return f"{state.st_mtime_ns}:{state.st_size}:{state.st_ino}"

@@ -1,0 +1,256 @@
+"""Writes blobs: HEAD, mount, or one POST and one PUT. Every retry begins with a HEAD and the first byte.
+
+One request carries the whole blob, since Artifact Registry takes no chunks and docker-registry 2.8 cannot resume one:
+a session that broke stays locked. The HEAD finds a PUT whose answer was lost (distribution specification, "Pushing
+blobs").
+
+After a mount, imgtool asks the registry for the blob: only an upload of this run proves by itself that the blob is
+there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import BinaryIO
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from training_imgtool.base.errors import ImgtoolError, LocalFileError, VerificationError
+from training_imgtool.base.http.addresses import next_url
+from training_imgtool.base.http.client import BLOCK, Answer, Body
+from training_imgtool.base.http.retry import PassingError
+from training_imgtool.base.progress import Progress, Transfer
+from training_imgtool.base.reference import Repository
+from training_imgtool.oci.registry.auth.challenges import pull, push
+from training_imgtool.oci.registry.blobs import blob_length, read_blob
+from training_imgtool.oci.registry.failures import server_errors
+from training_imgtool.oci.registry.manifests import Descriptor
+from training_imgtool.oci.registry.session import Session
+
+OpenBody = Callable[[], Iterator[bytes] | BinaryIO]
+_CANCEL_SECONDS = 2.0
+
+
+class How(StrEnum):
+    """How a blob came to be in a repository; it may have been there before it was `MOUNTED` from itself."""
+
+    PRESENT = "present"
+    MOUNTED = "mounted"
+    UPLOADED = "uploaded"
+
+
+@dataclass(slots=True, kw_only=True)
+class BlobUpload:
+    """Brings one blob into a repository.
+
+    Attributes:
+        session: with the registry.
+        repository: where to.
+        descriptor: of the blob.
+        open_body: gives the content from its first byte, as blocks or as a binary file; called once per try.
+        mount_from: a repository that has the blob, of this registry or of a host that it mounts from. With
+            `repository` itself the request that opens the upload also asks for the blob.
+        expect_missing: sends no HEAD on the first try.
+        subject: whose blob it is, for progress.
+        progress: receives every block that was sent.
+    """
+
+    session: Session
+    repository: Repository
+    descriptor: Descriptor
+    open_body: OpenBody
+    mount_from: Repository | None
+    expect_missing: bool
+    subject: str
+    progress: Progress
+    _sent: int = field(default=0, init=False)  # bytes of content
+    _began: float = field(default=0.0, init=False)
+    _hash: bool = field(default=False, init=False)  # hash what is sent: the registry received something else
+    _location: str | None = field(default=None, init=False)  # of the open upload session
+    _is_doubtful: bool = field(default=False, init=False)  # the registry has a blob of another length
+
+    @property
+    def doing(self) -> str:
+        """Returns what errors begin with."""
+        return f"uploading blob {self.descriptor.short} ({self.descriptor.size} bytes) to {self.repository}"
+
+    def run(self) -> How:
+        """Makes sure that the repository has the blob.
+
+        Raises:
+            RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
+            VerificationError: the content is not the descriptor's, or arrives damaged.
+            LocalFileError: the content cannot be read.
+        """
+        self._began = self.session.retry.clock()
+        try:
+            for attempt in self.session.attempts():
+                with attempt:
+                    how = self._try(attempt.number)
+        finally:
+            self._cancel()
+        return how
+
+    def _mount(self, source: Repository) -> bool:
+        """Asks the registry to take the blob over from another repository, and returns whether it did.
+
+        A refusal is no error, and a session that the registry opens instead is used.
+        """
+        query = {"mount": self.descriptor.digest, "from": source.path}
+        scopes = push(self.repository.path)
+        if source.registry == self.repository.registry:
+            scopes |= pull(source.path)
+        elif self.session.dialect.mounts_between_hosts and self.session.dialect.covers(source.registry):
+            query["origin"] = source.registry  # others may refuse because of it (rules_img#712)
+        else:
+            return False
+        try:
+            url = self.session.url(self.repository, "blobs/uploads/", query)
+            answer = self.session.send("POST", url, scopes=scopes, doing=self.doing)
+            if answer.status == 202:
+                self._location = self._upload_url(answer)
+        except (PassingError, ImgtoolError):
+            return False
+        return answer.status == 201
+
+    def _try(self, number: int) -> How:
+        asks = number > 0 or not self.expect_missing
+        if asks and self._has_blob():
+            return How.UPLOADED if self._sent else How.PRESENT
+        self._cancel()
+        if number == 0 and self.mount_from is not None and self._mount(self.mount_from) and self._has_blob():
+            return How.MOUNTED
+        self._location = self._location or self._open()
+        self._put(self._location)
+        self._location = None
+        if self._is_doubtful and not self._has_blob():
+            self._read_back()
+        return How.UPLOADED
+
+    def _has_blob(self) -> bool:
+        length = blob_length(self.session, self.repository, self.descriptor.digest, writing=True)
+        self._is_doubtful = length is not None  # one that it has is not sent
+        return length in {"", str(self.descriptor.size)}
+
+    def _read_back(self) -> None:
+        """Reads the blob; raises VerificationError where the registry has kept something else."""
+        try:
+            for _ in read_blob(self.session, self.repository, self.descriptor):
+                pass
+        except VerificationError as error:
+            raise VerificationError(
+                f"{self.doing}: the registry takes it and keeps the damaged blob that it has: {error.message}",
+                hint="delete the blob, or the repository, where the registry stores it",
+            ) from error
+
+    def _open(self) -> str:
+        url = self.session.url(self.repository, "blobs/uploads/")
+        answer = self.session.send("POST", url, scopes=push(self.repository.path), doing=self.doing)
+        if answer.status != 202:
+            raise self.session.refusal(answer, self.doing)
+        return self._upload_url(answer)
+
+    def _upload_url(self, answer: Answer) -> str:
+        location = answer.headers.get("location")
+        if not location:
+            raise PassingError("opened an upload without saying where (no Location)")
+        return next_url(answer.url, location, self.session.origin, self.doing)
+
+    def _put(self, location: str) -> None:
+        size = self.descriptor.size
+        answer = self.session.send(
+            "PUT",
+            with_query(location, {"digest": self.descriptor.digest}),
+            scopes=push(self.repository.path),
+            doing=self.doing,
+            headers={"Content-Type": "application/octet-stream"},
+            body=Body(self._content, size) if size else None,
+        )
+        self._check_stored(answer)
+
+    def _check_stored(self, answer: Answer) -> None:
+        """Accepts a 201 for the blob's digest; raises for every other answer to the PUT."""
+        digest = self.descriptor.digest
+        codes = {error.code for error in server_errors(answer)}
+        if answer.status == 404 and (not codes or "BLOB_UPLOAD_UNKNOWN" in codes):
+            raise PassingError("lost the upload")
+        if answer.status == 400 and codes & {"DIGEST_INVALID", "SIZE_INVALID"}:
+            self._hash = True
+            damaged = VerificationError(
+                f"{self.doing}: corrupted in transit; expected {digest}",
+                hint="a proxy or the network between here and the registry changes what is sent",
+            )
+            raise PassingError("received other bytes than were sent (DIGEST_INVALID)", final=damaged, tries=2)
+        if answer.status != 201:
+            raise self.session.refusal(answer, self.doing)
+        stored = answer.headers.get("docker-content-digest", digest)
+        if stored != digest:
+            self._hash = True
+            wrong = VerificationError(f"{self.doing}: expected {digest}, the registry stored {stored[:80]!r}")
+            raise PassingError("stored the blob under another digest", final=wrong, tries=2)
+
+    def _content(self) -> Iterator[bytes]:
+        """Yields the body's blocks, counted against the descriptor and reported as progress."""
+        size, done = self.descriptor.size, 0
+        content_hash = hashlib.sha256() if self._hash else None
+        for block in blocks_of(self.open_body, self.doing):
+            self.session.retry.check_time(self._began, self.doing)
+            done += len(block)
+            if done > size:
+                raise VerificationError(f"{self.doing}: the content is longer than that")
+            if content_hash is not None:
+                content_hash.update(block)
+                if done == size and f"sha256:{content_hash.hexdigest()}" != self.descriptor.digest:
+                    raise VerificationError(
+                        f"{self.doing}: the content on this machine is sha256:{content_hash.hexdigest()}, "
+                        f"not {self.descriptor.digest}"
+                    )
+            yield block
+            self._sent += len(block)
+            self.progress(Transfer(self.subject, self.descriptor.short, done, size))
+        if done != size:
+            raise VerificationError(f"{self.doing}: the content is only {done} bytes long")
+
+    def _cancel(self) -> None:
+        """Asks the registry to drop an open session; where it does not, cleaning up is its own task."""
+        location, self._location = self._location, None
+        if location is not None:
+            with contextlib.suppress(PassingError, ImgtoolError):
+                scopes = push(self.repository.path)
+                self.session.send("DELETE", location, scopes=scopes, doing=self.doing, seconds=_CANCEL_SECONDS)
+
+
+def with_query(url: str, added: dict[str, str]) -> str:
+    """Adds query parameters to a URL; the present ones stay byte for byte."""
+    parts = urlsplit(url)
+    query = "&".join(filter(None, (parts.query, urlencode(added, safe=":"))))
+    return urlunsplit(parts._replace(query=query))
+
+
+def blocks_of(open_body: OpenBody, doing: str) -> Iterator[bytes]:
+    """Reads a body, file or iterator, in blocks, and closes it at the end. Raises LocalFileError."""
+    try:
+        body = open_body()
+    except OSError as error:
+        raise LocalFileError(f"{doing}: {error}") from error
+    try:
+        while block := _next_block(body, doing):
+            yield from (block[start : start + BLOCK] for start in range(0, len(block), BLOCK))
+    finally:
+        close = getattr(body, "close", None)
+        if close is not None:
+            close()
+
+
+def _next_block(body: Iterator[bytes] | BinaryIO, doing: str) -> bytes:
+    """Reads the next block that is not empty, b"" at the end. A file is an iterator of lines, so read() comes first."""
+    read = getattr(body, "read", None)
+    try:
+        if read is not None:
+            return bytes(read(BLOCK))
+        return next(filter(None, body), b"")
+    except OSError as error:
+        raise LocalFileError(f"{doing}: reading the content failed: {error.strerror or error}") from error

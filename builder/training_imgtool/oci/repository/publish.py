@@ -1,0 +1,184 @@
+"""Puts direct images into one repository: blobs first, each once, then the manifest that names them.
+
+A registry may accept a manifest whose blobs it does not have: the distribution specification allows both answers. So
+the manifest goes up once each of its blobs was uploaded in this run, or the registry has said that it has it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+
+from training_imgtool.base.progress import Progress
+from training_imgtool.base.reference import Digest, Repository, Tag
+from training_imgtool.oci.image.image import DirectImage
+from training_imgtool.oci.layers.layers import LayerSource
+from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.oci.registry.failures import BlobUnknownError
+from training_imgtool.oci.registry.manifests import Descriptor
+from training_imgtool.oci.registry.upload import How
+
+_SMALL_BLOBS = "attestations"  # what progress calls blobs that belong to no layer
+_SMALL = 1 << 20  # bytes; sending as much takes about as long as a HEAD request
+_UPLOADS = 4  # at once, as crane and BuildKit do per registry
+_QUESTIONS = 8  # at once
+
+Read = Callable[[], Iterator[bytes]]
+
+
+class Publisher:
+    """Pushes to one repository. Threads may call it at will.
+
+    Args:
+        registries: the clients.
+        repository: where images go.
+        progress: receives every block.
+
+    Attributes:
+        registry: the client of the repository's registry.
+    """
+
+    def __init__(self, registries: Registries, repository: Repository, progress: Progress) -> None:
+        self.repository = repository
+        self.registry = registries.at(repository)
+        self._registries = registries
+        self._progress = progress
+        self._uploads = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="upload")
+        self._questions = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="question")
+        self._lock = threading.Lock()
+        self._sent: set[str] = set()  # digests of blobs that the repository lacked before this run
+        self._expected: set[str] = set()  # digests that manifests of the repository name
+        self._proofs: dict[str, Future[None]] = {}  # by digest: an upload or a HEAD request of this run
+
+    def close(self, *, wait: bool = False) -> None:
+        """Begins no further upload; with `wait` those that began have ended when this returns."""
+        for pool in (self._uploads, self._questions):
+            pool.shutdown(wait=wait, cancel_futures=True)
+
+    def expect(self, blobs: Iterable[Descriptor]) -> None:
+        """Notes blobs that a manifest of this repository names, so that nobody sends them before asking for them."""
+        with self._lock:
+            self._expected.update(blob.digest for blob in blobs)
+
+    def was_missing(self, digest: str) -> bool:
+        """Tells whether the repository lacked a blob until this run uploaded it."""
+        return digest in self._sent
+
+    def require(self, descriptor: Descriptor, data: bytes) -> None:
+        """Makes sure that the repository has a small blob; raises as uploading."""
+        self._prove(descriptor, partial(self._put, descriptor, lambda: iter((data,)), _SMALL_BLOBS))
+        self._proofs[descriptor.digest].result()
+
+    def send(self, layer: LayerSource, subject: str) -> None:
+        """Begins to upload a layer while others are made; `publish` waits for it."""
+        self._prove(layer.descriptor, partial(self._put, layer.descriptor, layer.open, subject))
+
+    def publish(self, image: DirectImage, ref: Tag, subject: str, base: Repository) -> Digest:
+        """Uploads what the repository lacks of an image and puts its manifest under the tag.
+
+        Returns once every blob of the image was uploaded or confirmed in this run, and the registry took the manifest.
+        If the registry refuses the manifest for blobs that it lacks after all, this sends them and puts it once more.
+
+        Args:
+            image: the image.
+            ref: the tag.
+            subject: whose image it is, for progress.
+            base: the repository of the layers below the image's own.
+
+        Raises:
+            BlobUnknownError: the registry lacks layers that lie in the repository itself.
+            RegistryRefusedError, CredentialsError, TemporaryError, VerificationError: as the registry client.
+        """
+        self._send_blobs(image, subject, base)
+        try:
+            self.registry.put_manifest(ref, image.manifest_type, image.manifest)
+        except BlobUnknownError:
+            self._start_again(image)
+            self._send_blobs(image, subject, base)
+            self.registry.put_manifest(ref, image.manifest_type, image.manifest)
+        self.expect(list_blobs(image))
+        return self.repository.digest(image.digest)
+
+    def _send_blobs(self, image: DirectImage, subject: str, base: Repository) -> None:
+        """Sends what the repository lacks of an image, or asks for it, and waits for both."""
+        config = image.config_descriptor
+        for descriptor in image.base_layers:
+            if base == self.repository:
+                self._prove(descriptor, partial(self._confirm, descriptor), self._questions)
+            else:
+                self._prove(descriptor, partial(self._copy, descriptor, base, subject))
+        for layer in image.layers:
+            self.send(layer, subject)
+        self._prove(config, partial(self._put, config, lambda: iter((image.config,)), subject))
+        with self._lock:
+            proofs = [self._proofs[blob.digest] for blob in list_blobs(image)]
+        for proof in proofs:
+            proof.result()
+
+    def _start_again(self, image: DirectImage) -> None:
+        """Drops what this run knows of an image's blobs, so that it asks for each; what failed begins anew.
+
+        What another role has begun meanwhile, after a refusal of its own, stays: else both would send it.
+        """
+        with self._lock:
+            before = dict(self._proofs)
+        wait(before.values())
+        with self._lock:
+            stale = [blob for blob in list_blobs(image) if self._proofs.get(blob.digest) is before.get(blob.digest)]
+            self._forget(stale)
+
+    def _forget(self, blobs: Iterable[Descriptor]) -> None:
+        """Drops what is known of blobs; the caller holds the lock."""
+        for blob in blobs:
+            self._expected.add(blob.digest)
+            self._proofs.pop(blob.digest, None)
+            self.registry.uploads.forget((self.repository, blob.digest))
+
+    def _prove(self, descriptor: Descriptor, work: Callable[[], None], pool: ThreadPoolExecutor | None = None) -> None:
+        """Runs `work` unless the blob is proven. Threads that make layers call it."""
+        with self._lock:
+            proof = self._proofs.get(descriptor.digest)
+            if proof is None or (proof.done() and proof.exception() is not None):
+                self._proofs[descriptor.digest] = (pool or self._uploads).submit(work)
+
+    def _confirm(self, descriptor: Descriptor) -> None:
+        """Asks for a blob, once however many specs this process pushes to the repository."""
+        self.registry.uploads.do((self.repository, descriptor.digest), partial(self._ask, descriptor))
+
+    def _ask(self, descriptor: Descriptor) -> How:
+        if not self.registry.has_blob(self.repository, descriptor):
+            raise BlobUnknownError(
+                f"{self.repository} lacks blob {descriptor.short}",
+                digests=(descriptor.digest,),
+                hint="run the command again",
+            )
+        return How.PRESENT
+
+    def _put(self, descriptor: Descriptor, read: Read, subject: str) -> None:
+        """Uploads a blob; of a small one that is likely missing, asks in the request that opens the upload."""
+        asks_in_mount = descriptor.size <= _SMALL and descriptor.digest not in self._expected
+        how = self.registry.upload(
+            self.repository,
+            descriptor,
+            read,
+            mount_from=self.repository if asks_in_mount else None,
+            expect_missing=asks_in_mount,
+            subject=subject,
+            progress=self._progress,
+        )
+        self._note(descriptor, how)
+
+    def _copy(self, descriptor: Descriptor, base: Repository, subject: str) -> None:
+        copy = self._registries.copy_blob
+        self._note(descriptor, copy(base, descriptor, self.repository, subject=subject, progress=self._progress))
+
+    def _note(self, descriptor: Descriptor, how: How) -> None:
+        if how is How.UPLOADED:
+            self._sent.add(descriptor.digest)
+
+
+def list_blobs(image: DirectImage) -> tuple[Descriptor, ...]:
+    """Lists the layers of an image, lowest first, and its config."""
+    return (*image.base_layers, *(layer.descriptor for layer in image.layers), image.config_descriptor)

@@ -1,0 +1,148 @@
+"""Images of stages that a repository already has, by content key: from this machine, else with one request.
+
+A stage's image lies in the repository under `STAGE-KEY`, like a role's. Its manifest carries its config as the
+descriptor's `data` (OCI image specification 1.1, "Descriptors"), so one GET brings both.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from training_imgtool.base.errors import ImgtoolError, RegistryRefusedError, VerificationError
+from training_imgtool.base.json_cache import make_file_name, read_cache_file, write_cache_file
+from training_imgtool.base.reference import Digest, Repository, Tag
+from training_imgtool.oci.image.image import DirectImage, StoredImage
+from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.oci.registry.manifests import Manifest, parse_manifest, require_platform, sha256_digest
+
+_MAX_BYTES = 32 << 20
+_KEY_DIGITS = 32  # as in a role's tag
+
+
+def tag_of_stage(repository: Repository, label: str, key: str) -> Tag:
+    """Returns the tag of a stage's image: the stage's label and the first digits of its key, like a role's tag."""
+    return repository.tag(f"{label}-{key[:_KEY_DIGITS]}")
+
+
+class StoredStages:
+    """Looks up and keeps the manifests and configs of stages and bases."""
+
+    def __init__(self, registries: Registries, cache: Path) -> None:
+        self._registries = registries
+        self._cache = cache
+
+    def stage(self, tag: Tag) -> StoredImage | None:
+        """Returns the stage's image, when the repository has it."""
+        path = self._path_of(tag)
+        stored = _read(path, tag.repository)
+        if stored is not None:
+            return stored
+        registry = self._registries.at(tag.repository)
+        try:
+            manifest = registry.manifest(tag)
+            config = _read_inline(manifest) or registry.read(tag.repository, manifest.config)
+        except RegistryRefusedError:
+            return None
+        stored = StoredImage(manifest, config, tag.repository)
+        _write(path, stored)
+        return stored
+
+    def base(self, base: Digest, platform: str) -> StoredImage:
+        """Returns a base image's manifest and config; a digest never changes, so they are read once.
+
+        Raises RegistryRefusedError when there is none, InputError when it is for another platform, and what
+        reading raises.
+        """
+        stored = self._read_base(base)
+        require_platform(stored.config, platform, f"base image {base}")
+        return stored
+
+    def _read_base(self, base: Digest) -> StoredImage:
+        path = self._cache / "bases" / make_file_name(base.digest)
+        stored = _read(path, base.repository)
+        if stored is not None and stored.manifest.digest == base.digest:
+            return stored
+        registry = self._registries.at(base.repository)
+        try:
+            manifest = registry.manifest(base)
+        except RegistryRefusedError as error:
+            if registry.head(base) is not None:
+                raise
+            raise RegistryRefusedError(
+                f"base image {base}: the registry has no such image (any more); the lock pins it",
+                hint="`imgtool lock --upgrade` takes what the base's tag names now; "
+                "IMGTOOL_MIRRORS names a registry that has it",
+            ) from error
+        stored = StoredImage(manifest, registry.read(base.repository, manifest.config), base.repository)
+        _write(path, stored)
+        return stored
+
+    def keep(self, tag: Tag, stored: StoredImage) -> None:
+        """Remembers a stage's image that was just pushed."""
+        _write(self._path_of(tag), stored)
+
+    def forget(self, tag: Tag) -> None:
+        """Forgets a stage that the registry turned out not to have, or to have anew."""
+        with contextlib.suppress(OSError):
+            self._path_of(tag).unlink(missing_ok=True)
+
+    def _path_of(self, tag: Tag) -> Path:
+        return self._cache / "stages" / make_file_name(str(tag))
+
+
+def make_stored(image: DirectImage, repository: Repository) -> StoredImage:
+    """Returns an image that was just pushed as one to append to."""
+    return StoredImage(parse_manifest(image.manifest, image.manifest_type, image.digest), image.config, repository)
+
+
+def as_stage(image: DirectImage, annotations: Mapping[str, str]) -> DirectImage:
+    """Returns the same image with a manifest whose descriptor of the config carries its bytes, and annotations."""
+    document = json.loads(image.manifest)
+    document["config"]["data"] = base64.b64encode(image.config).decode()
+    if annotations:  # Docker's manifests have none of their own, and registries know those of a descriptor
+        document["config"]["annotations"] = dict(annotations)
+    manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return replace(image, manifest=manifest, digest=sha256_digest(manifest))
+
+
+def _read_inline(manifest: Manifest) -> bytes | None:
+    descriptor = manifest.document.get("config")
+    data = descriptor.get("data") if isinstance(descriptor, dict) else None
+    if not isinstance(data, str):
+        return None
+    try:
+        config = base64.b64decode(data, validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    return config if sha256_digest(config) == manifest.config.digest else None
+
+
+def _read(path: Path, repository: Repository) -> StoredImage | None:
+    """Reads a file of the cache; checks the manifest's digest, and the config against the manifest."""
+    try:
+        document = json.loads(read_cache_file(path, _MAX_BYTES) or b"")
+        manifest = parse_manifest(base64.b64decode(document["manifest"]), str(document["type"]), str(path))
+        config = base64.b64decode(document["config"])
+        intact = manifest.digest == document["digest"] and sha256_digest(config) == manifest.config.digest
+    except (ValueError, KeyError, TypeError, RecursionError, ImgtoolError):
+        return None
+    return StoredImage(manifest, config, repository) if intact else None
+
+
+def _write(path: Path, stored: StoredImage) -> None:
+    """Keeps a manifest and its config."""
+    if sha256_digest(stored.config) != stored.manifest.config.digest:
+        raise VerificationError(f"{stored.manifest.digest}: the config is not the one that the manifest names")
+    document = {
+        "type": stored.manifest.media_type,
+        "digest": stored.manifest.digest,
+        "manifest": base64.b64encode(stored.manifest.body).decode(),
+        "config": base64.b64encode(stored.config).decode(),
+    }
+    write_cache_file(path, json.dumps(document).encode())

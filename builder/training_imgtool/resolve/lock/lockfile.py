@@ -1,0 +1,231 @@
+"""The lock file: the text of a Lock, written so that a diff reads well, and read as strictly as it is written.
+
+A lock lies beside its spec and has its name: `gpu.lock` belongs to `gpu.yaml`.
+
+The file is TOML. It names wheels by file name, size and hash, and bases by digest; it holds no URL and no
+index's host: where a file comes from is the machine's own setting, and the hash decides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from training_imgtool.base.errors import FieldError
+from training_imgtool.base.yamlfile.reader import read_bytes
+from training_imgtool.model.load import SpecFile
+from training_imgtool.model.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Wheel
+from training_imgtool.model.spec import Accelerator, ImageSpec, Role
+from training_imgtool.resolve.lock.parse import LOCK_VERSION, parse_lock, sum_text
+
+_HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
+_MAX_BYTES = 4 << 20
+_KEYS = ("tensorflow", "python", "platform", "cuda_from", "sdists", "base", "trim")
+_text = json.JSONEncoder(ensure_ascii=False).encode  # a TOML basic string takes JSON's escapes
+_NO_DEBIAN = LockedDebian(requested=())
+
+
+def dump_lock(lock: Lock) -> str:
+    """Writes the lock's text: deterministic, one wheel per line, newline at the end."""
+    inputs, platform = _text(lock.inputs), _text(lock.platform)
+    head = f"{_HEADER}version = {LOCK_VERSION}\ninputs = {inputs}\nplatform = {platform}\n"
+    rows = "".join(_variant_text(locked) for locked in lock.variants)
+    return f"{head}sum = {_text(sum_text(head + rows))}\n{rows}"
+
+
+def read_lock(path: Path) -> Lock:
+    """Reads a lock; raises InputError that names the file, the place and what is wrong with it."""
+    return parse_lock(read_bytes(path, _MAX_BYTES), str(path))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LockIdentity:
+    """Which lock a spec needs: the file's place, and the hash over what it depends on."""
+
+    path: Path
+    inputs: str
+
+
+def lock_path(spec_file: SpecFile) -> Path:
+    """Returns where a spec's lock lies; raises as `identify_lock`."""
+    return identify_lock(spec_file).path
+
+
+def identify_lock(spec_file: SpecFile) -> LockIdentity:
+    """Says which lock a spec needs: `gpu.lock` beside `gpu.yaml` (or `.yml`); another name gets `.lock` added.
+
+    A spec with values from `--set` that the lock depends on has a lock of its own: `gpu.tensorflow-2.16.2.lock`.
+    Raises as `lock_inputs`.
+    """
+    path, plain, inputs = spec_file.path, spec_file.plain, lock_inputs(spec_file)
+    changed = spec_file.values and (plain is None or lock_inputs(plain) != inputs)
+    stem = path.stem if path.suffix in {".yaml", ".yml"} else path.name
+    given = spec_file.values.items() if changed else ()
+    values = (f".{key}-{re.sub(r'[^A-Za-z0-9._+-]', '-', value)}" for key, value in given)
+    return LockIdentity(path.with_name(f"{stem}{''.join(values)}.lock"), inputs)
+
+
+def lock_inputs(spec_file: SpecFile) -> str:
+    """Hashes just what a lock depends on; needs neither the matrix nor the network.
+
+    Raises FieldError, with its place, when a requirements file cannot be read.
+    """
+    from training_imgtool.model.requirement_files import read_locked, read_texts
+    from training_imgtool.model.requirements import list_code
+    from training_imgtool.resolve.versions.matrix_file import matrix_version
+
+    spec = spec_file.spec
+    try:
+        texts = read_texts(spec_file) + read_locked(spec_file)
+        if code := list_code(texts):
+            from training_imgtool.resolve.lock.code import hash_code
+
+            texts += hash_code(spec_file, code)
+    except FieldError as error:
+        raise spec_file.located(error) from error
+    return inputs_hash(spec, texts, matrix_version())
+
+
+def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_version: str) -> str:
+    """Hashes what a lock depends on: a text of `NAME=HASH` for each input, so that a lock can say which one changed.
+
+    Args:
+        spec: the user's choices.
+        texts: the requirements file and those it includes: their names as written, and their text; then the hashes of
+            the folders that they name.
+        matrix_version: which matrix chose.
+    """
+    document: dict[str, object] = {
+        "imgtool": [LOCK_VERSION, matrix_version],
+        **{name: getattr(spec, name) for name in _KEYS},
+        **{f"roles.{role}": _role_inputs(spec, role) for role in sorted(spec.roles)},
+        "system_packages": sorted(set(spec.system_packages)),
+        **{quote(name, safe="/.-_"): [text, number] for number, (name, text) in enumerate(texts)},
+    }
+    return " ".join(f"{name}={_hash(value)}" for name, value in document.items())
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def list_changed(old: str, new: str) -> tuple[str, ...]:
+    """Names the inputs that differ between two of `inputs_hash`, such as `tensorflow` and `requirements.txt`."""
+    was, now = (dict(part.partition("=")[::2] for part in text.split()) for text in (old, new))
+    return tuple(unquote(name) for name in {**now, **was} if was.get(name) != now.get(name))
+
+
+def asks_for_keras_2(spec: ImageSpec, role: Role) -> bool:
+    """Says whether tf.keras of a role is Keras 2, as a package of its own."""
+    return {**spec.env, **spec.roles[role].env}.get("TF_USE_LEGACY_KERAS") in {"1", "true", "True"}
+
+
+def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
+    """Returns what a role's variant depends on, and what the rules look at: a changed GPU must be checked again."""
+    of_role, accelerator = spec.roles[role], spec.accelerator_of(role)
+    inputs: list[str | None] = [str(accelerator), of_role.base]
+    if accelerator is Accelerator.GPU:
+        driver = spec.job.eci.driver if spec.job.eci else None
+        path = {**spec.env, **of_role.env}.get("LD_LIBRARY_PATH")
+        inputs += [of_role.gpus.type if of_role.gpus else None, driver, path, spec.env.get("XLA_FLAGS")]
+    if asks_for_keras_2(spec, role):
+        inputs.append("tf-keras")
+    if of_role.tpu:
+        inputs += [of_role.tpu.type, of_role.tpu.tf_version, str(spec.job.target)]
+    return inputs
+
+
+def differences(old: Lock, new: Lock) -> tuple[str, ...]:
+    """Lists what changed, a line each, such as `cpu: numpy 1.26.3 -> 1.26.4`; empty when only the inputs' hash did."""
+    lines = []
+    if old.platform != new.platform:
+        lines.append(f"platform {old.platform} -> {new.platform}")
+    before = {locked.variant.name: locked for locked in old.variants}
+    after = {locked.variant.name: locked for locked in new.variants}
+    lines += [f"- variant {name}" for name in before if name not in after]
+    for name, locked in after.items():
+        if name not in before:
+            lines.append(f"+ variant {name} ({locked.variant.base}, {len(locked.wheels)} wheels)")
+        else:
+            lines += [f"{name}: {line}" for line in _variant_differences(before[name], locked)]
+    return tuple(lines)
+
+
+def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
+    lines = []
+    for label in ("roles", "package", "tensorflow", "python", "cuda", "cudnn", "base", "python_from", "apt"):
+        was, now = getattr(old.variant, label), getattr(new.variant, label)
+        if was != now:
+            lines.append(f"{label} {_format_value(was)} -> {_format_value(now)}")
+    if old.base_digest != new.base_digest:
+        lines.append(f"base digest {old.base_digest[:19]} -> {new.base_digest[:19]}")
+    if old.installer != new.installer:
+        lines.append(f"installer {_format_change(old.installer, new.installer)}")
+    lines += _name_differences("unused", (path.path for path in old.unused), (path.path for path in new.unused))
+    lines += _name_differences("needed library", old.needed_libraries or (), new.needed_libraries or ())
+    lines += _package_differences(old.wheels, new.wheels, "")
+    was_debian, debian = old.debian or _NO_DEBIAN, new.debian or _NO_DEBIAN
+    lines += _package_differences(was_debian.packages, debian.packages, " (Debian)")
+    if was_debian.engine != debian.engine:
+        lines.append(f"Debian packages: {'by an engine' if debian.engine else 'without an engine'}")
+    return lines
+
+
+def _name_differences(what: str, old: Iterable[str], new: Iterable[str]) -> list[str]:
+    was, now = set(old), set(new)
+    return [f"{what} + {name}" for name in sorted(now - was)] + [f"{what} - {name}" for name in sorted(was - now)]
+
+
+def _package_differences(
+    old: Iterable[Wheel | DebianPackage], new: Iterable[Wheel | DebianPackage], suffix: str
+) -> list[str]:
+    was, now = {package.name: package for package in old}, {package.name: package for package in new}
+    lines = []
+    for name in sorted(was.keys() | now.keys()):
+        if name not in was:
+            lines.append(f"+ {name} {now[name].version}{suffix}")
+        elif name not in now:
+            lines.append(f"- {name} {was[name].version}{suffix}")
+        elif was[name] != now[name]:
+            lines.append(f"{_format_change(was[name], now[name])}{suffix}")
+    return lines
+
+
+def _format_change(was: Wheel | DebianPackage, now: Wheel | DebianPackage) -> str:
+    """Formats one package's change: of version, or of the file for the same version."""
+    return f"{now.name} {was.version} -> {now.version if was.version != now.version else f'another file, {now.file}'}"
+
+
+def _format_value(value: object) -> str:
+    return ", ".join(str(part) for part in value) or "none" if isinstance(value, tuple) else str(value or "none")
+
+
+def _variant_text(locked: LockedVariant) -> str:
+    wheels = tuple(sorted(locked.wheels, key=lambda wheel: wheel.name))
+    pairs = (*_list_pairs(locked.variant), *_list_pairs(dataclasses.replace(locked, wheels=wheels)))
+    return "\n".join(["\n[[variant]]", *(f"{name} = {text}" for name, text in pairs), ""])
+
+
+def _list_pairs(row: Any) -> Iterator[tuple[str, str]]:
+    """Yields the names and texts of a dataclass's values, but those that a reader adds: none, and empty ones."""
+    for field in dataclasses.fields(row):
+        value = getattr(row, field.name)
+        if value is not None and field.name != "variant" and (value or value != field.default):
+            yield field.name, _value_text(value)
+
+
+def _value_text(value: Any) -> str:
+    if dataclasses.is_dataclass(value):
+        return f"{{ {', '.join(f'{name} = {text}' for name, text in _list_pairs(value))} }}"
+    if isinstance(value, tuple):
+        texts = [_value_text(item) for item in value]
+        if value and dataclasses.is_dataclass(value[0]):
+            return "\n".join(["[", *(f"  {text}," for text in texts), "]"])
+        return f"[{', '.join(texts)}]"
+    return str(value) if isinstance(value, int) else _text(value)

@@ -1,0 +1,301 @@
+"""Finds the files of a lock's wheels that nothing in the image can open, so that images leave them out.
+
+A rule says which paths it is about and what a file contains that may open them: a library's name in an ELF file (the
+dynamic section's NEEDED entries and the arguments of dlopen are both strings in the file), a function of the library
+that a program may look up with dlsym, or a spelling in source code. NVIDIA's own runtime images
+(`nvidia/cuda:*-runtime`) hold no headers and no static archives, so a training image does not need those either.
+
+The answer depends on the content of every wheel, so it is in the lock: every machine leaves out the same files, and the
+Dockerfile says which. `data/wheel_contents.json` has what the usual TensorFlow and CUDA wheels contain, by hash; this
+machine remembers what it read itself; the rest is downloaded and read, and the build finds it in the cache.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from training_imgtool.base.errors import VerificationError
+from training_imgtool.base.json_cache import read_cached, write_cached
+from training_imgtool.base.progress import Done, Outcome, Progress, Step
+from training_imgtool.base.resources import data_file
+from training_imgtool.base.threads import run_all
+from training_imgtool.model.plan import UnusedPath, Wheel
+
+if TYPE_CHECKING:
+    from training_imgtool.resolve.wheels.store import WheelStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrimRule:
+    """One kind of file that is left out when nothing names it.
+
+    Attributes:
+        name: how the lock and messages call it.
+        paths: matches a path below site-packages from its start; what it matches is left out as a whole.
+        source: matches source code that may open the files.
+        hints: source code without one of these is not searched: `in` is much faster than a pattern.
+        words: an ELF file with one of them may open the files.
+        calls: a function of the library: an ELF file that has its name may look it up.
+        inside: of the library's own text: an ELF file that has it, and `calls`, is linked with the library statically.
+        owners: the packages whose own mention of the files does not count; a hyphen at the end stands for any name.
+    """
+
+    name: str
+    paths: str
+    source: bytes
+    hints: tuple[bytes, ...]
+    words: tuple[bytes, ...] = ()
+    calls: bytes = b""
+    inside: bytes = b""
+    owners: tuple[str, ...] = ()
+
+    def is_named_by(self, tokens: frozenset[bytes]) -> bool:
+        """Says whether an ELF file with exactly these of the rules' tokens may open the files."""
+        return bool(tokens.intersection(self.words)) or (self.calls in tokens and self.inside not in tokens)
+
+
+_TENSORFLOW = (
+    *("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-gpu", "tensorflow-tpu"),
+    *("tensorflow-estimator", "keras"),
+)
+
+
+def _library(name: str, package: str, word: str = "", *, calls: bytes = b"", inside: bytes = b"") -> TrimRule:
+    """Makes the rule of a shared library of one of NVIDIA's packages."""
+    spellings = [f"lib{name}", rf"find_library\(\s*[\"']{name}"]
+    if name == package:  # importing the package is naming the library
+        spellings.append(rf"nvidia[./]{name}\b")
+    return TrimRule(
+        name=name,
+        paths=rf"nvidia/{package}/lib/lib{name}\.so[.\d]*\Z",
+        source="|".join(spellings).encode(),
+        hints=(name.encode(),),
+        words=((word or f"lib{name}").encode(),),
+        calls=calls,
+        inside=inside,
+    )
+
+
+TRIM_RULES = (
+    # libnccl-net-NAME.so is a plug-in of NCCL's own; TensorFlow up to 2.17 holds NCCL's code, and with it this name.
+    _library("nccl", "nccl", "libnccl.so", calls=b"ncclCommInit", inside=b"libnccl-net"),
+    _library("curand", "curand", calls=b"curandCreateGenerator"),
+    _library("cusolverMg", "cusolver", calls=b"cusolverMgCreate"),
+    _library("nvblas", "cublas"),
+    _library("cufftw", "cufft"),
+    TrimRule(
+        name="libclang",  # TensorFlow requires the package, for a script of its own build
+        paths=r"clang(?=/)",
+        source=rb"libclang[.\"']|\b(?:import|from)\s+clang\b|\bclang\.cindex\b",
+        hints=(b"clang",),
+        words=(b"libclang",),
+        owners=("libclang",),
+    ),
+    TrimRule(
+        name="headers of TensorFlow",
+        paths=r"tensorflow/include(?=/)",
+        source=rb"\bsysconfig\.get_include\b|\bget_compile_flags\b|tensorflow/include",
+        hints=(b"get_include", b"get_compile_flags", b"tensorflow/include"),
+        owners=_TENSORFLOW,
+    ),
+    TrimRule(
+        name="headers of CUDA",
+        paths=r"nvidia/(?:\w+/)+?include(?=/)|nvidia/[\w./+-]+\.a\Z",
+        source=rb"\bnvrtc\b|\bnvcc\b|\bCUDA_HOME\b|nvidia[./][\w./]*include",
+        hints=(b"nvrtc", b"nvcc", b"CUDA_HOME", b"nvidia"),
+        words=(b"libnvrtc", b"nvrtcCompileProgram"),
+        owners=("nvidia-", *_TENSORFLOW),
+    ),
+)
+RULES = 2
+"""Counts up when the same wheel is read in another way: what a machine remembers is of one count."""
+
+_TOKENS = tuple({token for rule in TRIM_RULES for token in (*rule.words, rule.calls, rule.inside) if token})
+ELF = b"\x7fELF"
+ALWAYS = ""
+"""The rule of files that no rule is about: they stay."""
+_SOURCES = (".py", ".pyx", ".pth")
+_SCRIPT = re.compile(r"[^/]+\.data/scripts/")
+_INSTALLED = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
+_BLOCK = 1 << 20
+_OVERLAP = max(map(len, _TOKENS)) - 1
+_LARGEST_SOURCE = 64 << 20  # bytes; a longer one is read to here
+_AT_ONCE = 2  # wheels that are read side by side
+
+
+def find_rule(path: str) -> tuple[str, str] | None:
+    """Returns the name of the rule about a path below site-packages, and the path that is left out as a whole."""
+    for rule in TRIM_RULES:
+        if match := re.match(rule.paths, path):
+            return rule.name, match.group()
+    return None
+
+
+def names_in_source(text: bytes) -> frozenset[str]:
+    """Returns the names of the rules whose files source code may open."""
+    return frozenset(
+        rule.name for rule in TRIM_RULES if any(hint in text for hint in rule.hints) and re.search(rule.source, text)
+    )
+
+
+def names_in_elf(blocks: Iterable[bytes]) -> frozenset[str]:
+    """Returns the names of the rules whose files an ELF file, or a setting with a library's name, may open."""
+    present: set[bytes] = set()
+    window = b""
+    for block in blocks:
+        window = window[-_OVERLAP:] + block
+        present |= {token for token in _TOKENS if token not in present and token in window}
+    return frozenset(rule.name for rule in TRIM_RULES if rule.is_named_by(frozenset(present)))
+
+
+def names_in_file(name: str, blocks: Iterable[bytes]) -> frozenset[str]:
+    """Returns the names of the rules whose files a file may open, when it is an ELF file or source code."""
+    stream = iter(blocks)
+    first = next(stream, b"")
+    if first.startswith(ELF):
+        return names_in_elf(chain((first,), stream))
+    if not name.endswith(_SOURCES) and not _SCRIPT.match(name):
+        return frozenset()
+    text = bytearray(first)
+    for block in stream:
+        if len(text) > _LARGEST_SOURCE:
+            break
+        text += block
+    return names_in_source(bytes(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelContents:
+    """One wheel, as far as trimming is concerned.
+
+    Attributes:
+        paths: what rules are about: bytes and the rule's name, by path below site-packages.
+        names: the names of the rules whose files this wheel's files may open, by the rule that those files are
+            themselves subject to, or `ALWAYS`.
+    """
+
+    paths: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    names: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def as_data(self) -> dict[str, Any]:
+        """Returns what JSON takes and `parse_contents` reads."""
+        return {
+            "paths": {path: [size, rule] for path, (size, rule) in sorted(self.paths.items())},
+            "names": {rule: sorted(names) for rule, names in sorted(self.names.items())},
+        }
+
+
+def parse_contents(data: Any) -> WheelContents | None:
+    """Reads what `as_data` made; returns None for anything else."""
+    try:
+        paths = {str(path): (int(size), str(rule)) for path, (size, rule) in data["paths"].items()}
+        names = {str(rule): frozenset(map(str, names)) for rule, names in data["names"].items()}
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return None
+    return WheelContents(paths=paths, names=names)
+
+
+def read_contents(path: Path, package: str) -> WheelContents:
+    """Reads every ELF file and every Python source of a wheel.
+
+    Args:
+        path: the wheel.
+        package: its name, normalised.
+
+    Raises VerificationError when it is damaged.
+    """
+    from training_imgtool.base.wheel_zip import ZIP_ERRORS  # each push loads this module, for the rules
+
+    paths: dict[str, tuple[int, str]] = {}
+    names: dict[str, set[str]] = {}
+    own = {rule.name for rule in TRIM_RULES if _is_owner(package, rule.owners)}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                rule, top = find_rule(_INSTALLED.sub("", member.filename, count=1)) or (ALWAYS, "")
+                if top:
+                    paths[top] = (paths.get(top, (0, rule))[0] + member.file_size, rule)
+                with archive.open(member) as stream:
+                    names.setdefault(rule, set()).update(names_in_file(member.filename, _read_blocks(stream)) - own)
+    except (*ZIP_ERRORS, OSError) as error:
+        raise VerificationError(f"{path.name}: damaged wheel: {error}", hint=f"remove {path}, run again") from error
+    return WheelContents(paths=paths, names={rule: frozenset(named) for rule, named in names.items() if named})
+
+
+def _is_owner(package: str, owners: tuple[str, ...]) -> bool:
+    return any(package == owner or (owner[-1] == "-" and package.startswith(owner)) for owner in owners)
+
+
+def _read_blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yields a short block first, since it is all that is read of most files."""
+    yield stream.read(len(ELF))
+    while block := stream.read(_BLOCK):
+        yield block
+
+
+def list_unused(contents: Iterable[WheelContents]) -> tuple[UnusedPath, ...]:
+    """Lists the paths of rules that no file names which stays in the image, sorted.
+
+    A file that a rule is about counts only when it stays itself, so this repeats until nothing is added.
+    """
+    rows = tuple(contents)
+    needed: set[str] = set()
+    added = {ALWAYS}
+    while added:
+        added = {name for row in rows for rule in added for name in row.names.get(rule, ())} - needed
+        needed |= added
+    unused = [
+        UnusedPath(path=path, size=size, rule=rule)
+        for row in rows
+        for path, (size, rule) in row.paths.items()
+        if rule not in needed
+    ]
+    return tuple(sorted(unused, key=lambda row: row.path))
+
+
+class WheelReader:
+    """What wheels contain, by their hash.
+
+    Args:
+        store: downloads wheels that have not been read before.
+        path: keeps what was read between runs.
+        progress: receives the downloads.
+    """
+
+    def __init__(self, store: WheelStore, path: Path, progress: Progress) -> None:
+        self._store, self._path, self._progress = store, path, progress
+
+    def list_unused(self, wheels: tuple[Wheel, ...]) -> tuple[UnusedPath, ...]:
+        """Lists the paths that nothing in `wheels` can open, sorted.
+
+        Raises what `WheelStore.fetch` raises, and VerificationError for a damaged wheel.
+        """
+        shipped, remembered = json.loads(data_file("wheel_contents.json").read_bytes()), self._read_remembered()
+        contents = {
+            wheel.sha256: parse_contents(shipped.get(wheel.sha256) or remembered.get(wheel.sha256)) for wheel in wheels
+        }
+        if missing := tuple(wheel for wheel in wheels if contents[wheel.sha256] is None):
+            size = sum(wheel.size for wheel in missing) / 1e6
+            self._progress(Step("trim", f"reading {len(missing)} wheels, {size:.1f} MB"))
+            self._store.fetch(missing, self._progress)
+            read = run_all({wheel.sha256: partial(self._read, wheel) for wheel in missing}, most=_AT_ONCE)
+            contents |= read
+            new = {sha256: row.as_data() for sha256, row in read.items()}
+            write_cached(self._path, {**self._read_remembered(), **new})
+            self._progress(Done("trim", Outcome.LOCKED, f"{len(missing)} wheels"))
+        return list_unused(filter(None, contents.values()))
+
+    def _read(self, wheel: Wheel) -> WheelContents:
+        return read_contents(self._store.require(wheel), wheel.name)
+
+    def _read_remembered(self) -> dict[str, Any]:
+        value = read_cached(self._path)
+        return value if isinstance(value, dict) else {}

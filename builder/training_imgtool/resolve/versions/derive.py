@@ -1,0 +1,126 @@
+"""A row of the matrix for a release that is newer than imgtool's table: from its wheels' names and METADATA.
+
+What metadata does not say comes from the nearest release before it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from training_imgtool.resolve.versions.install_set import lowest
+from training_imgtool.resolve.versions.markers import marker_environment
+from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release, version_key
+
+_EXTRA = "and-cuda"
+_NO_BASE = "imgtool's table does not know which nvidia/cuda tag has its CUDA and cuDNN"
+
+
+def is_newer(matrix: Matrix, version: str) -> bool:
+    """Says whether a release is newer than all of its minor that the table knows, or of a newer minor."""
+    minor = matrix.minors.get(".".join(version.split(".")[:2])) or [*matrix.minors.values()][-1]
+    return Version(version) > max(map(Version, minor.releases))
+
+
+def list_pythons(files: Iterable[str], version: str, machine: str) -> tuple[str, ...]:
+    """Lists the Pythons that wheels of a version, by their file names, are for on Linux of a machine, oldest first."""
+    found = set()
+    for file in files:
+        try:
+            _, of_file, _, tags = parse_wheel_filename(file)
+        except ValueError:
+            continue
+        if of_file == Version(version):
+            found |= {
+                f"{tag.interpreter[2]}.{tag.interpreter[3:]}"
+                for tag in tags
+                if tag.interpreter.startswith("cp3") and "linux" in tag.platform and tag.platform.endswith(machine)
+            }
+    return tuple(sorted(found, key=version_key))
+
+
+def add_release(matrix: Matrix, version: str, files: Mapping[str, tuple[str, ...]], requires: Iterable[str]) -> Matrix:
+    """Returns the matrix with a row for a release.
+
+    Args:
+        matrix: the table.
+        version: what it lacks; `is_newer` is true for it.
+        files: the names of the files on the index, by package; `tensorflow` is one of them.
+        requires: the Requires-Dist lines of tensorflow's wheel.
+    """
+    pythons = list_pythons(files["tensorflow"], version, "x86_64")
+    release = Release(
+        version=version,
+        date="",
+        pythons=pythons,
+        pythons_arm=list_pythons(files["tensorflow"], version, "aarch64"),
+        lacks={},
+        lacks_arm={},
+        packages=frozenset(name for name, names in files.items() if list_pythons(names, version, "x86_64")),
+        cpu_wheel=False,
+        constraints=(),
+    )
+    plain, cuda = (_read_bounds(requires, pythons[-1], extra) for extra in ("", _EXTRA))
+    name = ".".join(version.split(".")[:2])
+    nearest = max(
+        (minor for minor in matrix.minors.values() if version_key(minor.name) <= version_key(name)),
+        key=lambda minor: version_key(minor.name),
+    )
+    minor = _derive_minor(nearest, plain, {key: pin for key, pin in cuda.items() if key not in plain})
+    minor = replace(minor, name=name, recommended=version, releases={**matrix.minors.get(name, minor).releases})
+    minor = replace(minor, releases={**minor.releases, version: release})
+    return replace(matrix, minors={**matrix.minors, name: minor})
+
+
+def _derive_minor(nearest: Minor, requires: Mapping[str, str], and_cuda: Mapping[str, str]) -> Minor:
+    cuda = _read_pin(and_cuda, "nvidia-cuda-runtime") or nearest.cuda
+    cudnn = _read_pin(and_cuda, "nvidia-cudnn") or nearest.cudnn
+    fits = (cuda, cudnn) == (nearest.cuda, nearest.cudnn)
+    bases: tuple[FittingBase, ...] = nearest.bases if fits else ()
+    return replace(
+        nearest,
+        source="METADATA",
+        cuda=cuda,
+        cudnn=cudnn,
+        compute=(),
+        constraints=tuple(row for row in nearest.constraints if not _is_bounded(Requirement(row).name, requires)),
+        add=tuple(row for row in nearest.add if canonicalize_name(Requirement(row).name) not in requires),
+        requires=requires,
+        and_cuda=and_cuda,
+        and_cuda_broken={},
+        bases=bases,
+        no_base=nearest.no_base if fits else _NO_BASE,
+        notes=(),
+    )
+
+
+def _read_bounds(requires: Iterable[str], python: str, extra: str) -> dict[str, str]:
+    """Reads what applies on Linux with an extra, by canonical name; the bounds as text."""
+    bounds: dict[str, str] = {}
+    for line in requires:
+        try:
+            requirement = Requirement(line)
+            environment = {**marker_environment(python, "linux/amd64"), "extra": extra}
+            applies = requirement.marker is None or requirement.marker.evaluate(environment)
+        except (ValueError, UndefinedComparison, UndefinedEnvironmentName):
+            continue
+        if applies:
+            bounds[canonicalize_name(requirement.name)] = str(requirement.specifier)
+    return bounds
+
+
+def _is_bounded(name: str, requires: Mapping[str, str]) -> bool:
+    """Says whether metadata itself holds a package back, so that an older release's constraint is out of date."""
+    return any(part.startswith(("<", "==", "~=")) for part in requires.get(canonicalize_name(name), "").split(","))
+
+
+def _read_pin(and_cuda: Mapping[str, str], start: str) -> str | None:
+    """Reads the first two numbers of the oldest version that a pin of the extra allows."""
+    pins = (pin for name, pin in and_cuda.items() if name.startswith(start))
+    pin = next((pin for pin in pins if ">=" in pin or "==" in pin), None)
+    return ".".join(lowest(pin).split(".")[:2]) if pin else None

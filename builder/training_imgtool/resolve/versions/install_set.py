@@ -1,0 +1,100 @@
+"""What a variant installs: the package, what goes with it, what holds it back, and the libraries it opens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from training_imgtool.model.spec import Accelerator, ImageSpec
+from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, version_key
+from training_imgtool.resolve.versions.rules import Finding
+
+WHEELS = "wheels"
+_XLA_OPTIMIZERS = (2, 11)  # Keras optimizers compile with XLA from here on
+_XLA_FINDS_WHEEL = (2, 14)  # TensorFlow looks for libdevice in the nvcc wheel since it has the extra and-cuda
+_PTXAS_11 = "nvidia-cuda-nvcc-cu11==11.8.89"
+_RANGES = (2, 20)  # the extra and-cuda is made of ranges from here on
+_LIBRARIES: dict[str, tuple[str, ...]] = {
+    "11": ("cudart.so.11.0", "cublas.so.11", "cufft.so.10", "curand.so.10", "cusolver.so.11", "cusparse.so.11"),
+    "12": ("cudart.so.12", "cublas.so.12", "cufft.so.11", "curand.so.10", "cusolver.so.11", "cusparse.so.12"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What every step of resolving needs to know."""
+
+    spec: ImageSpec
+    matrix: Matrix
+    minor: Minor
+    release: Release
+
+    @property
+    def wheels(self) -> bool:
+        """Whether CUDA comes from wheels."""
+        return self.spec.cuda_from == WHEELS
+
+
+INIT_PACKAGE = "dumb-init==1.2.5.post1"
+"""The init that programs start below, `model.spec.INIT`: one static program of 18 kB for each architecture."""
+
+
+def package(request: Request, accelerator: Accelerator) -> str:
+    """Names the distribution on the package index."""
+    release = request.release
+    if accelerator is Accelerator.GPU:
+        cpu_only = release.cpu_wheel and "tensorflow-gpu" in release.packages
+        return "tensorflow-gpu" if cpu_only else "tensorflow"
+    if accelerator is Accelerator.TPU and "tensorflow-tpu" in release.packages:
+        return "tensorflow-tpu"
+    if "tensorflow-cpu" in release.packages and request.spec.platform == "linux/amd64":
+        return "tensorflow-cpu"
+    return "tensorflow"
+
+
+def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
+    """Lists TensorFlow and what a fresh install of it lacks."""
+    minor, gpu = request.minor, accelerator is Accelerator.GPU
+    extra = "[and-cuda]" if gpu and request.wheels else ""
+    yield f"{package(request, accelerator)}{extra}=={request.release.version}"
+    yield from minor.add
+    if gpu and not request.wheels and version_key(minor.name) >= _XLA_OPTIMIZERS:
+        pins = (f"{name}=={lowest(pin)}" for name, pin in minor.and_cuda.items() if "cuda-nvcc" in name)
+        yield next(pins, _PTXAS_11)  # the runtime image lacks ptxas and libdevice
+    yield INIT_PACKAGE
+
+
+def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
+    """Lists the constraints without which the release does not install or import, or brings a gigabyte too much."""
+    minor = request.minor
+    yield from (*minor.constraints, *request.release.constraints)
+    if accelerator is Accelerator.GPU and request.wheels and version_key(minor.name) >= _RANGES:
+        yield from (f"{name}=={lowest(pin)}" for name, pin in minor.and_cuda.items())
+
+
+def lowest(pin: str) -> str:
+    """Reads `==1.2` and `<2.0,>=1.2` as 1.2."""
+    return next(part.strip("=>") for part in pin.split(",") if part.startswith((">=", "==")))
+
+
+def libraries(minor: Minor) -> tuple[str, ...]:
+    """Lists the sonames that the wheels open (tensorflow/compiler/xla/tsl dso_loader.cc)."""
+    names = _LIBRARIES.get(minor.cuda.partition(".")[0], ())
+    if minor.cuda == "11.0":
+        names = tuple(name.replace("cusolver.so.11", "cusolver.so.10") for name in names)
+    cudnn = minor.cudnn.partition(".")[0]
+    return (*(f"lib{name}" for name in names), f"libcudnn.so.{cudnn}") if names else ()
+
+
+def xla_note(request: Request, accelerator: Accelerator, python: str) -> list[Finding]:
+    """Warns that TensorFlow 2.11 to 2.13 need `XLA_FLAGS` to find libdevice."""
+    minor = version_key(request.minor.name)
+    if accelerator is not Accelerator.GPU or request.wheels or not _XLA_OPTIMIZERS <= minor < _XLA_FINDS_WHEEL:
+        return []
+    if "XLA_FLAGS" in request.spec.env:
+        return []
+    folder = f"/opt/venv/lib/python{python}/site-packages/nvidia/cuda_nvcc"
+    message = (
+        f"Keras optimizers of TensorFlow {request.minor.name} need XLA's libdevice, which it does not find by itself"
+    )
+    return [Finding("env", message, f'env: {{XLA_FLAGS: "--xla_gpu_cuda_data_dir={folder}"}}', warning=True)]

@@ -1,0 +1,273 @@
+"""The version matrix: which TensorFlow goes with which Python, CUDA, cuDNN and base image.
+
+The data is `data/compat.yaml`; this module has its types, reads it, and answers questions that need no choice.
+Choosing is `resolve.versions.resolve`, refusing is `resolve.versions.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training_imgtool.base.errors import FieldError
+from training_imgtool.resolve.versions.matrix_file import matrix_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One patch release on the package index.
+
+    Attributes:
+        pythons: the minors its Linux x86_64 wheels are for, oldest first; `pythons_arm` the same for aarch64.
+        lacks: a package that the release needs and that has no wheel, by Python; `lacks_arm` the same for aarch64.
+        packages: which distributions have a wheel of it.
+        cpu_wheel: whether its `tensorflow` wheel computes on the CPU only.
+        constraints: what its own metadata lacks, so that what it needs fits beside those of its minor.
+    """
+
+    version: str
+    date: str
+    pythons: tuple[str, ...]
+    pythons_arm: tuple[str, ...]
+    lacks: Mapping[str, str]
+    lacks_arm: Mapping[str, str]
+    packages: frozenset[str]
+    cpu_wheel: bool
+    constraints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittingBase:
+    """An nvidia/cuda tag that fits a minor, and the Debian packages that complete it."""
+
+    tag: str
+    apt: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minor:
+    """What the releases of one TensorFlow minor share."""
+
+    name: str
+    source: str
+    recommended: str
+    releases: Mapping[str, Release]
+    cuda: str
+    cudnn: str
+    glibc: str
+    pip: str
+    compute: tuple[str, ...]
+    constraints: tuple[str, ...]
+    add: tuple[str, ...]
+    requires: Mapping[str, str]
+    sdists: Mapping[str, str]
+    and_cuda: Mapping[str, str]
+    and_cuda_broken: Mapping[str, str]
+    bases: tuple[FittingBase, ...]
+    no_base: str | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaImage:
+    """What is inside one nvidia/cuda tag."""
+
+    tag: str
+    cuda: str
+    os: str
+    cudnn: str | None
+    status: str  # supported, unsupported (listed, no longer rebuilt) or gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """The oldest NVIDIA drivers for a CUDA release: for a program without PTX compilation, and with it."""
+
+    floor: str
+    toolkit: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU: its compute capability times ten, and the first CUDA release that knows it."""
+
+    name: str
+    compute: int
+    cuda: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A distribution: its own Python and glibc, and the Pythons of the deadsnakes archive."""
+
+    python: str
+    glibc: str
+    deadsnakes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonImage:
+    """A slim Python image."""
+
+    tag: str
+    os: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceArchive:
+    """A pure-Python package's source archive, by its hash."""
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Libtpu:
+    """The libtpu that a tensorflow-tpu release pins, and whether the index has it: true, false, partly."""
+
+    version: str
+    on_index: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """All of it."""
+
+    version: str
+    sources: Mapping[str, str]
+    minors: Mapping[str, Minor]
+    deleted_cuda: tuple[str, ...]
+    cuda_images: Mapping[str, CudaImage]
+    drivers: Mapping[str, Driver]
+    gpus: Mapping[str, Gpu]
+    systems: Mapping[str, System]
+    python_images: Mapping[str, PythonImage]
+    last_pip: Mapping[str, str]
+    sdists: Mapping[str, SourceArchive]
+    libtpu: Mapping[str, Libtpu]
+    tpu_find_links: str
+    ai_platform_tpu: tuple[str, ...]
+
+    def minor_of(self, version: str) -> Minor:
+        """Finds the minor that release `version` belongs to; raises KeyError for one that is not here."""
+        return self.minors[".".join(version.split(".")[:2])]
+
+    def release(self, version: str) -> tuple[Minor, Release]:
+        """Finds the release `version` and its minor; raises FieldError on `tensorflow` that names the nearest."""
+        minor = self.minors.get(".".join(version.split(".")[:2]))
+        if minor is not None and version in minor.releases:
+            return minor, minor.releases[version]
+        if minor is None:
+            names = tuple(self.minors)
+            newest = self.minors[names[-1]].recommended
+            hint = f"known minors: {names[0]} to {names[-1]}; the newest release is {newest}"
+        else:
+            hint = f"{minor.name} has {', '.join(minor.releases)}; take {minor.recommended}"
+        raise FieldError(
+            f"imgtool's table of {self.version} has no TensorFlow {version}", field="tensorflow", hint=hint
+        )
+
+
+def load_matrix(text: bytes | None = None) -> Matrix:
+    """Reads the matrix (`text` instead of the file that comes with imgtool)."""
+    from training_imgtool.base.yamlfile.reader import parse
+    from training_imgtool.base.yamlfile.tree import to_plain
+
+    raw: dict[str, Any] = to_plain(parse(matrix_bytes() if text is None else text, "compat.yaml"))
+    return Matrix(
+        version=raw["version"],
+        sources=raw["sources"],
+        minors={name: _minor(name, row) for name, row in raw["tensorflow"].items()},
+        deleted_cuda=tuple(raw["deleted_cuda"]),
+        cuda_images={image.tag: image for tag, row in raw["cuda_images"].items() for image in _cuda_images(tag, row)},
+        drivers={cuda: Driver(floor=row["floor"], toolkit=row.get("toolkit")) for cuda, row in raw["drivers"].items()},
+        gpus={name: Gpu(name=name, compute=int(row["compute"]), cuda=row["cuda"]) for name, row in raw["gpus"].items()},
+        systems={
+            name: System(python=row["python"], glibc=row["glibc"], deadsnakes=python_minors(row.get("deadsnakes", "")))
+            for name, row in raw["systems"].items()
+        },
+        python_images={python: PythonImage(**row) for python, row in raw["python_images"].items()},
+        last_pip=raw["last_pip"],
+        sdists={
+            key: SourceArchive(name=key.partition("==")[0], version=key.partition("==")[2], **row)
+            for key, row in raw["sdists"].items()
+        },
+        libtpu={version: Libtpu(**row) for version, row in raw["tpu"]["libtpu"].items()},
+        tpu_find_links=f"https://{raw['tpu']['find_links']}",
+        ai_platform_tpu=tuple(raw["tpu"]["ai_platform"]),
+    )
+
+
+def python_minors(text: str) -> tuple[str, ...]:
+    """Expands `3.7-3.9 3.11` as ("3.7", "3.8", "3.9", "3.11")."""
+    minors: list[str] = []
+    for part in text.split():
+        first, _, last = part.partition("-")
+        major, start = first.split(".")
+        end = (last or first).split(".")[1]
+        minors += [f"{major}.{minor}" for minor in range(int(start), int(end) + 1)]
+    return tuple(minors)
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Numbers of a plain dotted version, for comparing: `12.6.3` is (12, 6, 3)."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def _minor(name: str, row: Mapping[str, Any]) -> Minor:
+    built = row["built"]
+    return Minor(
+        name=name,
+        source=row["source"],
+        recommended=row["recommended"],
+        releases={key: _release(key, release, row.get("cpu_wheel", ())) for key, release in row["releases"].items()},
+        cuda=built["cuda"],
+        cudnn=built["cudnn"],
+        glibc=built["glibc"],
+        pip=built["pip"],
+        compute=tuple(row.get("compute", "").split()),
+        constraints=tuple(row.get("constraints", ())),
+        add=tuple(row.get("add", ())),
+        requires=row["requires"],
+        sdists=row.get("sdists", {}),
+        and_cuda=row.get("and_cuda", {}),
+        and_cuda_broken=row.get("and_cuda_broken", {}),
+        bases=tuple(FittingBase(tag=base["tag"], apt=tuple(base.get("apt", ()))) for base in row.get("bases", ())),
+        no_base=row.get("no_base"),
+        notes=tuple(row.get("notes", ())),
+    )
+
+
+def _release(version: str, row: Mapping[str, Any], cpu_wheels: tuple[str, ...]) -> Release:
+    return Release(
+        version=version,
+        date=row["date"],
+        pythons=python_minors(row["python"]),
+        pythons_arm=python_minors(row.get("arm", "")),
+        lacks=row.get("lacks", {}),
+        lacks_arm=row.get("arm_lacks", {}),
+        packages=frozenset({"tensorflow", *(f"tensorflow-{kind}" for kind in row.get("also", "").split())}),
+        cpu_wheel=version in cpu_wheels,
+        constraints=tuple(row.get("constraints", ())),
+    )
+
+
+def _cuda_images(tag: str, row: Mapping[str, str]) -> list[CudaImage]:
+    images = []
+    for system, inside in row.items():
+        if not system.startswith("ubuntu"):
+            continue
+        cudnn, _, status = inside.rpartition(" ")
+        images.append(
+            CudaImage(
+                tag=f"{tag}-{system}",
+                cuda=row["cuda"],
+                os=system,
+                cudnn=cudnn or None,
+                status=status,
+            )
+        )
+    return images

@@ -1,0 +1,283 @@
+"""From `tensorflow: X.Y.Z` to a variant per set of roles: package, Python, CUDA, cuDNN, base, constraints.
+
+Pure: everything comes from the spec and the matrix. All roles of a spec share TensorFlow's version and
+Python's minor, so that what one role pickles another can read; a GPU role's base therefore decides Python.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from training_imgtool.base.errors import FieldError
+from training_imgtool.model.plan import Variant
+from training_imgtool.model.spec import Accelerator, ImageSpec, Role
+from training_imgtool.resolve.versions import rules, rules_cuda
+from training_imgtool.resolve.versions.base_image import BaseImage, describe
+from training_imgtool.resolve.versions.install_set import (
+    Request,
+    constraints,
+    libraries,
+    lowest,
+    package,
+    requirements,
+    xla_note,
+)
+from training_imgtool.resolve.versions.matrix import FittingBase, Gpu, Matrix, version_key
+from training_imgtool.resolve.versions.rules import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What was chosen, and what deserves a warning."""
+
+    variants: tuple[Variant, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Roles that share a variant: same accelerator, same base given by the user."""
+
+    name: str
+    accelerator: Accelerator
+    roles: tuple[Role, ...]
+    image: BaseImage | None
+    field: str  # the key that gave the base
+
+
+def resolve(spec: ImageSpec, matrix: Matrix, texts: tuple[tuple[str, str], ...] = ()) -> Resolution:
+    """Chooses every role's variant.
+
+    Args:
+        spec: the user's choices.
+        matrix: which versions go together.
+        texts: the requirements, which may limit Python.
+
+    Raises:
+        FieldError: one thing does not fit; it names the key and what would.
+        FieldListError: several things do not fit.
+    """
+    minor, release = matrix.release(spec.tensorflow)
+    request = Request(spec, matrix, minor, rules.limit_pythons(release, texts, spec.python))
+    groups = _groups(request)
+    findings = _check_spec(request, groups)
+    rules.raise_errors(findings)
+    python = _python(request, groups)
+    findings += rules.check_python(python, request.release, spec.platform)
+    rules.raise_errors(findings)
+    shared = rules.raise_errors(findings)
+    variants: list[Variant] = []
+    errors: list[Finding] = []
+    for group in groups:
+        variant, of_group = _variant(request, group, python)
+        errors += of_group
+        notes = tuple(str(finding) for finding in of_group if finding.warning)
+        variants.append(replace(variant, notes=notes if variants else tuple(dict.fromkeys((*shared, *notes)))))
+    warnings = (*shared, *rules.raise_errors(errors))
+    return Resolution(tuple(variants), tuple(dict.fromkeys(warnings)))
+
+
+def _groups(request: Request) -> tuple[_Group, ...]:
+    spec = request.spec
+    shared = describe(spec.base, request.matrix) if spec.base else None
+    groups: dict[str, _Group] = {}
+    for role in (role for role in Role if role in spec.roles):
+        accelerator, own = spec.accelerator_of(role), spec.roles[role].base
+        if own:
+            groups[role] = _Group(role, accelerator, (role,), describe(own, request.matrix), f"roles.{role}.base")
+            continue
+        name = str(accelerator)
+        # An nvidia/cuda image at the top is meant for the roles with GPUs; a parameter server needs no CUDA.
+        image = None if shared and shared.is_cuda and accelerator is Accelerator.CPU else shared
+        roles = (*groups[name].roles, role) if name in groups else (role,)
+        groups[name] = _Group(name, accelerator, roles, image, "base")
+    return tuple(groups.values())
+
+
+def _check_spec(request: Request, groups: tuple[_Group, ...]) -> list[Finding]:
+    spec, minor, release = request.spec, request.minor, request.release
+    accelerators = [group.accelerator for group in groups]
+    findings = rules.check_platform(spec.platform, minor, release, accelerators)
+    findings += rules.check_library_path(spec)
+    for role in spec.roles:
+        findings += rules.check_tpu(spec, role, minor, request.matrix)
+    for group in groups:
+        findings += rules.check_package(release, group.accelerator, minor)
+        findings += _check_base(request, group)
+    if spec.python is not None and not findings:
+        findings += rules.check_python(spec.python, release, spec.platform)
+    return findings
+
+
+def _check_base(request: Request, group: _Group) -> list[Finding]:
+    image, minor = group.image, request.minor
+    if image is None:
+        return []
+    system = request.matrix.systems.get(image.os or "")
+    findings = rules.check_system(image, system, minor, group.field)
+    if group.accelerator is Accelerator.TPU and image.is_cuda:
+        findings.append(
+            Finding(group.field, "a TPU role on an nvidia/cuda base", "a slim Python image; leave base out")
+        )
+    elif group.accelerator is Accelerator.CPU and image.is_cuda:
+        message = f"{', '.join(group.roles)} computes on the CPU: the base's CUDA is 2 GB of no use"
+        findings.append(Finding(group.field, message, "leave base out", warning=True))
+    elif group.accelerator is Accelerator.GPU and image.is_cuda and request.wheels:
+        message = "the base has CUDA, and cuda_from: wheels brings a second one"
+        findings.append(Finding(group.field, message, "leave base out, or cuda_from: base", warning=True))
+    elif group.accelerator is Accelerator.GPU and image.is_cuda:
+        findings += rules_cuda.check_cuda_base(image, minor, group.field, request.matrix)
+    elif group.accelerator is Accelerator.GPU and image.has_python and not request.wheels:
+        hint = "leave base out, or cuda_from: wheels" if minor.and_cuda else "leave base out"
+        findings.append(Finding(group.field, f"{image.name} has no CUDA, and {', '.join(group.roles)} needs it", hint))
+    return findings
+
+
+def _python(request: Request, groups: tuple[_Group, ...]) -> str:
+    """Chooses the one Python of all roles: the user's, else a base's own, else the newest there is an image for."""
+    spec = request.spec
+    if spec.python is not None:
+        return spec.python
+    usable = rules.usable_pythons(request.release, spec.platform)
+    for group in groups:
+        if group.image is not None and group.image.python is not None:
+            own = group.image.python
+            if own in usable or group.image.is_python:
+                return own
+            others = [python for python in usable if _source(request, group.image, python)]
+            if others:
+                return others[-1]
+            message = (
+                f"{group.image.name} comes with Python {own}, TensorFlow {request.release.version} has wheels for "
+            )
+            raise FieldError(
+                message + ", ".join(usable), field=group.field, hint="give another base, or remove the key"
+            )
+    for group in groups:
+        if group.accelerator is Accelerator.GPU and group.image is None and not request.wheels:
+            systems = request.matrix.systems
+            images = (request.matrix.cuda_images[base.tag] for base in request.minor.bases)
+            return next((p for image in images if (p := systems[image.os].python) in usable), usable[-1])
+    return next(python for python in reversed(usable) if python in request.matrix.python_images)
+
+
+def _source(request: Request, image: BaseImage, python: str) -> str | None:
+    """Returns how `image` comes by `python`: image, apt, deadsnakes, or None when it cannot."""
+    if image.is_python:
+        return "image" if image.python in (None, python) else None
+    if image.os is None:
+        return "image"
+    system = request.matrix.systems[image.os]
+    if system.python == python:
+        return "apt"
+    return "deadsnakes" if python in system.deadsnakes else None
+
+
+def _variant(request: Request, group: _Group, python: str) -> tuple[Variant, list[Finding]]:
+    findings: list[Finding] = []
+    apt: tuple[str, ...] = ()
+    if group.image is not None:
+        image = group.image
+        apt = next((base.apt for base in request.minor.bases if image.is_cuda and base.tag == image.tag), ())
+        if not image.has_python:
+            message = f"{image.name}: what is in it is not known; Python {python} is taken for given"
+            findings.append(Finding(group.field, message, f"it must have {_executable(image, python)}", warning=True))
+    elif group.accelerator is Accelerator.GPU and not request.wheels:
+        fitting = _cuda_base(request, python)
+        apt = fitting.apt
+        image = describe(f"nvidia/cuda:{fitting.tag}", request.matrix)
+        findings += rules_cuda.check_cuda_base(image, request.minor, "tensorflow", request.matrix)
+    else:
+        image = describe(f"python:{request.matrix.python_images[python].tag}", request.matrix)
+    source = _source(request, image, python)
+    if source is None:
+        message = f"{image.name} has no Python {python}"
+        raise FieldError(message, field=group.field, hint=f"python: {image.python}, or leave base out")
+    cuda, cudnn = _cuda(request, group, image)
+    findings += _check_gpus(request, group, cuda, python)
+    findings += xla_note(request, group.accelerator, python)
+    variant = Variant(
+        name=group.name,
+        roles=group.roles,
+        accelerator=group.accelerator,
+        package=package(request, group.accelerator),
+        tensorflow=request.release.version,
+        python=python,
+        cuda=cuda,
+        cudnn=cudnn,
+        base=image.name,
+        os=image.os,
+        python_from=source,
+        python_executable=_executable(image, python),
+        requirements=tuple(requirements(request, group.accelerator)),
+        constraints=tuple(constraints(request, group.accelerator)),
+        libraries=libraries(request.minor) if group.accelerator is Accelerator.GPU and not request.wheels else (),
+        apt=apt,
+    )
+    return variant, findings
+
+
+def _executable(image: BaseImage, python: str) -> str:
+    return f"/usr/local/bin/python{python}" if image.is_python else f"/usr/bin/python{python}"
+
+
+def _cuda_base(request: Request, python: str) -> FittingBase:
+    """Chooses the best tag that gives `python`: from its distribution, else from deadsnakes."""
+    minor, matrix = request.minor, request.matrix
+    if not minor.bases:
+        hint = "accelerator: cpu, TensorFlow 2.4 or newer, or a `base` of your own with CUDA " + minor.cuda
+        raise FieldError(f"no base with CUDA {minor.cuda}: {minor.no_base}", field="tensorflow", hint=hint)
+    systems = [(base, matrix.systems[matrix.cuda_images[base.tag].os]) for base in minor.bases]
+    for base, system in systems:
+        if system.python == python:
+            return base
+    for base, system in systems:
+        if python in system.deadsnakes:
+            return base
+    have = sorted({system.python for _, system in systems}, key=version_key)
+    raise FieldError(
+        f"no nvidia/cuda base for TensorFlow {minor.name} has Python {python}",
+        field="python",
+        hint=f"Python {' or '.join(have)}; or cuda_from: wheels" if minor.and_cuda else f"Python {' or '.join(have)}",
+    )
+
+
+def _cuda(request: Request, group: _Group, image: BaseImage) -> tuple[str | None, str | None]:
+    if group.accelerator is not Accelerator.GPU:
+        return None, None
+    minor = request.minor
+    if request.wheels:
+        cudnn = next((lowest(pin) for name, pin in minor.and_cuda.items() if "cudnn" in name), minor.cudnn)
+        return minor.cuda, cudnn
+    if image.cuda is None:  # the user's own: what TensorFlow needs is what the build checks for
+        return minor.cuda, minor.cudnn
+    return image.cuda.cuda, image.cuda.cudnn or _apt_cudnn(request, image) or minor.cudnn
+
+
+def _apt_cudnn(request: Request, image: BaseImage) -> str | None:
+    for base in request.minor.bases:
+        if base.tag == image.tag:
+            return next((pin.partition("=")[2].partition("-")[0] for pin in base.apt if "cudnn" in pin), None)
+    return None
+
+
+def _check_gpus(request: Request, group: _Group, cuda: str | None, python: str) -> list[Finding]:
+    if group.accelerator is not Accelerator.GPU:
+        return []
+    findings = list(rules_cuda.check_and_cuda(request.minor, request.release, python)) if request.wheels else []
+    for role in group.roles:
+        gpus = request.spec.roles[role].gpus
+        gpu = gpu_of(gpus.type, request.matrix) if gpus else None
+        if gpu is not None:
+            findings += rules_cuda.check_gpu(gpu, request.minor, cuda, f"roles.{role}.gpus.type")
+    eci = request.spec.job.eci
+    if eci is not None and eci.driver and cuda:
+        findings += rules_cuda.check_driver(eci.driver, cuda, request.matrix, "job.eci.driver")
+    return findings
+
+
+def gpu_of(service_name: str, matrix: Matrix) -> Gpu | None:
+    """Finds the GPU that a service's word such as NVIDIA_A100_80GB means, or None."""
+    words = f"_{service_name.upper().replace('-', '_')}_"
+    named = [gpu for name, gpu in matrix.gpus.items() if f"_{name}_" in words]
+    return max(named, key=lambda gpu: len(gpu.name)) if named else None

@@ -1,0 +1,172 @@
+"""Rules about CUDA: what a base holds, which GPU a wheel has code for, which driver it needs."""
+
+from __future__ import annotations
+
+from training_imgtool.resolve.versions.base_image import BaseImage
+from training_imgtool.resolve.versions.matrix import CudaImage, Gpu, Matrix, Minor, Release, version_key
+from training_imgtool.resolve.versions.rules import Finding
+
+_BLACKWELL = 100  # compute capability 10.0: no wheel so far (TF#89272, TF#97387)
+
+
+def check_cuda_base(image: BaseImage, minor: Minor, field: str, matrix: Matrix) -> list[Finding]:
+    """Checks that an nvidia/cuda base exists and holds the CUDA and cuDNN that the wheels open."""
+    if image.flavour == "base":
+        return [Finding(field, f"{image.tag} holds the CUDA runtime only, no cuBLAS and no cuDNN", _fitting(minor))]
+    if image.cuda is None:
+        return _check_unlisted(image, minor, field, matrix)
+    inside = image.cuda
+    if inside.status == "gone":
+        return [Finding(field, f"nvidia/cuda:{image.tag} was deleted from Docker Hub", _fitting(minor))]
+    completed = any(base.tag == inside.tag and base.apt for base in minor.bases)
+    findings = _cuda_release(inside.cuda, minor, field)
+    if inside.cudnn is None and not completed:
+        findings.append(
+            Finding(
+                field, f"nvidia/cuda:{image.tag} has no cuDNN, which TensorFlow {minor.name} needs", _fitting(minor)
+            )
+        )
+    elif inside.cudnn is not None and all(finding.warning for finding in findings):
+        findings += _cudnn_release(inside, minor, field)
+    if inside.status == "unsupported" and not findings:
+        hint = "copy it to your own registry, or take a supported one" + _list_supported(minor, matrix, inside.tag)
+        findings.append(
+            Finding(field, f"NVIDIA no longer rebuilds nvidia/cuda:{image.tag} and may delete it", hint, warning=True)
+        )
+    return findings
+
+
+def _check_unlisted(image: BaseImage, minor: Minor, field: str, matrix: Matrix) -> list[Finding]:
+    tag = image.tag or ""
+    numbers = tag.partition("-")[0]
+    if numbers and _is_deleted(numbers, matrix.deleted_cuda):
+        return [Finding(field, f"nvidia/cuda:{tag} was deleted from Docker Hub", _fitting(minor))]
+    findings = _cuda_release(numbers, minor, field) if version_key(numbers) else []
+    if findings and not findings[0].warning:
+        return findings
+    message = f"{image.name} is not in the version matrix: whether its CUDA and cuDNN fit shows when it is built"
+    return [Finding(field, message, _fitting(minor), warning=True)]
+
+
+def _is_deleted(cuda: str, deleted: tuple[str, ...]) -> bool:
+    for entry in deleted:
+        first, _, last = entry.partition("-")
+        if last and version_key(first) <= version_key(cuda) <= version_key(last):
+            return True
+        wild = first.removesuffix(".x")
+        if cuda == first or (wild != first and cuda.startswith(f"{wild}.")):
+            return True
+        if first.count(".") == 1 and cuda.startswith(f"{first}."):
+            return True
+    return False
+
+
+def _cuda_release(cuda: str, minor: Minor, field: str) -> list[Finding]:
+    have, built = version_key(cuda), version_key(minor.cuda)
+    exact = built < (11, 1)  # CUDA 10 has no minor-version compatibility; TF 2.4 opens libcusolver.so.10
+    if have[0] != built[0] or (exact and have[:2] != built[:2]):
+        need = f"CUDA {minor.cuda} exactly" if exact else f"CUDA {built[0]}"
+        return [Finding(field, f"CUDA {cuda} in the base, but TensorFlow {minor.name} needs {need}", _fitting(minor))]
+    if have[:2] < built[:2]:
+        message = f"CUDA {cuda} in the base is older than the {minor.cuda} that TensorFlow {minor.name} was built with"
+        return [Finding(field, message, _fitting(minor), warning=True)]
+    return []
+
+
+def _cudnn_release(inside: CudaImage, minor: Minor, field: str) -> list[Finding]:
+    have, built = version_key(inside.cudnn or "")[:2], version_key(minor.cudnn)
+    if have[0] == built[0] and have >= built:
+        return []
+    which = f"cuDNN {built[0]}" if have[0] != built[0] else f"cuDNN {minor.cudnn} or a later {built[0]}.x"
+    message = f"nvidia/cuda:{inside.tag} holds cuDNN {inside.cudnn}, but TensorFlow {minor.name} needs {which}"
+    return [Finding(field, message, _fitting(minor))]
+
+
+def _fitting(minor: Minor) -> str:
+    if not minor.bases:
+        return f"no nvidia/cuda tag fits TensorFlow {minor.name} any more: {minor.no_base}"
+    return "these fit: " + ", ".join(f"nvidia/cuda:{base.tag}" for base in minor.bases)
+
+
+def _list_supported(minor: Minor, matrix: Matrix, besides: str) -> str:
+    tags = [
+        base.tag
+        for base in minor.bases
+        if base.tag != besides and (image := matrix.cuda_images.get(base.tag)) and image.status == "supported"
+    ]
+    return f": nvidia/cuda:{tags[0]}" if tags else ""
+
+
+def check_and_cuda(minor: Minor, release: Release, python: str) -> list[Finding]:
+    """Checks `cuda_from: wheels`, which works from 2.14 on, and not in every release."""
+    field = "cuda_from"
+    if not minor.and_cuda:
+        return [
+            Finding(
+                field, f"TensorFlow {release.version} has no extra and-cuda", "cuda_from: base, or 2.15.1 and newer"
+            )
+        ]
+    for what, why in minor.and_cuda_broken.items():
+        if what in (release.version, f"python {python}"):
+            hint = "cuda_from: base" + (
+                f", or {minor.recommended}" if what != f"python {python}" else ", or Python 3.10"
+            )
+            return [Finding(field, f"tensorflow[and-cuda] {release.version} does not work: it {_it(why)}", hint)]
+    return []
+
+
+def _it(why: str) -> str:
+    return why if why.startswith("pins") else f"is broken: {why}"
+
+
+def check_gpu(gpu: Gpu, minor: Minor, cuda: str | None, field: str) -> list[Finding]:
+    """Checks that the wheel has code for the GPU; the driver compiles for a newer one at start."""
+    if not minor.compute:
+        return []
+    codes = {name: int(name.rpartition("_")[2]) for name in minor.compute}
+    oldest = min(codes.values())
+    if gpu.compute >= _BLACKWELL:
+        hint = "a build of TensorFlow for it (NVIDIA's own images) as `base`, or an older GPU"
+        return [
+            Finding(field, f"no TensorFlow wheel runs on {gpu.name} (compute capability {_dot(gpu.compute)})", hint)
+        ]
+    if gpu.compute < oldest:
+        message = (
+            f"{gpu.name} has compute capability {_dot(gpu.compute)}, TensorFlow {minor.name} begins at {_dot(oldest)}"
+        )
+        return [Finding(field, message, "an older TensorFlow or a newer GPU")]
+    findings = []
+    if not any(code // 10 == gpu.compute // 10 and code <= gpu.compute for code in codes.values()):
+        message = f"TensorFlow {minor.name} has no code for {gpu.name}: the driver compiles it first, for 30 minutes"
+        findings.append(Finding(field, message, "TensorFlow 2.16 and newer have it", warning=True))
+    if cuda is not None and version_key(cuda)[:2] < version_key(gpu.cuda):
+        message = f"the base's CUDA {cuda} is older than {gpu.name}, which CUDA knows from {gpu.cuda} on"
+        findings.append(Finding(field, message, _fitting(minor), warning=True))
+    return findings
+
+
+def _dot(compute: int) -> str:
+    return f"{compute // 10}.{compute % 10}"
+
+
+def check_driver(driver: str, cuda: str, matrix: Matrix, field: str) -> list[Finding]:
+    """Checks the node's driver: at least the floor of the CUDA major; below the toolkit's own it cannot compile PTX."""
+    rows = {version_key(key): row for key, row in matrix.drivers.items()}
+    have, wanted = version_key(driver), version_key(cuda)
+    if not have or not wanted:
+        return []
+    exact = next((row for key, row in rows.items() if wanted[: len(key)] == key or key[: len(wanted)] == wanted), None)
+    row = exact or next((row for key, row in sorted(rows.items(), reverse=True) if key[0] == wanted[0]), None)
+    if row is None:
+        return []
+    if _older(have, version_key(row.floor)):
+        hint = f"a driver from {row.floor} on, or an older TensorFlow"
+        return [Finding(field, f"driver {driver} is too old for CUDA {cuda}", hint)]
+    if exact and row.toolkit and _older(have, version_key(row.toolkit)):
+        message = f"driver {driver} is older than CUDA {cuda}'s own: XLA and GPUs that need compiling may fail"
+        return [Finding(field, message, f"a driver from {row.toolkit} on", warning=True)]
+    return []
+
+
+def _older(have: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    return have < wanted[: len(have)]

@@ -1,0 +1,153 @@
+"""Rules about the user's requirements: what fights TensorFlow, its constraints, or the base's CUDA."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from training_imgtool.model.plan import Variant
+from training_imgtool.model.requirements import FIELD, Named, find_unlockable_lines
+from training_imgtool.model.spec import Accelerator
+from training_imgtool.resolve.versions.markers import marker_environment
+from training_imgtool.resolve.versions.matrix import Minor, Release
+from training_imgtool.resolve.versions.rules import Finding
+
+OTHER_TENSORFLOW = re.compile(
+    r"tf-nightly.*|intel-tensorflow.*|tensorflow-(?:macos|intel|rocm.*|directml|aarch64|cpu-aws|gpu-macosx)"
+)
+TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-tpu")
+_CUDA_WHEEL = re.compile(r"nvidia-[a-z0-9-]+-cu\d+\Z")
+_LAST_GPU_PACKAGE = Version("2.11.0")
+
+
+def check_requirements(
+    named: tuple[Named, ...], variant: Variant, minor: Minor, release: Release, *, platform: str, cuda_base: bool
+) -> list[Finding]:
+    """Collects every finding about what the user's files name, for one variant.
+
+    Args:
+        named: what the files name.
+        variant: what was resolved.
+        minor: the variant's TensorFlow minor.
+        release: its release.
+        platform: the images'.
+        cuda_base: whether CUDA comes from the base.
+    """
+    findings: list[Finding] = []
+    environment = marker_environment(variant.python, platform)
+    constraints = _merge(variant.constraints)
+    requires = _merge(tuple(f"{name}{spec}" for name, spec in minor.requires.items()), environment)
+    for item in named:
+        requirement = item.requirement
+        if requirement.marker and not requirement.marker.evaluate(environment):
+            continue
+        name = canonicalize_name(requirement.name)
+        if name in TENSORFLOW_PACKAGES:
+            findings += _tensorflow(item, name, variant, cuda_base=cuda_base)
+        elif OTHER_TENSORFLOW.fullmatch(name):
+            message = f"{item.place}: {name} is another TensorFlow than the spec's {variant.tensorflow}"
+            findings.append(Finding(FIELD, message, "leave the line out: one image has one TensorFlow"))
+        elif name in constraints and not _agree(requirement.specifier, constraints[name]):
+            message = f"{item.place}: {requirement} fights {name}{constraints[name]}"
+            hint = f"without {name}{constraints[name]} TensorFlow {release.version} does not install or import"
+            findings.append(Finding(FIELD, message, hint))
+        elif (
+            release.version == minor.recommended
+            and name in requires
+            and not _agree(requirement.specifier, requires[name])
+        ):
+            message = (
+                f"{item.place}: {requirement} fights TensorFlow {release.version}, which needs {name}{requires[name]}"
+            )
+            findings.append(Finding(FIELD, message, f"{name}{requires[name]}, or another TensorFlow"))
+        elif cuda_base and _CUDA_WHEEL.fullmatch(name):
+            message = f"{item.place}: {name} brings a second CUDA; the base {variant.base} has it already"
+            findings.append(Finding(FIELD, message, "leave it out, or cuda_from: wheels", warning=True))
+    return findings
+
+
+def check_lines(texts: tuple[tuple[str, str], ...]) -> list[Finding]:
+    """Finds every line that no lock can hold: a lock names wheels by hash, and any index that has them serves.
+
+    Args:
+        texts: the requirements file and those it includes, by name.
+    """
+    return [Finding(FIELD, f"{where}: {reason}", cure) for where, reason, cure in find_unlockable_lines(texts)]
+
+
+def _tensorflow(item: Named, name: str, variant: Variant, *, cuda_base: bool) -> list[Finding]:
+    requirement = item.requirement
+    hint = f"leave the line out: imgtool installs {variant.package} {variant.tensorflow} for {', '.join(variant.roles)}"
+    if name == "tensorflow-gpu" and _only_after(requirement.specifier, _LAST_GPU_PACKAGE):
+        message = f"{item.place}: {requirement}: the last tensorflow-gpu with a wheel is {_LAST_GPU_PACKAGE}"
+        return [Finding(FIELD, message, hint)]
+    if not requirement.specifier.contains(variant.tensorflow, prereleases=True):
+        message = f"{item.place}: {requirement} is not the spec's TensorFlow {variant.tensorflow}"
+        return [Finding(FIELD, message, hint)]
+    has_cuda = "and-cuda" in {canonicalize_name(extra) for extra in requirement.extras}
+    if has_cuda and variant.accelerator is not Accelerator.GPU:
+        message = f"{item.place}: {requirement}: no CUDA for {', '.join(variant.roles)}, which have no GPU"
+        return [Finding(FIELD, message, "leave and-cuda out; cuda_from: wheels brings it to GPUs", warning=True)]
+    if has_cuda and cuda_base:
+        message = f"{item.place}: {requirement} brings a second CUDA; the base {variant.base} has it already"
+        return [Finding(FIELD, message, "leave the line out, or cuda_from: wheels", warning=True)]
+    if name not in {variant.package, "tensorflow"}:  # every package serves as tensorflow
+        message = f"{item.place}: {requirement} is not installed for {', '.join(variant.roles)}"
+        return [Finding(FIELD, message, hint, warning=True)]
+    return []
+
+
+def _only_after(specifier: SpecifierSet, last: Version) -> bool:
+    lows = [part.version.removesuffix(".*") for part in specifier if part.operator in {"==", "===", ">=", "~=", ">"}]
+    try:
+        return any(Version(low) > last for low in lows)
+    except ValueError:
+        return False
+
+
+def _merge(requirements: tuple[str, ...], environment: Mapping[str, str] | None = None) -> dict[str, SpecifierSet]:
+    specifiers: dict[str, SpecifierSet] = {}
+    for text in requirements:
+        for alternative in text.split(" || "):
+            name = re.split(r"[^\w.-]", text, maxsplit=1)[0]
+            whole = alternative if alternative.startswith(name) else f"{name}{alternative}"
+            requirement = Requirement(whole)
+            marker: Marker | None = requirement.marker
+            if marker is not None and environment is not None and not marker.evaluate(dict(environment)):
+                continue
+            key = canonicalize_name(requirement.name)
+            specifiers[key] = specifiers.get(key, SpecifierSet()) & requirement.specifier
+    return specifiers
+
+
+def _agree(wanted: SpecifierSet, allowed: SpecifierSet) -> bool:
+    """Says whether a version may satisfy both: it tries those that both name, and those just beside them."""
+    tried = set()
+    for specifier in (*wanted, *allowed):
+        text = specifier.version.removesuffix(".*")
+        try:
+            version = Version(text)
+        except ValueError:
+            return True
+        parts = list(version.release)
+        tried |= {version, Version(".".join(map(str, [*parts, 1])))}
+        tried.add(Version(".".join(map(str, [*parts[:-1], parts[-1] + 1]))))
+        before = _before(parts)
+        if before:
+            tried.add(before)
+    both = wanted & allowed
+    return not tried or any(both.contains(version, prereleases=True) for version in tried)
+
+
+def _before(parts: list[int]) -> Version | None:
+    """Returns a high version below `parts`: 2.0 gives 1.9999."""
+    for index in range(len(parts) - 1, -1, -1):
+        if parts[index] > 0:
+            return Version(".".join(map(str, [*parts[:index], parts[index] - 1, 9999])))
+    return None

@@ -1,0 +1,162 @@
+"""Which modules the wheels of a lock provide.
+
+A wheel in the cache is looked into. Of any other, the index has the zip's directory, which one or two range requests
+read. What neither tells stays unknown: nothing is refused for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+
+from training_imgtool.base.errors import ImgtoolError
+from training_imgtool.base.json_cache import read_cached, write_cached
+from training_imgtool.model.plan import Wheel
+from training_imgtool.resolve.wheels.store import WheelStore
+
+_EXTENSIONS = (".so", ".pyd")
+DISTRIBUTIONS = {  # import names of well-known packages, to save a look into the wheels
+    "absl": "absl-py",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "grpc": "grpcio",
+    "jwt": "pyjwt",
+    "PIL": "pillow",
+    "pkg_resources": "setuptools",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "tensorflow": "tensorflow-cpu",
+    "yaml": "pyyaml",
+}
+_OTHERWISE_NAMED = {*DISTRIBUTIONS.values(), "protobuf"} - {"attrs", "setuptools"}  # they have no module of that name
+_STANDARD_SINCE = {  # modules that a version of Python brought, from https://docs.python.org/3/whatsnew
+    "contextvars": (3, 7),
+    "dataclasses": (3, 7),
+    "graphlib": (3, 9),
+    "zoneinfo": (3, 9),
+    "tomllib": (3, 11),
+    "annotationlib": (3, 14),
+    "compression": (3, 14),
+}
+_STANDARD_UNTIL = {  # the version that removed them, from the same pages
+    **dict.fromkeys(("dummy_threading", "_dummy_thread"), (3, 9)),
+    **dict.fromkeys(("formatter", "parser", "symbol"), (3, 10)),
+    "binhex": (3, 11),
+    **dict.fromkeys(("asynchat", "asyncore", "distutils", "imp", "smtpd"), (3, 12)),
+    **dict.fromkeys(("aifc", "audioop", "cgi", "cgitb", "chunk", "crypt", "imghdr", "lib2to3", "mailcap"), (3, 13)),
+    **dict.fromkeys(("msilib", "nis", "nntplib", "ossaudiodev", "pipes", "sndhdr", "spwd", "sunau"), (3, 13)),
+    **dict.fromkeys(("telnetlib", "uu", "xdrlib"), (3, 13)),
+}
+_ALWAYS_THERE = frozenset({"__main__", "sitecustomize", "usercustomize", "test"})  # in no list of standard modules
+_OTHER_SYSTEMS = frozenset({"_overlapped", "_scproxy", "_winapi", "msilib", "msvcrt", "nt", "winreg", "winsound"})
+_HARMLESS_PATHS = ("distutils-precedence.pth", "-nspkg.pth")  # they add no module that has another name than its file
+
+
+class ImportNames:
+    """The modules of some wheels.
+
+    Args:
+        wheels: the wheels.
+        store: has their files, or knows where an index has them.
+        cache: remembers what was read, by the wheel's hash.
+        python: the image's version of Python, such as 3.11.
+    """
+
+    def __init__(self, wheels: tuple[Wheel, ...], store: WheelStore, cache: Path, python: str) -> None:
+        self._python = tuple(int(part) for part in python.split("."))
+        self._wheels = wheels
+        self._store = store
+        self._cache = cache / "imports"
+        self._names = {wheel.name.lower().replace("_", "-").replace(".", "-") for wheel in wheels}
+        self._offline = False
+
+    def provides(self, module: str) -> bool | None:
+        """Says whether Python itself or a wheel provides a module; None if a wheel that may have it cannot be read."""
+        top = module.partition(".")[0]
+        if self._is_standard(top) or self._is_named(module):
+            return True
+        if top == "distutils" and "setuptools" in self._names:
+            return True  # which brings a copy
+        roots, complete = self._roots
+        if any(f"{module}.".startswith(f"{root}.") or root.startswith(f"{module}.") for root in roots):
+            return True
+        return False if complete else None
+
+    def _is_standard(self, top: str) -> bool:
+        """Says whether the image's Python has a module, whatever the version of the Python that runs this."""
+        if top in _STANDARD_SINCE or top in _STANDARD_UNTIL:
+            return _STANDARD_SINCE.get(top, (3,)) <= self._python < _STANDARD_UNTIL.get(top, (4,))
+        return (top in sys.stdlib_module_names and top not in _OTHER_SYSTEMS) or top in _ALWAYS_THERE
+
+    def _is_named(self, module: str) -> bool:
+        """Says whether a wheel has the module's name, the name of a namespace package, or a well-known one."""
+        if DISTRIBUTIONS.get(module.partition(".")[0]) in self._names:
+            return True
+        if not module.partition(".")[0].islower():
+            return False  # Pandas is another module than pandas
+        parts = module.replace("_", "-").split(".")
+        names = {"-".join(parts[:end]) for end in range(1, len(parts) + 1)} - _OTHERWISE_NAMED
+        return bool(names & self._names) or (parts[:2] == ["google", "protobuf"] and "protobuf" in self._names)
+
+    @cached_property
+    def _roots(self) -> tuple[frozenset[str], bool]:
+        """The modules that the wheels bring, without those inside their packages; and whether every wheel was read."""
+        with ThreadPoolExecutor(8, thread_name_prefix="import names") as pool:
+            answers = list(pool.map(self._read_names, self._wheels))
+        return frozenset(name for answer in answers for name in answer or ()), None not in answers
+
+    def _read_names(self, wheel: Wheel) -> list[str] | None:
+        path = self._cache / f"{wheel.sha256}.json"
+        present = read_cached(path)
+        if isinstance(present, list):
+            return present
+        members = self._list_members(wheel)
+        if members is None or any(map(_adds_paths, members)):
+            return None
+        roots = sorted(set(find_root_modules(members)))
+        write_cached(path, roots)
+        return roots
+
+    def _list_members(self, wheel: Wheel) -> list[str] | None:
+        try:
+            if path := self._store.path(wheel):
+                with zipfile.ZipFile(path) as archive:
+                    return archive.namelist()
+            if self._offline or wheel.source is not None:
+                return None
+            with zipfile.ZipFile(self._store.open_remote(wheel)) as archive:
+                return archive.namelist()
+        except (ImgtoolError, OSError, LookupError, zipfile.BadZipFile):
+            self._offline = True  # the others would wait as long
+            return None
+
+
+def find_root_modules(members: Iterable[str]) -> Iterator[str]:
+    """Lists the dotted names of a wheel's modules and packages that lie in no package with an `__init__.py`."""
+    paths = [find_installed_path(member) for member in members if not member.endswith("/")]
+    packages = {path.rpartition("/")[0] for path in paths if path.endswith("/__init__.py")}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if not name.endswith((".py", *_EXTENSIONS)):
+            continue
+        parts = folder.split("/") if folder else []
+        inside = next((end for end in range(1, len(parts) + 1) if "/".join(parts[:end]) in packages), None)
+        yield ".".join(parts[:inside] if inside else [*parts, name.partition(".")[0]])
+
+
+def find_installed_path(member: str) -> str:
+    """Returns where a member lies below site-packages; what goes elsewhere keeps its path in the wheel."""
+    parts = member.split("/")
+    if parts[0].endswith(".data") and len(parts) > 2 and parts[1] in {"purelib", "platlib"}:
+        return "/".join(parts[2:])
+    return member
+
+
+def _adds_paths(member: str) -> bool:
+    return member.endswith(".pth") and "/" not in find_installed_path(member) and not member.endswith(_HARMLESS_PATHS)

@@ -1,0 +1,139 @@
+"""What the wheels of a lock say about themselves, and whether the lock is closed under it.
+
+An index tells the resolver what a wheel requires; only the wheel's own METADATA is evidence. A wheel in the cache is
+looked into. Of any other, range requests bring the zip's directory and METADATA, wherever in the file it lies.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from training_imgtool.base.errors import InputError, TemporaryError, VerificationError
+from training_imgtool.base.json_cache import read_cached, write_cached
+from training_imgtool.base.threads import run_all
+from training_imgtool.base.wheel_zip import ZIP_ERRORS
+from training_imgtool.model.plan import Variant, Wheel
+from training_imgtool.resolve.versions.closure import (
+    Package,
+    find_broken,
+    is_same_version,
+    parse_metadata,
+    takes_python,
+)
+from training_imgtool.resolve.versions.markers import marker_environment
+from training_imgtool.resolve.versions.rules_requirements import TENSORFLOW_PACKAGES
+from training_imgtool.resolve.wheels.index.page import IndexedFile
+from training_imgtool.resolve.wheels.store import WheelStore
+
+_METADATA = re.compile(r"[^/]+\.dist-info/METADATA\Z")
+_AT_ONCE = 16
+_DAMAGED = (*ZIP_ERRORS, ValueError)
+
+
+class WheelMetadata:
+    """Reads the metadata of wheels, and remembers it by the wheel's hash.
+
+    Args:
+        store: has their files, or knows where an index has them.
+        cache: the machine's cache.
+    """
+
+    def __init__(self, store: WheelStore, cache: Path) -> None:
+        self._store, self._cache = store, cache / "metadata"
+
+    def check_closed(
+        self, wheels: Iterable[Wheel], variant: Variant, platform: str, *, own: Collection[str], everything: bool
+    ) -> None:
+        """Raises InputError if wheels require what is not among them, or another version of it.
+
+        Args:
+            wheels: of one variant; pip's own is not among them.
+            variant: whose they are.
+            platform: such as linux/amd64.
+            everything: read wheels that are not on this machine too; else only those that are, and what is remembered.
+            own: the project's own packages, normalised; they are in the image as code.
+
+        Raises also VerificationError for a damaged wheel, and what fetching raises.
+        """
+        packages = run_all(
+            {wheel.sha256: partial(self._read, wheel, everything=everything) for wheel in wheels}, most=_AT_ONCE
+        ).values()
+        names = {package.name for package in packages}
+        others = {name: variant.package for name in TENSORFLOW_PACKAGES if name not in names}
+        markers = marker_environment(variant.python, platform)
+        broken = tuple(find_broken(packages, markers, provided=others, wanted=variant.requirements, own=own))
+        if broken:
+            raise InputError(
+                f"{variant.name} ({', '.join(variant.roles)}): the locked packages do not fit together: {broken[0]}",
+                hint="the wheels' own metadata say so: imgtool lock resolves anew; if it ends like this too, the index "
+                "tells uv something else than the wheels say",
+                details=broken,
+            )
+
+    def of_release(self, name: str, version: str) -> Package | None:
+        """Reads the metadata of one wheel of a release; None for one without a wheel. Raises as `of_file` does."""
+        files = (file for file in self._store.index.files(name) if file.file.endswith(".whl"))
+        file = next((file for file in files if is_same_version(file.file.split("-")[1], version)), None)
+        return replace(self.of_file(file), name=name, version=version) if file else None
+
+    def list_unfit(self, wheels: Iterable[Wheel], python: str) -> tuple[Wheel, ...]:
+        """Returns the wheels whose Requires-Python has no release of the minor version `python`; raises as above."""
+        rows = {wheel.sha256: wheel for wheel in wheels}
+        packages = run_all(
+            {sha256: partial(self._read, rows[sha256], everything=True) for sha256 in rows}, most=_AT_ONCE
+        )
+        return tuple(rows[sha256] for sha256, row in packages.items() if not takes_python(row.requires_python, python))
+
+    def of_file(self, file: IndexedFile) -> Package:
+        """Reads the metadata of a wheel that no lock pins yet; raises VerificationError, TemporaryError."""
+        index = self._store.index
+        size = file.size or index.size(file.url)
+        try:
+            return _read(index.open(file.url, size), file.file)
+        except (LookupError, TemporaryError, OSError, *_DAMAGED):  # also a server that sends no part of a file
+            data = b"".join(index.read(file.url, limit=size))
+        try:
+            return _read(io.BytesIO(data), file.file)
+        except (LookupError, *_DAMAGED) as error:
+            raise VerificationError(f"{file.file}: damaged wheel: no METADATA in it") from error
+
+    def _read(self, wheel: Wheel, *, everything: bool) -> Package:
+        path = self._cache / f"{wheel.sha256}.json"
+        present = read_cached(path)
+        try:
+            return Package(**{**present, "requires": tuple(present["requires"])})
+        except (TypeError, KeyError):
+            if not everything and self._store.path(wheel) is None:
+                return Package(name=wheel.name, version=wheel.version)
+            package = self._read_anew(wheel)
+        write_cached(path, asdict(package))
+        return package
+
+    def _read_anew(self, wheel: Wheel) -> Package:
+        if self._store.path(wheel) is None and wheel.source is None:
+            with suppress(LookupError, TemporaryError, OSError, *_DAMAGED):  # on no index, or a server without ranges
+                return _read(self._store.open_remote(wheel), wheel.file)
+        self._store.fetch((wheel,))
+        path = self._store.require(wheel)
+        try:
+            with path.open("rb") as stream:
+                return _read(stream, wheel.file)
+        except (LookupError, OSError, *_DAMAGED) as error:
+            raise VerificationError(f"{path.name}: damaged wheel: {error}", hint=f"remove {path}, run again") from error
+
+
+def _read(stream: IO[bytes], file: str) -> Package:
+    """Reads the METADATA of a wheel; raises LookupError and `_DAMAGED`, and what reading the stream raises."""
+    with zipfile.ZipFile(stream) as archive:
+        name = next((name for name in archive.namelist() if _METADATA.match(name)), None)
+        if name is None:
+            raise LookupError("no METADATA")
+        return parse_metadata(archive.read(name).decode("utf-8", "replace"), file.partition("-")[0])

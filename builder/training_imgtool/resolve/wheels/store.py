@@ -1,0 +1,296 @@
+"""The wheel cache: `CACHE/wheels/<2 digits>/<sha256>/<file>`, filled from this machine's indexes.
+
+Every file has the hash that names its folder: the store checks it during the download and renames it at the end. The
+next run continues a broken download. `url` beside it says where an index had the file, which may have changed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cached_property
+from pathlib import Path
+from threading import Event as Flag
+from typing import TYPE_CHECKING, BinaryIO
+
+from training_imgtool.base.atomic_files import mark_used
+from training_imgtool.base.errors import LocalFileError, TemporaryError, VerificationError
+from training_imgtool.base.json_cache import read_cache_file
+from training_imgtool.base.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
+from training_imgtool.base.sanitize import join_lines
+from training_imgtool.base.settings import OTHER_CACHE, Settings
+from training_imgtool.model.plan import Wheel
+from training_imgtool.resolve.wheels.index.credentials import without_login
+
+if TYPE_CHECKING:
+    from training_imgtool.resolve.wheels.index.index import Index
+
+SUBJECT = "wheels"
+BLOCK = 1 << 18
+ReadArtifact = Callable[[Wheel], "Iterator[bytes] | None"]
+
+
+class WheelGoneError(VerificationError):
+    """No index has a wheel of the lock any more."""
+
+
+class WheelStore:
+    """The cache of one machine. Safe to use from several threads and processes.
+
+    Args:
+        settings: where the cache lies, and how the network is reached.
+        index: the indexes; by default those of the settings.
+        read_artifact: reads a wheel that the images' registry keeps: one that imgtool built elsewhere, or one that no
+            index has any more; None where there is no such wheel.
+        options: gives what the spec's requirements say about indexes and folders.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        index: Index | None = None,
+        read_artifact: ReadArtifact = lambda _: None,
+        options: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        self._read_artifact, self._options = read_artifact, options
+        self._root = settings.cache / "wheels"
+        self._settings = settings
+        if index:
+            self.index = index
+
+    @cached_property
+    def index(self) -> Index:
+        """The machine's indexes; opened at the first request, which most runs never send."""
+        from training_imgtool.resolve.wheels.index.index import open_index
+
+        return open_index(self._settings, self._options())
+
+    def path(self, wheel: Wheel) -> Path | None:
+        """Returns the wheel's file when it is here with the right size, else None."""
+        path = self._place(wheel)
+        try:
+            state = path.lstat()
+        except OSError:
+            return None
+        if state.st_size != wheel.size:
+            return None
+        mark_used(path, state)
+        return path
+
+    def require(self, wheel: Wheel) -> Path:
+        """Returns the wheel's file; raises LocalFileError when it was not fetched."""
+        path = self.path(wheel)
+        if path is None:
+            raise LocalFileError(f"{wheel.file} is not in the cache {self._root}", hint="imgtool build fetches it")
+        return path
+
+    def fetch(self, wheels: Iterable[Wheel], progress: Progress = silent, jobs: int = 4) -> None:
+        """Makes sure that all `wheels` are here, `jobs` at a time.
+
+        Raises VerificationError when no index has a file with the lock's hash, TemporaryError, CredentialsError,
+        LocalFileError. What was fetched before stays.
+        """
+        missing = [wheel for wheel in dict.fromkeys(wheels) if self.path(wheel) is None]
+        if not missing:
+            return
+        if len(missing) > 1:
+            progress(Planned(SUBJECT, sum(wheel.size for wheel in missing)))
+        stop = Flag()
+        missing.sort(key=lambda wheel: -wheel.size)  # the largest takes longest
+        pool = ThreadPoolExecutor(min(jobs, len(missing)), thread_name_prefix="wheels")
+        try:
+            for future in [pool.submit(self._fetch_one, wheel, progress, stop) for wheel in missing]:
+                future.result()
+        except BaseException:
+            stop.set()  # the others end at their next block
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown()
+        if len(missing) > 1:
+            progress(Done(SUBJECT, Outcome.FETCHED, f"{len(missing)} wheels"))
+
+    def open_remote(self, wheel: Wheel) -> BinaryIO:
+        """Opens a wheel where an index has it, to read parts of it; raises LookupError if none has, TemporaryError."""
+        for url in self._list_urls(wheel):
+            return self.index.open(url, wheel.size)
+        raise LookupError(wheel.file)
+
+    def put(self, wheel_file: str, content: io.BufferedIOBase) -> Wheel:
+        """Caches a wheel that this machine built; its file name gives its name and version."""
+        name, version = wheel_file.split("-")[:2]
+        sha256, size = hashlib.file_digest(content, "sha256").hexdigest(), content.seek(0, os.SEEK_END)
+        wheel = Wheel(name=name.replace("_", "-"), version=version, file=wheel_file, sha256=sha256, size=size)
+        if self.path(wheel) is None:
+            with self._open_part(wheel) as (part, growing, target):
+                part.truncate(0)
+                content.seek(0)
+                part.writelines(iter(lambda: content.read(BLOCK), b""))
+                part.flush()
+                growing.replace(target)
+        return wheel
+
+    def remember(self, sha256: str, url: str) -> None:
+        """Keeps where an index had the file with that hash, for the next download."""
+        place = self._root / sha256[:2] / sha256
+        with suppress(OSError):
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "url").write_text(without_login(url), encoding="utf-8")
+
+    def _fetch_one(self, wheel: Wheel, progress: Progress, stop: Flag) -> None:
+        place = self._place(wheel)
+        if place.exists() and self.path(wheel) is None:
+            progress(Note(f"{wheel.file} in the cache is damaged; fetching it again"))
+            with suppress(OSError):
+                place.unlink()
+        self._download(wheel, progress, stop)
+
+    def _download(self, wheel: Wheel, progress: Progress, stop: Flag) -> None:
+        """Writes the file to its place, and continues a download that broke; ends early when `stop` is set."""
+        with self._open_part(wheel) as (part, growing, target):
+            ready = self.path(wheel)
+            if ready is not None:  # another process was faster
+                growing.unlink()
+                return
+            digest = hashlib.sha256()
+            have = hash_part(part, digest, wheel.size)
+            part.seek(have)
+            part.truncate()
+
+            def restart() -> None:
+                nonlocal digest, have
+                digest, have = hashlib.sha256(), 0
+                part.seek(0)
+                part.truncate()
+
+            try:
+                for block in self._read_bytes(wheel, have, restart, progress):
+                    if stop.is_set():
+                        part.flush()
+                        return
+                    part.write(block)
+                    digest.update(block)
+                    have += len(block)
+                    progress(Transfer(SUBJECT, wheel.file, have, wheel.size))
+            except VerificationError:
+                part.truncate(0)  # what arrived belongs to another file
+                raise
+            part.flush()
+            if have != wheel.size or digest.hexdigest() != wheel.sha256:
+                part.truncate(0)
+                raise VerificationError(
+                    f"{wheel.file}: got {have} bytes with sha256 {digest.hexdigest()}, "
+                    f"the lock says {wheel.size} bytes with {wheel.sha256}",
+                    hint=f"the index serves another file; imgtool lock --upgrade-package {wheel.name} takes it",
+                )
+            growing.replace(target)
+
+    def _read_bytes(
+        self, wheel: Wheel, offset: int, restarted: Callable[[], None], progress: Progress
+    ) -> Iterator[bytes]:
+        """Yields the bytes from `offset` on: from the last place, else from an index."""
+        from training_imgtool.resolve.wheels.index.client import MissingFileError
+        from training_imgtool.resolve.wheels.sources.sdist import remake_wheel
+
+        if wheel.source and (artifact := self._read_artifact(wheel)):
+            yield from _from_start(artifact, restarted)
+            return
+        for url in self._list_urls(wheel, progress):
+            try:
+                yield from self.index.read(url, offset, restarted, limit=wheel.size)
+            except MissingFileError:
+                restarted()
+                offset = 0
+                continue
+            self.remember(wheel.sha256, url)
+            return
+        if wheel.source is not None:
+            raise VerificationError(
+                f"{wheel.file} was built from {wheel.source.origin} where image.lock was written, and neither this "
+                "machine nor the images' registry has it",
+                hint="push once from the machine that locked it: the registry keeps its wheel; "
+                f"or imgtool lock --upgrade-package {wheel.name} builds it here",
+            )
+        if data := remake_wheel(wheel, self.index):
+            yield data[offset:]
+        elif artifact := self._read_artifact(wheel):
+            yield from _from_start(artifact, restarted)
+        else:
+            raise WheelGoneError(
+                f"no index of this machine has {wheel.file} with sha256 {wheel.sha256}",
+                hint="give its index or folder to uv or pip (UV_INDEX_URL, UV_FIND_LINKS), or imgtool lock --upgrade",
+            )
+
+    def _list_urls(self, wheel: Wheel, progress: Progress = silent) -> Iterator[str]:
+        with suppress(OSError, UnicodeDecodeError):
+            hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip()
+            if hint and not hint.startswith("file:"):  # `locate` checks the hash of a local file
+                yield hint
+        with suppress(TemporaryError) if wheel.source else nullcontext():  # then the error says where it was built
+            if found := self.index.locate(wheel.name, wheel.file, wheel.sha256):
+                if found.yanked is not None:
+                    progress(Note(describe_yank(wheel.file, found.yanked)))
+                yield found.url
+
+    def _place(self, wheel: Wheel) -> Path:
+        return self._root / wheel.sha256[:2] / wheel.sha256 / wheel.file
+
+    @contextmanager
+    def _open_part(self, wheel: Wheel) -> Iterator[tuple[BinaryIO, Path, Path]]:
+        """Opens the file that a download grows in, held by this process alone, and where it goes when it is whole."""
+        target = self._place(wheel)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            growing = target.with_name("part")
+            with open_locked(growing) as part:
+                yield part, growing, target
+        except OSError as error:
+            raise LocalFileError(
+                f"{error.filename or target}: {error.strerror or error}",
+                hint=OTHER_CACHE,
+            ) from error
+
+
+def describe_yank(what: str, why: str) -> str:
+    """Says that those who publish a release withdrew it (PEP 592), and why in their words."""
+    return f"{what} was yanked{f': {join_lines(why)}' if why else ''}; imgtool lock --upgrade takes another if it can"
+
+
+def _from_start(blocks: Iterator[bytes], restarted: Callable[[], None]) -> Iterator[bytes]:
+    """Yields the blocks of a whole file, whatever part of it an earlier download left."""
+    restarted()
+    yield from blocks
+
+
+@contextmanager
+def open_locked(path: Path) -> Iterator[BinaryIO]:
+    """Opens `path` for reading and writing, with a lock on the very file that has the name now."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        stream = os.fdopen(handle, "r+b")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
+                break
+        stream.close()  # its name went with a rename while we waited
+    with stream:
+        yield stream
+
+
+def hash_part(part: BinaryIO, digest: hashlib._Hash, size: int) -> int:
+    """Hashes what an earlier download left; returns how many bytes that is."""
+    part.seek(0)
+    have = 0
+    while block := part.read(BLOCK):
+        digest.update(block)
+        have += len(block)
+    if have < size:
+        return have
+    part.seek(0)
+    part.truncate()
+    return 0

@@ -1,0 +1,437 @@
+"""Resolves with uv: resolving requirements for an image's Python, and which indexes this machine uses.
+
+uv runs as a program, and never runs code of an archive: either it takes wheels alone, or the processes that it starts
+for a build end at once, and `ArchiveNeededError` says which archive it needs. It speaks to the indexes with its own
+settings, netrc and keyring included; no URL and no credential of theirs goes into what is returned for a lock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import parse_wheel_filename
+
+from training_imgtool.base.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
+from training_imgtool.resolve.versions.closure import Package, list_readable
+from training_imgtool.resolve.versions.markers import full_version
+
+MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+_ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+_OLDEST = {"x86_64": 5, "aarch64": 17}  # the glibc 2.N that the first manylinux of each was made for
+_UV_PLATFORMS = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # uv pip compile --help, --python-platform
+_SECONDS = 600
+_OWN_WHEEL = (
+    "take a version that has one; or build the wheel beside the spec (pip wheel --no-deps -w wheels NAME) and require "
+    "./wheels/FILE.whl, or put its folder into UV_FIND_LINKS"
+)
+_TRUE = frozenset({"1", "true", "yes", "on"})  # uv has no variable of its own for --no-index
+_SYSCONFIG = threading.Lock()
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")  # as in requirements files of pip and uv
+_LOGIN = re.compile(r"\bhttps?://(?P<login>[^/\s@]*)@(?P<host>[\w.:\[\]-]+)(?=[/\s]|$)")
+_ALLOWED = "IMGTOOL_INDEX_VARIABLES"
+_CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
+_ARCHIVE = re.compile(r"Failed to (?:download and )?build `([^`=\s]+)==([^`\s]+)`")
+_WANTED_BY = re.compile(r"was included because `([^`]+)` \(v([^)]+)\) depends on")
+_YANKED = re.compile(r"warning: `([^`=\s]+)==([^`]+)` is yanked(?: \(reason: \"(.*)\"\))?")
+_UNREADABLE = re.compile(r"Metadata for `([^`]+)` \(v([^)]+)\) could not be parsed")
+_NO_WHEEL = re.compile(r"Wheels are required for `([^`]+)`")
+_REFUSED = re.compile(r"\b(?:401|403)\b|[Uu]nauthori[sz]ed|Missing credentials|Failed to (?:fetch )?credentials")
+_LOCKED_OUT = re.compile(r"could not be queried due to a lack of valid authentication")  # uv: as if it had no package
+_DISK = re.compile(
+    r"initialize cache|acquire lock|Permission denied|Read-only file system|No space left on device|Disk quota exceeded"
+)
+_CAUSE = re.compile(r"([A-Z][\w -]+) \(os error \d+\)")
+_UNKNOWN = re.compile(r"\b([\w.-]+) was not found in the (?:package registry|provided package locations)")
+_NO_VERSION = re.compile(r"there is no version of ([\w.-]+)")
+_QUOTED_PATH = re.compile(r"[`\"](/[^`\"]+)[`\"]")
+_UNREACHABLE = re.compile(
+    r"error sending request|Failed to fetch|Request failed|Connection|timed out|dns error|status server error|\b429\b"
+)
+
+
+class ArchiveNeededError(InputError):
+    """A resolution needs a release that has no wheel here, only a source archive.
+
+    Args:
+        name: the package.
+        version: of the release.
+        wanted_by: name and version of the first package on the way to it; None for one that the requirements name.
+    """
+
+    def __init__(self, name: str, version: str, wanted_by: tuple[str, str] | None) -> None:
+        super().__init__(f"{name} {version} has no wheel that fits, only a source archive")
+        self.name, self.version, self.wanted_by = name, version, wanted_by
+
+
+class UnknownPackageError(InputError):
+    """The index has no package of a name.
+
+    Args:
+        name: what the requirements call it, or another package does.
+        details: uv's own words.
+    """
+
+    def __init__(self, name: str, details: tuple[str, ...]) -> None:
+        hint = "correct the name; a private package needs its index (UV_INDEX, or pip.conf)"
+        super().__init__(f"the package index has no {name}", hint=hint, details=details)
+        self.name = name
+
+
+class UnreadableMetadataError(InputError):
+    """A release has a requirement of old that uv refuses, such as `pytz (>=2011k)`, and pip reads.
+
+    Args:
+        name: the package.
+        version: of the release.
+        error: uv's own words.
+    """
+
+    def __init__(self, name: str, version: str, error: InputError) -> None:
+        super().__init__(error.message, hint=error.hint, details=error.details)
+        self.name, self.version = name, version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedWheel:
+    """One wheel of a resolution, and where this machine finds it.
+
+    `size` is None when the index does not tell; `url` may be `file:`; it is for this machine only. `yanked` is
+    why those who publish the release withdrew it, possibly empty; None for one that stands.
+    """
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    size: int | None
+    url: str
+    yanked: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a resolution is for: `python` such as 3.11, `platform` such as linux/amd64, `glibc` such as 2.36."""
+
+    python: str
+    platform: str
+    glibc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """Where uv looks: simple indexes, the default one last, and find-links. The URLs may hold credentials."""
+
+    urls: tuple[str, ...]
+    find_links: tuple[str, ...]
+
+
+def find_indexes(environ: Mapping[str, str], options: tuple[str, ...] = ()) -> Indexes:
+    """Finds the indexes of this machine as uv sees them: its variables, the user's files, and uv's own default.
+
+    Args:
+        environ: the machine's environment for uv; its values replace `${NAME}` in options where it allows that.
+        options: lines of a requirements file, such as `--extra-index-url URL`.
+    """
+    lines = "".join(f"{option}\n" for option in options)
+    with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
+        text = _run(("--emit-index-url", "--emit-find-links"), lines, Path(temporary), environ=environ).stdout
+    text = _VARIABLE.sub(lambda variable: environ.get(variable[1], variable[0]), text)
+    values: dict[str, list[str]] = {"--index-url": [], "--extra-index-url": [], "--find-links": []}
+    for line in text.splitlines():
+        option, _, value = line.partition(" ")
+        if option in values:
+            values[option].append(value.strip())
+    return Indexes((*values["--extra-index-url"], *values["--index-url"]), tuple(values["--find-links"]))
+
+
+def compile_requirements(
+    requirements: str,
+    target: Target,
+    *,
+    environ: Mapping[str, str],
+    constraints: tuple[str, ...] = (),
+    find_links: tuple[Path, ...] = (),
+    hashes: Mapping[str, frozenset[str]] | None = None,
+    preferred: Mapping[str, str] | None = None,
+    wheels_only: frozenset[str] | None = None,
+    metadata: Iterable[Package] = (),
+) -> tuple[ResolvedWheel, ...]:
+    """Resolves `requirements` to one wheel per package, sorted by name.
+
+    Args:
+        requirements: the text of a requirements file; a `-r` in it names an absolute path.
+        target: the image's Python, platform and C library.
+        environ: the machine's environment for uv.
+        constraints: lines of a constraints file.
+        find_links: folders with wheels that no index has.
+        hashes: per package the sha256 values that may be chosen, where the user's file names some.
+        preferred: per package the version to take where it fits.
+        wheels_only: the packages whose source archives do not count; None for all packages.
+        metadata: counts for these releases instead of their own.
+
+    Raises:
+        UnreadableMetadataError: `metadata` lacks a release whose own uv cannot read.
+        ArchiveNeededError: a source archive that counts is the next thing needed.
+        InputError: the requirements fight each other, or a package has no fitting wheel; `details` is uv's word.
+        CredentialsError: an index refuses.
+        TemporaryError: an index does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="imgtool-uv-") as temporary:
+        work = Path(temporary)
+        (work / "constraints.txt").write_text("".join(f"{line}\n" for line in constraints), encoding="utf-8")
+        output = work / "pylock.toml"
+        if preferred:
+            output.write_text(_write_pylock(preferred), encoding="utf-8")
+        options = (
+            f"--output-file={output}",  # uv prefers the versions that are in it
+            "--format=pylock.toml",
+            f"--constraints={work}/constraints.txt",
+            f"--python-version={full_version(target.python)}",
+            f"--python-platform={name_uv_platform(target.platform, target.glibc)}",
+            *_list_archive_options(wheels_only),
+            *(f"--find-links={path}" for path in find_links),
+        )
+        environ = _add_metadata(_without_builds(environ, work), metadata, work)
+        said = _run(options, requirements, work, environ=environ).stderr
+        yanked = {(name, version): why for name, version, why in _YANKED.findall(said)}
+        packages = tomllib.loads(output.read_text(encoding="utf-8")).get("packages", [])
+        resolved = [_choose(package, target, hashes or {}, work) for package in packages]
+        resolved = [replace(row, yanked=yanked.get((row.name, row.version))) for row in resolved]
+    return tuple(sorted(resolved, key=lambda wheel: wheel.name))
+
+
+def _list_archive_options(wheels_only: frozenset[str] | None) -> tuple[str, ...]:
+    if wheels_only is None:
+        return ("--only-binary=:all:",)
+    return ("--no-build-isolation", *(f"--only-binary={name}" for name in sorted(wheels_only)))
+
+
+def _without_builds(environ: Mapping[str, str], work: Path) -> dict[str, str]:
+    """Makes an environment in which a Python that uv starts for a build ends before it runs code of the archive."""
+    trap = work / "trap"
+    trap.mkdir()
+    (trap / "sitecustomize.py").write_text("import os\nos._exit(1)\n", encoding="utf-8")
+    return {**environ, "PYTHONPATH": str(trap)}
+
+
+def _add_metadata(environ: Mapping[str, str], packages: Iterable[Package], work: Path) -> dict[str, str]:
+    """Writes a uv.toml in `work` with the metadata of releases, and returns the environment in which it counts.
+
+    Source: https://docs.astral.sh/uv/reference/settings/#dependency-metadata
+    """
+    rows = "".join(
+        f"[[dependency-metadata]]\nname = {json.dumps(package.name)}\nversion = {json.dumps(package.version)}\n"
+        f"requires-dist = {json.dumps([*list_readable(package)])}\n"
+        for package in packages
+    )
+    own = environ.get("UV_CONFIG_FILE")
+    settings = work / "uv.toml"
+    settings.write_text(f"{Path(own).read_text('utf-8')}\n{rows}" if own and rows else rows, encoding="utf-8")
+    if not rows or not (own or environ.get("UV_NO_CONFIG")):
+        return {**environ}
+    return {**environ, "UV_NO_CONFIG": "0", "UV_CONFIG_FILE": str(settings)}
+
+
+def _write_pylock(versions: Mapping[str, str]) -> str:
+    """Writes a pylock.toml (PEP 751) of just these versions."""
+    rows = (
+        f"[[packages]]\nname = {json.dumps(name)}\nversion = {json.dumps(version)}\n"
+        for name, version in versions.items()
+    )
+    return 'lock-version = "1.0"\ncreated-by = "imgtool"\n' + "".join(rows)
+
+
+def _choose(
+    package: Mapping[str, object], target: Target, hashes: Mapping[str, frozenset[str]], work: Path
+) -> ResolvedWheel:
+    name, version = str(package["name"]), str(package.get("version", ""))
+    candidates = _read_candidates(package, work)
+    wanted = hashes.get(name)
+    if wanted:
+        candidates = {file: row for file, row in candidates.items() if row[0] in wanted}
+    file = choose_wheel(candidates, target.python, target.platform, target.glibc)
+    if file is None and not wanted and "sdist" in package:
+        raise ArchiveNeededError(name, version, None)
+    if file is None:
+        why = " with one of the hashes in the requirements" if wanted else ""
+        raise InputError(
+            f"{name} {version} has no wheel{why} for Python {target.python}, {target.platform}, glibc {target.glibc}",
+            hint=_OWN_WHEEL,
+        )
+    sha256, size, url = candidates[file]
+    return ResolvedWheel(name=name, version=version, file=file, sha256=sha256, size=size, url=url)
+
+
+def _read_candidates(package: Mapping[str, object], work: Path) -> dict[str, tuple[str, int | None, str]]:
+    """Reads hash, size and place by file name; paths are relative to the folder of the pylock.toml."""
+    rows = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
+    candidates = {}
+    for row in rows if isinstance(rows, list) else []:
+        url = str(row.get("url") or (work / str(row.get("path"))).resolve().as_uri())
+        file = str(row.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]))
+        sha256 = row.get("hashes", {}).get("sha256")
+        if sha256:
+            candidates[file] = (str(sha256), row.get("size"), url)
+    return candidates
+
+
+def _run(
+    options: tuple[str, ...], requirements: str, work: Path, *, environ: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Runs `uv pip compile` of these requirements and returns what it prints; `work` is a folder for its files."""
+    _check_variables(requirements, environ)
+    (work / "spec.txt").write_text(requirements, encoding="utf-8")
+    (work / "uv.toml").touch()  # so that uv looks for none in folders above; the user's own still counts
+    command = [
+        find_program(),
+        *("pip", "compile", str(work / "spec.txt"), "--no-header", "--no-annotate"),
+        *("--color=never", "--no-python-downloads", f"--python={sys.executable}"),
+        *(["--no-index"] if environ.get("UV_NO_INDEX", "").lower() in _TRUE else []),
+        *options,
+    ]
+    try:
+        done = subprocess.run(
+            command, cwd=work, env=dict(environ), capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TemporaryError(f"uv did not finish within {_SECONDS} seconds") from error
+    if done.returncode:
+        raise explain_failure(done.stderr, f"{work}/")
+    return done
+
+
+def _check_variables(requirements: str, environ: Mapping[str, str]) -> None:
+    """Raises InputError for a `${NAME}` that is no login for a host that the machine gives it to.
+
+    uv would put any variable of the machine into any URL that a project's file names.
+    """
+    allowed = {part.strip() for part in environ.get(_ALLOWED, "").split(",")}
+    for line in requirements.splitlines():
+        login = _LOGIN.search(line)
+        for variable in _VARIABLE.finditer(line):
+            inside = login is not None and login.start("login") <= variable.start() < login.end("login")
+            if login is None or not inside or f"{variable[1]}@{login['host']}" not in allowed:
+                raise InputError(
+                    f"the requirements name {variable[0]}, which this machine does not give to them",
+                    hint=f"as the login of an index: export {_ALLOWED}={variable[1]}@HOST, with the index's host",
+                )
+
+
+def find_program() -> str:
+    """Finds the uv binary that its package brings."""
+    from uv import find_uv_bin
+
+    # One thread at a time: Python 3.11's sysconfig, which it asks, races.
+
+    with _SYSCONFIG:
+        return find_uv_bin()
+
+
+def read_version() -> str:
+    """Asks `uv --version`: `uv 0.13.8 (x86_64-unknown-linux-gnu)`; raises LocalFileError without a uv."""
+    try:
+        done = subprocess.run([find_program(), "--version"], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise LocalFileError(f"uv does not run: {error}", hint="install imgtool again; uv comes with it") from error
+    return done.stdout.strip()
+
+
+def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
+    """Returns the error that uv's words stand for, without logins and without the path of its temporary folder."""
+    text = _CREDENTIALS.sub(r"\1", stderr).replace(temporary, "")
+    lines = tuple(line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("warning:"))
+    is_solved = "No solution" not in text
+    if is_solved and _DISK.search(text) and not _UNREACHABLE.search(text):
+        path, cause = _QUOTED_PATH.search(text), _CAUSE.search(text)
+        message = f"{path[1] if path else 'its cache'}: uv cannot use it{f': {cause[1]}' if cause else ''}"
+        return LocalFileError(message, hint="IMGTOOL_CACHE chooses another folder, for uv's cache too", details=lines)
+    if fault := _explain_releases(text, lines):
+        return fault
+    if _LOCKED_OUT.search(text) or (_REFUSED.search(text) and is_solved):
+        hint = "put user and password into the index's URL, netrc or keyring, as for uv and pip"
+        return CredentialsError("the package index refused the login (HTTP 401 or 403)", hint=hint, details=lines)
+    if _UNREACHABLE.search(text) and is_solved:
+        return TemporaryError("the package index does not answer", hint="try again later", details=lines)
+    if unknown := _UNKNOWN.search(text):
+        return UnknownPackageError(unknown[1], lines)
+    hint = "loosen one of the requirements that uv names, or take another TensorFlow"
+    if missing := _NO_VERSION.search(text):
+        hint = f"require a version of {missing[1]} that the index has for this Python"
+    error = InputError("the requirements cannot be resolved together with TensorFlow", hint=hint, details=lines)
+    unreadable = _UNREADABLE.search(text)
+    return UnreadableMetadataError(unreadable[1], unreadable[2], error) if unreadable else error
+
+
+def _explain_releases(text: str, lines: tuple[str, ...]) -> InputError | None:
+    """Returns the error for releases without a wheel; None where uv says nothing of them."""
+    archive, wanted_by = _ARCHIVE.search(text), _WANTED_BY.search(text)
+    if archive:
+        return ArchiveNeededError(archive[1], archive[2], (wanted_by[1], wanted_by[2]) if wanted_by else None)
+    names = ", ".join(sorted(set(_NO_WHEEL.findall(text))))
+    return InputError(f"no wheel of {names} fits", hint=_OWN_WHEEL, details=lines) if names else None
+
+
+def machine_of(platform: str) -> str:
+    """Returns `linux/amd64` as `x86_64`; raises KeyError for a platform without TensorFlow wheels."""
+    return MACHINES["/".join(platform.split("/")[:2])]
+
+
+def name_uv_platform(platform: str, glibc: str) -> str:
+    """Names the platform in uv's words: the newest manylinux it knows that is not newer than `glibc`."""
+    minor = int(glibc.split(".")[1])
+    return f"{machine_of(platform)}-manylinux_2_{max(release for release in _UV_PLATFORMS if release <= minor)}"
+
+
+def choose_wheel(files: Iterable[str], python: str, platform: str, glibc: str) -> str | None:
+    """Chooses the file name among `files` that pip would choose for CPython `python`, or None when none fits."""
+    order = _rank_tags(python, machine_of(platform), int(glibc.split(".")[1]))
+    best: tuple[int, tuple[int, str], str] | None = None
+    for file in files:
+        try:
+            _, _, build, tags = parse_wheel_filename(file)
+        except ValueError:
+            continue
+        ranks = [order[tag] for tag in tags if tag in order]
+        if not ranks:
+            continue
+        number = build or (0, "")
+        candidate = (min(ranks), (-number[0], number[1]), file)
+        if best is None or candidate < best:
+            best = candidate
+    return best[2] if best else None
+
+
+@lru_cache(maxsize=16)
+def _rank_tags(python: str, machine: str, glibc_minor: int) -> dict[Tag, int]:
+    version = tuple(int(part) for part in python.split("."))
+    name = "cp" + "".join(python.split("."))
+    abi = f"{name}m" if version < (3, 8) else name  # pymalloc's flag ended with 3.8
+    platforms = list(_list_platforms(machine, glibc_minor))
+    ranks: dict[Tag, int] = {}
+    tags = (
+        *cpython_tags(version, abis=[abi], platforms=platforms),
+        *compatible_tags(version, interpreter=name, platforms=platforms),
+    )
+    for rank, tag in enumerate(tags):
+        ranks.setdefault(tag, rank)
+    return ranks
+
+
+def _list_platforms(machine: str, glibc_minor: int) -> Iterator[str]:
+    for minor in range(glibc_minor, _OLDEST[machine] - 1, -1):
+        yield f"manylinux_2_{minor}_{machine}"
+        if minor in _ALIASES:
+            yield f"{_ALIASES[minor]}_{machine}"
+    yield f"linux_{machine}"

@@ -1,0 +1,52 @@
+"""TensorFlow's checkpoints in a job directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from training_imgtool.local.checkpoints import latest
+
+
+def state(folder: Path, name: str, when: float) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "checkpoint"
+    path.write_text(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "older-1"\n')
+    os.utime(path, (when, when))
+
+
+def test_the_newest_of_several(tmp_path: Path) -> None:
+    state(tmp_path / "a", "ckpt-9", 100)
+    state(tmp_path / "b/c", "/job/b/c/ckpt-3", 200)
+    found = latest(tmp_path)
+    assert found is not None
+    assert (found.path, found.written) == ("b/c/ckpt-3", 200)
+
+
+def test_one_in_the_folder_itself(tmp_path: Path) -> None:
+    state(tmp_path, "model.ckpt-120", 100)
+    found = latest(tmp_path)
+    assert found is not None
+    assert found.path == "model.ckpt-120"
+
+
+def test_those_of_keras(tmp_path: Path) -> None:
+    state(tmp_path / "a", "ckpt-9", 100)
+    for number, name in enumerate(("model.weights.h5", "epoch-2.keras", "notes.txt")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (200 + number, 200 + number))
+    newest = latest(tmp_path)
+    assert newest is not None
+    assert (newest.path, newest.written) == ("epoch-2.keras", 201)
+
+
+def test_none(tmp_path: Path) -> None:
+    assert latest(tmp_path / "missing") is None
+    assert latest(tmp_path) is None
+    (tmp_path / "checkpoint").write_bytes(b"\xff\x00 something else")
+    assert latest(tmp_path) is None
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / "checkpoint").mkdir()
+    assert latest(tmp_path) is None
+    state(tmp_path / "1/2/3/4/5", "too-deep-1", 100)
+    assert latest(tmp_path) is None

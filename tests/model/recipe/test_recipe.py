@@ -1,0 +1,174 @@
+"""The keys of a recipe: what each stage's depends on, and what it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import plans
+from training_imgtool.base.context.context import scan
+from training_imgtool.base.errors import FieldError
+from training_imgtool.base.reference import Repository
+from training_imgtool.make.recipes import make_copy, make_recipe
+from training_imgtool.model.load import load
+from training_imgtool.model.plan import LockedDebian, RolePlan
+from training_imgtool.model.recipe.recipe import Lines, Recipe
+from training_imgtool.model.spec import Role
+
+RUN = Lines(lines=("true",), env={"A": "1"}, secrets=("token",))
+DEBIAN = LockedDebian(requested=("libgomp1",), engine="its script asks")
+SPEC = """\
+name: demo
+tensorflow: "2.15.1"
+trainer: {source: trainer, module: trainer.task}
+roles: {master: {}, worker: {}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer" / "task.py").write_text("print(1)\n")
+    (tmp_path / "image.yaml").write_text(SPEC)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/a.yaml").write_text("a: 1\n")
+    return tmp_path
+
+
+def whole() -> Recipe:
+    """A recipe with every stage."""
+    locked = replace(plans.locked(), debian=DEBIAN)
+    return plans.recipe(locked_variant=locked, run=RUN, run_after_packages=RUN)
+
+
+def keys_of(recipe: Recipe) -> dict[str, str]:
+    return {stage.name: stage.key for stage in recipe.make_stages()}
+
+
+def changed(before: Recipe, after: Recipe) -> set[str]:
+    one, other = keys_of(before), keys_of(after)
+    assert one.keys() == other.keys()
+    return {name for name in one if one[name] != other[name]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"env": {"A": "1"}}, {"image"}),
+        ({"labels": {"a": "1"}}, {"image"}),
+        ({"user": "1000"}, {"image"}),
+        ({"entrypoint": ("x",)}, {"image"}),
+        ({"working_folder": "/"}, {"image"}),
+        ({"run_after_packages": Lines(lines=("false",))}, {"setup", "image"}),
+        ({"exclude": ("tensorflow/include",)}, {"packages", "setup", "image"}),
+        ({"compression": "zstd"}, {"packages", "setup", "image"}),
+        ({"epoch": 5}, {"packages", "setup", "image"}),
+        ({"run": replace(RUN, lines=("false",))}, {"run", "packages", "setup", "image"}),
+        ({"run": replace(RUN, env={})}, {"run", "packages", "setup", "image"}),
+        ({"run": replace(RUN, secrets=())}, {"run", "packages", "setup", "image"}),
+        ({"library_path": "/x"}, {"system", "run", "packages", "setup", "image"}),
+        ({"platform": "linux/arm64"}, {"system", "run", "packages", "setup", "image"}),
+        ({"base_name": "docker.io/library/python:3"}, set()),
+    ],
+)
+def test_what_changes_what(changes: dict[str, Any], expected: set[str]) -> None:
+    assert changed(whole(), replace(whole(), **changes)) == expected
+
+
+def test_a_mirror_changes_nothing_and_another_base_everything() -> None:
+    recipe = whole()
+    mirrored = Repository("127.0.0.1:5000", "mirror/python").digest(recipe.base.digest)
+    other = recipe.base.repository.digest(f"sha256:{'ab' * 32}")
+    assert changed(recipe, replace(recipe, base=mirrored)) == set()
+    assert changed(recipe, replace(recipe, base=other)) == {"system", "run", "packages", "setup", "image"}
+
+
+def test_other_wheels_of_the_same_versions_change_the_packages() -> None:
+    wheels = (plans.wheel("numpy", "1.26.4", data=b"other"), plans.wheel("tensorflow-cpu", "2.15.1"))
+    recipe = plans.recipe(locked_variant=plans.locked(wheels=wheels))
+    assert changed(plans.recipe(), recipe) == {"packages", "image"}
+
+
+def test_an_engine_makes_what_has_lines_and_packages_that_imgtool_cannot_lay_out() -> None:
+    assert [stage.name for stage in whole().make_stages() if stage.engine] == ["system", "run", "setup"]
+    assert [stage.name for stage in plans.recipe().make_stages() if stage.engine] == []
+
+
+def test_variables_that_look_like_secrets_are_published_as_hashes() -> None:
+    recipe = plans.recipe(env={"PAD_TOKEN": "abc", "B": "2"}, run=Lines(lines=("x",), env={"PAD_TOKEN": "abc"}))
+    published = recipe.publish_document(("env.PAD_TOKEN", "secrets/*.pem"))
+    assert published["env"]["B"] == "2"
+    assert len(published["env"]["PAD_TOKEN"]) == len(published["run"]["env"]["PAD_TOKEN"]) == 64
+    assert recipe.make_document()["env"]["PAD_TOKEN"] == "abc"
+
+
+def recipe_of(folder: Path, role: Role = Role.WORKER, **changes: Any) -> Recipe:
+    spec_file = load(folder / "image.yaml")
+    plan: RolePlan = plans.role_plan(role, entry=spec_file.entry, **changes)
+    return make_recipe(spec_file, plan, scan(folder), epoch=0, compression="gzip")
+
+
+def test_a_byte_of_code_changes_the_image_alone_and_a_file_beside_it_nothing(folder: Path) -> None:
+    before = recipe_of(folder)
+    (folder / "notes.txt").write_text("x")
+    assert changed(before, recipe_of(folder)) == set()
+    (folder / "trainer" / "task.py").write_text("print(2)\n")
+    assert changed(before, recipe_of(folder)) == {"image"}
+
+
+def test_roles_with_the_same_inputs_have_equal_recipes(folder: Path) -> None:
+    assert recipe_of(folder, Role.MASTER) == recipe_of(folder, Role.WORKER)
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ("conf: /opt/venv/x", "/opt/venv/x: /opt/venv has the Python packages"),
+        ("conf: /proc/x", "/proc is the engine's"),
+        ("conf/a.yaml: /etc/hosts", "/etc/hosts is the engine's"),
+        ("conf/a.yaml: /app/trainer/task.py", "/app/trainer/task.py comes from the code"),
+        ("conf: /app/trainer/task.py", "/app/trainer/task.py comes from the code"),
+        ("conf/a.yaml: /app/trainer", "/app/trainer comes from the code"),
+        ("conf/a.yaml: /app", "/app comes from the code"),
+        ("conf/a.yaml: /x\n  trainer/task.py: /x", "/x comes from the code or another line of `files`"),
+        ("conf/a.yaml: /x\n  trainer: /x", "/x comes from the code or another line of `files`"),
+        ("gone: /x", "gone: not there, or left out by .dockerignore"),
+        ("../x: /x", "expected a path below the spec's folder"),
+        ("/etc: /x", "expected a path below the spec's folder"),
+    ],
+)
+def test_files_without_a_place(folder: Path, lines: str, why: str) -> None:
+    (folder / "image.yaml").write_text(f"{SPEC}files:\n  {lines}\n")
+    with pytest.raises(FieldError) as caught:
+        recipe_of(folder)
+    assert why in caught.value.message
+    assert caught.value.field.startswith("files.")
+
+
+def test_files_and_folders_come_to_their_targets(folder: Path) -> None:
+    (folder / "image.yaml").write_text(
+        f"{SPEC}files:\n  conf: /etc/conf/\n  conf/a.yaml: /srv/\n  trainer/task.py: /run.py\n"
+    )
+    placed = [path for copy in recipe_of(folder).files for path, _ in copy.list_paths()]
+    assert placed == ["/etc/conf/a.yaml", "/srv/a.yaml", "/run.py"]
+
+
+@pytest.mark.parametrize("name", ["a b", "a*", "$X", "../x", "a/../b"])
+def test_code_whose_path_no_copy_takes(folder: Path, name: str) -> None:
+    with pytest.raises(FieldError, match="expected a folder of letters, digits"):
+        make_recipe(
+            load(folder / "image.yaml"),
+            plans.role_plan(entry=plans.entry_point(folder=name)),
+            scan(folder),
+            epoch=0,
+            compression="gzip",
+        )
+
+
+def test_a_link_that_leads_nowhere_is_no_source(folder: Path) -> None:
+    (folder / "link").symlink_to("gone")
+    with pytest.raises(FieldError, match="not there"):
+        make_copy(scan(folder), "link", "/x", "files.link")
