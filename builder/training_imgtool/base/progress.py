@@ -20,7 +20,6 @@ class Outcome(StrEnum):
     APPENDED = "appended"
     BUILT = "built"
     PUSHED = "pushed"
-    CREATED = "created"
     FAILED = "failed"
 
 

@@ -26,7 +26,6 @@ _GLYPHS = {
     Outcome.APPENDED: ("+", "green"),
     Outcome.BUILT: ("✓", "green"),
     Outcome.PUSHED: ("↑", "green"),
-    Outcome.CREATED: ("+", "green"),
     Outcome.FAILED: ("✗", "red"),
 }
 
