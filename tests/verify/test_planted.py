@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.verify.planted.documents import document_faults
 from tests.verify.planted.indexes import index_faults
 from tests.verify.planted.layers import layer_faults
 from tests.verify.planted.world import Forgery, World, open_world
+from training_imgtool.oci.attest import cyclonedx
 from training_imgtool.verify.findings import Accepted
 
 _SAMPLE = 12  # of each place, in `make test`
@@ -78,3 +80,18 @@ def test_a_fault_of_what_is_attached(tmp_path: Path, amount: str, *, referrers: 
             attached.write_list()
             assert "not proven: attached by others: " in world.complaints()
             assert world.complaints(frozenset({Accepted.ATTACHED})) == ""
+
+
+def test_documents_of_another_version_are_not_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe = cyclonedx.describe_variant
+
+    def say_more(*args: Any) -> dict[str, Any]:
+        bill = describe(*args)
+        return bill | {"components": [*bill["components"], {"type": "library", "name": "pip"}]}
+
+    with open_world(tmp_path, attested=True) as world:
+        monkeypatch.setattr(cyclonedx, "describe_variant", say_more)
+        assert "another bill of materials" in world.complaints()
+        monkeypatch.setattr("training_imgtool.make.attach.FORMAT", "next")
+        assert "not proven: written by another version of imgtool" in world.complaints()
+        assert world.complaints(frozenset({Accepted.ATTACHED})) == ""

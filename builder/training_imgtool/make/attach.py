@@ -17,10 +17,12 @@ from training_imgtool.make.request import BuildRun
 from training_imgtool.oci.attest import cyclonedx, provenance
 from training_imgtool.oci.attest.provenance import ENVELOPE, encode, make_provenance, make_statement, wrap
 from training_imgtool.oci.image.image import DirectImage
-from training_imgtool.oci.registry.manifests import Descriptor, sha256_digest
+from training_imgtool.oci.registry.manifests import Descriptor, Manifest, sha256_digest
 from training_imgtool.oci.registry.referrers import attach, referrer_manifest
 from training_imgtool.oci.repository.publish import Publisher
 
+FORMAT = "1"  # of both documents: what says more or less of the same image takes another, and `verify` tells them apart
+_FORMAT_KEY = "dev.imgtool.format"
 _TITLE = "org.opencontainers.image.title"
 _COSIGN = {"dev.cosignproject.cosign/signature": "", "predicateType": provenance.PREDICATE}
 
@@ -42,6 +44,12 @@ class Attachment:
     manifest: bytes
     blob: Descriptor
     content: bytes
+
+
+def has_other_format(manifest: Manifest) -> bool:
+    """Tells whether another version of imgtool wrote the documents of this manifest, or somebody says so."""
+    annotations = [layer.get("annotations") for layer in manifest.document.get("layers") or ()]
+    return any(isinstance(texts, dict) and texts.get(_FORMAT_KEY, FORMAT) != FORMAT for texts in annotations)
 
 
 def list_attachments(
@@ -121,6 +129,6 @@ def _refer(
     """Writes the manifest that attaches a document to an image."""
     media_type, content = blob
     descriptor = Descriptor(media_type, sha256_digest(content), len(content))
-    layer = descriptor.document() | {"annotations": annotations}
+    layer = descriptor.document() | {"annotations": {**annotations, _FORMAT_KEY: FORMAT}}
     manifest = referrer_manifest(subject, kind, (layer,), config=descriptor)
     return Attachment(name=name, kind=kind, manifest=manifest, blob=descriptor, content=content)

@@ -12,13 +12,14 @@ from typing import Any
 
 from training_imgtool.base.errors import RegistryRefusedError, VerificationError
 from training_imgtool.base.reference import Digest
-from training_imgtool.make.attach import Attachment
+from training_imgtool.make.attach import Attachment, has_other_format
 from training_imgtool.oci.registry.client import Registry
 from training_imgtool.oci.registry.manifests import OCI_EMPTY, Descriptor, Manifest, read_document, sha256_digest
 from training_imgtool.oci.registry.referrers import describe_referrer, read_referrers, sbom_tag, statement_tag
 from training_imgtool.verify.findings import Accepted, Finding, mismatch, ok, unproven
 
 _MOST = 100  # documents of others that are read
+_OF_ANOTHER_VERSION = unproven("attestations", "written by another version of imgtool", Accepted.ATTACHED)
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _BUNDLE_KEYS = {"mediaType", "verificationMaterial", "dsseEnvelope"}
 _ENVELOPE_KEYS = {"payload", "payloadType", "signatures"}
@@ -47,7 +48,7 @@ def check_attached(
         odd, missing = tuple(check.find_odd()), check.find_missing()
     except (RegistryRefusedError, VerificationError) as error:
         return (_refuse(error.message),)
-    if missing and required:
+    if missing and required and _OF_ANOTHER_VERSION not in odd:
         cure = "what push attaches; `imgtool build --push --no-cache` attaches it again"
         odd += (mismatch("attestations", f"no {' and no '.join(missing)}", cure),)
     names = " and ".join(f"the {name}" for name in dict.fromkeys(row.name for row in wanted) if name not in missing)
@@ -111,7 +112,8 @@ class _Check:
         named = {listed_as, str(manifest.document.get("artifactType", "")), *(blob.media_type for blob in blobs)} - {""}
         for row in self._wanted:
             if named & {row.kind, row.blob.media_type}:
-                yield _refuse(f"another {row.name} than the one made here ({manifest.digest[:19]})")
+                other = _refuse(f"another {row.name} than the one made here ({manifest.digest[:19]})")
+                yield _OF_ANOTHER_VERSION if has_other_format(manifest) else other
                 return
         is_bundle = 0 < len(layers) <= _MOST and named == {_BUNDLE, OCI_EMPTY}
         if not (is_bundle and all(map(self._is_signature, layers))):
@@ -123,6 +125,8 @@ class _Check:
         others = [layer for layer in manifest.layers if layer.digest not in ours]
         if len(others) <= _MOST and all(map(self._is_signed, others)):
             return _of_others("signed statements under cosign's tag")
+        if has_other_format(manifest):
+            return _OF_ANOTHER_VERSION
         return _refuse("an unsigned statement under cosign's tag that is not the one made here")
 
     def _is_signature(self, layer: Descriptor) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
 from tests import plans
+from training_imgtool.make.attach import FORMAT
 from training_imgtool.model.plan import DebianPackage
 from training_imgtool.oci.attest.cyclonedx import describe_variant
+from training_imgtool.oci.attest.provenance import encode, make_provenance
 
 GIT = DebianPackage(
     name="git",
@@ -43,8 +46,20 @@ def test_debian_packages_have_name_version_hash_and_package_url() -> None:
     assert document["compositions"] == [{"aggregate": "incomplete", "assemblies": [base["bom-ref"]]}]
 
 
+def test_packages_that_an_engine_installs_leave_the_bill_open() -> None:
+    bill = describe_variant("mnist", replace(plans.role_plan(), system_packages=("git",)), ())
+    assert bill["metadata"]["component"]["bom-ref"] in bill["compositions"][0]["assemblies"]
+
+
 def test_a_base_of_an_unknown_distribution_gives_no_package_url() -> None:
     locked = plans.locked()
     plan = plans.role_plan(locked_variant=replace(locked, variant=replace(locked.variant, os=None)))
     (git,) = (part for part in describe_variant("mnist", plan, (GIT,))["components"] if part["name"] == "git")
     assert "purl" not in git
+
+
+def test_what_the_documents_say_has_a_number() -> None:
+    """Where this fails, give `make.attach.FORMAT` another number: else `verify` calls every older document forged."""
+    plan = plans.role_plan()
+    documents = (describe_variant("mnist", plan, (GIT,)), make_provenance(plan, {}, key="a" * 64, bill=b""))
+    assert (FORMAT, hashlib.sha256(b"".join(map(encode, documents))).hexdigest()[:12]) == ("1", "7c7e948e98c1")

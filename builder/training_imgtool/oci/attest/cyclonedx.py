@@ -34,10 +34,10 @@ def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage])
     """
     locked = plan.locked
     distribution = read_distribution(locked.variant.os)
-    packages = (
+    packages = [
         make_debian_component(item.name, item.version, item.architecture, distribution, sha256=item.sha256)
         for item in debian
-    )
+    ]
     inside = [make_base_component(locked), *map(make_wheel_component, locked.wheels), *packages]
     image: dict[str, Any] = {
         "type": "container",
@@ -53,7 +53,7 @@ def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage])
         ),
     }
     refs = sorted(component["bom-ref"] for component in inside)
-    by_engine = [image["bom-ref"]] if plan.system_packages and len(inside) == 1 + len(locked.wheels) else []
+    by_engine = [image["bom-ref"]] if plan.system_packages and not packages else []
     open_ended = {"aggregate": "incomplete", "assemblies": [f"base:{locked.base_digest}", *by_engine]}
     return make_bill(image, inside, {image["bom-ref"]: refs}) | {"compositions": [open_ended]}
 
