@@ -34,7 +34,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "backports": ("oci.layers.codecs",),
     "compression": ("oci.layers.codecs",),  # Python's own from 3.14 on
     "docker": ("make.engines.docker.client",),
-    "google": ("oci.registry.auth.google",),
+    "google": ("oci.registry.auth.google", "oci.registry.artifact_registry"),
     "isal": ("base.inflate",),
     "jinja2": ("model.recipe.jinja",),
     "imgtool_debian_layers": ("make.debian_*", "make.library_check"),  # packages of their own beside this one

@@ -105,6 +105,7 @@ def push(
     engine: str = "auto",
     builder: str | None = None,
     secrets: Sequence[str] = (),
+    create_repository: bool = False,
     locked: bool = False,
     check: bool = True,
     progress: Listener | None = None,
@@ -120,6 +121,7 @@ def push(
         engine: what builds: `auto`, `buildx` or `direct`.
         builder: a builder of buildx for what needs an engine.
         secrets: for `RUN --mount=type=secret`, such as `id=ID,src=FILE`.
+        create_repository: create a missing Artifact Registry repository first.
         locked: require a lock that exists and is current; never write it.
         check: check the job, and the trainer's syntax and imports.
         progress: receives records, as in `plan`.
@@ -139,6 +141,7 @@ def push(
             engine=engine,
             builder=builder,
             tags=tuple(tags),
+            create_repository=create_repository,
             check=check,
         )
         results = push_and_measure(_choose(spec, changes, registry, locked=locked), options, machine)

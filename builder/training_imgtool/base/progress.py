@@ -20,6 +20,7 @@ class Outcome(StrEnum):
     APPENDED = "appended"
     BUILT = "built"
     PUSHED = "pushed"
+    CREATED = "created"
     FAILED = "failed"
 
 

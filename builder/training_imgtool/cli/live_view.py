@@ -26,6 +26,7 @@ _GLYPHS = {
     Outcome.APPENDED: ("+", "green"),
     Outcome.BUILT: ("✓", "green"),
     Outcome.PUSHED: ("↑", "green"),
+    Outcome.CREATED: ("+", "green"),
     Outcome.FAILED: ("✗", "red"),
 }
 

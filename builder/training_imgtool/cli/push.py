@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from training_imgtool.cli import options as opt
@@ -22,6 +24,9 @@ def push(
     engine: opt.EngineName = "auto",
     builder: opt.Builder = None,
     secret: opt.Secrets = None,
+    create_repository: Annotated[
+        bool, typer.Option("--create-repository", help="Create a missing Artifact Registry repository first.")
+    ] = False,
     locked: opt.Locked = False,
     no_check: opt.NoCheck = False,
     progress: opt.ProgressMode = "auto",
@@ -38,6 +43,7 @@ def push(
         engine=engine,
         builder=builder,
         tags=tuple(tag or ()),
+        create_repository=create_repository,
         check=not no_check,
     )
     choice = opt.read_choice(spec, changes, registry, locked=locked)

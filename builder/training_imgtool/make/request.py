@@ -28,6 +28,7 @@ class BuildOptions:
     builder: str | None = None  # of buildx; with it, `auto` is `buildx`
     tags: tuple[str, ...] = ()
     no_cache: bool = False
+    create_repository: bool = False  # of Artifact Registry, where it is missing
     check: bool = True  # that the trainer can start
 
     def __post_init__(self) -> None:

@@ -93,6 +93,10 @@ def open_sink(run: BuildRun, engine: Engine, docker: DockerEngine | None = None)
 
 def _make_sink(run: BuildRun, engine: Engine, docker: DockerEngine | None, stack: ExitStack) -> Sink:
     if run.options.push:
+        if run.options.create_repository:
+            from training_imgtool.oci.registry.artifact_registry import create_repository
+
+            create_repository(run.inputs.repository, run.machine)
         return RegistrySink(run, engine)
     if run.options.layout is not None:
         return LayoutSink(run, run.options.layout)

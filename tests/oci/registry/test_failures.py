@@ -98,13 +98,13 @@ def test_r2_artifact_registrys_403_names_the_role_and_the_repository() -> None:
     error = _error(_answer(403, [{"code": "DENIED", "message": said}]), AR, "x")
     assert "or it may not exist" in str(error)
     assert "Artifact Registry Writer" in (error.hint or "")
-    assert "gcloud artifacts repositories create" in (error.hint or "")
+    assert "--create-repository" in (error.hint or "")
 
 
 def test_r3_artifact_registrys_404_says_how_to_create() -> None:
     error = _error(_answer(404, [{"code": "NAME_UNKNOWN", "message": "not found"}]), AR, "x")
     assert isinstance(error, RepositoryMissingError)
-    assert "gcloud artifacts repositories create" in (error.hint or "")
+    assert "--create-repository" in (error.hint or "")
 
 
 def test_the_servers_detail_is_shown_where_it_is_text() -> None:

@@ -74,10 +74,9 @@ DIALECTS = (
         login_hint="run `gcloud auth application-default login`, set GOOGLE_APPLICATION_CREDENTIALS, or run "
         "`gcloud auth configure-docker {host}`",
         denied_hint="the account needs the role Artifact Registry Writer (roles/artifactregistry.writer), and the "
-        "repository must exist: `gcloud artifacts repositories create` makes one",
-        missing_hint="`gcloud artifacts repositories create NAME --repository-format=docker --location=LOCATION` makes "
-        "the repository; if it exists, the account needs the role Artifact Registry Writer "
-        "(roles/artifactregistry.writer)",
+        "repository must exist: create it with `imgtool push --create-repository`",
+        missing_hint="create the repository with `imgtool push --create-repository`; if it exists, the account needs "
+        "the role Artifact Registry Writer (roles/artifactregistry.writer)",
     ),
     Dialect(
         name="ecr",

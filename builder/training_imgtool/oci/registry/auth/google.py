@@ -57,6 +57,11 @@ class AccessToken:
                 raise self._refusal from None
             return Login(username=USER, password=str(self._credentials.token))
 
+    @property
+    def credentials(self) -> Any:
+        """google.auth's own object, for Google's clients."""
+        return self._credentials
+
 
 def application_default(settings: Settings) -> tuple[AccessToken | None, str]:
     """Returns Google's credentials of this machine, or None, and what they are or why there are none.
