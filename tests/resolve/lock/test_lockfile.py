@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.base.errors import InputError
-from training_imgtool.model.job import Eci, JobSpec
 from training_imgtool.model.load import load
 from training_imgtool.model.plan import (
     DebianPackage,
@@ -280,7 +279,6 @@ def test_inputs_hash_depends_on_what_matters_only() -> None:
         hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(base="a"), Role.PS: RoleSpec()})),
         hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(gpus=Gpus(type="NVIDIA_L4")), Role.PS: RoleSpec()})),
         hashed(replace(SPEC, roles={Role.MASTER: RoleSpec(gpus=Gpus(type="NVIDIA_B200")), Role.PS: RoleSpec()})),
-        hashed(replace(SPEC, job=JobSpec(eci=Eci(driver="470")))),
         hashed(texts=()),
         hashed(texts=(("requirements.txt", "scipy \n"),)),
         hashed(matrix="2"),

@@ -15,7 +15,6 @@ from training_imgtool.model.targets import Target
 from training_imgtool.resolve.versions.matrix import Matrix, load_matrix
 from training_imgtool.resolve.versions.resolve import resolve
 from training_imgtool.resolve.versions.rules import check_libtpu, raise_errors
-from training_imgtool.resolve.versions.rules_cuda import check_driver
 from training_imgtool.resolve.versions.rules_requirements import check_requirements
 
 CPU, GPU, TPU = Accelerator.CPU, Accelerator.GPU, Accelerator.TPU
@@ -86,13 +85,6 @@ REFUSED = [
         "has wheels for 3.9",
         "another base",
         id="base-python-too-old",
-    ),
-    pytest.param(
-        spec("2.5.3", accelerator=GPU, base=cuda("11.2.0-cudnn8-runtime-ubuntu20.04")),
-        "base",
-        "was deleted",
-        "11.2.2-cudnn8-runtime-ubuntu20.04",
-        id="deleted-tag",
     ),
     pytest.param(
         spec("1.15.5", accelerator=GPU, base=cuda("10.0-cudnn7-runtime-ubuntu18.04")),
@@ -275,26 +267,6 @@ def test_libtpu_needs_googles_page(matrix: Matrix) -> None:
     assert "UV_FIND_LINKS" in finding.hint
     assert check_libtpu(release, matrix, (matrix.tpu_find_links,)) == []
     assert check_libtpu(matrix.release("2.19.1")[1], matrix, ()) == []
-
-
-@pytest.mark.parametrize(
-    ("driver", "version", "found"),
-    [
-        ("450.51", "11.2.2", "too old"),
-        ("450.80.02", "11.2.2", None),
-        ("520.61.05", "11.8.0", None),
-        ("470.82", "11.8.0", "own"),
-        ("580.65.06", "13.0.2", None),
-        ("575.57", "13.0.2", "too old"),
-        ("410.48", "10.0", None),
-        ("unknown", "12.2.2", None),
-    ],
-)
-def test_drivers(matrix: Matrix, driver: str, version: str, found: str | None) -> None:
-    findings = check_driver(driver, version, matrix, "job.eci.driver")
-    messages = [finding.message for finding in findings]
-    assert len(messages) == (0 if found is None else 1)
-    assert all(found is not None and found in message for message in messages)
 
 
 # release, accelerator, line, message or None, whether it is an error

@@ -131,9 +131,8 @@ def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
     of_role, accelerator = spec.roles[role], spec.accelerator_of(role)
     inputs: list[str | None] = [str(accelerator), of_role.base]
     if accelerator is Accelerator.GPU:
-        driver = spec.job.eci.driver if spec.job.eci else None
         path = {**spec.env, **of_role.env}.get("LD_LIBRARY_PATH")
-        inputs += [of_role.gpus.type if of_role.gpus else None, driver, path, spec.env.get("XLA_FLAGS")]
+        inputs += [of_role.gpus.type if of_role.gpus else None, path, spec.env.get("XLA_FLAGS")]
     if asks_for_keras_2(spec, role):
         inputs.append("tf-keras")
     if of_role.tpu:

@@ -81,14 +81,6 @@ class CudaImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Driver:
-    """The oldest NVIDIA drivers for a CUDA release: for a program without PTX compilation, and with it."""
-
-    floor: str
-    toolkit: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """A GPU: its compute capability times ten, and the first CUDA release that knows it."""
 
@@ -139,9 +131,7 @@ class Matrix:
     version: str
     sources: Mapping[str, str]
     minors: Mapping[str, Minor]
-    deleted_cuda: tuple[str, ...]
     cuda_images: Mapping[str, CudaImage]
-    drivers: Mapping[str, Driver]
     gpus: Mapping[str, Gpu]
     systems: Mapping[str, System]
     python_images: Mapping[str, PythonImage]
@@ -181,9 +171,7 @@ def load_matrix(text: bytes | None = None) -> Matrix:
         version=raw["version"],
         sources=raw["sources"],
         minors={name: _minor(name, row) for name, row in raw["tensorflow"].items()},
-        deleted_cuda=tuple(raw["deleted_cuda"]),
         cuda_images={image.tag: image for tag, row in raw["cuda_images"].items() for image in _cuda_images(tag, row)},
-        drivers={cuda: Driver(floor=row["floor"], toolkit=row.get("toolkit")) for cuda, row in raw["drivers"].items()},
         gpus={name: Gpu(name=name, compute=int(row["compute"]), cuda=row["cuda"]) for name, row in raw["gpus"].items()},
         systems={
             name: System(python=row["python"], glibc=row["glibc"], deadsnakes=python_minors(row.get("deadsnakes", "")))

@@ -270,9 +270,6 @@ def _check_gpus(request: Request, group: _Group, cuda: str | None, python: str) 
         gpu = gpu_of(gpus.type, request.matrix) if gpus else None
         if gpu is not None:
             findings += rules_cuda.check_gpu(gpu, request.minor, cuda, f"roles.{role}.gpus.type")
-    eci = request.spec.job.eci
-    if eci is not None and eci.driver and cuda:
-        findings += rules_cuda.check_driver(eci.driver, cuda, request.matrix, "job.eci.driver")
     return findings
 
 

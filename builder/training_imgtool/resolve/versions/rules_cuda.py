@@ -1,4 +1,4 @@
-"""Rules about CUDA: what a base holds, which GPU a wheel has code for, which driver it needs."""
+"""Rules about CUDA: what a base holds, and which GPU a wheel has code for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def check_cuda_base(image: BaseImage, minor: Minor, field: str, matrix: Matrix) 
     if image.flavour == "base":
         return [Finding(field, f"{image.tag} holds the CUDA runtime only, no cuBLAS and no cuDNN", _fitting(minor))]
     if image.cuda is None:
-        return _check_unlisted(image, minor, field, matrix)
+        return _check_unlisted(image, minor, field)
     inside = image.cuda
     if inside.status == "gone":
         return [Finding(field, f"nvidia/cuda:{image.tag} was deleted from Docker Hub", _fitting(minor))]
@@ -36,29 +36,13 @@ def check_cuda_base(image: BaseImage, minor: Minor, field: str, matrix: Matrix) 
     return findings
 
 
-def _check_unlisted(image: BaseImage, minor: Minor, field: str, matrix: Matrix) -> list[Finding]:
-    tag = image.tag or ""
-    numbers = tag.partition("-")[0]
-    if numbers and _is_deleted(numbers, matrix.deleted_cuda):
-        return [Finding(field, f"nvidia/cuda:{tag} was deleted from Docker Hub", _fitting(minor))]
+def _check_unlisted(image: BaseImage, minor: Minor, field: str) -> list[Finding]:
+    numbers = (image.tag or "").partition("-")[0]
     findings = _cuda_release(numbers, minor, field) if version_key(numbers) else []
     if findings and not findings[0].warning:
         return findings
     message = f"{image.name} is not in the version matrix: whether its CUDA and cuDNN fit shows when it is built"
     return [Finding(field, message, _fitting(minor), warning=True)]
-
-
-def _is_deleted(cuda: str, deleted: tuple[str, ...]) -> bool:
-    for entry in deleted:
-        first, _, last = entry.partition("-")
-        if last and version_key(first) <= version_key(cuda) <= version_key(last):
-            return True
-        wild = first.removesuffix(".x")
-        if cuda == first or (wild != first and cuda.startswith(f"{wild}.")):
-            return True
-        if first.count(".") == 1 and cuda.startswith(f"{first}."):
-            return True
-    return False
 
 
 def _cuda_release(cuda: str, minor: Minor, field: str) -> list[Finding]:
@@ -147,26 +131,3 @@ def check_gpu(gpu: Gpu, minor: Minor, cuda: str | None, field: str) -> list[Find
 
 def _dot(compute: int) -> str:
     return f"{compute // 10}.{compute % 10}"
-
-
-def check_driver(driver: str, cuda: str, matrix: Matrix, field: str) -> list[Finding]:
-    """Checks the node's driver: at least the floor of the CUDA major; below the toolkit's own it cannot compile PTX."""
-    rows = {version_key(key): row for key, row in matrix.drivers.items()}
-    have, wanted = version_key(driver), version_key(cuda)
-    if not have or not wanted:
-        return []
-    exact = next((row for key, row in rows.items() if wanted[: len(key)] == key or key[: len(wanted)] == wanted), None)
-    row = exact or next((row for key, row in sorted(rows.items(), reverse=True) if key[0] == wanted[0]), None)
-    if row is None:
-        return []
-    if _older(have, version_key(row.floor)):
-        hint = f"a driver from {row.floor} on, or an older TensorFlow"
-        return [Finding(field, f"driver {driver} is too old for CUDA {cuda}", hint)]
-    if exact and row.toolkit and _older(have, version_key(row.toolkit)):
-        message = f"driver {driver} is older than CUDA {cuda}'s own: XLA and GPUs that need compiling may fail"
-        return [Finding(field, message, f"a driver from {row.toolkit} on", warning=True)]
-    return []
-
-
-def _older(have: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return have < wanted[: len(have)]
