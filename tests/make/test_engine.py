@@ -71,7 +71,7 @@ def test_the_builder_is_the_command_line_s_else_the_machine_s(
     options = BuildOptions(push=True, builder=option)
     named = replace(settings(tmp_path), builder=machine)
     with Machine.open(named) as opened, Engine(BuildRun(inputs=inputs, options=options, machine=opened)) as stages:
-        assert stages.is_there()
+        stages.require("packages", "a reason")
 
 
 OTHER_HOST = "other.example"

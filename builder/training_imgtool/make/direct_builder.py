@@ -73,13 +73,12 @@ class DirectBuilder:
         return Appending(image=image, parent=parent, planned=planned, debian=debian, cache=cache)
 
     @contextmanager
-    def append(self, appending: Appending, subject: str, *, compiles: bool = True) -> Iterator[DirectImage]:
+    def append(self, appending: Appending, subject: str) -> Iterator[DirectImage]:
         """Makes the image; its layers can be read until the block ends.
 
         Args:
             appending: what `plan` returns.
             subject: the name of the layers in progress output.
-            compiles: whether layers of wheels come with bytecode.
 
         Raises what `oci.direct.build.build_image` raises.
         """
@@ -103,7 +102,6 @@ class DirectBuilder:
             ready=partial(self._send_layer, subject),
             expect=wheels.expect,
             contexts=self._context_layers,
-            compiles=compiles,
         )
         try:
             recipe, planned = appending.image.recipe, appending.planned

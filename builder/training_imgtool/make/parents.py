@@ -11,18 +11,15 @@ import time
 from abc import ABC, abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from training_imgtool.base.errors import FieldError, ImgtoolError, NeedsEngineError, VerificationError
-from training_imgtool.base.interpreters import NoInterpreterError
 from training_imgtool.base.progress import Done, Note, Outcome, Planned, Step
 from training_imgtool.base.reference import Digest, Tag
 from training_imgtool.make.direct_builder import Appending, DirectBuilder
 from training_imgtool.make.inputs import RoleImage
 from training_imgtool.make.request import BuildRun, missing_push
-from training_imgtool.model.recipe.install_step import compile_command
 from training_imgtool.model.recipe.recipe import PACKAGES, RUN, SETUP, Stage
 from training_imgtool.oci.direct.base_files import BaseReader
 from training_imgtool.oci.direct.build import ROOT, ParentImage, add_files
@@ -219,32 +216,13 @@ class StageParents(Parents):
         self._run.machine.progress(Planned(subject, sum(wheel.size for wheel in wheels), is_estimate=True))
         self._run.machine.progress(Step(subject, f"{len(wheels)} wheels become layers"))
         stages = slice(first, count)
-        try:
-            stored = self._append_stages(image, stages, tag)
-        except NoInterpreterError as error:
-            return self._compile_packages(image, stages, tag, error)
+        stored = self._append_stages(image, stages, tag)
         self._stored.keep(tag, stored)
         if image.stages[count - 1].name == PACKAGES:
             self._background.submit(self._name_latest, image, stored)
         seconds, layers = time.monotonic() - started, len(stored.manifest.layers)
         self._run.machine.progress(Done(subject, Outcome.APPENDED, f"{layers} layers", seconds))
         return stored
-
-    def _compile_packages(self, image: RoleImage, stages: slice, tag: Tag, error: NoInterpreterError) -> StoredImage:
-        """Has a builder make bytecode, on an image of the wheels without it; raises `error` if no builder can."""
-        if not self._engine.is_there():
-            raise error
-        stage = image.stages[stages][-1]
-        self._run.machine.progress(Note(f"{image.subject_of(stage)}: {error.message}; the builder makes it"))
-        plain = tag_of_stage(self._repository, f"{stage.name}-plain", stage.key)
-        stored = self._find_stage(plain) or self._append(
-            image, stages, plain, self._find_once(image, stages.start), self._builder.new_cache(), compiles=False
-        )
-        if (read_config(stored.config).get("config") or {}).get("User") not in ROOT:
-            raise error
-        below = self._repository.digest(stored.manifest.digest)
-        text = f"RUN {compile_command(image.plan.locked)}\n"
-        return self._read_pushed(tag, self._engine.run_stage(image, replace(stage, text=text), tag, below))
 
     def _append_stages(self, image: RoleImage, stages: slice, tag: Tag) -> StoredImage:
         """Appends stages; does it once more if a layer or the image below is not what somebody noted of it."""
@@ -260,11 +238,9 @@ class StageParents(Parents):
             pass  # a layer came out as other bytes than its record says, which is dropped now
         return self._append(image, stages, tag, below, self._builder.new_cache())
 
-    def _append(
-        self, image: RoleImage, stages: slice, tag: Tag, below: StoredImage, cache: LayerCache, *, compiles: bool = True
-    ) -> StoredImage:
+    def _append(self, image: RoleImage, stages: slice, tag: Tag, below: StoredImage, cache: LayerCache) -> StoredImage:
         appending, subject = self._plan(image, below, stages, cache), image.subject_of(image.stages[stages][-1])
-        with self._builder.append(appending, subject, compiles=compiles) as made:
+        with self._builder.append(appending, subject) as made:
             layers = {layer.digest for layer in (*made.base_layers, *(layer.descriptor for layer in made.layers))}
             records = dump_records(cache.records_of(layers) | self._reader.records_of(layers))
             stage = as_stage(made, {RECORDS: records} if len(records) < _LARGEST_RECORDS else {})

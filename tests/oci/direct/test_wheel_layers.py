@@ -398,16 +398,6 @@ def test_without_an_interpreter_it_is_for_an_engine_and_nothing_is_fetched(bench
     assert asked == []
 
 
-def test_layers_without_bytecode_need_no_interpreter_and_have_records_of_their_own(bench: Bench) -> None:
-    tools = replace(bench.tools(), find_interpreter=lambda _: None, compiles=False)
-    plain = make_packages_layers(bench.locked, (), tools)
-    again = make_packages_layers(bench.locked, (), replace(tools, wheel_path=lambda _: Path()))
-    assert [layer.diff_id for layer in again] == [layer.diff_id for layer in plain]
-    whole = make_packages_layers(bench.locked, (), bench.tools())
-    assert [layer.diff_id for layer in plain] == [layer.diff_id for layer in whole if "bytecode" not in layer.history]
-    assert len(whole) > len(plain)
-
-
 def test_an_unknown_pip_is_for_an_engine(bench: Bench) -> None:
     bench.pip = make_wheel(bench.folder, "pip", {"pip/__init__.py": b""}, version="99")
     with pytest.raises(NeedsEngineError, match="console script"):

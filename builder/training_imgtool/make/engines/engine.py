@@ -60,12 +60,6 @@ class Engine:
             message = f"the stage {label} needs an engine ({reason}): {error.message}"
             raise EngineUnavailableError(message, hint=error.hint, details=error.details) from error
 
-    def is_there(self) -> bool:
-        """Returns whether the options allow an engine and buildx is installed."""
-        with suppress(EngineUnavailableError):
-            return self._run.options.engine != "direct" and self._open() is not None
-        return False
-
     def run_stage(self, image: RoleImage, stage: Stage, tag: Tag, below: Digest, *, anew: bool = False) -> Digest:
         """Runs a stage on the image `below`, and pushes it under a tag.
 

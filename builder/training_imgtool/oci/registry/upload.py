@@ -15,7 +15,6 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import BinaryIO
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from training_imgtool.base.errors import ImgtoolError, LocalFileError, VerificationError
@@ -30,7 +29,7 @@ from training_imgtool.oci.registry.failures import server_errors
 from training_imgtool.oci.registry.manifests import Descriptor
 from training_imgtool.oci.registry.session import Session
 
-OpenBody = Callable[[], Iterator[bytes] | BinaryIO]
+OpenBody = Callable[[], Iterator[bytes]]
 _CANCEL_SECONDS = 2.0
 
 
@@ -50,7 +49,7 @@ class BlobUpload:
         session: with the registry.
         repository: where to.
         descriptor: of the blob.
-        open_body: gives the content from its first byte, as blocks or as a binary file; called once per try.
+        open_body: gives the content's blocks from its first byte; called once per try.
         mount_from: a repository that has the blob, of this registry or of a host that it mounts from. With
             `repository` itself the request that opens the upload also asks for the blob.
         expect_missing: sends no HEAD on the first try.
@@ -231,26 +230,9 @@ def with_query(url: str, added: dict[str, str]) -> str:
 
 
 def blocks_of(open_body: OpenBody, doing: str) -> Iterator[bytes]:
-    """Reads a body, file or iterator, in blocks, and closes it at the end. Raises LocalFileError."""
+    """Yields a body in blocks; raises LocalFileError if it cannot be read."""
     try:
-        body = open_body()
-    except OSError as error:
-        raise LocalFileError(f"{doing}: {error}") from error
-    try:
-        while block := _next_block(body, doing):
+        for block in open_body():
             yield from (block[start : start + BLOCK] for start in range(0, len(block), BLOCK))
-    finally:
-        close = getattr(body, "close", None)
-        if close is not None:
-            close()
-
-
-def _next_block(body: Iterator[bytes] | BinaryIO, doing: str) -> bytes:
-    """Reads the next block that is not empty, b"" at the end. A file is an iterator of lines, so read() comes first."""
-    read = getattr(body, "read", None)
-    try:
-        if read is not None:
-            return bytes(read(BLOCK))
-        return next(filter(None, body), b"")
     except OSError as error:
         raise LocalFileError(f"{doing}: reading the content failed: {error.strerror or error}") from error

@@ -32,7 +32,6 @@ class LayerTools:
         release: the full version of the image's Python, where known: its compiler may differ from another patch's, so
             layers that were made for another release are not taken.
         mtime: of every entry, in seconds since 1970.
-        compiles: whether the wheels' layers come with bytecode.
         workers: how many cores to use.
         ready: takes each layer as soon as it has a digest; several threads call it.
         expect: takes, once, the wheels that `wheel_path` will be called for, first the one that every layer needs;
@@ -46,7 +45,6 @@ class LayerTools:
     release: str | None = None
     compression: Compression = Compression.GZIP
     mtime: int = MTIME
-    compiles: bool = True
     workers: int = 2
     ready: Callable[[LayerSource], None] = _ignore
     expect: Callable[[tuple[Wheel, ...]], None] = _ignore

@@ -172,7 +172,7 @@ class _Making:
 
     @property
     def _compiles(self) -> bool:
-        return self._tools.compiles and "compileall" in install_step.install_commands(self._locked, self._exclude)[-1]
+        return "compileall" in install_step.install_commands(self._locked, self._exclude)[-1]
 
     def _make_files_record(self, name: str, items: Iterable[Item]) -> LayerRecord:
         return blobs.keep(name, self._tools.cache, self._codec, write_tar(items, self._tools.mtime))
@@ -246,7 +246,7 @@ class _Making:
         """Hashes all that the script reads, its text, which names the Python minor, and the release that compiles."""
         script = install_step.install_script(self._locked, self._exclude)
         fields: dict[str, Any] = {
-            "kind": "group" if self._tools.compiles else "group without bytecode",
+            "kind": "group",
             "version": VERSION,
             "script": hashlib.sha256(script.encode()).hexdigest(),
             "pip": self._locked.installer.sha256,
