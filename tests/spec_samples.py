@@ -167,6 +167,12 @@ BAD: tuple[Bad, ...] = (
         "write true",
         in_schema=False,
     ),
+    _case(
+        "job: {hyperparameters: {goal: MAXIMIZE, metric: m, params: [], algorithm: GRID}}\n",
+        "4:75",
+        "job.hyperparameters.algorithm",
+        "expected GRID_SEARCH or RANDOM_SEARCH, found 'GRID'",
+    ),
     _case("accelerator: gqu\n", "4:14", "accelerator", "expected cpu, gpu or tpu, found 'gqu'", "did you mean gpu?"),
     _case("platform: linux/arm\n", "4:11", "platform", "expected linux/amd64 or linux/arm64", "linux/arm64"),
     _case(
@@ -220,6 +226,7 @@ BAD: tuple[Bad, ...] = (
     _case("trainer: [train.py]\n", "4:1", "trainer", "expected a mapping with source, module"),
     # Names in registries
     _case("registry: https://x.org/y\n", "4:11", "registry", "expected HOST/PATH", "remove https://"),
+    _case("registry: ann:pw@x.org/y\n", "4:11", "registry", "the value is not shown", "docker login", in_schema=False),
     _case("registry: a/b/\n", "4:11", "registry", "without a '/' at either end, found 'a/b/'"),
     _case(
         "registry: us-docker.pkg.dev/p\n",

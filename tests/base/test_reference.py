@@ -32,6 +32,11 @@ def test_what_engines_take_for_no_name(text: str) -> None:
         parse_reference(text)
 
 
+def test_only_docker_hub_has_a_library() -> None:
+    assert str(parse_reference("python:3")) == "docker.io/library/python:3"
+    assert str(parse_reference("host.example/python:3")) == "host.example/python:3"
+
+
 @pytest.mark.parametrize("text", [f"host.example:5000/a/b@{HASH}", f"a/b:tag@{HASH}"])
 def test_a_digest_is_no_login(text: str) -> None:
     assert isinstance(parse_reference(text), Digest)

@@ -15,7 +15,7 @@ from training_imgtool.base.reference import Repository
 from training_imgtool.make.recipes import make_copy, make_recipe
 from training_imgtool.model.load import load
 from training_imgtool.model.plan import LockedDebian, RolePlan
-from training_imgtool.model.recipe.recipe import Lines, Recipe
+from training_imgtool.model.recipe.recipe import Lines, Recipe, Template
 from training_imgtool.model.spec import Role
 
 RUN = Lines(lines=("true",), env={"A": "1"}, secrets=("token",))
@@ -90,6 +90,15 @@ def test_other_wheels_of_the_same_versions_change_the_packages() -> None:
     wheels = (plans.wheel("numpy", "1.26.4", data=b"other"), plans.wheel("tensorflow-cpu", "2.15.1"))
     recipe = plans.recipe(locked_variant=plans.locked(wheels=wheels))
     assert changed(plans.recipe(), recipe) == {"packages", "image"}
+
+
+def test_a_templates_key_has_its_text_and_the_whole_context(folder: Path) -> None:
+    template = Template(name="t", text="FROM a", context=scan(folder).entries)
+    (folder / "notes.txt").write_text("x")
+    recipe = plans.recipe(template=template)
+    other_text = replace(recipe, template=replace(template, text="FROM b"))
+    another_file = replace(recipe, template=replace(template, context=scan(folder).entries))
+    assert changed(recipe, other_text) == changed(recipe, another_file) == {"image"}
 
 
 def test_an_engine_makes_what_has_lines_and_packages_that_imgtool_cannot_lay_out() -> None:

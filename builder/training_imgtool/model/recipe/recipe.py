@@ -211,8 +211,7 @@ class Recipe:
         for names in _FIELDS.values():
             for field_name in names:
                 document.pop(field_name, None)
-        packing = [self.compression, self.epoch]
-        return (*stages, Stage(name=IMAGE, key=_hash([key, packing, document])))
+        return (*stages, Stage(name=IMAGE, key=_hash([key, document])))
 
     def _list_parts(self) -> Iterator[tuple[str, str, str]]:
         """Yields the stages below the image: name, why only an engine can make it, and what an engine runs."""
