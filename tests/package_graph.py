@@ -42,7 +42,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
     "rich": ("cli.live_view",),
     "typer": ("cli.*",),
-    "urllib3": ("base.http.pool", "base.http.errors"),
+    "urllib3": ("base.http.pool", "base.http.connections", "base.http.errors"),
     "uv": ("resolve.wheels.uv",),
     "yaml": ("base.yamlfile.reader", "jobs.yamlio"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from typing import Self
 
 from training_imgtool.base.http.addresses import Origin
@@ -17,11 +18,12 @@ class Bytes:
     """Answers the requests of each connection with the next of `answers`; HANG_UP closes the connection instead.
 
     It answers when the headers have arrived; `hang_up_after` ends the connection after the first answer.
+    `pause` is the time in seconds between two bytes.
     """
 
-    def __init__(self, *answers: bytes | None, hang_up_after: bool = False) -> None:
+    def __init__(self, *answers: bytes | None, hang_up_after: bool = False, pause: float = 0) -> None:
         self._answers = list(answers)
-        self._hang_up_after = hang_up_after
+        self._hang_up_after, self._pause = hang_up_after, pause
         self.connections = 0
         self.heads: list[bytes] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -48,7 +50,9 @@ class Bytes:
                 answer = self._answers.pop(0) if self._answers else HANG_UP
                 if answer is HANG_UP:
                     return
-                connection.sendall(answer)
+                for block in (bytes([byte]) for byte in answer) if self._pause else (answer,):
+                    connection.sendall(block)
+                    time.sleep(self._pause)
                 if self._hang_up_after:
                     connection.shutdown(socket.SHUT_WR)
                     return

@@ -68,6 +68,21 @@ def test_content_that_is_cut_is_not_whole(answer: bytes) -> None:
         response.close()
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 1000,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 50,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 1000,
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"a" * 1000,
+    ],
+    ids=["head", "heads", "size of a chunk", "content"],
+)
+def test_a_byte_now_and_then_is_no_answer(answer: bytes) -> None:
+    with Bytes(answer, pause=0.01) as server, pytest.raises(PassingError, match="sent nothing for too long"):
+        content(ask(server, server.client(idle=0.5)))
+
+
 def test_no_answer() -> None:
     with Bytes(HANG_UP) as server, pytest.raises(PassingError, match="broke the connection"):
         ask(server, server.client())

@@ -87,7 +87,7 @@ class Client:
         unverified: hosts, `HOST` or `HOST:PORT`, whose certificates nobody checks.
         connections: per host, for each of reading and writing; further requests wait for one.
         connect_seconds: limit for a connection to open, TLS included.
-        idle_seconds: limit for a wait in which the server sends nothing.
+        idle_seconds: limit for the head of an answer, and for each few kilobytes of its content.
         answer_seconds: limit for an answer that is read into memory, once its head is there.
         clock: seconds.
     """

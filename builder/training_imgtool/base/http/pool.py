@@ -92,6 +92,8 @@ def make_pool(
     """
     import urllib3
 
+    from training_imgtool.base.http.connections import bound_waits
+
     options: dict[str, object] = {
         "num_pools": 16,
         "maxsize": connections,
@@ -103,12 +105,12 @@ def make_pool(
     }
     proxy = proxy_for(url, proxies)
     if proxy is None:
-        return urllib3.PoolManager(**options)  # type: ignore[arg-type]
+        return bound_waits(urllib3.PoolManager(**options))  # type: ignore[arg-type]
     try:
         parsed = urllib3.util.parse_url(proxy if "://" in proxy else f"http://{proxy}")
         bare = parsed._replace(auth=None).url
         headers = urllib3.make_headers(proxy_basic_auth=parsed.auth) if parsed.auth else None
-        return urllib3.ProxyManager(bare, proxy_headers=headers, **options)  # type: ignore[arg-type]
+        return bound_waits(urllib3.ProxyManager(bare, proxy_headers=headers, **options))  # type: ignore[arg-type]
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         variable = f"{url.partition(':')[0].upper()}_PROXY"
         raise UsageError(
