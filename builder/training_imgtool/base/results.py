@@ -88,7 +88,6 @@ class Image:
         reference: `REPOSITORY@sha256:DIGEST`, which a job file names.
         digest: `sha256:DIGEST`.
         outcome: `found` (the registry had it), `appended` (imgtool made it) or `built` (an engine did).
-        bytes: the compressed size of config and layers; of an index, of all the images that it names.
         seconds: the time that it took.
     """
 
@@ -96,7 +95,6 @@ class Image:
     reference: str
     digest: str
     outcome: str
-    bytes: int
     seconds: float
 
     def __str__(self) -> str:

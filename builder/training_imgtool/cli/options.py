@@ -10,7 +10,7 @@ import typer
 import typer.core
 
 from training_imgtool.base.errors import UsageError
-from training_imgtool.base.gates import check_option
+from training_imgtool.base.gates import check_given
 from training_imgtool.cli.progress import Mode
 from training_imgtool.model.spec import Role
 from training_imgtool.model.targets import Target
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Verb(typer.core.TyperCommand):
-    """Refuses empty values of gates before the verb does anything."""
+    """Refuses empty values before the verb does anything."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the verb; raises UsageError for a gate that is empty."""
+        """Runs the verb; raises UsageError for an option that is empty."""
         for option in self.params:
-            value = ctx.params.get(option.name)
-            check_option((*option.opts, *option.secondary_opts), value if isinstance(value, list | tuple) else (value,))
+            if option.param_type_name == "option" and (value := ctx.params.get(option.name)) != option.default:
+                check_given(option.opts[0], value)
         return super().invoke(ctx)
 
 

@@ -141,7 +141,7 @@ def run(
         workers=workers,
         ps=ps,
         args=ctx.meta.get(_ARGS),
-        job_dir=None if job_dir is None else _folder(job_dir),
+        job_dir=Path(job_dir) if job_dir else None,
         kills=tuple(parse_kill(text) for text in kill or ()),
         restart=restart,
     )
@@ -178,12 +178,6 @@ def run(
         emit_note(f"next: {_next(spec, choice.values, summary, request)}")
     if code:
         raise typer.Exit(code)
-
-
-def _folder(text: str) -> Path:
-    if not text:
-        raise UsageError("--job-dir is empty: expected a folder", hint="is a shell variable unset?")
-    return Path(text)
 
 
 def _check_report(path: Path) -> None:

@@ -16,7 +16,7 @@ from training_imgtool.make.platforms import build_platforms
 from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.make.request import BuildOptions, BuildResult, BuildRun
 from training_imgtool.model.spec import Role
-from training_imgtool.oci.registry.connect import Machine, Registries
+from training_imgtool.oci.registry.connect import Machine
 
 if TYPE_CHECKING:
     from training_imgtool.local.ready import Ready, Request
@@ -76,27 +76,6 @@ def build_images(choice: SpecChoice, options: BuildOptions, machine: Machine) ->
 
     inputs = prepare_build(choice, options, machine, renewal=Renewal(debian=True))
     return inputs, build_platforms(BuildRun(inputs=inputs, options=options, machine=machine))
-
-
-def push_and_measure(
-    choice: SpecChoice, options: BuildOptions, machine: Machine
-) -> tuple[tuple[BuildResult, int], ...]:
-    """Pushes the images of one spec; returns each with the bytes of its config and layers, as its manifest has them.
-
-    For an index these are the bytes of all the images that it names.
-    """
-    _, results = build_images(choice, options, machine)
-    return tuple((result, _measure(result, machine.registries)) for result in results)
-
-
-def _measure(result: BuildResult, registries: Registries) -> int:
-    if result.digest is None:
-        return 0
-    client, repository = registries.at(result.digest.repository), result.digest.repository
-    manifest = client.manifest(result.digest)
-    entries = [described for _, described in manifest.entries] if manifest.is_index else []
-    manifests = [client.manifest(repository.digest(entry.digest)) for entry in entries] or [manifest]
-    return sum(blob.size for each in manifests for blob in (each.config, *each.layers))
 
 
 def verify_images(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from training_imgtool.base.errors import CredentialsError, LocalFileError, TemporaryError, UsageError, VerificationError
-from training_imgtool.base.gates import check_option
+from training_imgtool.base.gates import check_given
 from training_imgtool.base.http.addresses import speaks_http
 from training_imgtool.base.reference import Digest
 from training_imgtool.base.sanitize import join_lines
@@ -42,8 +42,8 @@ class Signatory:
 
     def check(self) -> None:
         """Raises UsageError unless it names a key or an identity, LocalFileError if a key's file is missing."""
-        check_option(("--issuer",), (self.issuer,))
-        check_option(("--signature",), (self.name,))
+        check_given("--issuer", self.issuer)
+        check_given("--signature", self.name)
         if self.issuer is None and ("@" in self.name or self.name.startswith("http")) and not Path(self.name).exists():
             raise UsageError(f"{self.name} is not a file", hint="for an identity, add --issuer URL")
         if self.issuer is None:
