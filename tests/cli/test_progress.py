@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from tests.measure import peak_memory
-from tests.terminal import record
 from training_imgtool.base.errors import UsageError
 from training_imgtool.base.progress import Done, Event, LogLine, Note, Outcome, Step, Transfer
 from training_imgtool.cli.progress import Mode, choose_mode, open_progress
@@ -358,18 +357,6 @@ def test_rows_fit_the_terminal(columns: int) -> None:
     ]
     assert rows
     assert max(map(len, rows)) <= columns - len("^C^C"), "a terminal echoes Ctrl-C behind the last row"
-
-
-def test_a_note_breaks_between_words_on_a_terminal(tmp_path: Path) -> None:
-    program = "from training_imgtool.cli.output import emit_note\n"
-    program += "emit_note('some words ' * 5)\nemit_note('next: imgtool ' + 'x' * 40)"
-    command = [sys.executable, "-c", program]
-    shown = record(command, columns=40, env={"PATH": os.environ["PATH"]}, cwd=tmp_path).unwrapped[-1]
-    assert [line for line in shown if line] == [
-        "note: some words some words some words",
-        "some words some words",
-        f"note: next: imgtool {'x' * 40}",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,6 @@ def test_the_documented_codes_are_those_of_the_errors() -> None:
     ("arguments", "says"),
     [
         (("biuld",), "No such command 'biuld'. Did you mean 'build'?"),
-        (("login",), "imgtool has no verb login"),
-        (("version",), "imgtool has no verb version"),
         (("show", "--jsn"), "No such option: --jsn"),
         (("build", "--role", "chief"), "'chief' is not one of 'master', 'worker', 'ps', 'evaluator'"),
         (("build", "--role", "ps"), "the spec has no role ps: it has master, worker"),

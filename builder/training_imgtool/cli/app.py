@@ -19,21 +19,8 @@ _MORE = ("submit", "build", "lock", "show", "render", "lint", "sign", "doctor", 
 VERBS = (*_FIRST, *_MORE)  # in the order of the help; each is a module of this package
 
 
-_NO_VERBS = {  # what people type, and the parser would take for a misspelt verb
-    "help": "imgtool --help",
-    "login": "docker login HOST; imgtool uses the logins of docker, podman and gcloud",
-    "version": "imgtool --version",
-}
-
-
 class _Verbs(typer.core.TyperGroup):
     """Lists the verbs that most people need before the others."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Raises UsageError with the right command for words that are no verbs."""
-        if args and args[0] in _NO_VERBS:
-            raise UsageError(f"imgtool has no verb {args[0]}", hint=_NO_VERBS[args[0]])
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes two sections in columns of one width."""

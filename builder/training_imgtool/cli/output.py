@@ -66,20 +66,7 @@ def emit_json(document: Any) -> None:
 
 def emit_note(text: str) -> None:
     """Writes a note to stderr; `text` may begin with its kind, such as `warning: `."""
-    emit_error(f"{_wrap(text if _KINDS.match(text) else f'note: {text}')}\n")
-
-
-def _wrap(line: str) -> str:
-    """Breaks a line between words where stderr is a terminal; what is to be copied as it is stays whole."""
-    try:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else 0
-    except (OSError, ValueError, AttributeError):
-        return line
-    if not 0 < columns < len(line) or "\n" in line or "next: " in line:
-        return line
-    import textwrap
-
-    return textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
+    emit_error(f"{text if _KINDS.match(text) else f'note: {text}'}\n")
 
 
 def emit_error(text: str) -> None:
