@@ -11,7 +11,6 @@ import pytest
 from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.base.http.retry import retry_after
 from training_imgtool.base.reference import parse_reference
-from training_imgtool.model.entry_point import read_console_scripts
 from training_imgtool.model.load import load
 from training_imgtool.model.requirement_files import read_dependencies
 from training_imgtool.model.requirements import parse_requirements
@@ -46,11 +45,6 @@ def _read_spec(text: str, folder: Path) -> object:
     return load(folder / "image.yaml")
 
 
-def _read_project(text: str, folder: Path) -> object:
-    (folder / "pyproject.toml").write_text(text)
-    return read_console_scripts(folder)
-
-
 def _close(text: str, _folder: Path) -> object:
     return list(
         find_broken([parse_metadata(text), parse_metadata("Name: b\nVersion: 1\n")], {"python_version": "3.11"})
@@ -72,12 +66,11 @@ def _close(text: str, _folder: Path) -> object:
         lambda text, _folder: retry_after(text.rpartition(" ")[2], 0),
         _read_login,
         _read_spec,
-        _read_project,
         _close,
     ],
     ids=[
         *("lock", "manifest", "json-page", "html-page", "requirements", "pyproject", "reference", "wheel"),
-        *("retry-after", "login", "spec", "scripts", "metadata"),
+        *("retry-after", "login", "spec", "metadata"),
     ],
 )
 def test_bombs_are_errors_with_words(read: Callable[[str, Path], object], bomb: str, tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ class Placement:
 def place(program: Program, reached: Reached, project: Project) -> Placement | None:
     """Places a program; None where no spec can start it, since a Dockerfile cannot name its folder."""
     if program.script is not None:
-        return Placement(trainer={"source": program.home, "script": program.script})
+        module, _, function = program.target.partition(":")
+        return Placement(trainer={"source": program.home, "module": module, "function": function})
     path, folder, new_file = program.path, program.folder, None
     if path.endswith(".ipynb"):
         path = new_file = _name_script(path, reached)

@@ -50,6 +50,7 @@ class Program:
     Attributes:
         source: its file.
         script: the console script that starts it, where its file alone starts nothing.
+        target: what the script calls, MODULE:FUNCTION.
         home: the folder of the project that has the script.
         score: how likely it is the one that trains.
         commands: statements that start it.
@@ -59,6 +60,7 @@ class Program:
     source: Source
     score: int
     script: str | None = None
+    target: str = ""
     home: str = "."
     commands: tuple[Statement, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -223,14 +225,14 @@ class Code:
             if not path.endswith((".py", ".ipynb")) or _NO_PROGRAM.fullmatch(PurePosixPath(path).name):
                 continue
             source = self.source(path)
-            script, home = scripts.get(path, (None, "."))
+            script, target, home = scripts.get(path, (None, "", "."))
             if source is None or not (source.starts or script):
                 continue
-            starting.append((source, self.reach(source), script, home))
+            starting.append((source, self.reach(source), script, target, home))
         imported = {inner.path for source, reached, *_ in starting for inner in reached.sources if inner is not source}
         programs = []
-        told_to = {source.path for source, _, script, _ in starting if _says_train(source, script=script)}
-        for source, reached, script, home in starting:
+        told_to = {source.path for source, _, script, *_ in starting if _says_train(source, script=script)}
+        for source, reached, script, target, home in starting:
             path = source.path
             named = tuple(item for item in commands if _starts_program(item, path, script, self.project))
             by_file = [item for item in named if item.value.rpartition(" && ")[2].startswith("python ")]
@@ -240,7 +242,8 @@ class Code:
             aside |= {"other programs import it": -12 if path in imported and not named else 0}
             rest = not source.trains and not _says_train(source, script=script) and bool(told_to)
             aside |= {"another program says that it trains": -12 if rest else 0}
-            programs.append(replace(_judge(source, reached, named, alone, aside, told=self._told), home=home))
+            judged = _judge(source, reached, named, alone, aside, told=self._told)
+            programs.append(replace(judged, target=target, home=home))
         return tuple(sorted(programs, key=lambda program: (-program.score, program.path)))
 
     @cached_property
@@ -274,18 +277,19 @@ def _depth(source: Source) -> int:
     return len(PurePosixPath(source.path).parents)
 
 
-def _scripts(statements: list[Statement], files: frozenset[str]) -> dict[str, tuple[str, str]]:
-    """Returns the console script of each file that one starts, and its project's folder; that of training wins."""
-    scripts: dict[str, tuple[str, str]] = {}
+def _scripts(statements: list[Statement], files: frozenset[str]) -> dict[str, tuple[str, str, str]]:
+    """Returns the console script of each file that one starts, its target and its project's folder; training wins."""
+    scripts: dict[str, tuple[str, str, str]] = {}
     for item in statements:
         if item.fact is Fact.SCRIPT:
             name, _, target = item.value.partition("=")
-            base, home = target.partition(":")[0].strip().replace(".", "/"), posixpath.dirname(item.file) or "."
+            called = re.sub(r"\s|\[.*", "", target)
+            base, home = called.partition(":")[0].replace(".", "/"), posixpath.dirname(item.file) or "."
             for prefix in ("", "src"):
                 for end in (".py", "/__init__.py"):
                     path = posixpath.normpath(posixpath.join(home, prefix, base + end))
                     if path in files and ("train" in name or path not in scripts):
-                        scripts[path] = name.strip(), home
+                        scripts[path] = name.strip(), called, home
     return scripts
 
 

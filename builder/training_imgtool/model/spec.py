@@ -55,9 +55,7 @@ class Trainer:
         pattern=r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
         expected="a module's dotted name, such as trainer.task",
     )
-    script: str | None = key(
-        "The Python file that is run, relative to SOURCE, or a console script's name.", default=None
-    )
+    script: str | None = key("The Python file that is run, relative to SOURCE.", default=None)
     function: str | None = key("The function of `module` that is called, as a console script does.", default=None)
     include: tuple[str, ...] = key(
         "Further folders and files of the image, such as ../common.", default=(), rule="shared"

@@ -294,7 +294,7 @@ def main(epochs, data, name): pass
 """
     spec, text = proposed(tmp_path, {"pyproject.toml": metadata, "src/pkg/cli.py": code, "src/pkg/__init__.py": ""})
     assert (spec.trainer.module, spec.trainer.function) == ("pkg.cli", "main")
-    assert "trainer: {source: ., script: fit}" in text
+    assert "trainer: {source: ., module: pkg.cli, function: main}" in text
     assert "its options: --epochs, --data (required), name (required)" in text
     assert spec.python_packages == ("click",)
 
