@@ -1,4 +1,4 @@
-"""Large files that `files` names: a changed line sends kilobytes, also from a machine that has nothing but a checkout."""
+"""Large files that `files` names: a changed line sends kilobytes, also from a machine that has just a checkout."""
 
 from __future__ import annotations
 
