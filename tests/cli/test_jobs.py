@@ -44,11 +44,16 @@ def test_lint_of_no_file_and_of_standard_input(
     assert capsys.readouterr().out.startswith("<stdin>:6:1: error: maxRunningTime:")
 
 
-def test_nothing_checked_is_a_warning_and_with_strict_an_error(
+def test_nothing_checked_is_an_error_and_beside_what_was_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("apiVersion: example.com/v1\nkind: Train\nmetadata: {name: x}\n")
+    assert _run(["lint", str(file)]) == 3
+    assert "error: kind: nothing was checked" in capsys.readouterr().out
+    file.write_text(
+        f"{file.read_text()}---\napiVersion: v1\nkind: Service\nmetadata: {{name: x}}\nspec: {{clusterIP: None}}\n"
+    )
     assert _run(["lint", str(file)]) == 0
     assert "warning: kind: nothing was checked" in capsys.readouterr().out
     assert _run(["lint", "--strict", str(file)]) == 3

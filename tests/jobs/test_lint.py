@@ -78,7 +78,7 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
 def test_what_other_programs_check_is_left_to_them(text: str, who: str) -> None:
     (message,) = lint(text, "f")
     assert (message.severity, "nothing was checked" in message.message, who in message.message) == (
-        Severity.WARNING,
+        Severity.ERROR,
         True,
         True,
     )

@@ -168,8 +168,8 @@ def test_vertex_files_that_the_service_takes(text: str) -> None:
 
 
 def test_other_kinds_are_not_judged() -> None:
-    assert levels("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n") == {"kind": "warning"}
-    assert levels("apiVersion: serving.knative.dev/v1\nkind: Service\nspec: {template: {}}\n") == {"kind": "warning"}
+    assert levels("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n") == {"kind": "error"}
+    assert levels("apiVersion: serving.knative.dev/v1\nkind: Service\nspec: {template: {}}\n") == {"kind": "error"}
     assert "apiVersion" in levels("apiVersion: kubeflow.ogr/v1\nkind: TFJob\nmetadata: {name: x}\n")
     assert "apiVersion" in levels("apiVersion: v1\nkind: Job\nmetadata: {name: x}\n")
     assert levels("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: x}\n") == {}

@@ -36,8 +36,8 @@ def lint(
     """Check a job file against the rules of its service.
 
     An error is what the service refuses, with the source of the rule. A warning is what the service accepts although it
-    causes trouble later, or that nothing was checked. A hint is what a flag supplies. The exit code is 3 if there is an
-    error.
+    causes trouble later, or that one of several documents was not checked. A hint is what a flag supplies. The exit
+    code is 3 if there is an error.
     """
     from training_imgtool.cli.commands.job_files.lint import lint_job_file
     from training_imgtool.jobs.model import Severity

@@ -58,7 +58,7 @@ class JobTarget(Protocol):
         """Makes the job file of a spec that `check` found nothing wrong with."""
 
     def judge(self, document: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:
-        """Finds what is wrong with a document of others, where `lint` judges such; of Kubernetes, beyond its shape."""
+        """Finds what is wrong with a document of others; of Kubernetes, beyond its shape. Not every module has it."""
 
 
 def module_of(target: Target) -> JobTarget:

@@ -10,18 +10,11 @@ from typing import Any
 
 from training_imgtool.jobs import module_of
 from training_imgtool.jobs.google import GCLOUD
-from training_imgtool.jobs.model import Finding, Path, Severity, first_of_each, format_path, get
+from training_imgtool.jobs.model import NOT_CHECKED, Finding, Path, Severity, first_of_each, format_path, get
 from training_imgtool.jobs.rules.kubernetes import TARGETS, known_kind, object_findings, unknown_kind
 from training_imgtool.jobs.yamlio import Parsed, read
 from training_imgtool.model.targets import Target
 
-_CHECKED_BY = {  # whose files lint leaves to others, and why
-    Target.AI_PLATFORM: "AI Platform Training closed on 2025-01-31",
-    Target.COMPOSE: "`docker compose --file FILE config --quiet` does it",
-    Target.SKYPILOT: "`sky launch --dryrun FILE` does it",
-    Target.SLURM: "`sbatch --test-only FILE` does it",
-    Target.TF_CONFIG: "TensorFlow does it as it starts",
-}
 _ECI = "k8s.aliyun.com/"  # what annotations begin with that only its virtual nodes read
 _PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]\w*\}?|<[^<>]+>|'(?:__\w+__|[A-Z][A-Z0-9_]*_(?:NAME|ID|PATH))'")
 
@@ -60,14 +53,14 @@ def lint(
         file: its name, for the places.
         allow_unknown: what the tables lack (keys, machines, accelerators, regions) is a warning.
         region: where the job will run, for files of Google's services that leave it to a flag.
-        strict: warnings are errors.
+        strict: warnings are errors, as they are in a file of which nothing was checked.
 
     Raises:
         InputError: the text is not YAML.
     """
     messages: list[Message] = []
     if text.startswith("#!"):
-        return tuple(_weighed([_message(_unchecked(Target.SLURM), file, None)], strict=strict))
+        return (_message(replace(_unchecked(Target.SLURM), severity=Severity.ERROR), file, None),)
     documents = read(text, file)
     if all(parsed.data is None for parsed in documents):
         nothing = Finding(path=(), message="is empty: expected a job file")
@@ -76,7 +69,7 @@ def lint(
         if parsed.data is None and len(documents) > 1:
             continue  # as kubectl does
         target = find_target(parsed.data)
-        if target in _CHECKED_BY:
+        if target is not None and not hasattr(module_of(target), "judge"):
             messages.append(_message(_unchecked(target), file, None))
             continue
         findings = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
@@ -84,6 +77,8 @@ def lint(
             findings.append(Finding(path=(), message=f"{len(documents)} documents: expected one", source=GCLOUD))
         findings = [_filled_in(finding, parsed.data) for finding in first_of_each(findings)]
         messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in findings]
+    unchecked = sum(message.message.startswith(NOT_CHECKED) for message in messages)
+    strict = strict or unchecked == sum(parsed.data is not None for parsed in documents)
     return tuple(sorted(_weighed(messages, strict=strict), key=lambda each: (each.line, each.column, each.field)))
 
 
@@ -108,7 +103,8 @@ def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Fi
 
 
 def _unchecked(target: Target) -> Finding:
-    return Finding(path=(), message=f"nothing was checked: {_CHECKED_BY[target]}", severity=Severity.WARNING)
+    why = target.row.checked_by or f"imgtool has no rules for files of {target}"
+    return Finding(path=(), message=f"{NOT_CHECKED}: {why}", severity=Severity.WARNING)
 
 
 def find_target(data: Any) -> Target | None:

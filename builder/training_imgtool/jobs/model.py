@@ -19,6 +19,7 @@ from training_imgtool.model.targets import Target
 
 Path = tuple[str | int, ...]
 Document = dict[str, Any]
+NOT_CHECKED = "nothing was checked"  # what the message of such a finding begins with
 NO_MAPPING: Mapping[Any, Any] = MappingProxyType({})
 
 

@@ -80,6 +80,7 @@ class Row:
         kinds: the kinds of Kubernetes objects that are its files, each with its apiVersion.
         signs: keys at the top of a document that tell that it is the target's.
         rules: where the rules of its files stand, for `lint`.
+        checked_by: what checks its files where its module has no `judge`.
         always_chief: whether its clusters have a chief of its own, so that worker 0 becomes one where no master is.
     """
 
@@ -91,6 +92,7 @@ class Row:
     kinds: Mapping[str, str] = field(default_factory=dict)
     signs: tuple[str, ...] = ()
     rules: str = ""
+    checked_by: str = ""
     always_chief: bool = False
 
 
@@ -117,6 +119,7 @@ class Target(StrEnum):
             job_dir=JobDir.NAMED,
             signs=("trainingInput",),
             always_chief=True,
+            checked_by="AI Platform Training closed on 2025-01-31",
         ),
     )
     VERTEX = (
@@ -201,6 +204,7 @@ class Target(StrEnum):
             runtime=_DOCKER,
             job_dir=JobDir.MOUNTED,
             signs=("services",),
+            checked_by="`docker compose --file FILE config --quiet` does it",
         ),
     )
     TF_CONFIG = (
@@ -211,6 +215,7 @@ class Target(StrEnum):
             runtime=_DOCKER,
             job_dir=JobDir.MOUNTED,
             signs=("cluster", "task"),
+            checked_by="TensorFlow does it as it starts",
         ),
     )
     SKYPILOT = (
@@ -221,6 +226,7 @@ class Target(StrEnum):
             scheduling=frozenset({"strategy"}),
             runtime=Runtime(name="the Docker of SkyPilot's machine images"),
             signs=("run", "resources", "num_nodes"),
+            checked_by="`sky launch --dryrun FILE` does it",
         ),
     )
     SLURM = (
@@ -231,5 +237,6 @@ class Target(StrEnum):
             scheduling=frozenset({"max_running"}),
             runtime=Runtime(name="enroot"),
             job_dir=JobDir.MOUNTED,
+            checked_by="`sbatch --test-only FILE` does it",
         ),
     )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from training_imgtool.jobs.model import Finding, Path, Severity, add_source, get
+from training_imgtool.jobs.model import NOT_CHECKED, Finding, Path, Severity, add_source, get
 from training_imgtool.jobs.rules import names
 from training_imgtool.jobs.shapes import Rules, shape_findings, well_typed
 from training_imgtool.jobs.tables import nearest
@@ -65,7 +65,7 @@ def unknown_kind(kind: Any, version: Any) -> Finding:
         if meant := f"did you mean {alike[0]}?" if alike else meant:
             message = f"{kind!r} is not a kind of {version}"
             return Finding(path=("kind",), message=message, hint=meant, source=str(version))
-        message = f"nothing was checked: imgtool has no schema of the kind {kind} ({version})"
+        message = f"{NOT_CHECKED}: imgtool has no schema of the kind {kind} ({version})"
         return Finding(path=("kind",), message=message, severity=Severity.WARNING)
     key, value, example = ("apiVersion", version, "v1") if isinstance(kind, str) else ("kind", kind, "Job")
     return Finding(path=(key,), message=f"{value!r}: expected text such as {example}", source="Kubernetes API")
