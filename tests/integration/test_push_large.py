@@ -1,4 +1,4 @@
-"""Large files that `files` names: a changed line sends kilobytes, also from a machine that has just a checkout."""
+"""Large files beside the code: a changed line sends kilobytes, also from a machine that has nothing but a checkout."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ def _large_file(path: Path, size: int) -> None:
 def test_a_changed_line_beside_a_large_file(size: int, tmp_path: Path) -> None:
     with run_registry(tmp_path / "registry") as registry, FaultProxy(registry.host) as proxy:
         make_base().put(registry.host)
-        (tmp_path / "project/weights").mkdir(parents=True)
-        _large_file(tmp_path / "project/weights/data.bin", size)
-        files = "files: {weights: /weights}\n"
-        project = Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base(), more=files)
+        project = Project(tmp_path / "project", Wheels(tmp_path / "wheels"), make_base())
+        _large_file(project.folder / "trainer/data.bin", size)
         first, second = (_machine(tmp_path / name, project, proxy) for name in ("first", "second"))
         _push(first, project)
         assert proxy.bytes_up() > size

@@ -113,6 +113,7 @@ def test_a_package_that_the_program_imports_through_another(world: World) -> Non
 def test_what_may_never_run_is_a_note(world: World, code: str) -> None:
     line = code[: code.index("import view")].count("\n") + 1
     assert world.check(code) == [f"trainer/task.py:{line}:1: view {NEEDS}"]
+    assert world.check(code) == [f"trainer/task.py:{line}:1: view {NEEDS}"], "also from the cache"
     assert world.reads == 1
 
 
@@ -153,7 +154,7 @@ def test_nothing_is_refused_for_what_cannot_be_read(world: World) -> None:
     world.base = None
     assert world.check("import view\n") == []
     world.base = system(RELEASE)
-    assert "view needs" in str(world.refused("import view\n"))
+    assert "view needs" in str(world.refused("import view\n")), "the answer was not remembered"
     world.base = system()  # no release that imgtool knows
     assert world.check("import view\nx = 1\n") == [f"trainer/task.py:1:1: view {NEEDS}"]
 
@@ -164,11 +165,19 @@ def test_lines_may_install_anything(world: World) -> None:
     assert world.reads == 0
 
 
-def test_a_wheel_is_checked_when_it_is_here(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("trim", "remembered"), [("", True), ("trim: false\n", False)])
+def test_a_wheel_that_is_not_here_was_checked_where_the_lock_was_made(
+    world: World, monkeypatch: pytest.MonkeyPatch, trim: str, remembered: bool
+) -> None:
+    """A lock that trims nothing was made without the wheels: the check comes when they are here."""
+    world.project.spec(SPEC + trim)
     with monkeypatch.context() as absent:
         absent.setattr(WheelStore, "path", lambda *_: None)
         assert world.check("import view\n") == []
-    assert "view needs" in str(world.refused("import view\n"))
+    if remembered:
+        assert world.check("import view\n") == []
+    else:
+        assert "view needs" in str(world.refused("import view\n"))
 
 
 def test_wheels_are_read_only_for_libraries_that_the_lock_names(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

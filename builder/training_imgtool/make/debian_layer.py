@@ -59,15 +59,11 @@ class LayerMaker:
     def layer(self, history: str, opened: OpenedLibraries) -> LayerSource:
         """Makes the layer; raises what `make_items` and `PackageStore.fetch` raise."""
         record = self._record(opened).layers[0]
-
-        def make() -> LayerRecord:
-            return self._compress(opened).layers[0]
-
         return LayerSource(
             descriptor=record.blob,
             diff_id=record.diff_id,
             history=history,
-            open=partial(blobs.read, record.blob, self.cache, self._hash_inputs(opened), make),
+            open=partial(self._open, record, opened),
         )
 
     def tree(self, opened: OpenedLibraries) -> tree.Node:
@@ -100,6 +96,14 @@ class LayerMaker:
         layer = blobs.keep(_NAME, self.cache, choose_codec(self.compression), tar)
         text = zlib.compress(tree.dump(tree.prune(maker.root)).encode("ascii"))
         return Record((layer,), {_FIELD: base64.b64encode(text).decode()})
+
+    def _open(self, record: LayerRecord, opened: OpenedLibraries) -> Iterator[bytes]:
+        if not self.cache.has_blob(record.blob):
+            compressed = self._compress(opened)
+            if compressed.layers[0].blob != record.blob:
+                self.cache.forget(self._hash_inputs(opened))
+                raise blobs.remade_error(record.blob, "a library here differs from the one that made it first")
+        return self.cache.read_blob(record.blob)
 
     def _hash_inputs(self, opened: OpenedLibraries) -> str:
         return hash_fields(

@@ -41,7 +41,11 @@ class MissingLibraryError(FieldError):
 
 
 class LibraryCheck:
-    """The check of one role's imports."""
+    """The check of one role's imports.
+
+    Attributes:
+        is_complete: whether everything could be read that the result depends on.
+    """
 
     def __init__(self, inputs: Inputs, plan: RolePlan, machine: Machine) -> None:
         self._inputs, self._plan, self._machine = inputs, plan, machine
@@ -51,6 +55,7 @@ class LibraryCheck:
         self._packages |= {row.name for row in debian.packages} if debian else set()
         self._knows_packages = debian is None or not debian.engine
         self._told: set[str] = set()
+        self.is_complete = True
 
     def run(self, imports: Iterable[tuple[str, Import, bool]]) -> Iterator[tuple[FieldError, bool]]:
         """Yields what imports from wheels lack, and whether they fail for sure.
@@ -71,6 +76,8 @@ class LibraryCheck:
                 for path, names in libraries.find_missing(self._of_trainer).items()
                 if (left := frozenset(name for name in names if not self._is_installed(name)))
             }
+            # A lock that trims was made where all wheels were at hand; a machine that needs none of them asks no more.
+            self.is_complete = libraries.is_complete or self._inputs.spec_file.spec.trim is not False
             for place, item, is_sure in sorted(imports, key=lambda row: not row[2]) if missing else ():
                 lacks = [row for row in libraries.reach(item, missing) if self._is_missing(row.soname)]
                 if new := [row for row in lacks if row.soname not in self._told]:
@@ -98,6 +105,7 @@ class LibraryCheck:
         try:
             return read_base_system(self._plan.base, self._machine)
         except ImgtoolError:
+            self.is_complete = False
             return None
 
     @cached_property

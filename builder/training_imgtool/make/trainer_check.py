@@ -7,6 +7,8 @@ for sure: an import in a function, a condition or a `try` may never run, or may 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import posixpath
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +19,9 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.base.context.entries import Entry, Kind, OnDisk, blocks
 from training_imgtool.base.errors import FieldError, FieldListError
+from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.progress import Note
+from training_imgtool.base.version import __version__
 from training_imgtool.make.inputs import Inputs
 from training_imgtool.model.plan import RolePlan
 
@@ -36,16 +40,21 @@ def check_trainer(inputs: Inputs, machine: Machine) -> None:
     Prints what may be wrong as notes. Raises FieldListError with the places of what cannot work.
     """
     files = {entry.path: entry for entry in inputs.context.on_disk() if entry.path.endswith(".py")}
-    checks = [_Check(inputs, plan, machine, files) for plan in inputs.plan.roles]
-    told: set[str] = set()
-    for check in {check.subject: check for check in checks}.values():
-        check.run()
-        if check.errors:
-            raise FieldListError(tuple(check.errors))
-        for note in check.notes:
-            if note not in told:
-                told.add(note)
-                machine.progress(Note(note))
+    digest = hashlib.sha256(json.dumps([(path, files[path].sha256) for path in sorted(files)]).encode()).hexdigest()
+    plans = inputs.plan.roles
+    checks = {(check := _Check(inputs, plan, machine, files)).key_for(digest): check for plan in plans}
+    for key, check in checks.items():
+        path = machine.settings.cache / "checked" / f"{key}.json"
+        notes = read_cached(path)
+        if notes is None:
+            check.run()
+            if check.errors:
+                raise FieldListError(tuple(check.errors))
+            notes = check.notes
+            if check.is_complete:
+                write_cached(path, notes)
+        for note in notes:
+            machine.progress(Note(note))
 
 
 class _Check:
@@ -54,11 +63,13 @@ class _Check:
     Attributes:
         errors: what cannot work, with its place.
         notes: what may not work.
+        is_complete: whether every wheel could be read that an import may come from.
     """
 
     def __init__(self, inputs: Inputs, plan: RolePlan, machine: Machine, files: Mapping[str, Entry]) -> None:
         self.errors: list[FieldError] = []
         self.notes: list[str] = []
+        self.is_complete = True
         self._inputs, self._plan, self._machine, self._files = inputs, plan, machine, files
         spec = inputs.spec_file.spec
         of_role = spec.roles[plan.role]
@@ -75,11 +86,13 @@ class _Check:
         )
         self._python = plan.locked.variant.python
 
-    @property
-    def subject(self) -> tuple[object, ...]:
-        """What the check is about: roles of the same image and program have one."""
-        variant = self._plan.locked.variant.name
-        return variant, self._plan.entry.arguments, self._starts_entry, self._roots, self._may_have_more
+    def key_for(self, files: str) -> str:
+        """Hashes all that the result depends on, with the hash of the files."""
+        locked = self._plan.locked
+        system = [self._plan.base.digest, *([row.sha256 for row in locked.debian.packages] if locked.debian else ())]
+        wheels = [*(wheel.sha256 for wheel in locked.wheels), *system, *self._plan.system_packages]
+        program = (self._plan.entry.arguments, self._starts_entry, self._roots, self._may_have_more)
+        return hashlib.sha256(json.dumps([__version__, self._python, program, files, wheels]).encode()).hexdigest()
 
     @cached_property
     def _wheels(self) -> ImportNames:
@@ -154,6 +167,7 @@ class _Check:
             hint = f"trainer.source must contain it; PYTHONPATH in env adds folders below /app; {_HINT}"
         field = "trainer.module" if entry.module else "trainer.script"
         location = self._inputs.spec_file.locate(field)
+        self.is_complete &= is_sure
         self._report(FieldError(message, field=field, location=location, hint=hint), is_sure=is_sure)
 
     def _check_function(self, file: Entry, function: str) -> None:
@@ -231,6 +245,7 @@ class _Check:
                 hint = f"it is in {folder or '.'}, where Python does not look: env: {{PYTHONPATH: {shown}}}; {_HINT}"
             elif left_out := self._find_left_out(path, module):
                 hint = f".dockerignore leaves it out: write !{left_out} at its end; {_HINT}"
+            self.is_complete &= provided is not None
             if folder is not None and not is_sure:
                 return
             message = f"no locked wheel provides {name}"
@@ -254,6 +269,7 @@ class _Check:
         )
         for error, is_sure in check.run(imports):
             self._report(error, is_sure=is_sure)
+        self.is_complete &= check.is_complete
 
     def _find_folder(self, top: str) -> str | None:
         """Returns a folder of the trainer that has a module or a package of that name, else None."""

@@ -19,7 +19,7 @@ _LEFT_OVER = r"\.imgtool-[0-9a-f]{16}\.tmp"  # what a killed run was writing (`b
 _BLOB, _RECORD = "blobs/sha256/[0-9a-f]{64}", r"layers/[0-9a-f]{2}/[0-9a-f]{64}\.json"
 _NOTE = rf"[0-9a-f]{{16,64}}\.json|{_LEFT_OVER}"
 _NOTES = (
-    *("bases", "debian", "imports", "libraries", "metadata"),
+    *("bases", "checked", "debian", "imports", "libraries", "metadata"),
     *("pushed", "rendered", "stages"),
 )
 _KINDS = {  # the names of files, by their folder in the cache

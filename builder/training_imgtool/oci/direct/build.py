@@ -25,6 +25,7 @@ from training_imgtool.oci.image.image import DirectImage, History, StoredImage
 from training_imgtool.oci.image.image_config import Settings
 from training_imgtool.oci.layers.context_layers import make_context_layer
 from training_imgtool.oci.layers.layers import LayerSource
+from training_imgtool.oci.layers.split import MOST_PARTS, Contents, split
 from training_imgtool.oci.wheel_layers.layer_tools import LayerTools
 
 ROOT = frozenset({None, "", "0", "root", "0:0", "root:root", "0:root", "root:0"})
@@ -227,8 +228,11 @@ def _make_history(
     recipe: Recipe, steps: tuple[Step, ...], tools: LayerTools, debian: DebianLayer | None, below: set[str]
 ) -> Iterator[History]:
     """Yields a line per layer, and one per stage. No layer appears twice: some clusters fail on that."""
+    copies = sum(step.files is not None for step in steps)
     for step in steps:
-        layers = _make_layers(recipe, step, tools, debian)
+        most = min(MOST_PARTS, (image.MOST_LAYERS - len(below)) // max(copies, 1))
+        copies -= step.files is not None
+        layers = _make_layers(recipe, step, tools, debian, most)
         if not layers:
             yield History(text=step.text)
         for layer in layers:
@@ -238,19 +242,26 @@ def _make_history(
             yield History(text=layer.history, layer=layer)
 
 
-def _make_layers(recipe: Recipe, step: Step, tools: LayerTools, debian: DebianLayer | None) -> tuple[LayerSource, ...]:
+def _make_layers(
+    recipe: Recipe, step: Step, tools: LayerTools, debian: DebianLayer | None, most: int
+) -> tuple[LayerSource, ...]:
     if step.files is not None:
-        cache, compression, once = tools.cache, tools.compression, tools.contexts
-        layer = make_context_layer(
-            step.files.contents, step.text, cache=cache, compression=compression, mtime=tools.mtime, once=once
-        )
-    elif step.debian is not None and debian is not None:
-        layer = debian.layer(step.text, step.debian)
+        parts = split(step.files.contents, most)
+        layers = tuple(_make_file_layer(step.text, part, tools) for part in parts)
+    elif step.debian is not None:
+        layers = (debian.layer(step.text, step.debian),) if debian is not None else ()
     elif step.wheels:
         from training_imgtool.oci.wheel_layers.wheel_layers import make_packages_layers
 
         return make_packages_layers(recipe.locked, recipe.exclude, tools)  # which sends each as soon as it is made
     else:
         return ()
-    tools.ready(layer)
-    return (layer,)
+    for layer in layers:
+        tools.ready(layer)
+    return layers
+
+
+def _make_file_layer(text: str, part: Contents, tools: LayerTools) -> LayerSource:
+    return make_context_layer(
+        part, text, cache=tools.cache, compression=tools.compression, mtime=tools.mtime, once=tools.contexts
+    )

@@ -22,7 +22,8 @@ from training_imgtool.oci.direct.files import Files, list_parents
 from training_imgtool.oci.direct.links import DependsOnBaseError
 from training_imgtool.oci.direct.tree import FILE, PLAIN, Attributes, Kind, Node, make_folder
 from training_imgtool.oci.layers.layers import make_folder_item
-from training_imgtool.oci.layers.tar_writer import Contents, Item
+from training_imgtool.oci.layers.split import Contents
+from training_imgtool.oci.layers.tar_writer import Item
 from training_imgtool.oci.layers.tarhead import Entry
 from training_imgtool.oci.layers.tarhead import Kind as EntryKind
 

@@ -1,4 +1,4 @@
-"""Layers as bytes: compressed into the cache, read from there, made again if the cache has lost them."""
+"""Layers as bytes: measured without keeping them, or compressed into the cache; checked when read again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,23 @@ from training_imgtool.oci.layers.codecs import Codec, join_pieces
 from training_imgtool.oci.layers.layer_cache import LayerCache, LayerRecord
 from training_imgtool.oci.layers.tar_writer import Sink
 from training_imgtool.oci.registry.manifests import Descriptor
+
+_BATCH = 1 << 16
+
+Blocks = Callable[[Sink], Iterator[bytes]]
+
+
+def measure(name: str, media_type: str, blocks: Blocks) -> LayerRecord:
+    """Runs through a layer once for its digest, diff ID and size, keeping nothing."""
+    plain, blob, size = hashlib.sha256(), hashlib.sha256(), 0
+    for piece in join_pieces(blocks(plain.update), _BATCH):  # one call for many small blocks, outside Python's lock
+        size += len(piece)
+        blob.update(piece)
+    return LayerRecord(
+        name=name,
+        blob=Descriptor(media_type, f"sha256:{blob.hexdigest()}", size),
+        diff_id=f"sha256:{plain.hexdigest()}",
+    )
 
 
 def keep(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> LayerRecord:
@@ -28,12 +45,18 @@ def tee(blocks: Iterable[bytes], sink: Sink) -> Iterator[bytes]:
         yield piece
 
 
-def read(blob: Descriptor, cache: LayerCache, key: str, make: Callable[[], LayerRecord]) -> Iterator[bytes]:
-    """Reads a layer from the cache, and makes it again if it is not there; raises VerificationError for other bytes."""
-    if not cache.has_blob(blob) and make().blob != blob:
-        cache.forget(key)
-        raise remade_error(blob, "a library here differs from the one that made it first")
-    return cache.read_blob(blob)
+def verify(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]) -> Iterator[bytes]:
+    """Passes blocks on; raises VerificationError at the end when they are not those of `blob`."""
+    digest, size = hashlib.sha256(), 0
+    for portion in join_pieces(blocks, _BATCH):
+        digest.update(portion)
+        size += len(portion)
+        if size > blob.size:
+            break
+        yield portion
+    if f"sha256:{digest.hexdigest()}" != blob.digest or size != blob.size:
+        forget()
+        raise remade_error(blob, "its record is wrong")
 
 
 def remade_error(blob: Descriptor, why: str) -> VerificationError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from training_imgtool.base.threads import SingleFlight
@@ -9,11 +10,13 @@ from training_imgtool.oci.layers import blobs
 from training_imgtool.oci.layers.codecs import Codec, Compression, choose_codec
 from training_imgtool.oci.layers.layer_cache import LayerCache, LayerRecord, Record, hash_fields
 from training_imgtool.oci.layers.layers import LayerSource
-from training_imgtool.oci.layers.tar_writer import VERSION, Contents, Item, write_tar
+from training_imgtool.oci.layers.split import Contents
+from training_imgtool.oci.layers.tar_writer import VERSION, Item, Sink, write_tar
 from training_imgtool.oci.layers.tarhead import Entry
 
 OnceEach = SingleFlight[LayerSource]
 """The context layers of one run."""
+_KEPT_MOST = 8 << 20  # bytes: a layer this small is held in memory between its measuring and its sending
 
 
 def make_context_layer(
@@ -25,7 +28,7 @@ def make_context_layer(
         contents: entries whose contents come from the context, each with the content's hash, which is empty for folders
             and links; together they are the cache's key.
         history: the instruction.
-        cache: keeps the layer.
+        cache: keeps digest, diff ID and size, so that unchanged files are not read again to know them.
         compression: of the layer.
         mtime: of every entry.
         once: holds what this run made.
@@ -57,16 +60,37 @@ def _list_fields(entry: Entry) -> tuple[str | int, ...]:
 def _make_layer(
     items: tuple[Item, ...], history: str, *, key: str, cache: LayerCache, mtime: int, codec: Codec
 ) -> LayerSource:
-    def make() -> LayerRecord:
-        return blobs.keep(history, cache, codec, write_tar(items, mtime))
+    def blocks(sink: Sink | None = None) -> Iterator[bytes]:
+        plain = write_tar(items, mtime)
+        return codec.compress(blobs.tee(plain, sink) if sink else plain)
 
     present = cache.find(key)
-    record = present.layers[0] if present else make()
+    record, data = (present.layers[0], None) if present else _measure(history, codec.media_type, blocks)
     if not present:
         cache.keep(key, Record((record,)))
+    again = partial(blobs.verify, blob=record.blob, forget=partial(cache.forget, key))
     return LayerSource(
         descriptor=record.blob,
         diff_id=record.diff_id,
         history=history,
-        open=partial(blobs.read, record.blob, cache, key, make),
+        open=(lambda: iter((data,))) if data is not None else lambda: again(blocks()),
     )
+
+
+def _measure(name: str, media_type: str, blocks: blobs.Blocks) -> tuple[LayerRecord, bytes | None]:
+    """Makes the layer's record, and its bytes when they are few."""
+    held: list[bytes] = []
+    size = 0
+
+    def held_blocks(sink: Sink) -> Iterator[bytes]:
+        nonlocal size
+        for block in blocks(sink):
+            size += len(block)
+            if size <= _KEPT_MOST:
+                held.append(block)
+            else:
+                held.clear()
+            yield block
+
+    record = blobs.measure(name, media_type, held_blocks)
+    return record, b"".join(held) if size <= _KEPT_MOST else None

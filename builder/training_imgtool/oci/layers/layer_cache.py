@@ -3,7 +3,7 @@
 A record is a small JSON document that names its own key and the hash of its fields, so a torn file does not count. The
 manifest of a stage carries the records of its layers as an annotation, so that a second machine reuses them without the
 wheels; this machine does not keep those, since whoever pushes to that repository wrote them. The cache keeps the layers
-that this machine makes as blobs by digest, up to a bound.
+of wheels and of Debian packages as blobs by digest, up to a bound.
 """
 
 from __future__ import annotations

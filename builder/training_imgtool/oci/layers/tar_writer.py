@@ -30,10 +30,6 @@ class Item:
     blocks: Callable[[], Iterator[bytes]] | None = None
 
 
-Contents = tuple[tuple[Item, str], ...]
-"""Items in the order of a layer, each with the hash of its content."""
-
-
 def write_tar(items: Iterable[Item], mtime: int) -> Iterator[bytes]:
     """Yields the archive of `items` in their order.
 
