@@ -38,14 +38,14 @@ def read_cache_file(path: Path, limit: int = MAX_BYTES) -> bytes | None:
     return data if len(data) <= limit else None
 
 
-def write_cache_file(path: Path, data: bytes) -> None:
-    """Writes a file of the cache; writes nothing if the cache is read-only.
+def write_cache_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Writes a file of the cache, with the permission bits `mode`; writes nothing if the cache is read-only.
 
     It does not wait for the disk, which takes milliseconds a file: what a loss of power damages is read as missing.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, data, follow=False, durable=False)
+        write_atomic(path, data, mode=mode, follow=False, durable=False)
     except (OSError, LocalFileError):
         return
 
@@ -58,11 +58,11 @@ def read_cached(path: Path, limit: int = MAX_BYTES) -> Any:
         return None
 
 
-def write_cached(path: Path, value: Any, limit: int = MAX_BYTES) -> None:
+def write_cached(path: Path, value: Any, limit: int = MAX_BYTES, *, mode: int | None = None) -> None:
     """Writes a JSON file for `read_cached`, unless it is larger than `limit` bytes or not UTF-8 text."""
     try:
         body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except ValueError:
         return
     if len(body) <= limit:
-        write_cache_file(path, body)
+        write_cache_file(path, body, mode=mode)

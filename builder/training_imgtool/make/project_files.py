@@ -9,6 +9,7 @@ from pathlib import Path
 
 from training_imgtool.base.context.code_folders import CodeFolders
 from training_imgtool.base.context.context import Context
+from training_imgtool.base.context.scan import remembered_hashes
 from training_imgtool.base.errors import FieldListError, LocalFileError, UsageError
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.load import SpecFile, find, load
@@ -64,11 +65,13 @@ def _blaming(values: Mapping[str, str]) -> Iterator[None]:
 def read_code(spec_file: SpecFile, settings: Settings, *, everything: bool = False) -> Context:
     """Reads the files of the code and of `files`, or all that a COPY can name; raises what `CodeFolders` raises."""
     entry = spec_file.entry
-    folders = CodeFolders(
-        spec=spec_file.path,
-        top=entry.top,
-        paths=entry.paths,
-        allow_secrets=spec_file.spec.allow_secrets,
-        cache=settings.cache,
-    )
-    return folders.read_all() if everything else folders.read(tuple(spec_file.spec.files))
+    with remembered_hashes(settings.cache, spec_file.folder) as hashes:
+        folders = CodeFolders(
+            spec=spec_file.path,
+            top=entry.top,
+            paths=entry.paths,
+            allow_secrets=spec_file.spec.allow_secrets,
+            hashes=hashes,
+            cache=settings.cache,
+        )
+        return folders.read_all() if everything else folders.read(tuple(spec_file.spec.files))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from training_imgtool.base.context import scan as scanning
 from training_imgtool.base.context.context import Context, scan
 from training_imgtool.base.context.tar import MTIME
 from training_imgtool.base.errors import InputError
@@ -79,6 +80,21 @@ def test_a_folder_swapped_for_a_link_is_not_followed(folder: Path, tmp_path: Pat
     (folder / "trainer").symlink_to(outside)
     with pytest.raises(InputError, match="changed while reading"):
         tar_of(context)
+
+
+def test_young_files_are_not_remembered(folder: Path) -> None:
+    hashes: dict[str, str] = {}
+    scan(folder, hashes=hashes)
+    assert hashes == {}
+
+
+def test_a_memo_does_not_hide_a_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "_RACY_NS", -1)
+    (folder / "sa.json").write_text('{"type": "service_account"}')
+    hashes: dict[str, str] = {}
+    scan(folder, allow_secrets=("sa.json",), hashes=hashes)
+    with pytest.raises(InputError, match="1 file looks like a secret"):
+        scan(folder, hashes=hashes)
 
 
 def test_tree_id_is_gits(folder: Path) -> None:

@@ -61,6 +61,24 @@ def test_one_token_serves_a_whole_push(proxy: FaultProxy, token_server: TokenSer
     assert all("authorization" in exchange.headers for exchange in proxy.log)
 
 
+def test_a_noop_costs_one_request_in_the_next_process(
+    proxy: FaultProxy, token_server: TokenServer, tmp_path: Path
+) -> None:
+    settings = _log_in(tmp_path, proxy.host, "ann", "correct-horse")
+    repository = _repository(proxy, "noop")
+    digest = _push(settings, repository)
+    proxy.clear()
+    token_server.requests.clear()
+    with clients(settings) as registries:
+        assert registries.at(repository).head(repository.tag("one")) == digest
+    assert proxy.methods() == ["HEAD"]  # the token for writing is good for reading
+    assert token_server.requests == []
+    files = list((settings.cache / "tokens").iterdir())
+    assert len(files) == 1
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    assert (settings.cache / "tokens").stat().st_mode & 0o777 == 0o700
+
+
 def test_r1_no_login(proxy: FaultProxy, token_server: TokenServer, tmp_path: Path) -> None:
     repository = _repository(proxy, "r1")
     with clients(machine(tmp_path)) as registries, pytest.raises(CredentialsError) as caught:

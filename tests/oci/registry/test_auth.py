@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from training_imgtool.base.http.addresses import Origin
 from training_imgtool.base.http.client import Answer
 from training_imgtool.base.reference import Login, parse_repository
 from training_imgtool.base.threads import run_all
-from training_imgtool.oci.registry.auth.auth import Authorizer, TokenStore
+from training_imgtool.oci.registry.auth.auth import Authorizer, Token, TokenStore
 from training_imgtool.oci.registry.auth.challenges import pull
 from training_imgtool.oci.registry.auth.logins import FoundLogin, HostLogin
 from training_imgtool.oci.registry.dialects import find_dialect
@@ -156,6 +157,35 @@ def test_a_wrong_token_is_renewed_once(tmp_path: Path) -> None:
         assert ([asked.method for asked in server.asked], len(tokens.asked)) == (["HEAD", "HEAD", "GET"], 1)
 
 
+def test_tokens_that_the_next_process_finds(tmp_path: Path) -> None:
+    """Of the same host and login, while they last; not from files that others may read or that hold no token."""
+    now = [1000.0]
+
+    def store(host: str = "host", identity: str = "ann") -> TokenStore:
+        return TokenStore(host, tmp_path / "cache/tokens", identity=identity, now=lambda: now[0])
+
+    first, second = (Token(name, frozenset({f"repository:{name}:pull"}), 2000.0) for name in "ab")
+    for token in (first, second):
+        store().add(token)
+    found = store().find(second.scopes)
+    assert found == replace(second, stored=True)
+    assert found == store().find(second.scopes)
+    assert store().find(first.scopes) == replace(first, stored=True)
+    assert store("other").find(first.scopes) is store(identity="eve").find(first.scopes) is None
+    store().drop(first.text)  # this store never saw it, so it has no file to remove
+    holder = store()
+    holder.find(first.scopes)
+    holder.drop(first.text)
+    assert store().find(first.scopes) is None
+    now[0] = 1995.0
+    assert store().find(second.scopes) is None
+    now[0] = 1000.0
+    (file,) = (tmp_path / "cache/tokens").iterdir()
+    for damaged in ("{", "[]", '{"token": "b"}'):
+        file.write_text(damaged)
+        assert store().find(second.scopes) is None
+
+
 class _Sent:
     """Instead of a transport: what was sent to token servers, all answered with a token."""
 
@@ -176,7 +206,7 @@ def _authorizer(host: str, sent: _Sent) -> Authorizer:
         find_dialect(host),
         Origin("https", host, 443),
         login=HostLogin(host, lambda: found),
-        tokens=TokenStore(lambda: 0.0),
+        tokens=TokenStore(host, Path("/proc/none"), identity="", now=lambda: 0.0),
         send=sent,
         now=lambda: 0.0,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ class CodeFolders:
         top: the context's root.
         paths: the folders and files with the code, relative to `top`, none inside another.
         allow_secrets: paths or patterns of files that look like secrets and are wanted, relative to the spec's folder.
+        hashes: as for `scan`.
         cache: imgtool's own, which may lie in one of them.
     """
 
@@ -33,6 +34,7 @@ class CodeFolders:
     top: Path
     paths: tuple[str, ...]
     allow_secrets: tuple[str, ...]
+    hashes: MutableMapping[str, str]
     cache: Path | None = None
 
     @property
@@ -65,6 +67,7 @@ class CodeFolders:
                 self.spec.parent,
                 only=only,
                 allow_secrets=self.allow_secrets,
+                hashes=self.hashes,
                 leave_out=frozenset(leave_out | self._find_cache(self.spec.parent)),
                 at=home,
             ).below(home)
@@ -86,6 +89,7 @@ class CodeFolders:
                 self.top / at,
                 only=(posixpath.basename(path),) if is_file else (),
                 allow_secrets=tuple(_select_patterns(self.allow_secrets, posixpath.relpath(at, self._home))),
+                hashes=self.hashes,
                 leave_out=leave_out,
                 at=at,
             ).below(at)

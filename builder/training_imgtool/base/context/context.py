@@ -11,7 +11,7 @@ import os
 import posixpath
 import stat
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -100,6 +100,7 @@ def scan(
     only: Iterable[str] = (),
     ignore: DockerIgnore | None = None,
     allow_secrets: Iterable[str] = (),
+    hashes: MutableMapping[str, str] | None = None,
     leave_out: frozenset[str] = frozenset(),
     at: str = ".",
 ) -> Context:
@@ -110,6 +111,8 @@ def scan(
         only: the paths wanted, with all below them; by default everything.
         ignore: instead of the folder's own `.dockerignore`.
         allow_secrets: paths or patterns of files that look like secrets and are wanted.
+        hashes: hashes from earlier runs, by path, size, times and inode; read and added to, so that an unchanged
+            tree is not read again.
         leave_out: paths to leave out, as if `.dockerignore` listed them.
         at: where the folder lies in a larger context, in which symbolic links may lead.
 
@@ -124,6 +127,7 @@ def scan(
         ignore=_ignore_file(folder) if ignore is None else ignore,
         allow_secrets=tuple(allow_secrets),
         leave_out=leave_out,
+        hashes={} if hashes is None else hashes,
         at=at,
     )
     return Context(_sort(walk.run()))

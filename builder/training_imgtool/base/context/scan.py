@@ -1,25 +1,40 @@
-"""Walks a folder into the entries of a build context: what Docker would send, checked and hashed."""
+"""Walks a folder into the entries of a build context: what Docker would send, checked and hashed.
+
+Hashes of earlier runs save reading a big tree that did not change.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import posixpath
+import re
 import stat
+import time
 import unicodedata
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from training_imgtool.base.context import secret_files
 from training_imgtool.base.context.dockerignore import DockerIgnore, Verdict
 from training_imgtool.base.context.entries import BLOCK, GONE, Entry, Kind, OnDisk, change_error, unreadable
 from training_imgtool.base.context.own_files import Streams, is_litter, is_litter_folder
+from training_imgtool.base.context.secret_files import PATTERNS
 from training_imgtool.base.errors import InputError
+from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.system import list_names
 
 MOST_ENTRIES = 100_000
 MOST_BYTES = 4 << 30
 DEEPEST = 100  # folders inside each other
+_RACY_NS = 2_000_000_000  # a file this young may change again within its timestamp's tick
+_HASHES = re.compile("[0-9a-f]{64} [0-9a-f]{40} (?:plain|secret)")
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # no link, and no wait for a FIFO
+_FEWEST = 64  # files: fewer are read faster than remembered,
+_LEAST = 16 << 20  # unless they have so many bytes
+_MOST = 200_000  # entries that are kept; then what is not in use goes
+_MAX_BYTES = 256 << 20
 
 
 class Walk:
@@ -30,6 +45,7 @@ class Walk:
         only: the paths that are wanted with what lies below them; empty for all.
         ignore: the patterns of `.dockerignore`.
         allow_secrets: paths or patterns that may look like secrets.
+        hashes: of earlier runs, by path, size, times and inode; read and added to.
         leave_out: paths to leave out besides.
         at: where the folder lies in a larger context, in which symbolic links may lead.
     """
@@ -41,18 +57,22 @@ class Walk:
         only: tuple[str, ...],
         ignore: DockerIgnore,
         allow_secrets: tuple[str, ...],
+        hashes: MutableMapping[str, str],
         leave_out: frozenset[str],
         at: str,
     ) -> None:
         self.entries: list[Entry] = []
         self._root = root
+        self._prefix = f"{root / 'x'}"[:-1]
         self._only = only
         self._ignore = ignore
         self._allow_secrets = allow_secrets
+        self._hashes = hashes
         self._leave_out = leave_out
         self._at = at
         self._suspects: list[str] = []
         self._bytes = 0
+        self._now = time.time_ns()
         self._streams = Streams()
 
     def run(self) -> list[Entry]:
@@ -142,17 +162,22 @@ class Walk:
             what = kinds.get(stat.S_IFMT(status.st_mode), "no file")
             raise InputError(f"{path}: {what} has no place in an image", hint="remove it, or list it in .dockerignore")
         self._count(path, status.st_size)
-        self.entries.append(self._file(descriptor, name, path))
+        self.entries.append(self._file(descriptor, name, path, status))
 
-    def _file(self, descriptor: int, name: str, path: str) -> Entry:
-        """Opens the file, looks again, and hashes it."""
-        opened = os.open(name, _OPEN, dir_fd=descriptor)
-        with os.fdopen(opened, "rb", buffering=0):
-            status = os.fstat(opened)
-            if not stat.S_ISREG(status.st_mode):
-                raise change_error(path)
-            sha256, blob, is_suspect = _hash(opened, path, status)
-        if is_suspect and not secret_files.allowed(path, self._allow_secrets):
+    def _file(self, descriptor: int, name: str, path: str, status: os.stat_result) -> Entry:
+        """Opens the file, looks again, and hashes it, unless an earlier run has hashed it."""
+        hashes = str(self._hashes.get(self._key(path, status)))
+        if not _HASHES.fullmatch(hashes):
+            opened = os.open(name, _OPEN, dir_fd=descriptor)
+            with os.fdopen(opened, "rb", buffering=0):
+                status = os.fstat(opened)
+                if not stat.S_ISREG(status.st_mode):
+                    raise change_error(path)
+                hashes = self._hash(opened, path, status)
+            if self._now - max(status.st_mtime_ns, status.st_ctime_ns) > _RACY_NS:
+                self._hashes[self._key(path, status)] = hashes
+        sha256, blob, suspect = hashes.split(" ")
+        if suspect == "secret" and not secret_files.allowed(path, self._allow_secrets):
             self._suspects.append(path)
         return Entry(
             path=path,
@@ -164,6 +189,28 @@ class Walk:
             origin=OnDisk(root=self._root, path=path, inode=status.st_ino, mtime_ns=status.st_mtime_ns),
         )
 
+    def _key(self, path: str, status: os.stat_result) -> str:
+        times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
+        return f"{self._prefix}{path}\0{status.st_size} {times} {status.st_ino}"
+
+    def _hash(self, opened: int, path: str, before: os.stat_result) -> str:
+        """Returns `SHA256 BLOB secret` or `… plain`; raises InputError when the file changes meanwhile."""
+        sha256 = hashlib.sha256()
+        blob = hashlib.sha1(b"blob %d\0" % before.st_size, usedforsecurity=False)
+        size = 0
+        suspect = False
+        while block := os.read(opened, BLOCK):
+            suspect = suspect or (not size and secret_files.by_content(block))
+            size += len(block)
+            sha256.update(block)
+            blob.update(block)
+            if size > before.st_size:
+                raise change_error(path)
+        after = os.fstat(opened)
+        if size != before.st_size or after.st_mtime_ns != before.st_mtime_ns:
+            raise change_error(path)
+        return f"{sha256.hexdigest()} {blob.hexdigest()} {'secret' if suspect else 'plain'}"
+
     def _count(self, path: str, size: int) -> None:
         if path.rpartition("/")[2].startswith(".wh."):
             message = f"{path}: a layer of an image with such a name deletes another file"
@@ -174,25 +221,6 @@ class Walk:
                 f"{path}: the build context has more than {MOST_ENTRIES} entries or {MOST_BYTES >> 30} GiB",
                 hint="leave out data with .dockerignore; training data belongs in a bucket",
             )
-
-
-def _hash(opened: int, path: str, before: os.stat_result) -> tuple[str, str, bool]:
-    """Returns the sha256, the git blob, and whether it looks like a secret; raises InputError if the file changes."""
-    sha256 = hashlib.sha256()
-    blob = hashlib.sha1(b"blob %d\0" % before.st_size, usedforsecurity=False)
-    size = 0
-    is_suspect = False
-    while block := os.read(opened, BLOCK):
-        is_suspect = is_suspect or (not size and secret_files.by_content(block))
-        size += len(block)
-        sha256.update(block)
-        blob.update(block)
-        if size > before.st_size:
-            raise change_error(path)
-    after = os.fstat(opened)
-    if size != before.st_size or after.st_mtime_ns != before.st_mtime_ns:
-        raise change_error(path)
-    return sha256.hexdigest(), blob.hexdigest(), is_suspect
 
 
 def _check_name(path: str) -> None:
@@ -218,3 +246,28 @@ def _link(path: str, target: str, at: str) -> Entry:
     content = target.encode("utf-8", "surrogateescape")
     blob = hashlib.sha1(b"blob %d\0%s" % (len(content), content), usedforsecurity=False).hexdigest()
     return Entry(path=path, kind=Kind.SYMLINK, mode=0o777, target=target, blob=blob)
+
+
+@contextmanager
+def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, str]]:
+    """Opens the hashes of earlier runs by path, size, times and inode. Losing them costs time, nothing else.
+
+    Each folder has a file of its own, so that a small one does not pay for a large one. What a file looks like depends
+    on the patterns for secrets, so with other patterns the file is another one.
+    """
+    name = hashlib.sha256(b"\0".join((PATTERNS.encode(), bytes(root.absolute()))))
+    path = cache / "hashes" / f"{name.hexdigest()}.json"
+    cached = read_cached(path, _MAX_BYTES)
+    before: dict[str, str] = cached if isinstance(cached, dict) else {}
+    hashes = dict(before)
+    yield hashes
+    new = hashes.keys() - before.keys()
+    if len(new) < _FEWEST and sum(map(_size, new)) < _LEAST:
+        return
+    entries = hashes if len(hashes) <= _MOST else {key: hashes[key] for key in new}
+    write_cached(path, entries, _MAX_BYTES)
+
+
+def _size(key: str) -> int:
+    """Returns the file's size, which its key has after the path (`context_scan.Walk`)."""
+    return int(key.partition("\0")[2].partition(" ")[0])

@@ -28,6 +28,8 @@ _CONTENT = (  # bytes that every match holds, and the pattern
     (b"PuTTY-User-Key-File-", rb"\A[\w./-]*PuTTY-User-Key-File-"),
 )
 
+PATTERNS = repr((HEAD, _NAMES, sorted(_FOLDERS), sorted(_IN_FOLDERS), _CONTENT))  # all that the two functions go by
+
 
 def by_name(path: str) -> bool:
     """Returns whether the path (relative, slashes) names what usually holds a secret."""

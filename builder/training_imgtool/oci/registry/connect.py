@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from training_imgtool.base.http.client import Client
@@ -122,13 +123,19 @@ class Registries:
 
     def _client(self, host: str) -> Registry:
         settings, dialect, login = self._settings, find_dialect(host, self._dialects), self._login(host)
+        tokens = TokenStore(
+            host,
+            settings.cache / "tokens",
+            identity=_fingerprint(settings.docker_config / "config.json"),
+            now=self._now,
+        )
         origin = find_origin(host, dialect, settings.insecure)
         session = Session(
             host,
             dialect=dialect,
             client=self._http,
             authorizer=Authorizer(
-                host, dialect, origin, login=login, tokens=TokenStore(self._now), send=self._http.send, now=self._now
+                host, dialect, origin, login=login, tokens=tokens, send=self._http.send, now=self._now
             ),
             origin=origin,
             guesses=origin.scheme == "http" and host not in settings.insecure,
@@ -157,3 +164,12 @@ class Machine:
 
     def __exit__(self, *_: object) -> None:
         self.registries.close()
+
+
+def _fingerprint(path: Path) -> str:
+    """Describes config.json by mtime, size and inode: another login needs another token."""
+    try:
+        state = path.stat()
+    except OSError:
+        return ""
+    return f"{state.st_mtime_ns}:{state.st_size}:{state.st_ino}"

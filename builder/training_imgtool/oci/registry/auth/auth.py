@@ -8,11 +8,14 @@ specification).
 from __future__ import annotations
 
 import base64
+import contextlib
+import hashlib
 import json
 import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -20,6 +23,7 @@ from training_imgtool.base.errors import CredentialsError, ImgtoolError, Registr
 from training_imgtool.base.http.addresses import Origin, next_url, origin_of, redact
 from training_imgtool.base.http.client import SMALL, Answer, bytes_body
 from training_imgtool.base.http.retry import PassingError
+from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.reference import Login
 from training_imgtool.base.sanitize import join_lines
 from training_imgtool.oci.registry.auth.challenges import Challenge, Scopes, parse_challenges, parse_scope, scope_texts
@@ -29,29 +33,41 @@ from training_imgtool.oci.registry.failures import passing, server_text
 
 _CLIENT = "imgtool"
 _SHORTEST_LIFE = 60.0  # seconds; what the token specification says where `expires_in` is missing
+_LARGEST_FILE = 65536
+_SHORTEST_KEPT = 30.0  # seconds that a token must still last to be worth a file
 _MARGIN = 10.0  # seconds before its end when a token no longer counts
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token, for what, and when it ends (seconds since 1970)."""
+    """A bearer token, for what, and when it ends (seconds since 1970). `stored` when it came from a file."""
 
     text: str
     scopes: Scopes
     expires: float
+    stored: bool = False
 
     def __repr__(self) -> str:
         return f"Token({', '.join(sorted(self.scopes))}, expires={self.expires:.0f})"
 
 
 class TokenStore:
-    """Keeps the tokens of one host while this process runs. Safe for threads.
+    """Keeps the tokens of one host, in memory and in files that only their owner can read.
+
+    With a token on disk the next process needs one request instead of three. The name of a file is a hash; it holds
+    one token and its end, and counts only while its mode is 0600. Safe for threads.
 
     Args:
+        host: the registry.
+        folder: where to keep tokens for other processes.
+        identity: what else a token depends on, such as the state of the login file; hashed.
         now: the wall clock, in seconds since 1970.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, host: str, folder: Path, *, identity: str, now: Callable[[], float]) -> None:
+        self._host = host
+        self._folder = folder
+        self._identity = identity
         self._now = now
         self._tokens: list[Token] = []
         self._lock = threading.Lock()
@@ -59,21 +75,53 @@ class TokenStore:
     def find(self, scopes: Scopes) -> Token | None:
         """Returns a token that lasts and covers `scopes`, or None."""
         with self._lock:
-            covering = [token for token in self._tokens if self._lasts(token) and scopes <= token.scopes]
-        return covering[-1] if covering else None
+            held = [token for token in self._tokens if self._lasts(token)]
+        covering = [token for token in held if scopes <= token.scopes]
+        if covering:
+            return covering[-1]
+        for wider in dict.fromkeys((scopes, scopes | {f"{scope.rpartition(':')[0]}:push" for scope in scopes})):
+            token = self._read(wider)
+            if token is not None and self._lasts(token):
+                with self._lock:
+                    self._tokens.append(token)
+                return token
+        return None
 
     def add(self, token: Token) -> None:
         """Adds a token."""
         with self._lock:
             self._tokens = [held for held in self._tokens if self._lasts(held)] + [token]
+        if token.expires - self._now() >= _SHORTEST_KEPT:
+            self._write(token)
 
     def drop(self, text: str) -> None:
         """Forgets a token that the registry refused."""
         with self._lock:
+            dropped = [token for token in self._tokens if token.text == text]
             self._tokens = [token for token in self._tokens if token.text != text]
+        for token in dropped:
+            with contextlib.suppress(OSError):
+                self._file(token.scopes).unlink()
 
     def _lasts(self, token: Token) -> bool:
         return token.expires - _MARGIN > self._now()
+
+    def _file(self, scopes: Scopes) -> Path:
+        name = "\n".join((self._host, self._identity, *sorted(scopes)))
+        return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:40]}.json"
+
+    def _read(self, scopes: Scopes) -> Token | None:
+        try:
+            document = read_cached(self._file(scopes))
+            return Token(str(document["token"]), scopes, float(document["expires"]), stored=True)
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def _write(self, token: Token) -> None:
+        """Keeps a token for other processes; without the file, the next one needs two requests more."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_cached(self._file(token.scopes), {"token": token.text, "expires": token.expires}, mode=0o600)
 
 
 class Authorizer:
@@ -152,7 +200,9 @@ class Authorizer:
         refused = sent.removeprefix("Bearer ") if sent and sent.startswith("Bearer ") else None
         wanted = scopes | parse_scope(bearer.parameters.get("scope", ""))
         if refused and bearer.parameters.get("error") == "insufficient_scope" and wanted == scopes:
-            raise self._too_little(answer)
+            held = self._tokens.find(scopes)
+            if held is None or not held.stored:
+                raise self._too_little(answer)
         self._bearer = bearer
         return f"Bearer {self._exchange(bearer, wanted, refused=refused).text}"
 
