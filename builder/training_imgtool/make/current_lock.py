@@ -14,7 +14,6 @@ from training_imgtool.model.load import SpecFile
 from training_imgtool.model.plan import Lock
 from training_imgtool.resolve.lock.lockfile import (
     LockIdentity,
-    differences,
     dump_lock,
     identify_lock,
     list_changed,
@@ -78,8 +77,6 @@ def ensure_lock(
 
     write_atomic(path, dump_lock(lock).encode())
     progress(Note(f"{'renewed' if present else 'wrote'} {path}"))
-    for change in differences(present, lock) if present is not None else ():
-        progress(Note(f"  {change}"))
     for note in _upgrade_notes(present, lock) if present is not None else ():
         progress(Note(note))
     return lock

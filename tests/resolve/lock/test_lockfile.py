@@ -21,7 +21,6 @@ from training_imgtool.model.plan import (
 )
 from training_imgtool.model.spec import Accelerator, Gpus, ImageSpec, Role, RoleSpec
 from training_imgtool.resolve.lock.lockfile import (
-    differences,
     dump_lock,
     inputs_hash,
     list_changed,
@@ -284,33 +283,6 @@ def test_inputs_hash_depends_on_what_matters_only() -> None:
         hashed(matrix="2"),
     ]
     assert len({base, *other}) == len(other) + 1
-
-
-def test_differences() -> None:
-    newer = replace(
-        CPU,
-        variant=replace(CPU.variant, tensorflow="2.15.2", cuda="12.2", apt=("git", "tini")),
-        base_digest="sha256:" + "e" * 64,
-        installer=wheel("pip", "26.1"),
-        wheels=(wheel("numpy", "1.26.4", "f"), wheel("scipy", "1.11")),
-        needed_libraries=("libGL.so.1",),
-    )
-    changed = replace(LOCK, variants=(newer, replace(GPU, variant=replace(GPU.variant, name="worker"))))
-    assert differences(LOCK, LOCK) == ()
-    assert "cpu: needed library - libGL.so.1" in differences(changed, LOCK)
-    assert differences(LOCK, changed) == (
-        "- variant gpu",
-        "cpu: tensorflow 2.15.1 -> 2.15.2",
-        "cpu: cuda none -> 12.2",
-        "cpu: apt none -> git, tini",
-        "cpu: base digest sha256:bbbbbbbbbbbb -> sha256:eeeeeeeeeeee",
-        "cpu: installer pip 26.0 -> 26.1",
-        "cpu: needed library + libGL.so.1",
-        "cpu: - absl-py 1.0",
-        "cpu: numpy 1.26.4 -> another file, numpy-1.26.4-py3-none-any.whl",
-        "cpu: + scipy 1.11",
-        "+ variant worker (127.0.0.1:5000/nvidia/cuda:12.3.2-runtime-ubuntu22.04, 1 wheels)",
-    )
 
 
 def test_another_trim_is_another_lock() -> None:

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 from training_imgtool.base.errors import FieldError
 from training_imgtool.base.yamlfile.reader import read_bytes
 from training_imgtool.model.load import SpecFile
-from training_imgtool.model.plan import DebianPackage, Lock, LockedDebian, LockedVariant, Wheel
+from training_imgtool.model.plan import Lock, LockedVariant
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.lock.parse import LOCK_VERSION, parse_lock, sum_text
 
@@ -28,7 +28,6 @@ _HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not e
 _MAX_BYTES = 4 << 20
 _KEYS = ("tensorflow", "python", "platform", "cuda_from", "sdists", "base", "trim")
 _text = json.JSONEncoder(ensure_ascii=False).encode  # a TOML basic string takes JSON's escapes
-_NO_DEBIAN = LockedDebian(requested=())
 
 
 def dump_lock(lock: Lock) -> str:
@@ -138,71 +137,6 @@ def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
     if of_role.tpu:
         inputs += [of_role.tpu.type, of_role.tpu.tf_version, str(spec.job.target)]
     return inputs
-
-
-def differences(old: Lock, new: Lock) -> tuple[str, ...]:
-    """Lists what changed, a line each, such as `cpu: numpy 1.26.3 -> 1.26.4`; empty when only the inputs' hash did."""
-    lines = []
-    if old.platform != new.platform:
-        lines.append(f"platform {old.platform} -> {new.platform}")
-    before = {locked.variant.name: locked for locked in old.variants}
-    after = {locked.variant.name: locked for locked in new.variants}
-    lines += [f"- variant {name}" for name in before if name not in after]
-    for name, locked in after.items():
-        if name not in before:
-            lines.append(f"+ variant {name} ({locked.variant.base}, {len(locked.wheels)} wheels)")
-        else:
-            lines += [f"{name}: {line}" for line in _variant_differences(before[name], locked)]
-    return tuple(lines)
-
-
-def _variant_differences(old: LockedVariant, new: LockedVariant) -> list[str]:
-    lines = []
-    for label in ("roles", "package", "tensorflow", "python", "cuda", "cudnn", "base", "python_from", "apt"):
-        was, now = getattr(old.variant, label), getattr(new.variant, label)
-        if was != now:
-            lines.append(f"{label} {_format_value(was)} -> {_format_value(now)}")
-    if old.base_digest != new.base_digest:
-        lines.append(f"base digest {old.base_digest[:19]} -> {new.base_digest[:19]}")
-    if old.installer != new.installer:
-        lines.append(f"installer {_format_change(old.installer, new.installer)}")
-    lines += _name_differences("unused", (path.path for path in old.unused), (path.path for path in new.unused))
-    lines += _name_differences("needed library", old.needed_libraries or (), new.needed_libraries or ())
-    lines += _package_differences(old.wheels, new.wheels, "")
-    was_debian, debian = old.debian or _NO_DEBIAN, new.debian or _NO_DEBIAN
-    lines += _package_differences(was_debian.packages, debian.packages, " (Debian)")
-    if was_debian.engine != debian.engine:
-        lines.append(f"Debian packages: {'by an engine' if debian.engine else 'without an engine'}")
-    return lines
-
-
-def _name_differences(what: str, old: Iterable[str], new: Iterable[str]) -> list[str]:
-    was, now = set(old), set(new)
-    return [f"{what} + {name}" for name in sorted(now - was)] + [f"{what} - {name}" for name in sorted(was - now)]
-
-
-def _package_differences(
-    old: Iterable[Wheel | DebianPackage], new: Iterable[Wheel | DebianPackage], suffix: str
-) -> list[str]:
-    was, now = {package.name: package for package in old}, {package.name: package for package in new}
-    lines = []
-    for name in sorted(was.keys() | now.keys()):
-        if name not in was:
-            lines.append(f"+ {name} {now[name].version}{suffix}")
-        elif name not in now:
-            lines.append(f"- {name} {was[name].version}{suffix}")
-        elif was[name] != now[name]:
-            lines.append(f"{_format_change(was[name], now[name])}{suffix}")
-    return lines
-
-
-def _format_change(was: Wheel | DebianPackage, now: Wheel | DebianPackage) -> str:
-    """Formats one package's change: of version, or of the file for the same version."""
-    return f"{now.name} {was.version} -> {now.version if was.version != now.version else f'another file, {now.file}'}"
-
-
-def _format_value(value: object) -> str:
-    return ", ".join(str(part) for part in value) or "none" if isinstance(value, tuple) else str(value or "none")
 
 
 def _variant_text(locked: LockedVariant) -> str:
