@@ -49,7 +49,6 @@ def test_every_option_has_a_text(verb: str) -> None:
         ("imgtool config --target ", {str(target) for target in Target}),
         ("imgtool config --format ", {str(form) for form in Format}),
         ("imgtool run --as ", {str(service) for service in Service}),
-        ("imgtool run --follow ", {str(role) for role in Role}),
         ("imgtool verify --accept ", {"bytecode", "engine", "gone", "attached"}),
         ("imgtool build --role ", {str(role) for role in Role}),
     ],

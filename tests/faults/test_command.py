@@ -47,7 +47,7 @@ def test_the_documented_codes_are_those_of_the_errors() -> None:
         (("push",), "image.yaml: no registry"),
         (("build", "--tag", "x"), "--tag names images in the registry"),
         (("build", "--engine", "podman"), "--engine podman: expected auto, buildx, direct"),
-        (("build", "--push", "--load"), "give one"),
+        (("build", "--push", "--output", "oci:x"), "give one"),
         (("build", "--output", "tar:x"), "--output tar:x: expected oci:DIR"),
         (("show", "--progress", "loud"), "--progress loud: expected auto, tty, plain, json, quiet"),
         (("config", "--format", "toml"), "--format toml: expected yaml, json, gcloud"),
@@ -284,7 +284,7 @@ def test_cures_on_the_command_line(project: Project) -> None:
     ended = project.run("show", env={"IMGTOOL_MIRROR": "docker.io=x"})
     assert "note: IMGTOOL_MIRROR is no variable of imgtool: did you mean IMGTOOL_MIRRORS?" in ended.err
     (project.folder / "image.yaml").rename(project.folder / "image.yml")
-    project.refused("show", code=2, says=["no image.yaml"], hint="name the spec: image.yml")
+    project.refused("show", code=2, says=["no image.yaml"], hint="name the spec or its folder")
 
 
 def test_every_variable_of_the_documentation_is_known() -> None:

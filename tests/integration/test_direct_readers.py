@@ -140,10 +140,10 @@ def test_docker_runs_it(pushed: Pushed, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_docker_loads_it(pushed: Pushed) -> None:
-    """`--load --engine direct`: an archive that never was in a registry, of the same image under any compression."""
+    """`build --engine direct`: an archive that never was in a registry, of the same image under any compression."""
     env = {"DOCKER_HOST": os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")}
     out, _ = pushed.machine.run(
-        *("build", "--locked", "--load", "--engine", "direct", "--role", "ps"), cwd=pushed.project.folder, env=env
+        *("build", "--locked", "--engine", "direct", "--role", "ps"), cwd=pushed.project.folder, env=env
     )
     image = out.split()[1]
     try:

@@ -210,16 +210,6 @@ def test_a_cluster_of_workers_ends_with_worker_0(project: Make) -> None:
 
 
 @pytest.mark.long
-def test_follow_shows_only_those_replicas(project: Make) -> None:
-    made = project({"master": "echo from master; sleep 1\n", "worker": "echo from worker\n" + SERVE})
-    done = made.run("--follow", "worker:1", "--workers", "2")
-    assert "worker-1 | from worker" in done.stderr
-    assert "from master" not in done.stderr
-    assert "worker-0 |" not in done.stderr
-    assert "from" not in done.stdout
-
-
-@pytest.mark.long
 def test_a_program_that_cannot_be_started_is_named(project: Make) -> None:
     made = project({"master": SERVE, "worker": SERVE}, roles={**SPEC["roles"], "worker": {"command": ["/no/such"]}})
     done = made.run(code=10)
@@ -337,7 +327,6 @@ def test_kills_that_cannot_be_are_refused_before_anything_starts(project: Make) 
     made = project({"master": SERVE, "worker": SERVE})
     assert "the cluster has 1 master, 1 worker" in made.run("--kill", "worker:1@5s", code=2).stderr
     assert "expected ROLE[:INDEX]@DURATION" in made.run("--kill", "worker", code=2).stderr
-    assert "expected ROLE[:INDEX]" in made.run("--follow", "boss", code=2).stderr
     assert "expected ai-platform, vertex, tfjob, local" in made.run("--as", "sagemaker", code=2).stderr
     assert "the spec has no role ps" in made.run("--ps", "1", code=2).stderr
     assert "--job-dir is empty" in made.run("--job-dir", "", code=2).stderr

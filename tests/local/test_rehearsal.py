@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training_imgtool.base.errors import UsageError
-from training_imgtool.local.rehearsal import Action, Death, Kill, judge, parse_follow, parse_kill
+from training_imgtool.local.rehearsal import Action, Death, Kill, judge, parse_kill
 from training_imgtool.local.replicas import Service
 from training_imgtool.model.job import Scheduling
 from training_imgtool.model.spec import Role
@@ -38,15 +38,6 @@ def test_kills(text: str, kill: Kill) -> None:
 def test_what_is_no_kill(text: str) -> None:
     with pytest.raises(UsageError, match="expected ROLE"):
         parse_kill(text)
-
-
-def test_what_to_follow() -> None:
-    assert parse_follow("worker") == (W, None)
-    assert parse_follow("worker:2") == (W, 2)
-    assert parse_follow("chief") == (M, None)
-    for text in ("", "boss", "worker:", "worker:1@3s"):
-        with pytest.raises(UsageError, match="expected ROLE"):
-            parse_follow(text)
 
 
 @pytest.mark.parametrize(

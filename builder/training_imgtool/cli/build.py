@@ -22,9 +22,6 @@ def build(
     changes: opt.Changes = None,
     roles: opt.Roles = None,
     push: Annotated[bool, typer.Option("--push", help="Push the images and verify them in the registry.")] = False,
-    load: Annotated[
-        bool, typer.Option("--load", help="Load the images into the Docker Engine (the default without --push).")
-    ] = False,
     output: Annotated[
         str | None, typer.Option("--output", metavar="oci:DIR", help="Write the images into an OCI layout.")
     ] = None,
@@ -45,8 +42,8 @@ def build(
     from training_imgtool.cli.commands.images import build_images
     from training_imgtool.make.request import BuildOptions
 
-    if sum((push, load, output is not None)) > 1:
-        raise UsageError("--push, --load and --output name three destinations", hint="give one of them")
+    if push and output is not None:
+        raise UsageError("--push and --output name two destinations", hint="give one of them")
     options = BuildOptions(
         roles=tuple(roles or ()),
         push=push,
@@ -76,5 +73,8 @@ def _layout(output: str | None) -> Path | None:
         return None
     kind, _, folder = output.partition(":")
     if kind != "oci" or not folder:
-        raise UsageError(f"--output {output}: expected oci:DIR", hint="for a registry: --push; for an engine: --load")
+        raise UsageError(
+            f"--output {output}: expected oci:DIR",
+            hint="for a registry: --push; an engine has the images without an option",
+        )
     return Path(folder)

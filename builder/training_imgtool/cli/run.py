@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from training_imgtool.local.ready import Ready, Request
     from training_imgtool.local.replicas import Replica
     from training_imgtool.local.summary import Summary
-    from training_imgtool.model.spec import Role
 
 _COLOURS = {"master": "32", "worker": "36", "ps": "35", "evaluator": "33"}  # ECMA-48: SGR
 _ARGS = "imgtool.args"  # where the context keeps what follows `--`
@@ -51,12 +50,6 @@ class _Command(opt.Verb):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]
-
-
-def _list_roles() -> list[str]:
-    from training_imgtool.model.spec import Role
-
-    return list(Role)
 
 
 def _list_services() -> list[str]:
@@ -104,14 +97,6 @@ def run(
     watch: Annotated[
         bool, typer.Option("--watch", help="Start the cluster again whenever its files change; see docs/watch.md.")
     ] = False,
-    follow: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ROLE[:INDEX]",
-            help="Show only what these replicas print; repeatable.",
-            autocompletion=_list_roles,
-        ),
-    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -126,7 +111,7 @@ def run(
     """Run the images as a cluster on this machine. ARGS replace the spec's; the run ends when the master ends."""
     from training_imgtool.cli.commands.images import run_images
     from training_imgtool.local.ready import Request
-    from training_imgtool.local.rehearsal import parse_follow, parse_kill
+    from training_imgtool.local.rehearsal import parse_kill
     from training_imgtool.local.replicas import parse_service
     from training_imgtool.local.summary import as_data, as_lines, error_of
 
@@ -135,7 +120,6 @@ def run(
     if watch and report is not None:
         raise UsageError("--report writes one run, and --watch makes many", hint="leave one of them out")
     reader = _make_reader() if report else None
-    followed = tuple(parse_follow(text) for text in follow or ())
     request = Request(
         service=parse_service(service) if service else None,
         workers=workers,
@@ -155,7 +139,7 @@ def run(
             request,
             machine.settings(),
             lambda: machine.progress("plain" if progress in {"auto", "tty"} else progress),
-            lambda ready: _output(progress, ready, followed, None),
+            lambda ready: _output(progress, ready, None),
             show=Screen(as_json=as_json, quiet=progress == "quiet"),
         )
         return
@@ -164,7 +148,7 @@ def run(
         request,
         machine.settings(),
         lambda: machine.progress(progress),
-        lambda ready: _output(progress, ready, followed, reader),
+        lambda ready: _output(progress, ready, reader),
     )
     error = error_of(summary)
     code = report_error(error, ()) if error else 0
@@ -215,11 +199,9 @@ def _next(spec: Path | None, values: Mapping[str, str], summary: Summary, reques
 
 
 @contextmanager
-def _output(
-    mode: str, ready: Ready, followed: tuple[tuple[Role, int | None], ...], reader: LossReader | None
-) -> Iterator[Progress]:
+def _output(mode: str, ready: Ready, reader: LossReader | None) -> Iterator[Progress]:
     """Chooses what shows the replicas' output, and has the losses in it read for a report."""
-    with _show(mode, ready, followed) as show:
+    with _show(mode, ready) as show:
         if reader is None:
             yield show
         else:
@@ -228,31 +210,24 @@ def _output(
 
 
 @contextmanager
-def _show(mode: str, ready: Ready, followed: tuple[tuple[Role, int | None], ...]) -> Iterator[Progress]:
+def _show(mode: str, ready: Ready) -> Iterator[Progress]:
     """Shows the replicas' output: lines with names, or what --progress json and quiet ask for."""
-    from training_imgtool.base.progress import LogLine
-
-    shown = {replica.name: replica for replica in ready.cluster.replicas if _is_shown(replica, followed)}
     if mode in {"json", "quiet"}:
         with machine.progress(mode) as view:
-            yield lambda event: None if isinstance(event, LogLine) and event.subject not in shown else view(event)
+            yield view
         return
-    yield ReplicaLines(sys.stderr, os.environ, shown)
-
-
-def _is_shown(replica: Replica, followed: tuple[tuple[Role, int | None], ...]) -> bool:
-    return not followed or any(role is replica.role and index in {None, replica.index} for role, index in followed)
+    yield ReplicaLines(sys.stderr, os.environ, {replica.name: replica for replica in ready.cluster.replicas})
 
 
 class ReplicaLines:
     """One line per line of a replica, behind its name; colours on a terminal, unless NO_COLOR says otherwise."""
 
-    def __init__(self, stream: Any, environ: Mapping[str, str], shown: Mapping[str, Replica]) -> None:
+    def __init__(self, stream: Any, environ: Mapping[str, str], replicas: Mapping[str, Replica]) -> None:
         from training_imgtool.cli.progress_lines import Writer
 
         self._writer = Writer(stream)
-        self._shown = shown
-        self._width = max(map(len, shown), default=0)
+        self._replicas = replicas
+        self._width = max(map(len, replicas), default=0)
         plain = environ.get("NO_COLOR") or environ.get("TERM", "dumb") == "dumb"
         self._colour = self._writer.isatty() and not plain
         self._lock = threading.Lock()
@@ -264,10 +239,7 @@ class ReplicaLines:
 
         match event:
             case LogLine(subject, text):
-                replica = self._shown.get(subject)
-                if replica is None:
-                    return
-                line = with_name(text, replica, width=self._width, colour=self._colour)
+                line = with_name(text, self._replicas[subject], width=self._width, colour=self._colour)
             case Note(text):
                 line = f"note: {sanitize_line(text)}"
             case Step(subject, text):

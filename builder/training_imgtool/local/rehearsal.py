@@ -89,15 +89,6 @@ def parse_kill(text: str) -> Kill:
     return Kill(role=role, index=int(match["index"] or 0), seconds=float(match["number"]) * _UNITS[match["unit"]])
 
 
-def parse_follow(text: str) -> tuple[Role, int | None]:
-    """Parses `ROLE[:INDEX]`; without an index it is every replica of the role. Raises UsageError."""
-    match = _TARGET.match(text)
-    role = _role(match["role"]) if match else None
-    if match is None or role is None:
-        raise UsageError(f"--follow {text!r}: expected ROLE[:INDEX], such as worker or worker:1")
-    return role, int(match["index"]) if match["index"] else None
-
-
 def _role(word: str) -> Role | None:
     return {"chief": Role.MASTER, **{role.value: role for role in Role}}.get(word)
 

@@ -1,4 +1,4 @@
-"""An image as the tar that `docker load` reads: for `--load`, straight into an engine's socket.
+"""An image as the tar that `docker load` reads: for `imgtool build`, straight into an engine's socket.
 
 The format is Docker's image specification 1.2 (`manifest.json` with Config, RepoTags, Layers). An engine
 unpacks layers by their content, so gzip ones stay as they are. Docker reads zstd ones since 23.0 only, so the archive
