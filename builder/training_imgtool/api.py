@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,33 @@ if TYPE_CHECKING:
 
 Spec = str | os.PathLike[str]
 Listener = Callable[[dict[str, Any]], None]
-_LISTS = frozenset({"roles", "tags", "secrets", "accept", "kill", "args"})
+
+
+def _are_texts(values: object) -> bool:
+    """Says whether all values are texts; a text itself, which Python takes for a list of letters, is not."""
+    return isinstance(values, Iterable) and not isinstance(values, str) and all(isinstance(one, str) for one in values)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str | os.PathLike) and "\0" not in str(value)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _are_changes(value: object) -> bool:
+    return isinstance(value, Mapping) and _are_texts([*value, *value.values()])
+
+
+_TEXT = ("a text", lambda value: isinstance(value, str))
+_PATH, _LIST, _COUNT = ("a path", _is_path), ("a list of texts", _are_texts), ("a whole number from 0 on", _is_count)
+_KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    **dict.fromkeys(("spec", "job_dir"), _PATH),
+    **dict.fromkeys(("roles", "tags", "secrets", "accept", "kill", "args"), _LIST),
+    **dict.fromkeys(("workers", "ps"), _COUNT),
+    "changes": ("texts by the keys of the spec", _are_changes),
+}
 
 
 def plan(
@@ -54,7 +80,7 @@ def plan(
     from training_imgtool.cli.commands import show
     from training_imgtool.cli.commands.images import plan_images
 
-    with _call(progress, {"registry": registry}) as machine:
+    with _call(progress, {"spec": spec, "changes": changes, "registry": registry}) as machine:
         inputs = plan_images(_choose(spec, changes, registry, locked=locked), machine, check=check)
         data = show.as_data(inputs)
     names = ("role", "tag", "key", "tensorflow", "python", "cuda", "base", "wheel_bytes")
@@ -106,7 +132,7 @@ def push(
     from training_imgtool.cli.commands.images import build_images
     from training_imgtool.make.request import BuildOptions
 
-    given: dict[str, object] = {"registry": registry, "roles": roles, "tags": tags}
+    given: dict[str, object] = {"spec": spec, "changes": changes, "registry": registry, "roles": roles, "tags": tags}
     given |= {"engine": engine, "builder": builder, "secrets": secrets}
     with _call(progress, given) as machine:
         options = BuildOptions(
@@ -170,7 +196,8 @@ def job(
     """
     from training_imgtool.cli.commands.job_files.config import Request, job_document, parse_target
 
-    given = {"target": target, "registry": registry, "job_id": job_id, "hosts": hosts}
+    given: dict[str, object] = {"spec": spec, "changes": changes, "target": target, "registry": registry}
+    given |= {"job_id": job_id, "hosts": hosts}
     with _call(progress, given) as machine:
         request = Request(
             target=parse_target(target) if target is not None else None,
@@ -218,7 +245,8 @@ def verify(
     from training_imgtool.verify.findings import read_accepted
     from training_imgtool.verify.report import list_failures
 
-    given = {"registry": registry, "roles": roles, "accept": accept, "signature": signature, "issuer": issuer}
+    given: dict[str, object] = {"spec": spec, "changes": changes, "registry": registry, "roles": roles}
+    given |= {"accept": accept, "signature": signature, "issuer": issuer}
     with _call(progress, given) as machine:
         reports = verify_images(
             _choose(spec, changes, registry, locked=locked),
@@ -283,7 +311,9 @@ def run(
     from training_imgtool.local.replicas import parse_service
     from training_imgtool.local.summary import error_of, kept_of
 
-    with _call(progress, {"registry": registry, "service": service, "kill": kill, "args": args}) as machine:
+    given: dict[str, object] = {"spec": spec, "changes": changes, "registry": registry, "service": service}
+    given |= {"kill": kill, "args": args, "workers": workers, "ps": ps, "job_dir": job_dir}
+    with _call(progress, given) as machine:
         request = Request(
             service=parse_service(service) if service else None,
             workers=workers,
@@ -326,7 +356,7 @@ def run(
 def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterator[Machine]:
     """Yields what a call needs of the machine; raises ImgtoolError where a file, memory or a thread is missing.
 
-    Raises UsageError for an argument that is empty, and for a text in place of a list.
+    Raises UsageError for an argument of another kind, and for one that is empty.
     """
     from training_imgtool.base.gates import check_given
     from training_imgtool.base.progress import Note, silent
@@ -336,8 +366,9 @@ def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterato
     from training_imgtool.oci.registry.connect import Machine
 
     for name, value in arguments.items():
-        if name in _LISTS and isinstance(value, str):  # which Python takes for a list of letters
-            raise UsageError(f"{name}: expected a list of texts, found {value!r:.60}")
+        expected, is_right = _KINDS.get(name, _TEXT)
+        if (value is not None or name == "spec") and not is_right(value):
+            raise UsageError(f"{name}: expected {expected}, found {value!r:.60}")
         if name != "args":
             check_given(name, value)
     secrets: Any = arguments.get("secrets", ())

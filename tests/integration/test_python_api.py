@@ -119,11 +119,18 @@ def test_errors_have_the_commands_exit_code_and_every_field(tmp_path: Path) -> N
     [
         lambda: imgtool.push(tags="prod"),
         lambda: imgtool.push(roles="master"),
+        lambda: imgtool.plan(123),  # type: ignore[arg-type]
+        lambda: imgtool.plan("\0"),
+        lambda: imgtool.plan(None),  # type: ignore[arg-type]
+        lambda: imgtool.job(registry=5),  # type: ignore[arg-type]
+        lambda: imgtool.plan(changes={"tensorflow": 2.15}),  # type: ignore[dict-item]
+        lambda: imgtool.run(workers=-1),
+        lambda: imgtool.run(ps=True),
         lambda: imgtool.run(args="--epochs=1"),
         lambda: imgtool.verify(accept="engine"),
     ],
 )
-def test_a_text_in_place_of_a_list_is_a_usage_error(call: Callable[[], object]) -> None:
+def test_arguments_of_another_kind_are_usage_errors(call: Callable[[], object]) -> None:
     with pytest.raises(imgtool.ImgtoolError, match=r"^\w+: expected ") as caught:
         call()
     assert caught.value.exit_code == 2
