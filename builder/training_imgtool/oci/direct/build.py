@@ -18,7 +18,6 @@ from training_imgtool.model.recipe.recipe import IMAGE, PACKAGES, SYSTEM, Copy, 
 from training_imgtool.oci.direct.debian_layer import DebianLayer, OpenedLibraries
 from training_imgtool.oci.direct.files import Files
 from training_imgtool.oci.direct.layout import FileLayer, lay_out
-from training_imgtool.oci.direct.links import DependsOnBaseError
 from training_imgtool.oci.direct.tree import PLAIN, Kind, make_folder
 from training_imgtool.oci.image import image, image_config
 from training_imgtool.oci.image.image import DirectImage, History, StoredImage
@@ -125,19 +124,19 @@ def build_image(
 
 
 def _check_base(settings: Settings, files: Files) -> None:
-    """Raises DependsOnBaseError for a base that engines do not take, or change as soon as a container has it."""
+    """Raises NeedsEngineError for a base that engines do not take, or change as soon as a container has it."""
     if settings.get("OnBuild"):
         raise NeedsEngineError("the base has ONBUILD instructions", hint=image.WHOLE_IMAGE_HINT)
     image_config.check_environment(settings)
     working = settings.get("WorkingDir") or "/"
     if not working.startswith("/"):
-        raise DependsOnBaseError(f"{working}, the base's WORKDIR, is not an absolute path")
+        raise NeedsEngineError(f"{working}, the base's WORKDIR, is not an absolute path")
     if not files.is_folder(posixpath.normpath(working)):
-        raise DependsOnBaseError(f"the base has no folder {working}, which is its WORKDIR")
+        raise NeedsEngineError(f"the base has no folder {working}, which is its WORKDIR")
     for volume in settings.get("Volumes") or ():
         target = posixpath.join("/", volume)
         if files.node(files.resolve(target)) and not files.is_folder(target):
-            raise DependsOnBaseError(f"{volume} is a volume, and a file")
+            raise NeedsEngineError(f"{volume} is a volume, and a file")
 
 
 def _with_library_path(recipe: Recipe, settings: Settings) -> Settings:
@@ -199,19 +198,19 @@ def _check_wheels(recipe: Recipe, settings: Settings, files: Files) -> None:
     above = posixpath.dirname(install_step.VENV)
     for path in (above, install_step.VENV, install_step.WHEELS):
         if files.resolve(path) != path:
-            raise DependsOnBaseError(f"wheels: {path} leads through a link of the base")
+            raise NeedsEngineError(f"wheels: {path} leads through a link of the base")
     top = files.node(above)
     if top is not None and (top.kind is not Kind.FOLDER or top.attributes != PLAIN):
-        raise DependsOnBaseError(f"wheels: {above} is not a folder of root with mode 755 in the base")
+        raise NeedsEngineError(f"wheels: {above} is not a folder of root with mode 755 in the base")
     if files.node(install_step.VENV) is not None:
-        raise DependsOnBaseError(f"wheels: {install_step.VENV} is there already")
+        raise NeedsEngineError(f"wheels: {install_step.VENV} is there already")
     wheels = files.node(install_step.WHEELS)
     if wheels is not None and wheels.kind is not Kind.FOLDER:
-        raise DependsOnBaseError(f"wheels: {install_step.WHEELS} is a file in the base")
+        raise NeedsEngineError(f"wheels: {install_step.WHEELS} is a file in the base")
     _check_surroundings(settings)
     python = recipe.locked.variant.python_executable
     if files.is_listed and files.node(files.resolve(python)) is None:
-        raise DependsOnBaseError(f"wheels: the base has no {python}")
+        raise NeedsEngineError(f"wheels: the base has no {python}")
 
 
 def _check_surroundings(settings: Mapping[str, Any]) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from training_imgtool.base.errors import NeedsEngineError
 from training_imgtool.base.threads import SingleFlight
-from training_imgtool.oci.direct.links import DependsOnBaseError, follow_links
 from training_imgtool.oci.direct.tree import ClosedFolderError, Kind, Node, find_node, make_folder, merge
 
 _OF_THE_ENGINE = ("/dev", "/proc", "/sys", "/.dockerenv")  # engines mount or make these in containers
 _BELOW_THE_ENGINE = tuple(f"{top}/" for top in _OF_THE_ENGINE)
+_MOST_LINKS = 40  # Linux' MAXSYMLINKS
 _OF_THE_ENGINE_TOO = ("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf")
 
 Source = Callable[[], Node]
@@ -54,11 +55,11 @@ class Files:
         return replace(self, sources=tuple(partial(merged, source) for source in self.sources))
 
     def node(self, path: str) -> Node | None:
-        """Finds what is at a resolved path; raises DependsOnBaseError when no tree of the base tells."""
+        """Finds what is at a resolved path; raises NeedsEngineError when no tree of the base tells."""
         if path in self.copied:
             return self.copied[path]
         if path.startswith(_BELOW_THE_ENGINE) or path in _OF_THE_ENGINE + _OF_THE_ENGINE_TOO:
-            raise DependsOnBaseError(f"{path}: engines put something of their own there")
+            raise NeedsEngineError(f"{path}: engines put something of their own there")
         above = posixpath.dirname(path)
         if above in self.copied and self.copied[above].kind is not Kind.FOLDER:
             return None
@@ -68,7 +69,7 @@ class Files:
                 return find_node(source(), path)
             except ClosedFolderError as error:
                 closed = str(error)
-        raise DependsOnBaseError(f"{path}: what the base has in {closed} is too much to list")
+        raise NeedsEngineError(f"{path}: what the base has in {closed} is too much to list")
 
     def is_folder(self, path: str) -> bool:
         """Returns whether a path leads to a folder."""
@@ -78,22 +79,32 @@ class Files:
     def resolve(self, path: str) -> str:
         """Follows links; what is not there stays as it is.
 
-        Raises DependsOnBaseError for a loop, and for a path below a file.
+        Raises NeedsEngineError for a loop, and for a path below a file.
         """
-
-        def target_of(inner: str, continues: bool) -> str | None:
+        left = [name for name in reversed(path.split("/")) if name]
+        at, links = "/", 0
+        while left:
+            name = left.pop()
+            if name in {".", ".."}:
+                at = posixpath.dirname(at) if name == ".." else at
+                continue
+            inner = posixpath.join(at, name)
             node = self.node(inner)
-            if node is not None and node.kind is Kind.LINK:
-                return node.target
-            if node is not None and node.kind is Kind.FILE and continues:
-                raise DependsOnBaseError(f"{path}: {inner} is a file")
-            return None
-
-        return follow_links(path, target_of)
+            if node is not None and node.kind is Kind.FILE and left:
+                raise NeedsEngineError(f"{path}: {inner} is a file")
+            if node is None or node.kind is not Kind.LINK:
+                at = inner
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise NeedsEngineError(f"{path}: too many links")
+            left += [part for part in reversed(node.target.split("/")) if part]
+            at = "/" if node.target.startswith("/") else at
+        return at
 
 
 ASSUMED = Files((make_folder,))
-"""Stands for a base that is not read yet: `stage_plan.chain` plans with it, and ignores DependsOnBaseError."""
+"""Stands for a base that is not read: a plain folder."""
 
 
 def list_parents(path: str) -> Iterator[str]:

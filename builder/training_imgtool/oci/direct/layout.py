@@ -17,9 +17,9 @@ from functools import partial
 from training_imgtool.base.context.entries import Entry as Source
 from training_imgtool.base.context.entries import Kind as SourceKind
 from training_imgtool.base.context.entries import blocks
+from training_imgtool.base.errors import NeedsEngineError
 from training_imgtool.model.recipe.recipe import Copy
 from training_imgtool.oci.direct.files import Files, list_parents
-from training_imgtool.oci.direct.links import DependsOnBaseError
 from training_imgtool.oci.direct.tree import FILE, PLAIN, Attributes, Kind, Node, make_folder
 from training_imgtool.oci.layers.layers import make_folder_item
 from training_imgtool.oci.layers.split import Contents
@@ -39,7 +39,7 @@ class FileLayer:
 def lay_out(copies: Iterable[Copy], files: Files) -> FileLayer:
     """Lays out the files of a recipe on an image that has `files`.
 
-    Raises DependsOnBaseError where the image has something that BuildKit would not copy over, or engines differ.
+    Raises NeedsEngineError where the image has something that BuildKit would not copy over, or engines differ.
     """
     layer = _Layer(files)
     for copy in copies:
@@ -73,7 +73,7 @@ class _Layer:
         path = posixpath.join(self._files.resolve(above), name)
         node = self._node(path)
         if node is not None and node.kind is Kind.LINK:
-            raise DependsOnBaseError(f"{path} is a link in the base")
+            raise NeedsEngineError(f"{path} is a link in the base")
         self._pass_through(path)
         self._put(path, entry)
 
@@ -93,7 +93,7 @@ class _Layer:
         node, is_folder = self._node(path), source.kind is SourceKind.DIRECTORY
         if node is not None and (node.kind is Kind.FOLDER) is not is_folder:
             what = "a file or a link" if is_folder else "a folder"
-            raise DependsOnBaseError(f"{path} is {what} in the base, and engines differ in what becomes of it")
+            raise NeedsEngineError(f"{path} is {what} in the base, and engines differ in what becomes of it")
         if is_folder:
             self._set_folder(path, PLAIN, is_new=node is None)
             return
@@ -110,16 +110,16 @@ class _Layer:
             if node is None:
                 self._set_folder(above, PLAIN, is_new=True)
             elif node.kind is not Kind.FOLDER:
-                raise DependsOnBaseError(f"{above} is a file in the base, no folder")
+                raise NeedsEngineError(f"{above} is a file in the base, no folder")
             elif node.attributes is None:
-                raise DependsOnBaseError(f"engines differ in the mode of the base's {above}")
+                raise NeedsEngineError(f"engines differ in the mode of the base's {above}")
             elif node.attributes != PLAIN:
                 self._set_folder(above, node.attributes, is_new=False)
 
     def _set_folder(self, path: str, attributes: Attributes, *, is_new: bool) -> None:
         above = self._node(posixpath.dirname(path)) if is_new else None
         if above is not None and above.attributes is not None and above.attributes.mode & stat.S_ISGID:
-            raise DependsOnBaseError(f"{path} would be made in a folder with the set-group-ID bit")
+            raise NeedsEngineError(f"{path} would be made in a folder with the set-group-ID bit")
         if is_new:
             self._new.add(path)
         self._placed[path] = attributes

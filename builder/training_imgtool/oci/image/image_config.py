@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from training_imgtool.oci.direct.links import DependsOnBaseError
+from training_imgtool.base.errors import NeedsEngineError
 
 Settings = Mapping[str, Any]
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -17,11 +17,11 @@ def read_environment(settings: Settings) -> dict[str, str]:
 
 
 def check_environment(settings: Settings) -> None:
-    """Raises DependsOnBaseError for a base whose `Env` has a line that is no variable, or a variable twice."""
+    """Raises NeedsEngineError for a base whose `Env` has a line that is no variable, or a variable twice."""
     env = settings.get("Env") or []
     names = [pair.partition("=")[0] for pair in env if not pair.startswith("=") and "=" in pair]
     if len({*names}) < len(env):
-        raise DependsOnBaseError("the base's Env has a variable twice, or one without a value, which engines keep")
+        raise NeedsEngineError("the base's Env has a variable twice, or one without a value, which engines keep")
 
 
 def with_path(settings: Settings) -> Settings:
