@@ -192,7 +192,10 @@ def test_find_prefers_the_folder_then_the_only_image(tmp_path: Path) -> None:
     assert find(None, tmp_path) == first
     assert find(Path("images/a"), tmp_path) == first
     assert find(Path("images/a/image.yaml"), tmp_path) == first
-    (first.parent / "trainer").mkdir()
+    (first.parent / "trainer/parts").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"no image.yaml") as caught:
+        find(None, first.parent / "trainer/parts")
+    assert caught.value.hint == "name the spec: ../.."
     (first.parent / "trainer/task.py").touch()
     with pytest.raises(InputError, match=r"^trainer/task.py is a program, and no spec"):
         find(Path("trainer/task.py"), first.parent)
@@ -206,10 +209,15 @@ def test_find_prefers_the_folder_then_the_only_image(tmp_path: Path) -> None:
     assert find(None, tmp_path) == tmp_path / "image.yaml"
 
 
-def test_find_says_what_to_name(tmp_path: Path) -> None:
+def test_find_names_what_comes_near(tmp_path: Path) -> None:
+    (tmp_path / "images/mnist").mkdir(parents=True)
+    (tmp_path / "images/mnist/image.yaml").touch()
     with pytest.raises(InputError, match="mnist: no such file or folder") as caught:
         find(Path("mnist"), tmp_path)
-    assert "imgtool init" in (caught.value.hint or "")
+    assert "images/mnist?" in (caught.value.hint or "")
+    with pytest.raises(InputError) as caught:
+        find(Path("images/minst"), tmp_path)
+    assert "mnist?" in (caught.value.hint or "")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"no image\.yaml"):
         find(Path("empty"), tmp_path)

@@ -16,6 +16,7 @@ from training_imgtool.base.yamlfile.tree import Items, Node, Position, Scalar, T
 from training_imgtool.model.decode import Reader, find_position
 from training_imgtool.model.entry_point import EntryPoint, find_entry_point
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
+from training_imgtool.model.value_rules import find_nearest
 
 SPEC_NAME = "image.yaml"
 _PROGRAMS = frozenset({".py", ".ipynb", ".sh"})
@@ -157,9 +158,11 @@ def find(given: Path | None, cwd: Path) -> Path:
             raise InputError(f"{given} is a program, and no spec", hint=f"name the folder of the {SPEC_NAME}")
         if path.exists():
             return _shorten(path, cwd)
+        image = cwd / "images" / given / SPEC_NAME
+        hint = f"did you mean {_shorten(image.parent, cwd)}?" if image.exists() else _near(path)
     except OSError as error:
         raise InputError(f"{given or cwd}: {(error.strerror or str(error)).lower()}") from error
-    hint = "name an image.yaml or its folder; imgtool init FOLDER writes a first one"
+    hint = hint or "name an image.yaml or its folder; imgtool init FOLDER writes a first one"
     raise InputError(f"{given}: no such file or folder", hint=hint)
 
 
@@ -168,7 +171,9 @@ def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
         return folder / SPEC_NAME
     specs = sorted(folder.glob(f"images/*/{SPEC_NAME}"))
     if not specs:
-        hint = "name the spec or its folder; imgtool init writes a first one"
+        others = [name for name in ("image.yml", "image.json") if (folder / name).exists()]
+        others += [above] if not others and (above := _find_above(folder)) else []
+        hint = f"name the spec: {others[0]}" if others else "imgtool init writes a first one"
         raise missing(f"no {SPEC_NAME} and no images/*/{SPEC_NAME} in {folder}", hint=hint)
     if len(specs) > 1:
         choices = ", ".join(str(spec.parent.relative_to(folder)) for spec in specs)
@@ -176,9 +181,21 @@ def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
     return specs[0]
 
 
+def _find_above(folder: Path) -> str:
+    """Returns the nearest folder above that has a spec, such as `..`; an empty text without one."""
+    above = (("/".join([".."] * (depth + 1)), parent) for depth, parent in enumerate(folder.resolve().parents))
+    return next((name for name, parent in above if (parent / SPEC_NAME).exists()), "")
+
+
 def _shorten(path: Path, cwd: Path) -> Path:
     """Returns `path` as a user types it: relative to the process's folder if it lies in there."""
     return path.relative_to(cwd) if cwd == Path.cwd() and path.is_relative_to(cwd) else path
+
+
+def _near(path: Path) -> str | None:
+    names = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = find_nearest(path.name, sorted(names))
+    return f"did you mean {path.parent / close}?" if close else None
 
 
 def _entry(node: Node | None, key: str) -> Node | None:
