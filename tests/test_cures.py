@@ -41,7 +41,6 @@ def _spec(folder: Path, line: str) -> None:
     for name in ("task.py", "trainer/task.py"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("if __name__ == '__main__':\n    pass\n")
-    (folder / "pyproject.toml").write_text('[project]\nname = "x"\n[project.scripts]\ntrain-it = "trainer.task:main"\n')
     path = folder / "image.yaml"
     key, _, value = line.partition(": ")
     path.write_text("".join(f"{name}: {text}\n" for name, text in {**SPEC, key: value}.items()))
@@ -162,12 +161,6 @@ CASES: list[tuple[Reader, str, str, str]] = [
         "trainer: {source: trainer, module: trainer.tsk}",
         "did you mean trainer.task?",
         "trainer: {source: trainer, module: trainer.task}",
-    ),
-    (
-        _spec,
-        "trainer: {source: ., script: trian-it}",
-        "did you mean train-it?",
-        "trainer: {source: ., script: train-it}",
     ),
     (_place, "mnist", "did you mean FOLDER/images/mnist?", "images/mnist"),
     (_place, "image.yml", "did you mean FOLDER/image.yaml?", "image.yaml"),
