@@ -35,7 +35,6 @@ def ensure_lock(
     locked: bool = False,
     renewal: Renewal | None = None,
     write: bool = True,
-    identity: LockIdentity | None = None,
     built: Built | None = None,
 ) -> Lock:
     """Returns the spec's lock when it is current, else makes one and writes it beside the spec.
@@ -48,10 +47,9 @@ def ensure_lock(
         locked: raise InputError instead of making one.
         renewal: what to resolve again even if the present lock is current; it also replaces a damaged lock.
         write: write a new one beside the spec.
-        identity: which lock, where the caller knows it.
         built: wheels of source archives that an earlier call built, which gains those of this one.
     """
-    identity, progress = identity or identify_lock(spec_file), machine.progress
+    identity, progress = identify_lock(spec_file), machine.progress
     path = identity.path
     present = _read_present(path, progress, replace=renewal is not None)
     if present is not None and present.inputs == identity.inputs and not renewal:

@@ -24,7 +24,6 @@ from training_imgtool.model.recipe.printing import print_dockerfile
 from training_imgtool.model.recipe.recipe import Recipe, Stage
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.value_rules import check_registry
-from training_imgtool.resolve.lock.lockfile import identify_lock
 
 if TYPE_CHECKING:
     from training_imgtool.oci.registry.connect import Machine
@@ -151,25 +150,13 @@ def prepare(
     every = []
     for platform in spec_file.platforms:
         file = spec_file.for_platform(platform)
-        lock = ensure_lock(
-            file,
-            machine,
-            identity=identify_lock(file),
-            locked=choice.locked,
-            renewal=renewal,
-            write=write,
-        )
+        lock = ensure_lock(file, machine, locked=choice.locked, renewal=renewal, write=write)
         every.append(_make_images(file, lock, machine.settings, named))
     first, *others = every
     return replace(first, others=tuple(others))
 
 
-def _make_images(
-    spec_file: SpecFile,
-    lock: Lock,
-    settings: Settings,
-    registry: str | None,
-) -> Inputs:
+def _make_images(spec_file: SpecFile, lock: Lock, settings: Settings, registry: str | None) -> Inputs:
     """Makes the recipe of every role for the platform of the spec, and names the images by their keys."""
     spec, entry = spec_file.spec, spec_file.entry
     context = read_code(spec_file, settings, everything=_has_template(spec))

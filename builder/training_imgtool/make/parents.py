@@ -75,15 +75,9 @@ class Parents(ABC):
             return self._files.setdefault(key, files)
 
     def _files_with(self, image: RoleImage, count: int) -> Files:
-        stage, below = image.stages[count - 1], self._files_below(image, count - 1)
-        if stage.engine:
-            return self._add_engine_files(image, count, below)
+        below = self._files_below(image, count - 1)
         debian = self._builder.open_debian(image, self._builder.new_cache()) if image.recipe.debian else None
-        return add_files(image.recipe, stage, below, debian)
-
-    @abstractmethod
-    def _add_engine_files(self, image: RoleImage, count: int, below: Files) -> Files:
-        """Adds the files of a stage that an engine made."""
+        return add_files(image.recipe, image.stages[count - 1], below, debian)
 
     def _base_files(self, image: RoleImage) -> Files:
         recipe = image.recipe
@@ -109,10 +103,6 @@ class BaseParents(Parents):
                 raise NeedsEngineError(f"{image.role}: the stage {stage.name} needs an engine: {stage.engine}")
         parent = ParentImage(stored=self._find_base(image), files=self._files_below(image, 0))
         return self._builder.plan(image, parent, image.stages, self._builder.new_cache())
-
-    def _add_engine_files(self, image: RoleImage, count: int, below: Files) -> Files:
-        """Raises AssertionError: `of` refuses such a stage."""
-        raise AssertionError(f"{image.role}: {image.stages[count - 1]} on {below}")
 
 
 class StageParents(Parents):
@@ -175,8 +165,10 @@ class StageParents(Parents):
     def _tag_of(self, stage: Stage) -> Tag:
         return tag_of_stage(self._repository, stage.name, stage.key)
 
-    def _add_engine_files(self, image: RoleImage, count: int, below: Files) -> Files:
-        """Adds the files of a stage that an engine made: of the layers that it has on top of the image below."""
+    def _files_with(self, image: RoleImage, count: int) -> Files:
+        """Adds the files of a stage; of one that an engine made, those of the layers on top of the image below."""
+        if not image.stages[count - 1].engine:
+            return super()._files_with(image, count)
 
         def layers() -> tuple[Descriptor, ...]:
             lower, upper = self._find_once(image, count - 1), self._find_once(image, count)
@@ -188,7 +180,7 @@ class StageParents(Parents):
             return upper.manifest.layers[len(of_lower) :]
 
         read = partial(self._registries.at(self._repository).blob, self._repository)
-        return self._reader.files_on_top(below, layers, read)
+        return self._reader.files_on_top(self._files_below(image, count - 1), layers, read)
 
     def _plan(self, image: RoleImage, stored: StoredImage, stages: slice, cache: LayerCache) -> Appending:
         parent = ParentImage(stored=stored, files=self._files_below(image, stages.start))

@@ -15,18 +15,9 @@ from training_imgtool.model.recipe import install_step
 from training_imgtool.model.recipe.printing import print_template
 from training_imgtool.model.recipe.recipe import Copy, Lines, Recipe, Template
 from training_imgtool.model.spec import APP, ImageSpec
+from training_imgtool.oci.direct.files import OF_THE_ENGINE, list_parents
 
 _SOURCE = re.compile(r"\.|(?!\.{1,2}(?:/|\Z))[\w.@+-]+(?:/(?!\.{1,2}(?:/|\Z))[\w.@+-]+)*")
-_OF_THE_ENGINE = (
-    "/dev",
-    "/proc",
-    "/sys",
-    "/.dockerenv",
-    "/etc/hostname",
-    "/etc/hosts",
-    "/etc/mtab",
-    "/etc/resolv.conf",
-)
 
 
 def make_recipe(spec_file: SpecFile, plan: RolePlan, context: Context, *, epoch: int, compression: str) -> Recipe:
@@ -102,7 +93,7 @@ def _copy_files(spec: ImageSpec, home: str, context: Context, code: tuple[Copy, 
 def _check_target(path: str, field: str) -> None:
     for owned, why in (
         (install_step.VENV, "has the Python packages"),
-        *((each, "is the engine's") for each in _OF_THE_ENGINE),
+        *((each, "is the engine's") for each in OF_THE_ENGINE),
     ):
         if path == owned or path.startswith(f"{owned}/"):
             raise FieldError(f"{path}: {owned} {why}", field=field, hint="choose another target")
@@ -112,22 +103,16 @@ def _check_apart(copy: Copy, others: tuple[Copy, ...], field: str) -> None:
     """Requires that no file comes twice, and that none lies where another one's folder is."""
     taken: dict[str, bool] = {}
     for other in others:
-        for path in _list_above(other.target):
+        for path in list_parents(other.target):
             taken.setdefault(path, True)
         taken |= {path: entry.kind is Kind.DIRECTORY for path, entry in other.list_paths()}
         if other.is_folder:
             taken[other.target] = True
     own = {path: entry.kind is Kind.DIRECTORY for path, entry in copy.list_paths()}
-    own |= dict.fromkeys(_list_above(copy.target), True) | ({copy.target: True} if copy.is_folder else {})
+    own |= dict.fromkeys(list_parents(copy.target), True) | ({copy.target: True} if copy.is_folder else {})
     for path, is_folder in own.items():
         if path in taken and not (is_folder and taken[path]):
             raise FieldError(f"{path} comes from the code or another line of `files`, too", field=field)
-
-
-def _list_above(path: str) -> list[str]:
-    """Lists the folders above an absolute path."""
-    parts = path.strip("/").split("/")
-    return ["/" + "/".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def make_copy(context: Context, path: str, target: str, field: str) -> Copy:

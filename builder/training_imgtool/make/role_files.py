@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from training_imgtool.make.inputs import RoleImage
-from training_imgtool.oci.direct.files import ASSUMED
+from training_imgtool.oci.direct.files import ASSUMED, list_parents
 from training_imgtool.oci.direct.layout import lay_out
 from training_imgtool.oci.layers import tar_writer
 from training_imgtool.oci.layers.layers import MTIME
@@ -55,13 +55,8 @@ def choose_files(built: Files, wanted: Files) -> Files:
     if sum(file.item.entry.size for file in wanted.values()) < _MUCH:
         return wanted
     chosen = {path for path, file in wanted.items() if not file.is_like(built.get(path))}
-    above = {folder for path in chosen for folder in _list_above(path)}
+    above = {folder for path in chosen for folder in list_parents(path)}
     return {path: file for path, file in wanted.items() if path in chosen or path in above}
-
-
-def _list_above(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:end]) for end in range(2, len(parts))]
 
 
 def write_tar(files: Iterable[PlacedFile], mtime: int | None) -> Iterator[bytes]:

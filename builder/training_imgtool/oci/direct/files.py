@@ -15,10 +15,11 @@ from training_imgtool.base.errors import NeedsEngineError
 from training_imgtool.base.threads import SingleFlight
 from training_imgtool.oci.direct.tree import ClosedFolderError, Kind, Node, find_node, make_folder, merge
 
-_OF_THE_ENGINE = ("/dev", "/proc", "/sys", "/.dockerenv")  # engines mount or make these in containers
-_BELOW_THE_ENGINE = tuple(f"{top}/" for top in _OF_THE_ENGINE)
 _MOST_LINKS = 40  # Linux' MAXSYMLINKS
-_OF_THE_ENGINE_TOO = ("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf")
+OF_THE_ENGINE = (  # engines mount or make these in containers
+    *("/dev", "/proc", "/sys", "/.dockerenv"),
+    *("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf"),
+)
 
 Source = Callable[[], Node]
 """Gives a tree of the base; called at most once per use, and only when it is needed."""
@@ -58,7 +59,7 @@ class Files:
         """Finds what is at a resolved path; raises NeedsEngineError when no tree of the base tells."""
         if path in self.copied:
             return self.copied[path]
-        if path.startswith(_BELOW_THE_ENGINE) or path in _OF_THE_ENGINE + _OF_THE_ENGINE_TOO:
+        if any(f"{path}/".startswith(f"{top}/") for top in OF_THE_ENGINE):
             raise NeedsEngineError(f"{path}: engines put something of their own there")
         above = posixpath.dirname(path)
         if above in self.copied and self.copied[above].kind is not Kind.FOLDER:
