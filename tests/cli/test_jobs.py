@@ -59,19 +59,6 @@ def test_nothing_checked_is_an_error_and_beside_what_was_a_warning(
     assert _run(["lint", "--strict", str(file)]) == 3
 
 
-def test_lint_as_sarif_names_each_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "old.yaml"
-    file.write_text(OLD.format(digest=DIGEST) + "maxRunningTime: 2h\n")
-    assert _run(["lint", "--sarif", str(file)]) == 3
-    log = json.loads(capsys.readouterr().out)
-    (run,) = log["runs"]
-    result = next(item for item in run["results"] if item["level"] == "error")
-    place = result["locations"][0]["physicalLocation"]
-    assert (log["version"], place["artifactLocation"]["uri"]) == ("2.1.0", str(file))
-    assert place["region"] == {"startLine": 6, "startColumn": 1}
-    assert "maxRunningTime" in result["message"]["text"]
-
-
 def test_from_an_ai_platform_job_to_vertex(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = tmp_path / "old.yaml", tmp_path / "vertex.yaml"
     source.write_text(

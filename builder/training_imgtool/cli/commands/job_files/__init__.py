@@ -1,1 +1,1 @@
-"""The verbs about job files: write one, convert an older one, check one."""
+"""The verbs about job files: write one, convert an older one, submit one."""
