@@ -27,7 +27,6 @@ _LONGEST_PAUSE = 300.0  # Kubernetes: seconds between two restarts of a containe
 _KILL = re.compile(r"(?P<role>[a-z]+)(?::(?P<index>\d{1,4}))?@(?P<number>\d{1,6}(?:\.\d{1,3})?)(?P<unit>ms|s|m|h)\Z")
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _FORM = "expected ROLE[:INDEX]@DURATION, such as worker:1@30s, ps@2m or master@500ms"
-_TARGET = re.compile(r"(?P<role>[a-z]+)(?::(?P<index>\d{1,4}))?\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

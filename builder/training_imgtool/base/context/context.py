@@ -172,11 +172,6 @@ def _sort(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=_path))
 
 
-def git_blob(data: bytes) -> str:
-    """Computes git's object id of a file's content."""
-    return _object("blob", data)
-
-
 def git_tree(entries: Sequence[Entry], folder: str) -> str:
     """Computes git's object id of `folder` as a tree, empty folders left out as git does.
 
