@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 from imgtool_debian_layers import BaseSystem, layer_version
-from training_imgtool.base.errors import VerificationError
 from training_imgtool.base.progress import Progress
 from training_imgtool.base.settings import Settings
 from training_imgtool.base.threads import SingleFlight
@@ -28,7 +24,6 @@ from training_imgtool.oci.layers.tarhead import Kind
 
 _NAME = "debian packages"
 _FIELD = "files"
-_MOST_TREE = 16 << 20  # bytes of a listing as text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +64,7 @@ class LayerMaker:
     def tree(self, opened: OpenedLibraries) -> tree.Node:
         """Lists what the layer has where; raises as `layer` does."""
         claims = self._record(opened).claims or {}
-        try:
-            text = zlib.decompressobj().decompress(base64.b64decode(claims.get(_FIELD, ""), validate=True), _MOST_TREE)
-            return tree.parse(text.decode("ascii"))
-        except (ValueError, binascii.Error, zlib.error) as error:
-            raise VerificationError(f"the record of the layer {_NAME} is damaged: {error}") from error
+        return tree.unpack(claims.get(_FIELD, ""))
 
     @property
     def _mtime(self) -> int:
@@ -94,8 +85,7 @@ class LayerMaker:
         items = make_items(system, self.locked, files, self.platform, opened)
         tar = write_tar(_list_entries(items, maker), self._mtime)
         layer = blobs.keep(_NAME, self.cache, choose_codec(self.compression), tar)
-        text = zlib.compress(tree.dump(tree.prune(maker.root)).encode("ascii"))
-        return Record((layer,), {_FIELD: base64.b64encode(text).decode()})
+        return Record((layer,), {_FIELD: tree.pack(tree.prune(maker.root))})
 
     def _open(self, record: LayerRecord, opened: OpenedLibraries) -> Iterator[bytes]:
         if not self.cache.has_blob(record.blob):

@@ -6,20 +6,15 @@ record that the manifest of a stage on that base carries too, so that another ma
 
 from __future__ import annotations
 
-import base64
-import binascii
 import functools
 import hashlib
 import re
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
 
 from training_imgtool.base.errors import VerificationError
 from training_imgtool.base.reference import DOCKER_HUB
-from training_imgtool.base.threads import SingleFlight
 from training_imgtool.oci.direct import tree
-from training_imgtool.oci.direct.files import Files, Source
+from training_imgtool.oci.direct.files import Files, call_once
 from training_imgtool.oci.direct.tree import FILE, UNKNOWN, Attributes, Node, make_folder
 from training_imgtool.oci.layers.codecs import decompress
 from training_imgtool.oci.layers.layer_cache import LayerCache, Record, hash_fields
@@ -28,7 +23,6 @@ from training_imgtool.oci.registry.manifests import Descriptor
 
 _VERSION = 1  # of how trees are made
 _FIELD = "files"
-_MOST_TEXT = 16 << 20  # bytes of a tree as text
 
 # The facts are those of base-files (Debian 10 to 13, Ubuntu 18.04 to 24.04), of Docker's `python` and of NVIDIA's
 # `cuda` images; tests/integration/test_base_files.py compares them with every such image that is within reach.
@@ -73,13 +67,13 @@ class BaseReader:
             diff_ids: the digests of their uncompressed contents, by the base's config.
         """
         facts = find_matrix_tree(name) if name else None
-        listed = _call_once(lambda: self._read_tree(layers(), read, diff_ids))
+        listed = call_once(lambda: self._read_tree(layers(), read, diff_ids))
         return Files((lambda: facts, listed) if facts else (listed,))
 
     def files_on_top(self, base: Files, layers: Layers, read: Read) -> Files:
         """Returns the files of an image that an engine built on the base."""
-        added = _call_once(lambda: self._read_tree(layers(), read))
-        return Files(tuple(_call_once(partial(_merge, source, added)) for source in base.sources))
+        added = call_once(lambda: self._read_tree(layers(), read))
+        return base.with_layer(added)
 
     def records_of(self, layers: Collection[str]) -> dict[str, Record]:
         """Returns the records of the trees that this run knows whose layers, by digest, are all among `layers`."""
@@ -139,30 +133,17 @@ def _check_blocks(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[byte
         raise VerificationError(f"its content is {content[:19]}, and the base's config says {str(diff_id)[:19]}")
 
 
-def _call_once(source: Source) -> Source:
-    """Wraps a source so that it is called once, however many threads want it."""
-    flight: SingleFlight[Node] = SingleFlight()
-    return lambda: flight.do(None, source)
-
-
-def _merge(lower: Source, upper: Source) -> Node:
-    return tree.merge(lower(), upper())
-
-
 def _find(cache: LayerCache, key: str) -> Node | None:
     record = cache.find(key)
     claims: Mapping[str, str] = record.claims or {} if record else {}
     if _FIELD not in claims:
         return None
     try:
-        engine = zlib.decompressobj()
-        text = engine.decompress(base64.b64decode(claims[_FIELD], validate=True), _MOST_TEXT)
-        return tree.parse(text.decode("ascii"))
-    except (ValueError, binascii.Error, zlib.error, VerificationError):
+        return tree.unpack(claims[_FIELD])
+    except VerificationError:
         cache.forget(key)
         return None
 
 
 def _keep(cache: LayerCache, key: str, node: Node) -> None:
-    text = base64.b64encode(zlib.compress(tree.dump(node).encode("ascii"))).decode()
-    cache.keep(key, Record((), {_FIELD: text}))
+    cache.keep(key, Record((), {_FIELD: tree.pack(node)}))

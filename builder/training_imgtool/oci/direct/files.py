@@ -25,6 +25,16 @@ Source = Callable[[], Node]
 """Gives a tree of the base; called at most once per use, and only when it is needed."""
 
 
+def call_once(source: Source) -> Source:
+    """Wraps a source so that it is called once, however many threads want it."""
+    flight: SingleFlight[Node] = SingleFlight()
+    return lambda: flight.do(None, source)
+
+
+def _merge(lower: Source, upper: Source) -> Node:
+    return merge(lower(), upper())
+
+
 @dataclass(frozen=True, slots=True)
 class Files:
     """What is where.
@@ -48,12 +58,7 @@ class Files:
 
     def with_layer(self, tree: Source) -> Files:
         """Adds a layer on top whose tree is worked out when an instruction depends on it."""
-        flight: SingleFlight[Node] = SingleFlight()
-
-        def merged(source: Source) -> Node:
-            return flight.do(source, lambda: merge(source(), tree()))
-
-        return replace(self, sources=tuple(partial(merged, source) for source in self.sources))
+        return replace(self, sources=tuple(call_once(partial(_merge, source, tree)) for source in self.sources))
 
     def node(self, path: str) -> Node | None:
         """Finds what is at a resolved path; raises NeedsEngineError when no tree of the base tells."""

@@ -7,7 +7,9 @@ A folder that would make the tree large is closed: it exists, and what it holds 
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -16,6 +18,7 @@ from typing import Any
 from training_imgtool.base.errors import VerificationError
 
 MOST_NODES = 20_000  # in one tree: about 100 kB when it is compressed
+_MOST_TEXT = 16 << 20  # bytes of a tree as text
 _OPEN_DEPTH = 2  # folders this deep keep the names they hold, however many
 _DEEPEST = 64  # folders inside each other
 _LARGE = (1000, 200, 40, 8, 0)  # nodes below a folder that is closed, as small as it takes
@@ -201,6 +204,20 @@ def parse(text: str) -> Node:
     if root.kind is not Kind.FOLDER:
         raise VerificationError("a listing of a base's files does not begin with a folder")
     return root
+
+
+def pack(root: Node) -> str:
+    """Writes the tree as a record holds it."""
+    return base64.b64encode(zlib.compress(dump(root).encode("ascii"))).decode()
+
+
+def unpack(text: str) -> Node:
+    """Reads a tree that `pack` wrote; raises VerificationError for any other text."""
+    try:
+        packed = base64.b64decode(text, validate=True)
+        return parse(zlib.decompressobj().decompress(packed, _MOST_TEXT).decode("ascii"))
+    except (ValueError, zlib.error) as error:
+        raise VerificationError(f"a listing of a base's files is damaged: {error}") from error
 
 
 def _make_document(node: Node) -> Any:
