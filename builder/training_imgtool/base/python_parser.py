@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import threading
+from typing import TypeGuard
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -16,3 +17,9 @@ def parse_python(source: str | bytes, path: str = "<unknown>", *, python: tuple[
     """
     with _ONE_AT_A_TIME:
         return ast.parse(source, path, feature_version=python)
+
+
+def is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
+    """Returns whether a statement is `if __name__ == "__main__":`."""
+    texts = {"__name__ == '__main__'", "'__main__' == __name__"}
+    return isinstance(node, ast.If) and ast.unparse(node.test) in texts

@@ -8,7 +8,6 @@ the other folders where names start, such as `src`.
 
 from __future__ import annotations
 
-import ast
 import os
 import posixpath
 import re
@@ -17,13 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.base.python_parser import parse_python
+from training_imgtool.base.python_parser import is_main_guard, parse_python
 from training_imgtool.model.spec import APP, Trainer
 from training_imgtool.model.value_rules import find_nearest, quote
 
 _LARGEST_FILE = 1 << 20  # bytes of a file that may be the program
 _MOST_SHOWN = 5
-_PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +186,7 @@ def _search_path(place: _Place) -> Iterator[str]:
             yield above
         elif (folder / "src").is_dir():
             yield posixpath.join(path, "src")
-        elif any((folder / name).is_file() for name in _PROJECT_FILES):
+        elif any((folder / name).is_file() for name in PROJECT_FILES):
             yield path
         elif not _inside(path, place.source):
             yield above
@@ -288,9 +287,5 @@ def _programs(folder: Path) -> Iterator[str]:
             tree = parse_python(path.read_bytes()) if is_small else None
         except (OSError, SyntaxError, ValueError, RecursionError):
             continue
-        if tree is not None and any(map(_is_main_guard, tree.body)):
+        if tree is not None and any(map(is_main_guard, tree.body)):
             yield path.name
-
-
-def _is_main_guard(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) in {"__name__ == '__main__'", "'__main__' == __name__"}

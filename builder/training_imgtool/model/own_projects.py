@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from training_imgtool.model.entry_point import PROJECT_FILES
 from training_imgtool.model.load import SpecFile
 from training_imgtool.model.requirement_files import read_texts
 from training_imgtool.model.requirements import list_code, normalise_name
 from training_imgtool.model.source_requirements import SourceRequirement, is_archive
 from training_imgtool.model.spec import APP
 
-PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 _NAME = re.compile(r"(?:^\s*|[(,]\s*)name\s*=\s*[\"']?([\w.-]+)", re.MULTILINE)  # in setup.cfg, setup.py
 
 

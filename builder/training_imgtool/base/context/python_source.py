@@ -10,9 +10,8 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeGuard
 
-from training_imgtool.base.python_parser import parse_python
+from training_imgtool.base.python_parser import is_main_guard, parse_python
 
 _MAKES_FILES = re.compile(  # code that may write a module, or fetch one
     rb"\.\s*write(?:_text|_bytes|lines|str)?\s*\(|\bsubprocess\b|\bos\s*\.\s*(?:system|popen|spawn|symlink|rename)"
@@ -126,12 +125,6 @@ def _list_bound(tree: ast.Module) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and (node.module or node.level != 1)):
             yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
-
-
-def is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
-    """Returns whether a statement is `if __name__ == "__main__":`."""
-    texts = {"__name__ == '__main__'", "'__main__' == __name__"}
-    return isinstance(node, ast.If) and ast.unparse(node.test) in texts
 
 
 def may_define(data: bytes, name: str) -> bool:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training_imgtool.base.errors import FieldError, ImgtoolError, InputError
+from training_imgtool.model.entry_point import PROJECT_FILES
 from training_imgtool.model.load import SpecFile
-from training_imgtool.model.own_projects import PROJECT_FILES, is_own_project
+from training_imgtool.model.own_projects import is_own_project
 from training_imgtool.model.plan import Source, Wheel
 from training_imgtool.model.requirements import FIELD, normalise_name
 from training_imgtool.model.source_requirements import SourceRequirement, is_archive, parse_git

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from training_imgtool.base.context.own_files import is_litter, is_litter_folder, list_own_files
 from training_imgtool.base.errors import InputError
+from training_imgtool.model.entry_point import PROJECT_FILES
 
-_PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 _BUILT = frozenset({"build", "dist"})  # at the top, unless they are packages
 _LEFT_OUT = re.compile(r".*\.egg-info|\..*_cache")
 _LARGEST = 256 << 20  # bytes of all files
@@ -33,9 +33,9 @@ class CodeFolder:
         self._top = (spec_folder / path).resolve()
         if not self._top.is_dir():
             raise InputError("there is no such folder")
-        if not any((self._top / name).is_file() for name in _PROJECT_FILES):
+        if not any((self._top / name).is_file() for name in PROJECT_FILES):
             raise InputError(
-                f"the folder has no {', no '.join(_PROJECT_FILES)}",
+                f"the folder has no {', no '.join(PROJECT_FILES)}",
                 hint="name the folder of a project; code without one enters the image as `trainer: {include: [...]}`",
             )
         own = spec_folder.resolve()
