@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from training_imgtool.base.context import scan as scanning
+from training_imgtool.base.context.code_folders import CodeFolders
 from training_imgtool.base.context.context import Context, scan
 from training_imgtool.base.context.tar import MTIME
 from training_imgtool.base.errors import InputError
@@ -116,3 +117,10 @@ def test_tree_id_is_gits(folder: Path) -> None:
     assert context.tree_id(".") == rev("HEAD^{tree}")
     with pytest.raises(InputError, match="not a folder"):
         context.tree_id("other.txt")
+
+
+def test_a_spec_below_a_linked_folder_has_its_code(folder: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    folders = CodeFolders(spec=link / "image.yaml", top=link, paths=("trainer",), allow_secrets=(), hashes={})
+    assert folders.read_all().paths() == scan(folder).paths()

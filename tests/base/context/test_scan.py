@@ -50,6 +50,13 @@ def test_compiled_code_and_git_never_count(folder: Path) -> None:
     assert described(scan(folder)) == before
 
 
+def test_a_cache_folder_counts_where_the_spec_names_it_only(folder: Path) -> None:
+    (folder / "cache").mkdir()
+    (folder / "cache/CACHEDIR.TAG").write_bytes(b"")
+    assert not [path for path in scan(folder).paths() if path.startswith("cache")]
+    assert scan(folder, only=("cache",)).paths() == ("cache", "cache/CACHEDIR.TAG")
+
+
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../x", "../..", "data/../../../x"])
 def test_a_link_that_leaves_the_context(folder: Path, target: str) -> None:
     (folder / "trainer" / "bad").symlink_to(target)

@@ -18,12 +18,12 @@ class Bytes:
     """Answers the requests of each connection with the next of `answers`; HANG_UP closes the connection instead.
 
     It answers when the headers have arrived; `hang_up_after` ends the connection after the first answer.
-    `pause` is the time in seconds between two bytes.
+    `pause` is the time in seconds between two pieces of `piece` bytes.
     """
 
-    def __init__(self, *answers: bytes | None, hang_up_after: bool = False, pause: float = 0) -> None:
+    def __init__(self, *answers: bytes | None, hang_up_after: bool = False, pause: float = 0, piece: int = 1) -> None:
         self._answers = list(answers)
-        self._hang_up_after, self._pause = hang_up_after, pause
+        self._hang_up_after, self._pause, self._piece = hang_up_after, pause, piece
         self.connections = 0
         self.heads: list[bytes] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -50,7 +50,8 @@ class Bytes:
                 answer = self._answers.pop(0) if self._answers else HANG_UP
                 if answer is HANG_UP:
                     return
-                for block in (bytes([byte]) for byte in answer) if self._pause else (answer,):
+                size = self._piece if self._pause else len(answer)
+                for block in (answer[at : at + size] for at in range(0, len(answer), size)):
                     connection.sendall(block)
                     time.sleep(self._pause)
                 if self._hang_up_after:

@@ -83,6 +83,12 @@ def test_a_byte_now_and_then_is_no_answer(answer: bytes) -> None:
         content(ask(server, server.client(idle=0.5)))
 
 
+def test_a_slow_but_steady_answer_takes_as_long_as_it_needs() -> None:
+    body = bytes(20 * 4096)
+    with Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body, pause=0.05, piece=4096) as server:
+        assert content(ask(server, server.client(idle=0.5))) == body
+
+
 def test_no_answer() -> None:
     with Bytes(HANG_UP) as server, pytest.raises(PassingError, match="broke the connection"):
         ask(server, server.client())

@@ -137,6 +137,7 @@ def test_aliases_count_towards_the_depth() -> None:
 
 def test_the_line_and_a_caret_show_the_place() -> None:
     assert refused(b"a: b\nc:\n\td: e\n").details == ("→d: e", "^")
+    assert refused(b"a: @b").details == ("a: @b", "   ^")
     assert refused(b'a: "b\n').details == ()
     line, caret = refused(b"a: [" + b"x, " * 100 + b"@y]\n").details
     assert line[caret.index("^")] == "@"

@@ -90,6 +90,10 @@ def test_layers_on_top_of_each_other() -> None:
     assert {path: shown(root, path) for path in expected} == expected
 
 
+def test_what_is_removed_twice_is_gone() -> None:
+    assert shown(listed(archive("a"), archive(".wh.a", ".wh.a")), "/a") is None
+
+
 @pytest.mark.parametrize(("prefix", "path"), [("17", "/x"), ("srv", "/srv/x"), ("1 2", "/1 2/x"), ("sü", "/x")])
 def test_a_prefix_in_gnus_format_is_a_time_where_it_can_be(prefix: str, path: str) -> None:
     root = listed(raw_archive(raw_header("x", prefix=prefix, gnu=True)))

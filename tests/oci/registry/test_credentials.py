@@ -232,6 +232,13 @@ def test_a6_a_helper_that_fails(tmp_path: Path, script: str | None, says: str) -
     assert caught.value.exit_code == 7
 
 
+def test_a6_a_helper_that_cannot_be_run(tmp_path: Path) -> None:
+    _helper(tmp_path, "store", "")
+    (tmp_path / "bin/docker-credential-store").write_text("#!/no/such/shell\n")
+    with pytest.raises(CredentialsError, match="docker-credential-store cannot be run: No such file"):
+        find_login("r.example", _config(tmp_path, {"credsStore": "store"}))
+
+
 @pytest.mark.parametrize("script", ["sleep 60", "sleep 60 & exec 1>&- 2>&-; wait", "sleep 60 &"])
 def test_a6_a_helper_that_hangs_goes_with_its_children(tmp_path: Path, script: str) -> None:
     _helper(tmp_path, "store", f"{script}\n")

@@ -229,3 +229,12 @@ def test_a_limit_that_lasts_for_hours_is_not_waited_for(tmp_path: Path) -> None:
             registries.at(place).manifest(place.tag("a"))
     assert "docker login" in str(caught.value.hint)
     assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("status", [302, 307])
+def test_a_redirect_to_nowhere_is_the_answer(tmp_path: Path, status: int) -> None:
+    with ScriptedServer([Reply(status)]) as server, clients(machine(tmp_path)) as registries:
+        place = parse_repository(f"{server.host}/team/image")
+        with pytest.raises(RegistryRefusedError, match=f"refused \\(HTTP {status} from {server.host}\\)"):
+            registries.at(place).manifest(place.tag("a"))
+    assert len(server.asked) == 1

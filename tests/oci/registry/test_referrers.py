@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.integration.push_world import referrers
-from tests.oci.registry.support import image, layer, machine
+from tests.oci.registry.support import clients, image, layer, machine
 from tests.servers.memory_registry import MemoryRegistry, like_distribution
+from tests.servers.scripted import Reply, ScriptedServer
 from training_imgtool.base.errors import RegistryRefusedError
 from training_imgtool.base.reference import Digest, parse_repository
 from training_imgtool.oci.registry.client import Registry
 from training_imgtool.oci.registry.connect import Registries
-from training_imgtool.oci.registry.manifests import OCI_INDEX, OCI_MANIFEST, Descriptor, sha256_digest
+from training_imgtool.oci.registry.manifests import (
+    LARGEST_MANIFEST,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Descriptor,
+    sha256_digest,
+)
 from training_imgtool.oci.registry.referrers import attach, referrer_manifest
 
 BLOB = b"content"
@@ -112,3 +120,14 @@ def test_a_list_whose_manifests_a_clean_up_took_is_mended(tmp_path: Path) -> Non
         attach(world.registry, world.subject, world.manifest("one"))
         assert world.names() == ["two", "three", "one"]
         assert server.broken() == []
+
+
+def test_a_list_that_is_too_large_to_read_whole_is_refused(tmp_path: Path) -> None:
+    """Its beginning may be a list of its own."""
+    index = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}).encode()
+    for spaces, refused in ((0, False), (LARGEST_MANIFEST, True)):
+        server = ScriptedServer([Reply(200, index + b" " * spaces, {"Content-Type": OCI_INDEX})])
+        with server, clients(machine(tmp_path)) as registries:
+            place = parse_repository(f"{server.host}/team/image")
+            with pytest.raises(RegistryRefusedError) if refused else nullcontext():
+                registries.at(place).find_referrers(place.digest(sha256_digest(b"")))
