@@ -288,6 +288,7 @@ REQUIREMENTS = [
     ("2.15.1", GPU, "tensorflow==2.15.1", None, False),
     ("2.15.1", GPU, "tensorflow==2.14.0", "is not the spec's TensorFlow 2.15.1", True),
     ("2.11.1", GPU, "tensorflow-gpu==2.11.1", "the last tensorflow-gpu with a wheel is 2.11.0", True),
+    ("2.15.1", GPU, "tensorflow-gpu===nightly", "is not the spec's TensorFlow 2.15.1", True),
     ("2.15.1", GPU, "tensorflow[and-cuda]==2.15.1", "brings a second CUDA", False),
     ("2.15.1", GPU, "nvidia-cudnn-cu12==8.9.7.29", "brings a second CUDA", False),
     ("2.15.1", CPU, "nvidia-cudnn-cu12==8.9.7.29", None, False),
@@ -314,6 +315,14 @@ def test_requirements(
         with pytest.raises(FieldError) as caught:
             raise_errors(findings)
         assert caught.value.field == "requirements"
+
+
+@pytest.mark.parametrize(("python", "fits"), [("3.11", True), ("3.12", False)])
+def test_what_tensorflow_needs_for_another_python_does_not_count(matrix: Matrix, python: str, fits: bool) -> None:
+    (variant,) = resolve(spec("2.16.2", python=python), matrix).variants
+    named = parse_requirements((("requirements.txt", "numpy<1.26\n"),))
+    findings = check_requirements(named, variant, *matrix.release("2.16.2"), platform="linux/amd64", cuda_base=False)
+    assert (not findings) is fits
 
 
 def test_tensorflow_gpu_is_chosen_where_the_plain_wheel_is_for_cpus(matrix: Matrix) -> None:

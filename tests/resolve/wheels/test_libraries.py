@@ -66,6 +66,12 @@ def test_what_the_program_takes_from_a_package(tmp_path: Path) -> None:
             assert libraries.reach(item, missing) == (), item
 
 
+def test_what_the_program_takes_from_a_folder_without_init(tmp_path: Path) -> None:
+    with _open(tmp_path, {"view": {"view/_gl.abi3.so": VIEW["view/_gl.abi3.so"]}}) as libraries:
+        found = libraries.reach(Import(1, "view", names=("_gl",)), libraries.find_missing(frozenset()))
+    assert [row.soname for row in found] == [GL]
+
+
 def test_what_other_wheels_the_image_and_glibc_bring(tmp_path: Path) -> None:
     inner = {"gl/libGL-1.so.1": make_library(GL, ["libX11.so.6"])}
     wheels = {"view": VIEW, "gl": inner}

@@ -94,3 +94,9 @@ def test_another_archive_is_refused() -> None:
     other = replace(archive, name="clang")
     with pytest.raises(VerificationError, match="holds no package clang"):
         build_wheel(other, data)
+
+
+def test_an_archive_without_metadata_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(FILES["gast"], "PKG-INFO")
+    with pytest.raises(VerificationError, match="holds no package gast"):
+        build_wheel(*archive_of("gast"))

@@ -76,6 +76,19 @@ def test_build_requirements_come_from_the_indexes_with_their_logins(tmp_path: Pa
         build(tmp_path / "d", archive, indexes=indexes, environ=named)
 
 
+def test_build_requirements_come_from_any_index_where_the_user_says_so(tmp_path: Path) -> None:
+    indexes = SimpleIndex(), SimpleIndex()
+    for index, version in zip(indexes, ("1.0", "2.0"), strict=True):
+        index.add("helper", f"helper-{version}-py3-none-any.whl", tiny_wheel("helper", version))
+    archive = source_archive("pure", "1.0", needs=("helper>=2",))
+    with serving(indexes[0]), serving(indexes[1]):
+        both = Indexes(tuple(index.url for index in indexes), ())
+        with pytest.raises(SourceBuildError):
+            build(tmp_path / "a", archive, indexes=both)
+        any_index = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+        assert build(tmp_path / "b", archive, indexes=both, environ=any_index).is_file()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

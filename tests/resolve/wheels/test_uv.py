@@ -176,6 +176,14 @@ def test_only_the_user_s_own_configuration_of_uv_counts(
     assert one.version == "2.0"
 
 
+def test_the_file_that_uv_config_file_names_counts(tmp_path: Path, environ: dict[str, str], index: SimpleIndex) -> None:
+    config = tmp_path / "own.toml"
+    config.write_text(f'[[index]]\nurl = "{index.url}"\ndefault = true\n')
+    own = {key: value for key, value in environ.items() if key not in {"UV_INDEX_URL", "UV_NO_CONFIG"}}
+    (one,) = compile_requirements("lib\n", TARGET, environ={**own, "UV_CONFIG_FILE": str(config)})
+    assert one.version == "2.0"
+
+
 @pytest.mark.parametrize(
     ("line", "allowed"),
     [
