@@ -179,10 +179,12 @@ def test_a_base_is_read_once_and_a_damaged_layer_is_named(tmp_path: Path) -> Non
         info = tarfile.TarInfo("var/lib/dpkg/status")
         info.size = 2000
         tar.addfile(info, io.BytesIO(b"x" * 2000))
+        info.name, info.size, info.type, info.linkname = "etc/passwd", 0, tarfile.LNKTYPE, "var/lib/dpkg/status"
+        tar.addfile(info)
     data = buffer.getvalue()
     layer, cut = (Descriptor(OCI_LAYER_GZIP, sha256_digest(part), len(part)) for part in (data, data[:1024]))
     first = read_system((layer,), lambda _: iter((data,)), settings(tmp_path))
-    assert first.text("/var/lib/dpkg/status") == "x" * 2000
+    assert first.text("/var/lib/dpkg/status") == first.text("/etc/passwd") == "x" * 2000
     assert read_system((layer,), lambda _: iter(()), settings(tmp_path)) == first
     with pytest.raises(VerificationError, match=r"layer \w+ of the base: it ends in the middle of a file"):
         read_system((cut,), lambda _: iter((data[:1024],)), settings(tmp_path))

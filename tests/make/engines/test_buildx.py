@@ -236,6 +236,9 @@ def _write(stream: IO[bytes], data: bytes) -> None:
 
 
 def test_what_buildx_is_started_with(fake: Path) -> None:
+    (fake.parent / ".docker").mkdir()
+    helpers = {"credsStore": "x", "credHelpers": {"registry.internal:5000": "x", "other.example": "y"}}
+    (fake.parent / ".docker/config.json").write_text(json.dumps(helpers))
     stage = solve(
         lambda stream: _write(stream, tar_of({"trainer/task.py": b"x"})),
         secrets=(SecretSource(id="token", env="TOKEN"), SecretSource(id="conf", file=Path("/etc/pip.conf"))),
@@ -254,8 +257,9 @@ def test_what_buildx_is_started_with(fake: Path) -> None:
     assert [value for name, value in pairs if name == "--secret"] == ["id=token,env=TOKEN", "id=conf,src=/etc/pip.conf"]
     assert "hunter22" not in " ".join(words)
     assert (fake / "context").read_text() == "./trainer/task.py\n"
-    assert json.loads((fake / "config.json").read_text())["auths"] == {
-        "registry.internal:5000": {"auth": base64.b64encode(b"robot:pw").decode()}
+    assert json.loads((fake / "config.json").read_text()) == {
+        "auths": {"registry.internal:5000": {"auth": base64.b64encode(b"robot:pw").decode()}},
+        "credHelpers": {"other.example": "y"},
     }
     environ = dict(line.partition("=")[::2] for line in (fake / "env").read_text().splitlines())
     assert not Path(environ["DOCKER_CONFIG"]).exists()

@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.make.engines.support import free_port, settings
-from training_imgtool.base.errors import EngineUnavailableError
+from training_imgtool.base.errors import EngineUnavailableError, InputError
 from training_imgtool.base.progress import silent
 from training_imgtool.base.reference import parse_repository
 from training_imgtool.make.engines.docker.connect import connect
+from training_imgtool.make.engines.docker.containers import Containers
 from training_imgtool.make.engines.docker.context import Endpoint
 
 BASE = parse_repository("b.example/x").digest(f"sha256:{'a' * 64}")
@@ -172,6 +173,15 @@ def test_a_full_disk_is_the_engines_fault(tmp_path: Path) -> None:
     ):
         engine.pull_base(BASE, "linux/amd64", None, silent)
     assert "docker system df" in str(caught.value.hint)
+
+
+def test_what_an_image_starts_and_a_mistake_that_is_not_the_engines(tmp_path: Path) -> None:
+    answers = PING, inspected(Config={"Entrypoint": ["python"], "Cmd": ["-V"]})
+    with answering(tmp_path, *answers) as (host, _), closing(connect(settings(tmp_path, DOCKER_HOST=host))) as engine:
+        assert Containers(engine.api).words("x") == (("python",), ("-V",))
+        stream = engine.api.stream(lambda _: (), where=lambda: "x", refused=lambda words, _: InputError(words))
+        with pytest.raises(KeyError), stream:
+            raise KeyError
 
 
 def test_no_login_of_the_user_is_read_or_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
