@@ -284,7 +284,7 @@ def test_cures_on_the_command_line(project: Project) -> None:
     ended = project.run("show", env={"IMGTOOL_MIRROR": "docker.io=x"})
     assert "note: IMGTOOL_MIRROR is no variable of imgtool: did you mean IMGTOOL_MIRRORS?" in ended.err
     (project.folder / "image.yaml").rename(project.folder / "image.yml")
-    project.refused("show", code=2, says=["no image.yaml"], hint="name the spec or its folder")
+    project.refused("show", code=2, says=["no image.yaml"], hint="name the spec: image.yml")
 
 
 def test_every_variable_of_the_documentation_is_known() -> None:

@@ -34,7 +34,6 @@ LIGHTER = {
     "vertex-cloud_tpu": Severity.WARNING,
     "vertex-retries": Severity.WARNING,
     "vertex-affinity and spot": Severity.WARNING,
-    "kind": Severity.WARNING,
     "tfjob ps": Severity.WARNING,
     "tfjob chiefs": Severity.WARNING,
     "tfjob tag": Severity.WARNING,

@@ -119,7 +119,6 @@ OTHERS = (
     other_fault(
         "pod typo", "one-cpu.pods", "restartPolicy:", "restartpolicy:", "spec.restartpolicy", "is not a key here"
     ),
-    other_fault("kind", "one-cpu.pods", '"Pod"', '"Pods"', "kind", "nothing was checked"),
     other_fault(
         "cache size",
         "eci-trio.eci",
