@@ -70,7 +70,7 @@ def test_a_wait_for_a_thread_is_interrupted() -> None:
 
 
 def test_a_signal_in_what_only_reports_its_exceptions() -> None:
-    """As one that comes while an import frees its lock: there is no stack to clean up on, so the process ends."""
+    """As one that comes while an import frees its lock: it comes once more, where the run can clean up."""
     prefix = """
 import signal
 
@@ -81,7 +81,7 @@ class Thing:
 thing = Thing()
 """
     with program("del thing; time.sleep(60)", prefix=prefix) as process:
-        assert ended(process) == (130, [])
+        assert ended(process) == (130, ["cleaned True", "stopped by SIGINT"])
 
 
 def test_afterwards_everything_is_as_before() -> None:

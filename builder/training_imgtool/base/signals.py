@@ -21,6 +21,7 @@ from training_imgtool.base.threads import start_thread
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 5.0
+_REPEAT_SECONDS = 0.01  # until the finalizer or the import is over
 
 
 class Cancelled(BaseException):
@@ -82,11 +83,22 @@ class _Stop:
         raise Cancelled(signum)
 
     def report(self, lost: sys.UnraisableHookArgs) -> None:
-        """Ends the process where Python only reports an exception: in a finalizer, or as an import frees its lock."""
-        if isinstance(lost.exc_value, Cancelled):
+        """Repeats the signal where Python only reports an exception: in a finalizer, or as an import frees its lock."""
+        if not isinstance(lost.exc_value, Cancelled):
+            self.report_before(lost)
+            return
+        signum = lost.exc_value.signum
+        self.cancelled.clear()
+        try:
+            start_thread("imgtool-signal", lambda: _repeat(signum))
+        except RuntimeError:
             end_children()
-            _abort(lost.exc_value.signum)
-        self.report_before(lost)
+            _abort(signum)
+
+
+def _repeat(signum: int) -> None:
+    time.sleep(_REPEAT_SECONDS)
+    os.kill(os.getpid(), signum)
 
 
 @contextmanager
