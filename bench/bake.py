@@ -51,7 +51,7 @@ class Bake:
         self._write()
 
     def edit(self, mark: str) -> None:
-        project.edit(self._folder / self.context / "trainer", mark)
+        project.edit(self._folder / self.context / "code/trainer", mark)
 
     def new_repository(self) -> None:
         self._number += 1
@@ -127,7 +127,7 @@ def improve(folder: Path, context: str) -> None:
     for role in ROLES:
         path = folder / f"{role}.Dockerfile"
         shared, found, own = path.read_text().partition(f"FROM {_SHARED} AS")
-        own = own.replace("WORKDIR /app\n", "").replace("COPY trainer/", "WORKDIR /app\nCOPY --link trainer/")
+        own = own.replace("WORKDIR /app\n", "").replace("COPY code/trainer/", "WORKDIR /app\nCOPY --link code/trainer/")
         path.write_text(found + own)
         targets[role] |= {"contexts": {_SHARED: f"target:{_SHARED}"}, "output": ["type=image,push=true,unpack=false"]}
     shared = re.sub(

@@ -45,7 +45,7 @@ class DockerPy:
         copied(rendered, self._folder, self.track.world.registry.host, self.track.host)
 
     def edit(self, mark: str) -> None:
-        project.edit(self._folder / "context" / "trainer", mark)
+        project.edit(self._folder / "context" / "code/trainer", mark)
 
     def new_repository(self) -> None:
         self._number += 1
