@@ -8,7 +8,8 @@ from training_imgtool.model.spec import Gpus, ImageSpec, Role, RoleSpec, Tolerat
 from training_imgtool.model.targets import Target
 
 M, P = Role.MASTER, Role.PS
-TF, JS, TJ, PO, EC, CO, TC, SK, SL = list(Target)[2:]
+TF, JS, TJ, PO, EC = Target.TFJOB, Target.JOBSET, Target.TRAINJOB, Target.PODS, Target.ECI
+CO, TC, SK, SL = Target.COMPOSE, Target.TF_CONFIG, Target.SKYPILOT, Target.SLURM
 
 OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
     ("kube name", TF, spec(BARE, id="My_Job"), "job.id", "'My_Job' is not a Kubernetes name"),
