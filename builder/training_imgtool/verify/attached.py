@@ -120,7 +120,7 @@ class _Check:
             yield _of_others(", ".join(sorted(named)) or manifest.media_type)
 
     def _judge_statements(self, manifest: Manifest) -> Finding:
-        """Judges what lies where cosign 2 keeps attestations: it adds those that it signs to what is there."""
+        """Judges the attestations under cosign 2's tag, to which cosign adds the statements that it signs."""
         ours = {row.blob.digest for row in self._wanted}
         others = [layer for layer in manifest.layers if layer.digest not in ours]
         if len(others) <= _MOST and all(map(self._is_signed, others)):

@@ -186,7 +186,7 @@ class Recipe:
         return document
 
     def publish_document(self, allow_secrets: Collection[str]) -> dict[str, Any]:
-        """Returns the recipe for whoever may read the registry: variables that look like secrets by their hash."""
+        """Returns the recipe as the registry shows it, with hashes in place of variables that look like secrets."""
         document = self.make_document()
         hidden = {name.rpartition("env.")[2] for name in allow_secrets if "env." in name}
         for part in (document, document.get("run") or {}, document.get("run_after_packages") or {}):

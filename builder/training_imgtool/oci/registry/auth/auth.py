@@ -293,7 +293,7 @@ class Authorizer:
         by = f" by its token server {server}" if server else ""
         hint = self._dialect.login_hint
         if has_login and re.search(r"\bpull\b", said):
-            hint = "the account needs the right to pull as well as to push: imgtool first looks for what is there"
+            hint = "the account needs the right to pull as well as to push: imgtool looks for existing images first"
         if has_login:
             message = (
                 f"{self._host}: the login from {join_lines(where)} was not accepted{by} (HTTP {answer.status}){says}"
