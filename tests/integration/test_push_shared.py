@@ -17,6 +17,7 @@ from tests.integration.push_world import (
     Wheels,
     blobs_sent,
     check_whole,
+    digests,
     document,
     lines,
     make_base,
@@ -107,6 +108,21 @@ def test_a_base_in_the_same_registry_is_mounted(world: World) -> None:
     mounted = [e for e in world.proxy.log if e.query.get("mount") == [layer] and e.upstream_status == 201]
     assert mounted
     assert not [e for e in world.proxy.log if e.method == "GET" and e.path.endswith(layer)]
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_layers_that_this_machine_pushed_to_another_repository_are_mounted(world: World, refuses: bool) -> None:
+    """Where the registry refuses that, they are sent."""
+    machine = world.machine("a", wheels=True)
+    first = machine.push(world.project("one", name="same"))
+    world.proxy.clear()
+    if refuses:
+        world.proxy.add(Fault(action=Action.ANSWER, method="POST", path="mount=", status=401, times=-1))
+    machine.env["IMGTOOL_REGISTRY"] += "/other"
+    images = machine.push(world.project("two", name="same"))
+    check_whole(world.proxy.upstream, images.values())
+    assert digests(images) == digests(first)
+    assert (world.proxy.bytes_up() > 2_000_000) is refuses, lines(world.proxy)
 
 
 @pytest.mark.long

@@ -119,7 +119,8 @@ class RegistrySink(Sink):
         self._run = run
         self._registries = run.machine.registries
         self._engine = engine
-        self._publisher = Publisher(self._registries, run.inputs.repository, run.machine.progress)
+        machine = run.machine
+        self._publisher = Publisher(self._registries, run.inputs.repository, machine.progress, machine.settings.cache)
         self._attestations = Attestations(run, self._publisher)
         self.builder = DirectBuilder(run, None, self._publisher.send)
         self.parents = StageParents(run, self.builder, self._publisher, engine)

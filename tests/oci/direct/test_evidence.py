@@ -39,7 +39,7 @@ class World:
     def push(self, *layers: bytes, tag: str = "one", base: DirectImage | None = None) -> Digest:
         """Pushes; what it says is there must be there."""
         self.registry.clear()
-        publisher = Publisher(clients(machine(self.folder)), self.repository, silent)
+        publisher = Publisher(clients(machine(self.folder)), self.repository, silent, self.folder / "cache")
         publisher.expect(layer.descriptor for layer in self.sent)
         image = image_of(*layers, config=tag.encode(), base=base.layers if base else ())
         try:

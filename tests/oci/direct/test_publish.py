@@ -29,7 +29,7 @@ def publisher(pushing: Bench) -> Iterator[Publisher]:
 
 def _publisher(bench: Bench) -> Publisher:
     bench.proxy.clear()
-    return Publisher(bench.registries, bench.repository, silent)
+    return Publisher(bench.registries, bench.repository, silent, bench.cache)
 
 
 def _push(bench: Bench, layer: bytes) -> list[str]:

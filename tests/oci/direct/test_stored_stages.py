@@ -34,7 +34,7 @@ def _file(bench: Bench) -> Path:
 
 def _push(bench: Bench, *, inline: bool) -> Tag:
     image = bench.image(b"layer", config=b'{"os": "linux", "architecture": "amd64"}')
-    publisher = Publisher(bench.registries, bench.repository, silent)
+    publisher = Publisher(bench.registries, bench.repository, silent, bench.cache)
     publisher.publish(as_stage(image, {}) if inline else image, _tag(bench), "packages", bench.repository)
     publisher.close()
     bench.proxy.clear()
@@ -89,7 +89,7 @@ def test_a_config_is_never_believed_against_its_manifest(pushing: Bench) -> None
 def test_inline_data_that_is_not_the_config_is_left(pushing: Bench) -> None:
     image = pushing.image(b"layer", config=b'{"os": "linux", "architecture": "amd64"}')
     lying = as_stage(replace(image, config=b"evil"), {})
-    publisher = Publisher(pushing.registries, pushing.repository, silent)
+    publisher = Publisher(pushing.registries, pushing.repository, silent, pushing.cache)
     publisher.publish(replace(lying, config=image.config), _tag(pushing), "packages", pushing.repository)
     publisher.close()
     stage = StoredStages(pushing.registries, pushing.cache).stage(_tag(pushing))

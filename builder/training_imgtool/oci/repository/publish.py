@@ -9,8 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
+from training_imgtool.base.json_cache import make_file_name, read_cached, write_cached
 from training_imgtool.base.progress import Progress
 from training_imgtool.base.reference import Digest, Repository, Tag
 from training_imgtool.oci.image.image import DirectImage
@@ -22,6 +25,7 @@ from training_imgtool.oci.registry.upload import How
 
 _SMALL_BLOBS = "attestations"  # what progress calls blobs that belong to no layer
 _SMALL = 1 << 20  # bytes; sending as much takes about as long as a HEAD request
+_WORTH_A_NOTE = 1 << 16  # bytes of a layer; most code has fewer
 _UPLOADS = 4  # at once, as crane and BuildKit do per registry
 _QUESTIONS = 8  # at once
 
@@ -35,13 +39,15 @@ class Publisher:
         registries: the clients.
         repository: where images go.
         progress: receives every block.
+        cache: the machine's; it knows which repository of a host got a layer, so that others of that host mount it.
 
     Attributes:
         registry: the client of the repository's registry.
     """
 
-    def __init__(self, registries: Registries, repository: Repository, progress: Progress) -> None:
+    def __init__(self, registries: Registries, repository: Repository, progress: Progress, cache: Path) -> None:
         self.repository = repository
+        self._places = cache / "places"
         self.registry = registries.at(repository)
         self._registries = registries
         self._progress = progress
@@ -158,17 +164,29 @@ class Publisher:
 
     def _put(self, descriptor: Descriptor, read: Read, subject: str) -> None:
         """Uploads a blob; of a small one that is likely missing, asks in the request that opens the upload."""
-        asks_in_mount = descriptor.size <= _SMALL and descriptor.digest not in self._expected
+        is_new = descriptor.digest not in self._expected
+        asks_in_mount = descriptor.size <= _SMALL and is_new
+        place = self._find_place(descriptor) if is_new else None
         how = self.registry.upload(
             self.repository,
             descriptor,
             read,
-            mount_from=self.repository if asks_in_mount else None,
+            mount_from=place or (self.repository if asks_in_mount else None),
             expect_missing=asks_in_mount,
             subject=subject,
             progress=self._progress,
         )
         self._note(descriptor, how)
+        if descriptor.size >= _WORTH_A_NOTE and (place is None or how is How.UPLOADED):
+            write_cached(self._place_file(descriptor), self.repository.path)
+
+    def _place_file(self, descriptor: Descriptor) -> Path:
+        return self._places / make_file_name(f"{self.repository.registry} {descriptor.digest}")
+
+    def _find_place(self, descriptor: Descriptor) -> Repository | None:
+        """Returns the repository of the same host that this machine pushed a blob to, if it is another one."""
+        path = read_cached(self._place_file(descriptor)) if descriptor.size >= _WORTH_A_NOTE else None
+        return replace(self.repository, path=path) if isinstance(path, str) and path != self.repository.path else None
 
     def _copy(self, descriptor: Descriptor, base: Repository, subject: str) -> None:
         copy = self._registries.copy_blob
