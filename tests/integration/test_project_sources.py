@@ -141,7 +141,7 @@ def test_004_image_cache_and_gpu_pod() -> None:
     nfs = {"nfs_server": "0912430d-1nsl.cn-zhangjiakou.extreme.nas.aliyuncs.com", "nfs_path": "/share"}
     of = spec(
         {M: RoleSpec(machine="ecs.gn5i-c2g1.large", gpus=Gpus(type="P4"), command=tuple(pod["command"]))},
-        region=None, id="tensorflow", volume=Volume(mount="/tmp/imagenet", **nfs), eci=Eci(virtual_node="none"),
+        region=None, id="tensorflow", volumes=(Volume(mount="/tmp/imagenet", **nfs),), eci=Eci(virtual_node="none"),
     )  # fmt: skip
     our_cache, our_pod = job_of(of, Target.ECI).documents
     assert (our_cache["kind"], our_cache["metadata"]["name"]) == ("ImageCache", "tensorflow")

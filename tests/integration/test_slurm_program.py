@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,8 @@ from tests.servers.slurm import ROOT, slurm
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.launcher import PYTHON
 from training_imgtool.jobs.text import dump
-from training_imgtool.model.spec import Role, RoleSpec
+from training_imgtool.model.job import Scheduling, SecretRef
+from training_imgtool.model.spec import INIT, Role, RoleSpec
 from training_imgtool.model.targets import Target
 
 pytestmark = pytest.mark.long
@@ -58,11 +60,17 @@ def _lines(cluster: Slurm, *words: str) -> list[str]:
     return subprocess.run(command, env=cluster, capture_output=True, text=True, check=True).stdout.split()
 
 
-def ended(cluster: Slurm, folder: Path, programs: dict[Role, str], *, missing: Role | None = None) -> tuple[str, str]:
+def ended(
+    cluster: Slurm, folder: Path, programs: dict[Role, str], *, missing: Role | None = None, **job: Any
+) -> tuple[str, str]:
     """The state of a job of these roles, each with its program in Python, and its `CODE:SIGNAL`."""
     roles = {role: RoleSpec(command=("python3", "-c", text)) for role, text in programs.items()}
-    of = spec(roles, region=None, id=folder.name.replace("_", "-"))
-    text = dump(job_data(of, images(of), Target.SLURM)).replace(PYTHON, sys.executable)
+    of = spec(roles, region=None, id=folder.name.replace("_", "-"), **job)
+    text = (
+        dump(job_data(of, images(of), Target.SLURM))
+        .replace(PYTHON, sys.executable)
+        .replace(f"{INIT[0]} {INIT[1]} ", "")
+    )
     if missing:
         text = "".join(
             line.replace("docker://", "docker://missing", 1) if f"--job-name={missing} " in line else line
@@ -110,3 +118,19 @@ def test_the_evaluator_may_finish(cluster: Slurm, tmp_path: Path) -> None:
     evaluator = f"import pathlib, time; time.sleep(4); pathlib.Path('{tmp_path}/evaluated').touch()"
     assert ended(cluster, tmp_path, {Role.MASTER: QUICK % 0, Role.EVALUATOR: evaluator}) == ("COMPLETED", "0:0")
     assert (tmp_path / "evaluated").exists()
+
+
+def test_programs_get_the_time_limits_signal_and_the_secret(cluster: Slurm, tmp_path: Path) -> None:
+    """Slurm looks for jobs near their end twice a minute."""
+    (tmp_path / "env").write_text("TOKEN=a b\n")
+    program = (
+        "import os, pathlib, signal, sys, time\n"
+        "def save(*_):\n"
+        f" pathlib.Path('{tmp_path}', os.environ['SLURM_STEP_NODELIST']).write_text(os.environ['TOKEN'])\n"
+        " sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, save)\ntime.sleep(300)"
+    )
+    job: dict[str, Any] = {"secrets": {"TOKEN": SecretRef()}, "secrets_file": str(tmp_path / "env"), "grace_period": 55}
+    programs = dict.fromkeys((Role.MASTER, Role.WORKER, Role.PS), program)
+    assert ended(cluster, tmp_path, programs, scheduling=Scheduling(max_running="60s"), **job) == ("FAILED", "3:0")
+    assert [path.read_text() for path in tmp_path.glob("n[1-4]")] == ["a b"] * 3

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tests.jobs.specs import BARE, ONE, RUNTIME, TPU, spec
-from training_imgtool.model.job import Eci, Scheduling, Slurm, Volume
+from tests.jobs.specs import BARE, CLAIM, KEPT, ONE, RUNTIME, TPU, spec
+from training_imgtool.model.job import Eci, Scheduling, SecretRef, Slurm, Volume
 from training_imgtool.model.spec import Gpus, ImageSpec, Role, RoleSpec, Toleration
 from training_imgtool.model.targets import Target
 
 M, P = Role.MASTER, Role.PS
 TF, JS, TJ, PO, EC = Target.TFJOB, Target.JOBSET, Target.TRAINJOB, Target.PODS, Target.ECI
-CO, TC, SK, SL = Target.COMPOSE, Target.TF_CONFIG, Target.SKYPILOT, Target.SLURM
+AI, CO, TC, SK, SL = Target.AI_PLATFORM, Target.COMPOSE, Target.TF_CONFIG, Target.SKYPILOT, Target.SLURM
 
 OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
     ("kube name", TF, spec(BARE, id="My_Job"), "job.id", "'My_Job' is not a Kubernetes name"),
@@ -37,7 +37,36 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
         "job.scheduling.max_running",
         "'1h' is not a duration",
     ),
-    ("kube volume", PO, spec(BARE, volume=Volume(mount="/x")), "job.volume", "expected either claim, or nfs_server"),
+    *(
+        (f"volume {target} {kind}", target, spec(BARE, volumes=(volume,)), "job.volumes[0]", message)
+        for target, kind, volume, message in (
+            (PO, "none", Volume(mount="/x"), "expected one of claim, nfs_server with nfs_path"),
+            (PO, "two", Volume(mount="/x", claim="c", host_path="/y"), "expected one of"),
+            (PO, "half", Volume(mount="/x", nfs_server="s"), "expected one of"),
+            (EC, "host", Volume(mount="/x", host_path="/y"), "eci cannot mount host_path"),
+            (CO, "bucket", Volume(mount="/x", bucket="gs://bkt"), "compose cannot mount bucket"),
+            (SL, "claim", Volume(mount="/x", claim="c"), "slurm cannot mount claim"),
+            (AI, "nfs", Volume(mount="/x", nfs_server="s", nfs_path="/p"), "ai-platform cannot mount nfs_server"),
+        )
+    ),
+    (
+        "mounted twice",
+        PO,
+        spec(BARE, volumes=(CLAIM, CLAIM)),
+        "job.volumes[1].mount",
+        "another volume is mounted there",
+    ),
+    ("secrets", Target.VERTEX, spec(ONE, secrets=KEPT["secrets"]), "job.secrets", "vertex has none"),
+    ("secret name", JS, spec(BARE, secrets={"A": SecretRef()}), "job.secrets.A.name", "is missing: expected the name"),
+    ("secret key", JS, spec(BARE, secrets={"A": SecretRef(name="s", key="/")}), "job.secrets.A.key", "'/': expected"),
+    ("secrets' file", SL, spec(BARE, secrets={"A": SecretRef()}), "job.secrets_file", "is missing: slurm keeps none"),
+    (
+        "set twice",
+        JS,
+        spec(BARE, env={"A": "1"}, secrets={"A": SecretRef(name="s")}),
+        "job.secrets.A",
+        "is in job.env too",
+    ),
     ("kube cpus", TF, spec({M: RoleSpec(cpus="four")}), "roles.master.cpus", "'four' is not a quantity"),
     (
         "kube effect",
@@ -95,8 +124,8 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
     (
         "relative nfs",
         PO,
-        spec(BARE, volume=Volume(mount="/x", nfs_server="s", nfs_path="p")),
-        "job.volume.nfs_path",
+        spec(BARE, volumes=(Volume(mount="/x", nfs_server="s", nfs_path="p"),)),
+        "job.volumes[0].nfs_path",
         "'p': expected an absolute path",
     ),
     ("queue", JS, spec(BARE, queue="Team A"), "job.queue", "'Team A' is not a Kubernetes name"),

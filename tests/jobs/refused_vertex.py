@@ -189,12 +189,25 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
     ("vertex label", VX, spec(ONE, labels={"a": "B"}), "job.labels.a", "'B' is not a label's value"),
     ("vertex key", VX, spec(ONE, encryption_key="k"), "job.encryption_key", "is not a Cloud KMS key"),
     ("vertex bucket", VX, spec(ONE, job_dir="s3://bucket"), "job.job_dir", "is not a path in Cloud Storage"),
-    ("vertex claim", VX, spec(ONE, volume=Volume(mount="/mnt/nfs/x", claim="c")), "job.volume", "Vertex AI mounts NFS"),
+    (
+        "vertex claim",
+        VX,
+        spec(ONE, volumes=(Volume(mount="/mnt/nfs/x", claim="c"),)),
+        "job.volumes[0]",
+        "vertex cannot mount claim",
+    ),
+    (
+        "vertex bucket's mount",
+        VX,
+        spec(ONE, volumes=(Volume(mount="/data", bucket="gs://bkt/x"),)),
+        "job.volumes[0].mount",
+        "expected /gcs/bkt/x",
+    ),
     (
         "vertex mount",
         VX,
-        spec(ONE, volume=Volume(mount="/data", nfs_server="s", nfs_path="/p")),
-        "job.volume.mount",
+        spec(ONE, volumes=(Volume(mount="/data", nfs_server="s", nfs_path="/p"),)),
+        "job.volumes[0].mount",
         "below /mnt/nfs/",
     ),
 ]

@@ -11,7 +11,7 @@ from training_imgtool.base.reference import Digest, parse_repository
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.jobs.text import dump
-from training_imgtool.model.job import Eci, Hyperparameters, JobSpec, Parameter, Scheduling, Slurm, Volume
+from training_imgtool.model.job import Eci, Hyperparameters, JobSpec, Parameter, Scheduling, SecretRef, Slurm, Volume
 from training_imgtool.model.spec import Accelerator, Disk, Gpus, ImageSpec, Role, RoleSpec, Toleration, Tpu, Trainer
 from training_imgtool.model.targets import Target
 
@@ -120,10 +120,15 @@ RUNTIME: dict[str, Any] = {
     "job_dir": "gs://my-mnist-model-bucket/trained_model",
 }
 NFS = Volume(mount="/mnt/nfs/results", nfs_server="nas.example.com", nfs_path="/share")
+KEPT: dict[str, Any] = {
+    "region": None,
+    "secrets": {"HF_TOKEN": SecretRef(name="hf", key="token"), "WANDB_API_KEY": SecretRef(name="wandb")},
+    "grace_period": 90,
+}
 CLAIM = Volume(mount="/results", claim="training-results")
 KUBE_JOB: dict[str, Any] = {
     "region": None, "namespace": "training", "service_account": "trainer", "image_pull_secrets": ("registry",),
-    "labels": {"team": "vision"}, "env": {"TF_CPP_MIN_LOG_LEVEL": "1", "ODD": "$(X) ${Y} $$"}, "volume": CLAIM,
+    "labels": {"team": "vision"}, "env": {"TF_CPP_MIN_LOG_LEVEL": "1", "ODD": "$(X) ${Y} $$"}, "volumes": (CLAIM,),
     "scheduling": Scheduling(max_wait="600s", max_running="7200.5s", restarts=3, keep_finished="86400s"),
 }  # fmt: skip
 PLACED = {
@@ -247,7 +252,7 @@ CASES = (
             TRIO,
             display_name="MNIST, third try",
             env={"A": "1", "B": "on"},
-            volume=NFS,
+            volumes=(NFS,),
             dashboard_access=True,
             tensorboard="projects/p/locations/us-central1/tensorboards/1",
             reserved_ip_ranges=("range",),
@@ -268,8 +273,22 @@ CASES = (
     ),
     Case(name="limits", spec=spec(BARE_TRIO, region=None), targets=(*KUBE, TJ, CO)),
     Case(name="placed", spec=spec(PLACED, **KUBE_JOB), targets=(*KUBE, TJ)),
-    Case(name="nfs", spec=spec(BARE, region=None, volume=NFS), targets=(*KUBE, CO)),
-    Case(name="eci-one", spec=spec(ECI_GPU, region=None, volume=NFS), targets=(EC,), options={"cuda": {M: "12.2"}}),
+    Case(
+        name="kept",
+        spec=spec(BARE, volumes=(CLAIM, Volume(mount="/dev/shm", memory="16Gi")), **KEPT),
+        targets=(*KUBE, TJ, EC, CO),
+    ),
+    Case(
+        name="fuse",
+        spec=spec(
+            BARE,
+            region=None,
+            volumes=(Volume(mount="/data", bucket="gs://bkt/a/b/"), Volume(mount="/scratch", host_path="/mnt/ssd")),
+        ),
+        targets=(*KUBE, TJ),
+    ),
+    Case(name="nfs", spec=spec(BARE, region=None, volumes=(NFS,)), targets=(*KUBE, CO)),
+    Case(name="eci-one", spec=spec(ECI_GPU, region=None, volumes=(NFS,)), targets=(EC,), options={"cuda": {M: "12.2"}}),
     Case(
         name="eci-trio",
         spec=spec(
@@ -286,7 +305,7 @@ CASES = (
         spec=spec(ECI_GPU, region=None, eci=Eci(image_cache="imc-2zebxkiifuyzzlhl", virtual_node="none")),
         targets=(EC,),
     ),
-    Case(name="eci-auto", spec=spec(BARE, region=None, eci=Eci(image_cache="auto"), volume=CLAIM), targets=(EC,)),
+    Case(name="eci-auto", spec=spec(BARE, region=None, eci=Eci(image_cache="auto"), volumes=(CLAIM,)), targets=(EC,)),
     Case(
         name="own-folder",
         spec=spec(BARE, region=None, job_dir="out", pass_job_dir=True, env={"PRICE": "$5"}),
@@ -299,7 +318,8 @@ CASES = (
         spec=spec(
             {W: RoleSpec(count=3, gpus=V100X2, cpus="8", memory="32Gi")},
             args=STRANGE,
-            region=None,
+            **KEPT,
+            secrets_file="/home/ml/train.env",
             infra="gcp/us-central1",
             scheduling=Scheduling(strategy="SPOT", max_running="7261s"),
             env={"PRICE": "$5 'x'"},
@@ -309,7 +329,16 @@ CASES = (
         ),
         targets=(SK, SL),
     ),
-    Case(name="batch", spec=spec({**BARE_TRIO, E: RoleSpec()}, region=None, job_dir="/shared/mnist"), targets=(SL,)),
+    Case(
+        name="batch",
+        spec=spec(
+            {**BARE_TRIO, E: RoleSpec()},
+            region=None,
+            job_dir="/shared/mnist",
+            volumes=(Volume(mount="/data", host_path="/mnt/data"),),
+        ),
+        targets=(SL,),
+    ),
     Case(name="queued", spec=spec(BARE, region=None, queue="team-a", exclusive_topology="pool"), targets=(*KUBE, TJ)),
     Case(
         name="tpu-slice",
@@ -354,11 +383,20 @@ CASES = (
             ONE,
             network_attachment="projects/p/regions/us-central1/networkAttachments/training",
             env={"A": "$(AIP_MODEL_DIR)", "B": "$$(X) $5 $$"},
-            volume=Volume(mount="/mnt/nfs/results", nfs_server="10.0.0.2", nfs_path="/share"),
+            volumes=(Volume(mount="/mnt/nfs/results", nfs_server="10.0.0.2", nfs_path="/share"),),
         ),
         targets=(VX,),
     ),
     Case(name="vms", spec=spec(BARE, region=None, args=("--epochs=1",)), targets=(TC,), hosts=HOSTS),
+    Case(
+        name="mounts",
+        spec=spec(
+            {W: RoleSpec(count=2)},
+            region=None,
+            volumes=(Volume(mount="/data", bucket="gs://bkt"), Volume(mount="/out", claim="results")),
+        ),
+        targets=(SK,),
+    ),
     Case(
         name="vms-evaluator",
         spec=spec({M: RoleSpec(), E: RoleSpec()}, region=None),
@@ -394,12 +432,12 @@ GOLDENS = tuple(
         AI: "everything legacy runtime runtime-custom tpu-worker workers own-args",
         VX: "everything trio workers flex-start reserved vertex-only tpu-topology tuning private",
         TF: "nfs with-evaluator",
-        JS: "trio placed tpu-slice gpu-spot",
-        PO: "trio",
+        JS: "trio placed tpu-slice gpu-spot kept",
+        PO: "trio fuse",
         TJ: "one-cpu placed tpu-slice",
-        CO: "trio limits nfs",
+        CO: "trio limits nfs kept",
         EC: "eci-trio eci-one",
-        SK: "alike lone-worker",
+        SK: "alike lone-worker mounts",
         SL: "batch alike",
         TC: "vms vms-evaluator",
     }.items()

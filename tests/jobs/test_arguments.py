@@ -44,9 +44,9 @@ def test_kubernetes_expands(text: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("job", "passed"),
     [
-        ({"volume": Volume(mount="/results", claim="c")}, ["--job-dir=/results"]),
-        ({"volume": Volume(mount="/results", claim="c"), "job_dir": "gs://bkt/x"}, ["--job-dir=gs://bkt/x"]),
-        ({"volume": Volume(mount="/results", claim="c"), "job_dir": "out"}, ["--job-dir=/job"]),
+        ({"volumes": (Volume(mount="/results", claim="c"),)}, ["--job-dir=/results"]),
+        ({"volumes": (Volume(mount="/results", claim="c"),), "job_dir": "gs://bkt/x"}, ["--job-dir=gs://bkt/x"]),
+        ({"volumes": (Volume(mount="/results", claim="c"),), "job_dir": "out"}, ["--job-dir=/job"]),
         ({}, None),
     ],
 )

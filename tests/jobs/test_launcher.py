@@ -17,6 +17,7 @@ import pytest
 from tests.jobs.specs import STRANGE, images, spec
 from training_imgtool.jobs import Format, job_data, launcher
 from training_imgtool.jobs.text import dump
+from training_imgtool.model.job import SecretRef
 from training_imgtool.model.spec import INIT, ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import Target
 
@@ -130,3 +131,35 @@ def test_the_data_of_a_script() -> None:
     (step,) = data["steps"]
     image = "docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:" + "b" * 64
     assert step["options"]["container-image"] == image
+
+
+VALUE = "a=b c $x'\""
+
+
+@pytest.mark.parametrize("place", ["env", "."])  # a file of lines, or a folder with a file per variable
+def test_secrets_reach_the_program(place: str, tmp_path: Path) -> None:
+    (tmp_path / "env").write_text(f"OTHER=1\nHF_TOKEN={VALUE}\n")
+    (tmp_path / "HF_TOKEN").write_text(f"{VALUE}\n")
+
+    def run(names: str) -> subprocess.CompletedProcess[str]:
+        program = (sys.executable, "-c", "import os; print(os.environ['HF_TOKEN'])")
+        command = (sys.executable, "-c", launcher.SECRETS_SOURCE, place, names, *program)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert run("HF_TOKEN").stdout == f"{VALUE}\n"
+    missing = run("HF_TOKEN,ABSENT")
+    assert (missing.returncode, missing.stderr) == (1, f"the secret ABSENT is not in {place}\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("HF_TOKEN", 0), ("ABSENT", 127)])
+def test_slurms_script_reads_the_secrets(name: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "env").write_text(f"HF_TOKEN={VALUE}\nX_HF_TOKEN=2\n")
+    job: dict[str, Any] = {"secrets": {name: SecretRef()}, "secrets_file": str(tmp_path / "env")}
+    of = spec({M: RoleSpec(command=("printenv", name))}, region=None, **job)
+    text = script(dump(job_data(of, images(of), Target.SLURM)))
+    assert VALUE not in text
+    (tmp_path / "srun").write_text('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done; exec "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("" if code else f"{VALUE}\n", code)

@@ -39,7 +39,7 @@ def notes(of: ImageSpec, target: Target, options: JobOptions | None = None, repo
         ({"env": {"OUT": "s3://bucket/x"}}, True),
         ({"env": {"OUT": "/gcs/bucket/x"}}, True),
         ({"env": {"DATA": "https://host/train.csv", "PEER": "grpc://host:1"}}, False),
-        ({"volume": Volume(mount="/data", claim="c")}, True),
+        ({"volumes": (Volume(mount="/data", claim="c"),)}, True),
     ],
 )
 def test_a_job_that_keeps_nothing(target: Target, given: dict[str, Any], silent: bool) -> None:
@@ -142,7 +142,11 @@ def test_max_wait_counts_only_with_flex_start() -> None:
 @pytest.mark.parametrize(
     ("target", "of", "left"),
     [
-        (AI, spec(TRIO, volume=Volume(mount="/x", claim="c"), namespace="n"), "job.volume, job.namespace"),
+        (
+            AI,
+            spec(TRIO, grace_period=5, namespace="n"),
+            "job.grace_period (a Spot VM has 30 seconds at most, and nothing changes that), job.namespace",
+        ),
         (
             VX,
             spec(TRIO, scheduling=Scheduling(priority=1, restarts=2)),
@@ -223,7 +227,7 @@ def test_nfs_without_a_network_is_warned_of() -> None:
         {}, {"network": "projects/1/global/networks/n"}, {"network_attachment": "x"}, {"persistent_resource": "p"},
     ]  # fmt: skip
     for job in networks:
-        notes = job_data(of := spec(ONE, volume=volume, **job), images(of), VX).notes
+        notes = job_data(of := spec(ONE, volumes=(volume,), **job), images(of), VX).notes
         assert any("an NFS server lies in a VPC network" in note for note in notes) is (job == {})
 
 

@@ -178,8 +178,8 @@ def test_the_labels_of_a_spec_win_and_other_clusters_have_their_own() -> None:
 
 def test_a_volume_at_dev_shm_is_the_users() -> None:
     mine = Volume(mount="/dev/shm", claim="shm")
-    pod = made({M: RoleSpec(gpus=Gpus(type="any"))}, Target.PODS, volume=mine)["spec"]
-    assert [volume["name"] for volume in pod["volumes"]] == ["results"]
+    pod = made({M: RoleSpec(gpus=Gpus(type="any"))}, Target.PODS, volumes=(mine,))["spec"]
+    assert [volume["name"] for volume in pod["volumes"]] == ["volume-0"]
 
 
 def test_virtual_nodes_have_no_labels_of_devices() -> None:

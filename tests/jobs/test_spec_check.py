@@ -64,7 +64,7 @@ def test_doctor_reads_the_requirements_of_a_stale_lock(project: Project) -> None
         "job: {}\n",
         "job: {target: tf-config}\n",
         "job: {target: tfjob}\n",
-        "job: {volume: {claim: data, mount: /data}}\n",  # `config --target` may name any target
+        "job: {volumes: [{claim: data, mount: /data}]}\n",  # `config --target` may name any target
         "job: {id: 'no good name'}\n",
     ],
 )

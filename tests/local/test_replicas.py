@@ -184,11 +184,11 @@ def test_the_job_directory_is_named_where_the_job_file_names_one() -> None:
 
 def test_a_volume_is_mounted_where_the_job_would_mount_it() -> None:
     volume = Volume(mount="/mnt/nfs/results", nfs_server="s", nfs_path="/p")
-    made = spec(job=JobSpec(region="us-central1", volume=volume))
+    made = spec(job=JobSpec(region="us-central1", volumes=(volume,)))
     shared = make_cluster(made, images(made), Service.VERTEX)
     assert shared.mounts == ("/job", "/mnt/nfs/results")
     assert shared.chief.args == ("--epochs=3",)
-    passed = spec(job=JobSpec(region="us-central1", volume=volume, pass_job_dir=True))
+    passed = spec(job=JobSpec(region="us-central1", volumes=(volume,), pass_job_dir=True))
     args = make_cluster(passed, images(passed), Service.VERTEX).chief.args
     assert args == ("--epochs=3", "--job-dir=/mnt/nfs/results")
 

@@ -42,6 +42,14 @@ _REFUSED: Mapping[str, str] = {  # keys without which the job would be another o
     "scale_tier": "give every role a machine and a count",
     "hyperparameters": f"tune with --target {Target.VERTEX}",
     "runtime_version": "every other target runs images",
+    "secrets": "let the program ask a secret manager, as the job's service account",
+}
+_VOLUMES = {
+    "claim": "claim",
+    "nfs": "nfs_server with nfs_path",
+    "bucket": "bucket",
+    "host_path": "host_path",
+    "memory": "memory",
 }
 _PACKAGE_KEYS = ("python_version", "package_uris", "staging")
 _GKE_STREAMING = Runtime(name="GKE's image streaming")
@@ -84,6 +92,14 @@ def check(
     refused = list(_misfits(spec, target))
     if KEY in spec.job.labels:
         refused.append(FieldError("imgtool sets this label: it tells the job from others", field=f"job.labels.{KEY}"))
+    refused += _volume_errors(spec.job, target)
+    refused += (
+        FieldError("is in job.env too: expected it once", field=f"job.secrets.{name}")
+        for name in spec.job.secrets.keys() & spec.job.env.keys()
+    )
+    if spec.job.secrets and not spec.job.secrets_file and "secrets_file" in target.row.job:
+        hint = "the path of a file with a NAME=VALUE line per secret, which you put on the machines"
+        refused.append(FieldError(f"is missing: {target} keeps none", field="job.secrets_file", hint=hint))
     if refused:
         return refused
     seen = view_of(spec, images, target)
@@ -200,6 +216,22 @@ def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
             yield FieldError(message, field=f"roles.{role}", hint=f"targets with TPUs: {with_tpus}")
 
 
+def _volume_errors(job: JobSpec, target: Target) -> Iterator[FieldError]:
+    """Finds volumes that say where they lie not once, that the target cannot mount, or of one mount."""
+    takes = target.row.volumes
+    hint = f"it mounts {', '.join(_VOLUMES[kind] for kind in _VOLUMES if kind in takes)}" if takes else None
+    for index, volume in enumerate(job.volumes):
+        field = f"job.volumes[{index}]"
+        if len(volume.kinds) != 1 or bool(volume.nfs_server) is not bool(volume.nfs_path):
+            yield FieldError(f"expected one of {', '.join(_VOLUMES.values())}", field=field)
+        elif volume.kinds[0] not in takes:
+            yield FieldError(f"{target} cannot mount {_VOLUMES[volume.kinds[0]]}", field=field, hint=hint)
+        elif volume.nfs_path and not volume.nfs_path.startswith("/"):
+            yield FieldError(f"{volume.nfs_path!r}: expected an absolute path", field=f"{field}.nfs_path")
+        if volume.mount in {other.mount for other in job.volumes[:index]}:
+            yield FieldError(f"{volume.mount}: another volume is mounted there", field=f"{field}.mount")
+
+
 def note_loss(spec: ImageSpec, target: Target | None) -> tuple[str, ...]:
     """Says that the target is given no place for results that outlives the job, where that is so."""
     return (NOWHERE,) if target and keeps_nothing(spec) else ()
@@ -222,6 +254,8 @@ def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
         if of_role.gpus and "node_selector" in row.role and not chosen_by:
             left.append(f"roles.{role}.gpus.type (choose the nodes with roles.{role}.node_selector)")
     left += _without_effect(spec, target)
+    if row.grace:
+        left = [f"{key} ({row.grace})" if key == "job.grace_period" else key for key in left]
     if left:
         yield f"note: {target} has no place for {', '.join(left)}"
     yield from (f"note: {note}" for note in note_loss(spec, target))

@@ -19,17 +19,20 @@ from training_imgtool.jobs.model import (
     passed_job_dir,
     plain,
     replicas,
+    results_folder,
     roles_of,
     without_none,
 )
 from training_imgtool.jobs.rules import names
 from training_imgtool.jobs.service import Argv, Service, Standing, key_in, read_objects, result_of
 from training_imgtool.jobs.shapes import DURATION
+from training_imgtool.model.job import Volume
 from training_imgtool.model.spec import ImageSpec, Role
 
 PORT = 2222
 _SHM = "/dev/shm"  # noqa: S108  a mount in the container
 _QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?\Z")
+_SECRET_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}\Z")
 _OWN_LABELS = ("name", "instance", "managed-by", "component")
 _ENDING = {"Pod", "JobSet", "TFJob", "TrainJob"}
 _SUCCEEDED = {"Succeeded", "Completed", "Complete"}
@@ -70,10 +73,11 @@ def queue_label(spec: ImageSpec) -> dict[str, str]:
     return {QUEUE_LABEL: spec.job.queue, **priority} if spec.job.queue else {}
 
 
-def topology(spec: ImageSpec) -> dict[str, str]:
-    """Makes the annotation of a Pod that has Kueue place a role's Pods near each other."""
+def pod_annotations(spec: ImageSpec) -> dict[str, str]:
+    """Makes the annotations of a Pod: Kueue places a role's Pods near each other, GKE mounts buckets."""
+    fuse = {"gke-gcsfuse/volumes": "true"} if any(volume.bucket for volume in spec.job.volumes) else {}
     wanted = {"required": spec.job.required_topology, "preferred": spec.job.preferred_topology}
-    return {f"kueue.x-k8s.io/podset-{word}-topology": label for word, label in wanted.items() if label}
+    return {**{f"kueue.x-k8s.io/podset-{word}-topology": label for word, label in wanted.items() if label}, **fuse}
 
 
 def literal(text: str) -> str:
@@ -83,11 +87,15 @@ def literal(text: str) -> str:
 
 def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[Document]) -> Document:
     """Makes the role's container. What it needs are limits, from which Kubernetes takes the requests."""
-    of_role, volume = spec.roles[role], spec.job.volume
+    of_role = spec.roles[role]
     limits = {**without_none({"cpu": of_role.cpus, "memory": of_role.memory}), **placement.limits(spec, role)}
-    mounts = [{"name": "results", "mountPath": volume.mount}] if volume else []
+    mounts = [{"name": f"volume-{index}", "mountPath": each.mount} for index, each in enumerate(spec.job.volumes)]
     mounts += [{"name": "shm", "mountPath": _SHM}] if _shares_memory(spec, role) else []
-    job_dir = passed_job_dir(spec, spec.job.job_dir or (volume.mount if volume else None))
+    secrets = [
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": ref.name, "key": ref.key or variable}}}
+        for variable, ref in spec.job.secrets.items()
+    ]
+    job_dir = passed_job_dir(spec, spec.job.job_dir or results_folder(spec))
     return without_none(
         {
             "name": name,
@@ -95,7 +103,7 @@ def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[
             "imagePullPolicy": "IfNotPresent",
             "command": [literal(word) for word in of_role.entrypoint],
             "args": [literal(arg) for arg in args_with_job_dir(spec, role, job_dir)],
-            "env": [*({"name": key, "value": literal(value)} for key, value in spec.job.env.items()), *env],
+            "env": [*({"name": key, "value": literal(value)} for key, value in spec.job.env.items()), *secrets, *env],
             "ports": [{"containerPort": PORT, "name": "tfjob-port"}],
             "resources": {"limits": limits} if limits else None,
             "volumeMounts": mounts,
@@ -105,18 +113,30 @@ def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[
 
 def _shares_memory(spec: ImageSpec, role: Role) -> bool:
     """Tells whether programs of the role want more than the 64 MB of /dev/shm that containers have: NCCL, libtpu."""
-    own = spec.job.volume and spec.job.volume.mount == _SHM
+    own = any(volume.mount == _SHM for volume in spec.job.volumes)
     return bool(placement.limits(spec, role)) and not own
+
+
+def _volume(volume: Volume) -> Document:
+    """Makes what a Pod mounts; GKE's driver mounts a bucket, of which it may be one folder."""
+    if volume.bucket:
+        bucket, _, folder = volume.bucket.removeprefix("gs://").partition("/")
+        options = ",".join(["implicit-dirs", *([f"only-dir={folder.strip('/')}"] if folder else [])])
+        attributes = {"bucketName": bucket, "mountOptions": options}
+        return {"csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}}
+    if volume.claim:
+        return {"persistentVolumeClaim": {"claimName": volume.claim}}
+    if volume.host_path:
+        return {"hostPath": {"path": volume.host_path}}
+    if volume.memory:
+        return {"emptyDir": {"medium": "Memory", "sizeLimit": volume.memory}}
+    return {"nfs": {"server": volume.nfs_server, "path": volume.nfs_path}}
 
 
 def pod_spec(spec: ImageSpec, role: Role, running: Document, **more: Any) -> Document:
     """Makes the Pod around a container; `more` are further keys of the PodSpec."""
-    job, volume = spec.job, spec.job.volume
-    volumes: list[Document] = []
-    if volume and volume.claim:
-        volumes = [{"name": "results", "persistentVolumeClaim": {"claimName": volume.claim}}]
-    elif volume:
-        volumes = [{"name": "results", "nfs": {"server": volume.nfs_server, "path": volume.nfs_path}}]
+    job = spec.job
+    volumes = [{"name": f"volume-{index}", **_volume(volume)} for index, volume in enumerate(job.volumes)]
     if _shares_memory(spec, role):
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     return without_none(
@@ -126,6 +146,7 @@ def pod_spec(spec: ImageSpec, role: Role, running: Document, **more: Any) -> Doc
             "serviceAccountName": job.service_account,
             "imagePullSecrets": [{"name": name} for name in job.image_pull_secrets],
             "priorityClassName": job.priority_class,
+            "terminationGracePeriodSeconds": job.grace_period,
             "nodeSelector": placement.selector(spec, role),
             "tolerations": [*own_tolerations(spec, role), *placement.tolerations(spec, role)],
             "volumes": volumes,
@@ -196,20 +217,24 @@ def _scheduler_errors(spec: ImageSpec) -> Iterator[FieldError]:
 
 
 def _name_errors(spec: ImageSpec) -> Iterator[FieldError]:
-    job, volume = spec.job, spec.job.volume
+    job = spec.job
     if job.namespace is not None and (message := names.dns_label(job.namespace)):
         yield FieldError(message, field="job.namespace")
-    given: dict[str, str | None]
-    given = {"job.service_account": job.service_account, "job.volume.claim": volume.claim if volume else None}
+    given: dict[str, str | None] = {"job.service_account": job.service_account}
+    given |= {f"job.volumes[{i}].claim": volume.claim for i, volume in enumerate(job.volumes)}
+    given |= {f"job.secrets.{variable}.name": ref.name for variable, ref in job.secrets.items()}
     given |= {f"job.image_pull_secrets[{i}]": name for i, name in enumerate(job.image_pull_secrets)}
     for field, text in given.items():
         if text is not None and (message := names.subdomain(text)):
             hint = "the name of a Kubernetes ServiceAccount, not an e-mail address" if "@" in text else None
             yield FieldError(message, field=field, hint=hint)
-    if volume and bool(volume.claim) is bool(volume.nfs_server and volume.nfs_path):
-        yield FieldError("expected either claim, or nfs_server with nfs_path", field="job.volume")
-    if volume and volume.nfs_path and not volume.nfs_path.startswith("/"):
-        yield FieldError(f"{volume.nfs_path!r}: expected an absolute path", field="job.volume.nfs_path")
+    for variable, ref in job.secrets.items():
+        if ref.name is None:
+            message = "is missing: expected the name of a Secret of the namespace"
+            yield FieldError(message, field=f"job.secrets.{variable}.name")
+        if not _SECRET_KEY.match(ref.key or variable):
+            message = f"{ref.key!r}: expected letters, digits, '-', '_' and '.'"
+            yield FieldError(message, field=f"job.secrets.{variable}.key")
 
 
 def _number_errors(spec: ImageSpec) -> Iterator[FieldError]:

@@ -33,6 +33,27 @@ config = {{**spec, "cluster": {{kind: cluster[kind] for kind in cluster if kind 
 os.environ.update(CLUSTER_SPEC=json.dumps(spec), TF_CONFIG=json.dumps(config))
 os.execvp(program[0], program)
 """
+SECRETS = "/run/secrets"
+SECRETS_SOURCE = """\
+import os, sys
+place, names, *program = sys.argv[1:]
+lines = [] if os.path.isdir(place) else open(place).read().splitlines()
+given = dict(line.split("=", 1) for line in lines if "=" in line)
+for name in names.split(","):
+    path = os.path.join(place, name)
+    if name not in given and not os.path.isfile(path):
+        sys.exit("the secret " + name + " is not in " + place)
+    os.environ[name] = given[name] if name in given else open(path).read().rstrip("\\n")
+os.execvp(program[0], program)
+"""
+"""Starts a program with variables from a file of NAME=VALUE lines, or from a folder with a file per variable: what
+stands there shows up neither in a job file nor in what Docker tells of a container.
+"""
+
+
+def with_secrets(spec: ImageSpec, role: Role, place: str) -> tuple[str, ...]:
+    """Returns the command of a container that finds the values of the job's secrets at `place`."""
+    return (PYTHON, "-c", SECRETS_SOURCE, place, ",".join(spec.job.secrets), *trainer_command(spec, role))
 
 
 def ranks(spec: ImageSpec) -> dict[Role, int]:

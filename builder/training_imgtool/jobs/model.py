@@ -267,7 +267,7 @@ def passed_job_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
     return job_dir if spec.job.pass_job_dir else None
 
 
-NOWHERE = "job.job_dir and job.volume are not set: what the program writes is gone with its containers"
+NOWHERE = "job.job_dir and job.volumes are not set: what the program writes is gone with its containers"
 _BUCKET = re.compile(  # Vertex AI mounts them at /gcs
     r"(?:\A|[=,\s])(?:(?:gs|s3a?|hdfs|viewfs|az|wasbs?|abfss?|oss|cosn?)://|/gcs/)"
 )
@@ -282,7 +282,12 @@ def keeps_nothing(spec: ImageSpec) -> bool:
     """Tells whether a job is given no place that outlives its containers, neither by the spec nor by a bucket's URL."""
     given = (text for role in replicas(spec) for text in (*job_args(spec, role), *spec.roles[role].env.values()))
     named = any(names_bucket(text) for text in (*given, *spec.env.values(), *spec.job.env.values()))
-    return not (spec.job.job_dir or spec.job.volume or named)
+    return not (spec.job.job_dir or results_folder(spec) or named)
+
+
+def results_folder(spec: ImageSpec) -> str | None:
+    """Returns the mount of the first volume that outlives the containers."""
+    return next((volume.mount for volume in spec.job.volumes if not volume.memory), None)
 
 
 def args_with_job_dir(spec: ImageSpec, role: Role, job_dir: str | None) -> list[str]:

@@ -24,6 +24,7 @@ from training_imgtool.jobs.model import (
     leader,
     passed_job_dir,
     replicas,
+    results_folder,
     says_chief,
 )
 from training_imgtool.jobs.targets.compose import service_name
@@ -164,9 +165,9 @@ def make_cluster(
         raise InputError("the cluster has no master and no worker: the run ends with the chief, which is one of them")
     hosts = hosts_of(spec, images, service)
     job, notes = _job(spec, images, service)
-    volume = spec.job.volume if service is not Service.AI_PLATFORM else None
+    folder = results_folder(spec) if service is not Service.AI_PLATFORM else None
     # this machine always has a folder, also where the service is given none: _notes says so
-    kept = volume.mount if volume and not spec.job.job_dir else JOB_DIR
+    kept = folder if folder and not spec.job.job_dir else JOB_DIR
     always = service is Service.AI_PLATFORM and spec.job.job_dir
     passed = kept if always else passed_job_dir(spec, kept)
     setting = _Setting(spec, service, hosts, job)
@@ -185,7 +186,7 @@ def make_cluster(
         for role, count in counts.items()
         for index in range(count)
     )
-    mounts = (JOB_DIR, *((volume.mount,) if volume else ()))
+    mounts = (JOB_DIR, *((folder,) if folder else ()))
     return Cluster(service=service, replicas=members, mounts=mounts, notes=(*notes, *_notes(spec, service)))
 
 

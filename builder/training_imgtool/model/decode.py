@@ -33,8 +33,8 @@ _HIDDEN_KEY = "(a secret)"
 _WRONG: Any = object()  # stands for a value with a recorded error
 _NO_LIMITS: Mapping[str, Any] = MappingProxyType({})
 _HINT = (
-    "everyone who gets the image or job file can read it; let the trainer fetch it at run time (a secret manager, "
-    "a mounted file), or list {path} in allow_secrets if it is no secret"
+    "everyone who gets the image or job file can read it; name the variable in job.secrets, let the trainer fetch it "
+    "at run time, or list {path} in allow_secrets if it is no secret"
 )
 # Other names that services and people use for roles and keys.
 _OTHER_NAMES = {

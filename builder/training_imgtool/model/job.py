@@ -68,16 +68,46 @@ class Hyperparameters:
     early_stopping: bool | None = key("Stop trials that look hopeless.", default=None)
 
 
+_FOLDER: dict[str, Any] = {"pattern": r"/[^\s:,]*", "expected": "an absolute path, such as /mnt/results"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A shared folder for results: an NFS export or a Kubernetes claim."""
+    """A folder of every replica that lies outside its container: an NFS export, or one of the other keys."""
 
-    mount: str = key(
-        "Where it appears in the containers.", pattern=r"/[^\s:]*", expected="an absolute path, such as /mnt/results"
-    )
+    mount: str = key("Where it appears in the containers.", **_FOLDER)
     nfs_server: str | None = key("The NFS server's host name.", default=None)
     nfs_path: str | None = key("The exported path.", default=None)
-    claim: str | None = key("The PersistentVolumeClaim's name, instead of NFS.", default=None)
+    claim: str | None = key(
+        "The name of a PersistentVolumeClaim, or of a volume that Docker or SkyPilot has.", default=None
+    )
+    bucket: str | None = key(
+        "A folder in Cloud Storage, such as gs://my-bucket/data.",
+        default=None,
+        pattern=r"gs://[a-z0-9][a-z0-9._-]+[a-z0-9](?:/[^\s,:]+)?",
+        expected="gs://BUCKET or gs://BUCKET/FOLDER",
+    )
+    host_path: str | None = key("A folder of the machine that the replica runs on.", default=None, **_FOLDER)
+    memory: str | None = key(
+        "The size of a folder in memory, such as 16Gi; at /dev/shm it is the shared memory.",
+        default=None,
+        pattern=r"[1-9][0-9]*(?:Mi|Gi)",
+        expected="a size such as 16Gi or 512Mi",
+    )
+
+    @property
+    def kinds(self) -> list[str]:
+        """What is said of where the volume lies, in the words of `Row.volumes`; a right volume says one thing."""
+        nfs = ["nfs"] if self.nfs_server or self.nfs_path else []
+        return nfs + [kind for kind in ("claim", "bucket", "host_path", "memory") if getattr(self, kind)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRef:
+    """Where the service has the value of a secret variable; the value itself is never in the spec."""
+
+    name: str | None = key("Kubernetes: the Secret's name.", default=None)
+    key: str | None = key("Kubernetes: its key in the Secret; by default the variable's name.", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +151,7 @@ class JobSpec:
     region: str | None = key("The region the job runs in.", default=None)
     job_dir: str | None = key("Where checkpoints and models go, such as gs://bucket/path.", default=None)
     pass_job_dir: bool = key(
-        "Append `--job-dir=DIR` to the arguments: job_dir, or else the volume's mount. AI Platform always does.",
+        "Append `--job-dir=DIR` to the arguments: job_dir, or else the first volume's mount. AI Platform always does.",
         default=False,
     )
     scheduling: Scheduling | None = key("Time limits.", default=None)
@@ -133,7 +163,23 @@ class JobSpec:
     env: Mapping[str, str] = key(
         "Environment variables that the job sets instead of the images, if the target can.", default={}, rule="job_env"
     )
-    volume: Volume | None = key("A shared folder in every replica.", default=None)
+    secrets: Mapping[str, SecretRef] = key(
+        "Environment variables whose values the service has, or whoever submits the job: imgtool writes them nowhere.",
+        default={},
+        rule="job_env",
+    )
+    secrets_file: str | None = key(
+        "Slurm, own machines: the file with a NAME=VALUE line per secret, on the machine that reads it.",
+        default=None,
+        **_FOLDER,
+    )
+    volumes: tuple[Volume, ...] = key("Folders of every replica that lie outside its container.", default=())
+    grace_period: int | None = key(
+        "Seconds from SIGTERM to SIGKILL, for a last checkpoint; Slurm sends SIGTERM so long before the time limit.",
+        default=None,
+        minimum=1,
+        maximum=65535,
+    )
     chief_in_tf_config: bool | None = key(
         "AI Platform: TF_CONFIG says chief, not master; by default for TensorFlow 2.", default=None
     )
@@ -173,3 +219,8 @@ class JobSpec:
     infra: str | None = key("SkyPilot: where it runs, such as gcp/us-central1.", default=None)
     slurm: Slurm | None = key("Slurm: options of sbatch.", default=None)
     eci: Eci | None = key("Alibaba Cloud ECI: image cache and driver.", default=None)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The names of the variables that the job sets, with values or by reference."""
+        return frozenset({*self.env, *self.secrets})

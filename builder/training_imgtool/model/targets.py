@@ -52,16 +52,19 @@ ALIBABA = Runtime(
     source='alibabacloud.com, "Use an accelerated image": tar and tgz only, not zstd',
 )
 
+_SPOT = "a Spot VM has 30 seconds at most, and nothing changes that"
 _GOOGLE = frozenset({
     "project", "region", "scheduling", "service_account", "network", "labels", "encryption_key", "web_access",
     "chief_in_tf_config", "env",
 })  # fmt: skip
 _KUBERNETES = frozenset({
-    "labels", "env", "volume", "namespace", "service_account", "image_pull_secrets", "scheduling", "queue",
-    "queue_priority", "priority_class",
+    "labels", "env", "secrets", "volumes", "grace_period", "namespace", "service_account", "image_pull_secrets",
+    "scheduling", "queue", "queue_priority", "priority_class",
 })  # fmt: skip
 _MACHINE = frozenset({"machine", "disk", "gpus", "tpu"})
 _LIMITS = frozenset({"cpus", "memory", "gpus"})
+_DOCKER_VOLUMES = frozenset({"nfs", "claim", "host_path", "memory"})
+_KUBERNETES_VOLUMES = _DOCKER_VOLUMES | {"bucket"}
 _PLACE = _LIMITS | {"node_selector", "tolerations"}
 _NODES = _PLACE | {"reservation"}
 _TOPOLOGY = frozenset({"required_topology", "preferred_topology"})
@@ -77,6 +80,8 @@ class Row:
         scheduling: the keys of `job.scheduling` that it takes.
         runtime: what pulls its images.
         job_dir: what it does with `job.job_dir`.
+        volumes: the kinds of `job.volumes` that it mounts.
+        grace: where it takes no `job.grace_period`, how long a replica has from SIGTERM to SIGKILL.
         kinds: the kinds of Kubernetes objects that are its files, each with its apiVersion.
         signs: keys at the top of a document that tell that it is the target's.
         rules: where the rules of its files stand, for `lint`.
@@ -89,6 +94,8 @@ class Row:
     runtime: Runtime
     scheduling: frozenset[str] = frozenset()
     job_dir: JobDir = JobDir.UNUSED
+    volumes: frozenset[str] = frozenset()
+    grace: str = ""
     kinds: Mapping[str, str] = field(default_factory=dict)
     signs: tuple[str, ...] = ()
     rules: str = ""
@@ -119,6 +126,7 @@ class Target(StrEnum):
             job_dir=JobDir.NAMED,
             signs=("trainingInput",),
             always_chief=True,
+            grace=_SPOT,
             checked_by="AI Platform Training closed on 2025-01-31",
         ),
     )
@@ -126,7 +134,7 @@ class Target(StrEnum):
         "vertex",
         Row(
             job=_GOOGLE
-            | {"hyperparameters", "volume", "display_name", "tensorboard", "dashboard_access", "persistent_resource"}
+            | {"hyperparameters", "volumes", "display_name", "tensorboard", "dashboard_access", "persistent_resource"}
             | {"reserved_ip_ranges", "network_attachment"},
             role=_MACHINE | {"reservation"},
             scheduling=frozenset(
@@ -134,6 +142,8 @@ class Target(StrEnum):
             ),
             runtime=Runtime(name="Vertex AI"),
             job_dir=JobDir.NAMED,
+            volumes=frozenset({"nfs", "bucket"}),
+            grace=_SPOT,
             signs=("workerPoolSpecs", "jobSpec", "studySpec", "trialJobSpec"),
             always_chief=True,
         ),
@@ -145,6 +155,7 @@ class Target(StrEnum):
             role=_NODES,
             scheduling=frozenset({"max_wait", "max_running", "restarts", "keep_finished", "strategy"}),
             runtime=CONTAINERD,
+            volumes=_KUBERNETES_VOLUMES,
             kinds={"TFJob": "kubeflow.org/v1"},
             rules="TFJob v1.9 CRD and webhook",
         ),
@@ -156,6 +167,7 @@ class Target(StrEnum):
             role=_NODES | {"tpu"},
             scheduling=frozenset({"max_running", "restarts", "keep_finished", "strategy"}),
             runtime=CONTAINERD,
+            volumes=_KUBERNETES_VOLUMES,
             kinds={"JobSet": "jobset.x-k8s.io/v1alpha2"},
             rules="JobSet v0.12 CRD and webhook",
         ),
@@ -167,6 +179,7 @@ class Target(StrEnum):
             role=_NODES | {"tpu"},
             scheduling=frozenset({"max_running", "restarts", "keep_finished", "strategy"}),
             runtime=CONTAINERD,
+            volumes=_KUBERNETES_VOLUMES,
             kinds=dict.fromkeys(
                 ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime"), "trainer.kubeflow.org/v1alpha1"
             ),
@@ -180,6 +193,7 @@ class Target(StrEnum):
             role=_NODES,
             scheduling=frozenset({"max_running", "strategy"}),
             runtime=CONTAINERD,
+            volumes=_KUBERNETES_VOLUMES,
             kinds={"Pod": "v1", "Service": "v1"},
             rules="Kubernetes API",
         ),
@@ -191,6 +205,7 @@ class Target(StrEnum):
             role=_PLACE | {"machine"},
             scheduling=frozenset({"max_running"}),
             runtime=ALIBABA,
+            volumes=frozenset({"nfs", "claim", "memory"}),
             kinds={"ImageCache": "eci.alibabacloud.com/v1"},
             rules="Alibaba Cloud ECI user guide",
         ),
@@ -198,10 +213,11 @@ class Target(StrEnum):
     COMPOSE = (
         "compose",
         Row(
-            job=frozenset({"env", "volume", "labels", "scheduling"}),
+            job=frozenset({"env", "secrets", "volumes", "grace_period", "labels", "scheduling"}),
             role=_LIMITS,
             scheduling=frozenset({"restarts"}),
             runtime=_DOCKER,
+            volumes=_DOCKER_VOLUMES,
             job_dir=JobDir.MOUNTED,
             signs=("services",),
             checked_by="`docker compose --file FILE config --quiet` does it",
@@ -210,9 +226,10 @@ class Target(StrEnum):
     TF_CONFIG = (
         "tf-config",
         Row(
-            job=frozenset({"env"}),
+            job=frozenset({"env", "secrets", "secrets_file", "volumes", "grace_period"}),
             role=_LIMITS,
             runtime=_DOCKER,
+            volumes=_DOCKER_VOLUMES,
             job_dir=JobDir.MOUNTED,
             signs=("cluster", "task"),
             checked_by="TensorFlow does it as it starts",
@@ -221,10 +238,12 @@ class Target(StrEnum):
     SKYPILOT = (
         "skypilot",
         Row(
-            job=frozenset({"env", "labels", "infra", "scheduling"}),
+            job=frozenset({"env", "secrets", "volumes", "labels", "infra", "scheduling"}),
             role=_LIMITS | {"machine", "disk"},
             scheduling=frozenset({"strategy"}),
             runtime=Runtime(name="the Docker of SkyPilot's machine images"),
+            volumes=frozenset({"bucket", "claim"}),
+            grace="the cloud decides it",
             signs=("run", "resources", "num_nodes"),
             checked_by="`sky launch --dryrun FILE` does it",
         ),
@@ -232,8 +251,9 @@ class Target(StrEnum):
     SLURM = (
         "slurm",
         Row(
-            job=frozenset({"env", "slurm", "scheduling"}),
+            job=frozenset({"env", "secrets", "secrets_file", "volumes", "grace_period", "slurm", "scheduling"}),
             role=_LIMITS,
+            volumes=frozenset({"host_path"}),
             scheduling=frozenset({"max_running"}),
             runtime=Runtime(name="enroot"),
             job_dir=JobDir.MOUNTED,

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Written by imgtool 0.1.0 for slurm; spec 0c254ef24934b77a.
+# Written by imgtool 0.1.0 for slurm; spec f992214f85aae66f.
 # Submit with imgtool submit, or:
 #   sbatch config.yaml
 # Needs pyxis, and an enroot that reads digests (docker://REGISTRY#IMAGE@DIGEST).
-#SBATCH --job-name=mnist-dfef0a99ca4d
-#SBATCH --comment=dfef0a99ca4d
+#SBATCH --job-name=mnist-7932d90516a7
+#SBATCH --comment=7932d90516a7
 #SBATCH --nodes=5
 #SBATCH --ntasks=5
 #SBATCH --ntasks-per-node=1
@@ -33,10 +33,10 @@ os.execvp(program[0], program)
 export CLUSTER_NODES="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"
 export CLUSTER_PORT=$((12000 + SLURM_JOB_ID % 20000))  # nodes may run other jobs too
 exec 3<> <(:)  # a pipe in which each step writes how it ended
-(srun --nodes=1 --ntasks=1 --job-name=master --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' --container-mounts=/shared/mnist:/job /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 0 /opt/venv/bin/dumb-init --single-child /opt/venv/bin/python -m trainer.task; echo "master $?" >&3) &
-(srun --nodes=1 --ntasks=1 --relative=1 --job-name=ps --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc' --container-mounts=/shared/mnist:/job /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 1 /opt/venv/bin/dumb-init --single-child /opt/venv/bin/python -m trainer.task; echo "ps $?" >&3) &
-(srun --nodes=2 --ntasks=2 --relative=2 --job-name=worker --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' --container-mounts=/shared/mnist:/job /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 2 /opt/venv/bin/dumb-init --single-child /opt/venv/bin/python -m trainer.task; echo "worker $?" >&3) &
-(srun --nodes=1 --ntasks=1 --relative=4 --job-name=evaluator --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd' --container-mounts=/shared/mnist:/job /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 4 /opt/venv/bin/dumb-init --single-child /opt/venv/bin/python -m trainer.task; echo "evaluator $?" >&3) &
+(srun --nodes=1 --ntasks=1 --job-name=master --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' --container-mounts=/shared/mnist:/job,/mnt/data:/data /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 0 /opt/venv/bin/dumb-init --single-child /opt/venv/bin/python -m trainer.task; echo "master $?" >&3) &
+(srun --nodes=1 --ntasks=1 --relative=1 --job-name=ps --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc' --container-mounts=/shared/mnist:/job,/mnt/data:/data /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 1 /opt/venv/bin/dumb-init --single-child /opt/venv/bin/python -m trainer.task; echo "ps $?" >&3) &
+(srun --nodes=2 --ntasks=2 --relative=2 --job-name=worker --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' --container-mounts=/shared/mnist:/job,/mnt/data:/data /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 2 /opt/venv/bin/dumb-init --single-child /opt/venv/bin/python -m trainer.task; echo "worker $?" >&3) &
+(srun --nodes=1 --ntasks=1 --relative=4 --job-name=evaluator --kill-on-bad-exit=1 --label '--container-image=docker://us-central1-docker.pkg.dev#my-project/training/mnist@sha256:dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd' --container-mounts=/shared/mnist:/job,/mnt/data:/data /opt/venv/bin/python -c "$CLUSTER_LAUNCHER" CLUSTER_NODES SLURM_PROCID 4 /opt/venv/bin/dumb-init --single-child /opt/venv/bin/python -m trainer.task; echo "evaluator $?" >&3) &
 evaluated=
 while read -r role code <&3; do  # the chief's end is the job's, and so is any failure
   if [ "$role" = evaluator ]; then evaluated=yes; fi

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterator
 
 from training_imgtool.base.errors import FieldError
+from training_imgtool.jobs import launcher
 from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, tf_config
 from training_imgtool.jobs.kubernetes import is_cluster
 from training_imgtool.jobs.model import (
@@ -24,10 +25,12 @@ from training_imgtool.jobs.model import (
     leader,
     passed_job_dir,
     replicas,
+    results_folder,
     says_chief,
     without_none,
 )
 from training_imgtool.jobs.service import KEY, Service, Standing, read_objects
+from training_imgtool.model.job import Volume
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
@@ -54,6 +57,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
                 for index in range(count)
             },
             "volumes": _volumes(spec),
+            "secrets": {name: {"environment": name} for name in spec.job.secrets},
         }
     )
     return JobFile(
@@ -127,21 +131,24 @@ def _service(spec: ImageSpec, images: Images, role: Role, index: int) -> Documen
     of_role, job = spec.roles[role], spec.job
     restarts = job.scheduling.restarts if job.scheduling else None
     own = is_folder(job.job_dir)
-    mounted = passed_job_dir(spec, _JOB_DIR if own else job.job_dir or (job.volume.mount if job.volume else None))
-    mounts = [f"{_relative(str(job.job_dir))}:{_JOB_DIR}"] if own else []
-    mounts += [f"results:{job.volume.mount}"] if job.volume else []
+    mounted = passed_job_dir(spec, _JOB_DIR if own else job.job_dir or results_folder(spec))
+    mounts: list[str | Document] = [f"{_relative(str(job.job_dir))}:{_JOB_DIR}"] if own else []
+    mounts += [_mount(volume, index) for index, volume in enumerate(job.volumes)]
+    command = launcher.with_secrets(spec, role, launcher.SECRETS) if job.secrets else of_role.entrypoint
     return without_none(
         {
             "image": image_of(images, role),
             "hostname": service_name(role, index),
-            "entrypoint": [_literal(word) for word in of_role.entrypoint],
+            "entrypoint": [_literal(word) for word in command],
             "command": [_literal(arg) for arg in args_with_job_dir(spec, role, mounted)],
             "environment": _environment(spec, role, index),
             "expose": [str(PORT)] if is_cluster(spec) else [],
             "volumes": mounts,
+            "secrets": list(job.secrets),
             "labels": dict(job.labels),
             "deploy": _deploy(spec, role),
             "restart": f"on-failure:{restarts}" if restarts else "no",
+            "stop_grace_period": f"{job.grace_period}s" if job.grace_period else None,
         }
     )
 
@@ -175,13 +182,23 @@ def _deploy(spec: ImageSpec, role: Role) -> Document | None:
 
 
 def _volumes(spec: ImageSpec) -> Document:
-    volume = spec.job.volume
-    if not volume:
-        return {}
-    if volume.claim:
-        return {"results": {"name": volume.claim, "external": True}}
-    options = {"type": "nfs", "o": f"addr={volume.nfs_server},rw", "device": f":{volume.nfs_path}"}
-    return {"results": {"driver": "local", "driver_opts": options}}
+    made: Document = {}
+    for index, volume in enumerate(spec.job.volumes):
+        if volume.claim:
+            made[f"volume-{index}"] = {"name": volume.claim, "external": True}
+        elif volume.nfs_server:
+            options = {"type": "nfs", "o": f"addr={volume.nfs_server},rw", "device": f":{volume.nfs_path}"}
+            made[f"volume-{index}"] = {"driver": "local", "driver_opts": options}
+    return made
+
+
+def _mount(volume: Volume, index: int) -> str | Document:
+    """Mounts a volume of the file, a folder that must be there, or memory."""
+    if volume.host_path:
+        return {"type": "bind", "source": _literal(volume.host_path), "target": volume.mount}
+    if volume.memory:
+        return {"type": "tmpfs", "target": volume.mount, "tmpfs": {"size": memory(volume.memory)}}
+    return f"volume-{index}:{volume.mount}"
 
 
 def _literal(text: str) -> str:
@@ -210,8 +227,5 @@ def _errors(spec: ImageSpec, project: str) -> Iterator[FieldError]:
             yield FieldError(
                 f"{of_role.cpus!r} is not a number of CPUs: expected 4 or 500m", field=f"roles.{role}.cpus"
             )
-    volume = spec.job.volume
-    if volume and bool(volume.claim) is bool(volume.nfs_server and volume.nfs_path):
-        yield FieldError("expected either claim (an existing volume), or nfs_server with nfs_path", field="job.volume")
     if spec.job.job_dir and is_folder(spec.job.job_dir) and ":" in spec.job.job_dir:
         yield FieldError(f"{spec.job.job_dir!r}: a folder with ':' cannot be mounted", field="job.job_dir")

@@ -24,11 +24,11 @@ from training_imgtool.jobs.kubernetes import (
     labels,
     literal,
     metadata,
+    pod_annotations,
     pod_spec,
     queue_label,
     seconds,
     service,
-    topology,
 )
 from training_imgtool.jobs.model import (
     Document,
@@ -64,7 +64,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
     counts = replicas(with_hosts(spec))
     pods = (f"-{task_name(flavour, role)}-0-{count - 1}-abcde" for role, count in counts.items())
     problems = list(errors(spec, images, suffix=max(pods, key=len)))  # the webhook counts a Pod's random ending too
-    if _INDEX_VARIABLE in spec.job.env:
+    if _INDEX_VARIABLE in spec.job.variables:
         message = "imgtool sets this variable: TF_CONFIG takes the Pod's index from it"
         problems.append(FieldError(message, field=f"job.env.{_INDEX_VARIABLE}"))
     return problems
@@ -127,7 +127,9 @@ def _make_replicated_job(spec: ImageSpec, images: Images, role: Role, name: str,
                     "podFailurePolicy": {"rules": [_EVICTED]},
                     "activeDeadlineSeconds": seconds(times.max_running) if times else None,
                     "template": {
-                        "metadata": without_none({"labels": labels(spec, name, role), "annotations": topology(spec)}),
+                        "metadata": without_none(
+                            {"labels": labels(spec, name, role), "annotations": pod_annotations(spec)}
+                        ),
                         "spec": pod_spec(spec, role, running, restartPolicy="Never"),
                     },
                 }

@@ -16,11 +16,11 @@ from training_imgtool.jobs.kubernetes import (
     labels,
     literal,
     metadata,
+    pod_annotations,
     pod_spec,
     queue_label,
     seconds,
     service,
-    topology,
 )
 from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, leader, replicas, says_chief
 from training_imgtool.jobs.service import Service
@@ -126,7 +126,7 @@ def _pod(spec: ImageSpec, images: Images, role: Role, index: int, name: str) -> 
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": metadata(spec, own, {**labels(spec, name, role), **queued}, {**total, **topology(spec)}),
+        "metadata": metadata(spec, own, {**labels(spec, name, role), **queued}, {**total, **pod_annotations(spec)}),
         "spec": pod_spec(spec, role, running, restartPolicy="OnFailure", activeDeadlineSeconds=deadline, **place),
     }
 

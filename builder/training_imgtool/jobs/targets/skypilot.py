@@ -24,6 +24,7 @@ from training_imgtool.jobs.model import (
     leader,
     passed_job_dir,
     replicas,
+    results_folder,
     without_none,
 )
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, read_objects, result_of
@@ -59,15 +60,19 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
             "resources": _resources(spec, images, role),
             "num_nodes": count,
             "envs": {**spec.job.env, **cluster},
+            "secrets": dict.fromkeys(spec.job.secrets),  # without a value: whoever submits the task has it
+            "file_mounts": {v.mount: {"source": v.bucket, "mode": "MOUNT"} for v in spec.job.volumes if v.bucket},
+            "volumes": {volume.mount: volume.claim for volume in spec.job.volumes if volume.claim},
             "run": f"exec {run}\n",
         }
     )
+    secrets = (word for variable in spec.job.secrets for word in ("--secret", variable))
     notes = () if count == 1 else ("note: SkyPilot stops the job when a node fails; it ends when all nodes have ended",)
     return JobFile(
         target=Target.SKYPILOT,
         documents=(document,),
         notes=notes,
-        command=("sky", "jobs", "launch", "--yes", "--detach-run", "--name", name, options.file),
+        command=("sky", "jobs", "launch", "--yes", "--detach-run", "--name", name, *secrets, options.file),
         header=("The image needs what SkyPilot installs with: a Debian system, root, and the network.",),
         service=_service(name, job_key(images, spec)),
     )
@@ -111,7 +116,7 @@ def _name(spec: ImageSpec, images: Images) -> str:
 
 
 def _arguments(spec: ImageSpec, role: Role) -> list[str]:
-    return args_with_job_dir(spec, role, passed_job_dir(spec, spec.job.job_dir))
+    return args_with_job_dir(spec, role, passed_job_dir(spec, spec.job.job_dir or results_folder(spec)))
 
 
 def _resources(spec: ImageSpec, images: Images, role: Role) -> Document:
@@ -161,5 +166,5 @@ def _errors(spec: ImageSpec, name: str) -> Iterator[FieldError]:
 
 def _env_errors(spec: ImageSpec) -> Iterator[FieldError]:
     reserved: Any = {launcher.TASKS, launcher.VARIABLE}
-    for name in sorted(reserved & spec.job.env.keys()):
+    for name in sorted(reserved & spec.job.variables):
         yield FieldError("imgtool sets this variable", field=f"job.env.{name}")

@@ -24,6 +24,7 @@ from training_imgtool.jobs.model import (
     leader,
     passed_job_dir,
     replicas,
+    results_folder,
     without_none,
 )
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, result_of
@@ -119,6 +120,7 @@ def _options(spec: ImageSpec, key: str) -> Document:
             "mem": f"{max(sizes)}M" if sizes else None,
             "gpus-per-node": gpus or None,
             "time": _clock(times.max_running) if times and times.max_running else None,
+            "signal": f"TERM@{spec.job.grace_period}" if spec.job.grace_period else None,  # to the steps' programs
             "partition": slurm.partition,
             "account": slurm.account,
             "qos": slurm.qos,
@@ -129,18 +131,21 @@ def _options(spec: ImageSpec, key: str) -> Document:
 def _steps(spec: ImageSpec, images: Images) -> list[Document]:
     steps, first = [], 0
     job_dir = spec.job.job_dir
-    mounted = passed_job_dir(spec, _JOB_DIR if is_folder(job_dir) else job_dir)
+    mounted = passed_job_dir(spec, _JOB_DIR if is_folder(job_dir) else job_dir or results_folder(spec))
+    mounts = [f"{job_dir}:{_JOB_DIR}"] if is_folder(job_dir) else []
+    mounts += [f"{volume.host_path}:{volume.mount}" for volume in spec.job.volumes]
     for role, count in launcher.ranks(spec).items():
         registry, _, path = image_of(images, role).partition("/")
         program = (*launcher.trainer_command(spec, role), *args_with_job_dir(spec, role, mounted))
         words = [shlex.quote(word) for word in program]
         alone = sum(replicas(spec).values()) == 1
         command = " ".join(words) if alone else launcher.format_launch(words, "CLUSTER_NODES", "SLURM_PROCID", first)
-        mounts = f"{job_dir}:{_JOB_DIR}" if is_folder(job_dir) else None
         options: Document = {"nodes": count, "ntasks": count, "relative": first or None, "job-name": role.value}
         options |= {"kill-on-bad-exit": 1, "label": ""}
-        options |= {"container-image": f"docker://{registry}#{path}", "container-mounts": mounts}
-        options["container-env"] = ",".join(spec.job.env) or None  # pyxis lets the image's own variables win otherwise
+        options |= {"container-image": f"docker://{registry}#{path}", "container-mounts": ",".join(mounts) or None}
+        options["container-env"] = (
+            ",".join((*spec.job.env, *spec.job.secrets)) or None
+        )  # pyxis lets the image's own variables win otherwise
         steps.append({"role": role.value, "options": without_none(options), "command": command})
         first += count
     return steps
@@ -155,6 +160,9 @@ def _script(spec: ImageSpec, options: Document, steps: list[Document]) -> str:
     lines = ["#!/bin/bash", *(f"#SBATCH --{key}={value}" for key, value in options.items()), ""]
     lines.append("export SLURM_EXPORT_ENV=ALL  # the steps get all of this, whatever sbatch --export said")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in _environment(spec).items()]
+    for name in spec.job.secrets:
+        lines.append(f'export {name}="$(sed -n {shlex.quote(f"s/^{name}=//p")} {spec.job.secrets_file})"')
+        lines.append(f': "${{{name}:?is not in {spec.job.secrets_file}}}"')
     if len(steps) > 1 or options["nodes"] > 1:
         lines.append('export CLUSTER_NODES="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"')
         lines.append("export CLUSTER_PORT=$((12000 + SLURM_JOB_ID % 20000))  # nodes may run other jobs too")
@@ -213,5 +221,5 @@ def _errors(spec: ImageSpec) -> Iterator[FieldError]:
     if job_dir and is_folder(job_dir) and (not job_dir.startswith("/") or ":" in job_dir or "," in job_dir):
         yield FieldError(f"{job_dir!r}: expected an absolute folder without ':' and ','", field="job.job_dir")
     for variable in (launcher.TASKS, launcher.VARIABLE, "CLUSTER_NODES"):
-        if variable in spec.job.env:
+        if variable in spec.job.variables:
             yield FieldError("imgtool sets this variable", field=f"job.env.{variable}")

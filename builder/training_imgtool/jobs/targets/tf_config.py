@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 
 from training_imgtool.base.errors import FieldError, FieldListError, UsageError
+from training_imgtool.jobs import launcher
 from training_imgtool.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
 from training_imgtool.jobs.model import (
     Document,
@@ -20,6 +21,7 @@ from training_imgtool.jobs.model import (
     model_dir,
     passed_job_dir,
     replicas,
+    results_folder,
     says_chief,
 )
 from training_imgtool.jobs.targets.compose import cpus, is_folder, memory
@@ -28,6 +30,7 @@ from training_imgtool.model.targets import Target
 
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::(?P<port>[0-9]{1,5}))?\Z")
 
+_SECRETS_FILE = f"{launcher.SECRETS}/env"
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 
 
@@ -62,7 +65,9 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.TF_CONFIG,
         documents=(variables,),
-        notes=(),
+        notes=("note: job.secrets: --format docker-run reads job.secrets_file; the other formats leave them to you",)
+        if spec.job.secrets
+        else (),
         command=(),
         header=("Each machine takes its own entry; --format docker-run prints the command lines.",),
         texts={
@@ -103,17 +108,40 @@ def _docker_run(spec: ImageSpec, images: Images, options: JobOptions, name: str,
     role, _index = node
     of_role, job_dir = spec.roles[role], spec.job.job_dir
     in_container = "/job" if is_folder(job_dir) else job_dir
-    mounted, variables = passed_job_dir(spec, in_container), _variables(spec, options, node, in_container)
+    mounted, variables = (
+        passed_job_dir(spec, in_container or results_folder(spec)),
+        _variables(spec, options, node, in_container),
+    )
     argv = ["docker", "run", "--rm", "--name", f"{spec.job.id or spec.name}-{name}", "--network", "host"]
     argv += ["--gpus", str(of_role.gpus.count)] if of_role.gpus else []
     argv += ["--cpus", cpus(of_role.cpus)] if of_role.cpus else []
     argv += ["--memory", memory(of_role.memory)] if of_role.memory else []
+    argv += ["--stop-timeout", str(spec.job.grace_period)] if spec.job.grace_period else []
     argv += ["--volume", f"{job_dir}:/job"] if is_folder(job_dir) else []
+    for mount in _mounts(spec):
+        argv += ["--mount", mount]
     for key, value in variables.items():
         argv += ["--env", f"{key}={_text(value)}"]
-    command = of_role.entrypoint
+    command = launcher.with_secrets(spec, role, _SECRETS_FILE) if spec.job.secrets else of_role.entrypoint
     argv += ["--entrypoint", command[0]] if command else []
     return shlex.join([*argv, image_of(images, role), *command[1:], *args_with_job_dir(spec, role, mounted)])
+
+
+def _mounts(spec: ImageSpec) -> Iterator[str]:
+    """Writes the mounts of the volumes and of the file with the secrets."""
+    for index, volume in enumerate(spec.job.volumes):
+        if volume.memory:
+            yield f"type=tmpfs,target={volume.mount},tmpfs-size={memory(volume.memory)}"
+        elif volume.host_path:
+            yield f"type=bind,source={volume.host_path},target={volume.mount}"
+        elif volume.claim:
+            yield f"type=volume,source={volume.claim},target={volume.mount}"
+        else:
+            options = f"type=nfs,volume-opt=o=addr={volume.nfs_server},volume-opt=device=:{volume.nfs_path}"
+            named = f"source={spec.job.id or spec.name}-volume-{index},target={volume.mount}"
+            yield f"type=volume,{named},volume-opt={options}"
+    if spec.job.secrets:
+        yield f"type=bind,source={spec.job.secrets_file},target={_SECRETS_FILE},readonly"
 
 
 def _text(value: object) -> str:

@@ -16,11 +16,11 @@ from training_imgtool.jobs.kubernetes import (
     job_name,
     labels,
     metadata,
+    pod_annotations,
     pod_spec,
     queue_label,
     seconds,
     service,
-    topology,
 )
 from training_imgtool.jobs.model import (
     Document,
@@ -102,7 +102,7 @@ def _replica(spec: ImageSpec, images: Images, role: Role, name: str, count: int)
         "restartPolicy": "OnFailure",
         "template": {
             "metadata": {
-                "annotations": {"sidecar.istio.io/inject": "false", **topology(spec)},
+                "annotations": {"sidecar.istio.io/inject": "false", **pod_annotations(spec)},
                 "labels": labels(spec, name, role),
             },
             "spec": pod_spec(spec, role, container(spec, images, role, "tensorflow", [])),

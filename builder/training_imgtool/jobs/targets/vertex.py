@@ -30,6 +30,7 @@ from training_imgtool.jobs.model import (
     notes_of,
     passed_job_dir,
     replicas,
+    results_folder,
     without_none,
 )
 from training_imgtool.jobs.rules.vertex import AGENT, custom_job_findings, custom_job_spec_findings, tuning_job_findings
@@ -119,13 +120,8 @@ def _job_spec(spec: ImageSpec, images: Images, gap: Document) -> Document:
 
 
 def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
-    of_role, volume = spec.roles[role], spec.job.volume
-    disk, job_dir = of_role.disk, spec.job.job_dir or (volume.mount if volume else None)
-    nfs = volume and {
-        "server": volume.nfs_server,
-        "path": volume.nfs_path,
-        "mountPoint": volume.mount.removeprefix(_NFS),
-    }
+    of_role, job_dir = spec.roles[role], spec.job.job_dir or results_folder(spec)
+    disk = of_role.disk
     container = {
         "imageUri": image_of(images, role),
         "command": list(of_role.entrypoint),
@@ -138,7 +134,11 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
             "replicaCount": replicas(spec)[role],
             "containerSpec": without_none(container),
             "diskSpec": without_none({"bootDiskType": disk.type, "bootDiskSizeGb": disk.size_gb}) if disk else None,
-            "nfsMounts": [nfs] if nfs else None,
+            "nfsMounts": [
+                {"server": each.nfs_server, "path": each.nfs_path, "mountPoint": each.mount.removeprefix(_NFS)}
+                for each in spec.job.volumes
+                if each.nfs_server
+            ],
         }
     )
 
@@ -192,11 +192,13 @@ def _spec_errors(spec: ImageSpec) -> Iterator[FieldError]:
         yield FieldError("is missing: every job runs in a region", field="job.region", hint="for example us-central1")
     if job.display_name == "--":
         yield FieldError("gcloud takes '--' for no name", field="job.display_name")
-    volume = job.volume
-    if volume and (volume.claim or not (volume.nfs_server and volume.nfs_path)):
-        yield FieldError("Vertex AI mounts NFS: expected nfs_server and nfs_path", field="job.volume")
-    if volume and not volume.mount.startswith(_NFS):
-        yield FieldError(f"{volume.mount!r}: Vertex AI mounts NFS below {_NFS}", field="job.volume.mount")
+    for index, volume in enumerate(job.volumes):
+        field, bucket = f"job.volumes[{index}].mount", (volume.bucket or "").removeprefix("gs://").rstrip("/")
+        if volume.nfs_server and not volume.mount.startswith(_NFS):
+            yield FieldError(f"{volume.mount!r}: Vertex AI mounts NFS below {_NFS}", field=field)
+        if bucket and volume.mount.rstrip("/") != f"/gcs/{bucket}":
+            message = f"{volume.mount!r}: Vertex AI has every bucket at /gcs by itself: expected /gcs/{bucket}"
+            yield FieldError(message, field=field)
     yield from _machine_errors(spec)
 
 
@@ -286,7 +288,7 @@ def _names(spec: ImageSpec) -> dict[str, str]:
             f"{pool}.machineSpec.tpuTopology": f"{field}.tpu.topology",
             f"{pool}.machineSpec.reservationAffinity": f"{field}.reservation",
             f"{pool}.machineSpec.reservationAffinity.values[0]": f"{field}.reservation",
-            f"{pool}.nfsMounts": "job.volume",
+            f"{pool}.nfsMounts": "job.volumes",
             f"{pool}.diskSpec.bootDiskType": f"{field}.disk.type",
             f"{pool}.diskSpec.bootDiskSizeGb": f"{field}.disk.size_gb",
         }  # fmt: skip
