@@ -68,7 +68,7 @@ def variant(name: str = "cpu", **changes: Any) -> Variant:
 def locked(name: str = "cpu", *, wheels: tuple[Wheel, ...] | None = None, **changes: Any) -> LockedVariant:
     """The variant with a made-up base digest and two wheels."""
     chosen = variant(name, **changes)
-    present = wheels if wheels is not None else (wheel("numpy", "1.26.4"), wheel(chosen.package, chosen.tensorflow))
+    present = wheels if wheels is not None else (wheel("numpy", "1.26.4"), wheel(chosen.package, chosen.release))
     return LockedVariant(
         variant=chosen,
         base_digest=f"sha256:{hashlib.sha256(chosen.base.encode()).hexdigest()}",

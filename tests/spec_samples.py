@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HEAD = "name: m\ntensorflow: 2.15.1\nroles: {master: {}}\n"  # a case begins in line 4
+JAX = HEAD.replace("tensorflow: 2.15.1", "jax: 0.10.2")
 LONG_TAG = "x" * 129
 
 
@@ -19,6 +20,7 @@ def make_folder(folder: Path) -> Path:
 
 GOOD: dict[str, str] = {
     "smallest": HEAD,
+    "JAX": JAX + 'cuda: "13"\n',
     "roles without a value": "name: m\ntensorflow: 2.15.1\nroles:\n  master:\n  worker: {}\n  ps: ~\n",
     "numbers unquoted": HEAD + "python: 3.11\nuser: 1000\nenv: {A: 2.10, B: 0755, C: 12e5678, D: on, E: 22:22}\n",
     "keys without a value": HEAD + "base:\nregistry: ~\nargs: null\nenv:\ntrainer:\njob:\n",
@@ -108,7 +110,18 @@ BAD: tuple[Bad, ...] = (
     _case("job: {trgt: vertex}\n", "4:7", "job.trgt", "unknown key 'trgt'", "did you mean target?"),
     _roles("", "1:1", "roles", "missing: expected a mapping with master, worker, ps or evaluator"),
     _roles("roles:\n", "3:1", "roles", "expected a mapping with master, worker, ps or evaluator, found nothing"),
-    Bad("name: m\nroles: {master: {}}\n", "1:1", "tensorflow", 'missing: expected a full release, such as "2.15.1"'),
+    Bad("name: m\nroles: {master: {}}\n", "1:1", "tensorflow", "missing: expected one framework, such as `tensorflow"),
+    Bad(HEAD + "jax: 0.10.2\n", "4:6", "jax", "found tensorflow and jax: expected one framework"),
+    Bad(HEAD + 'cuda: "13"\n', "4:7", "cuda", "the release of TensorFlow decides its CUDA", "leave", in_schema=False),
+    Bad(JAX + "cuda_from: base\n", "4:12", "cuda_from", "JAX takes CUDA from wheels alone", "leave", in_schema=False),
+    Bad(
+        JAX.replace("}}", "}, ps: {}}"),
+        "3:21",
+        "roles.ps",
+        "JAX has no role ps: all of its processes compute",
+        "make them workers",
+        in_schema=False,
+    ),
     Bad("name:\ntensorflow: 2.15.1\nroles: {master: {}}\n", "1:1", "name", "found nothing"),
     # Roles
     _roles(

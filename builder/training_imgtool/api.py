@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.base.errors import UsageError, VerificationError
 from training_imgtool.base.results import ByRole, Image, Plan, PlannedImage, Replica, Run, VerifiedImage
+from training_imgtool.model.frameworks import FRAMEWORKS
 
 if TYPE_CHECKING:
     from training_imgtool.base.progress import Progress
@@ -83,7 +84,7 @@ def plan(
     with _call(progress, {"spec": spec, "changes": changes, "registry": registry}) as machine:
         inputs = plan_images(_choose(spec, changes, registry, locked=locked), machine, check=check)
         data = show.as_data(inputs)
-    names = ("role", "tag", "key", "tensorflow", "python", "cuda", "base", "wheel_bytes")
+    names = ("role", "tag", "key", *FRAMEWORKS, "python", "cuda", "base", "wheel_bytes")
     images = tuple(
         PlannedImage(
             **{name: row[name] for name in names},
@@ -230,7 +231,7 @@ def verify(
         roles: only these; empty for all.
         registry: where the images are, if the spec does not say it.
         accept: what passes although this machine cannot prove it: `bytecode`, `engine`, `gone`, `attached`.
-        smoke: also have a container import TensorFlow and the trainer.
+        smoke: also have a container import the framework and the trainer.
         signature: the key or identity that must have signed.
         issuer: the OIDC provider that vouches for the identity.
         locked: require a lock that exists and is current.

@@ -79,7 +79,7 @@ def test_the_roles_are_those_of_the_spec() -> None:
     roles = SCHEMA["properties"]["roles"]
     assert list(roles["properties"]) == list(Role)
     assert roles["anyOf"] == [{"required": ["master"]}, {"required": ["worker"]}]
-    assert SCHEMA["required"] == ["name", "tensorflow", "roles"]
+    assert SCHEMA["required"] == ["name", "roles"]
 
 
 def test_defaults_are_those_of_the_types() -> None:

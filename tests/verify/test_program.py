@@ -6,17 +6,19 @@ import ast
 import json
 import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-TEXT = (files("training_imgtool.verify") / "smoke_program.py").read_text()
+from training_imgtool.model.frameworks import TENSORFLOW
+from training_imgtool.verify.smoke import program_of
+
+TEXT = program_of(TENSORFLOW)
 
 
 def _run(module: str, folder: Path, libraries: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    request = {"module": module, "libraries": libraries, "tf_config": "{}"}
+    request = {"module": module, "libraries": libraries, "env": {}, "framework": "tensorflow"}
     done = subprocess.run(
         [sys.executable, "-c", f"{TEXT}\nrun(json.loads({json.dumps(request)!r}))\n"],
         capture_output=True,

@@ -43,7 +43,8 @@ class PlannedImage:
         role: `master`, `worker`, `ps` or `evaluator`.
         tag: the tag that names it by its content key; None if neither the spec nor the machine names a registry.
         key: the content key, 64 hexadecimal digits: equal inputs have equal keys.
-        tensorflow: the package and its version, such as `tensorflow-cpu 2.15.1`.
+        tensorflow: the package and its version, such as `tensorflow-cpu 2.15.1`; None with another framework.
+        jax: the same of JAX.
         python: the minor version.
         cuda: the version, or None.
         base: the base image, by digest.
@@ -54,7 +55,8 @@ class PlannedImage:
     role: str
     tag: str | None
     key: str
-    tensorflow: str
+    tensorflow: str | None
+    jax: str | None
     python: str
     cuda: str | None
     base: str

@@ -43,8 +43,7 @@ def command_line(verbs: Iterable[str] = VERBS) -> typer.Typer:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-        help="Build TensorFlow training images from one spec, push them by digest, and write the"
-        " job file that runs them.",
+        help="Build training images from one spec, push them by digest, and write the job file that runs them.",
         epilog="For a first project: imgtool init. Without SPEC, imgtool reads ./image.yaml, else the only"
         " images/*/image.yaml. Results go to stdout, progress goes to stderr.",
     )

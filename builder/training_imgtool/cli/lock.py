@@ -10,6 +10,7 @@ from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_json, emit_note
+from training_imgtool.model.frameworks import FRAMEWORKS
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +62,7 @@ def lock(
             "variant": locked_variant.variant.name,
             "platform": made.platform,
             "roles": [str(role) for role in locked_variant.variant.roles],
-            "tensorflow": f"{locked_variant.variant.package} {locked_variant.variant.tensorflow}",
+            **locked_variant.variant.installed,
             "python": locked_variant.variant.python,
             "base": f"{locked_variant.variant.base}@{locked_variant.base_digest}",
             "wheels": len(locked_variant.wheels),
@@ -78,7 +79,8 @@ def lock(
         return
     for row in rows:
         place = f"{row['platform']} " if len(files) > 1 else ""
+        installed = next(row[key] for key in FRAMEWORKS if row[key])
         emit(
-            f"{place}{row['variant']} {row['tensorflow']} python {row['python']} {row['base']} "
+            f"{place}{row['variant']} {installed} python {row['python']} {row['base']} "
             f"{row['wheels']} wheels {row['bytes']} bytes\n"
         )

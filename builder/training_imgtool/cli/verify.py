@@ -34,7 +34,7 @@ def verify(
         ),
     ] = None,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Also have a container import TensorFlow and the trainer.")
+        bool, typer.Option("--smoke", help="Also have a container import the framework and the trainer.")
     ] = False,
     signature: Annotated[
         str | None,

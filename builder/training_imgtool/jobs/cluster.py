@@ -1,4 +1,4 @@
-"""TF_CONFIG and CLUSTER_SPEC, as each service sets them.
+"""The variables that tell a replica of its cluster: TF_CONFIG and CLUSTER_SPEC as each service sets them, and JAX's.
 
 Sources: Google's pages on distributed training of AI Platform and Vertex AI; kubeflow/training-operator v1.9,
 pkg/controller.v1/tensorflow/tensorflow.go. What they say, and where they differ:
@@ -14,11 +14,13 @@ pkg/controller.v1/tensorflow/tensorflow.go. What they say, and where they differ
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from training_imgtool.base.errors import InputError
+from training_imgtool.model.frameworks import TENSORFLOW, Framework
 from training_imgtool.model.spec import Role
 
 PORT = 2222
@@ -112,6 +114,46 @@ def cluster_spec(
         "environment": "cloud",
     }
     return spec if job is None or flavour in {Flavour.LOCAL, Flavour.LOCAL_MASTER} else {**spec, "job": dict(job)}
+
+
+def cluster_env(
+    framework: Framework,
+    flavour: Flavour,
+    hosts: Hosts,
+    role: Role,
+    index: int,
+    **more: Any,
+) -> dict[str, str]:
+    """Returns the variables that tell a replica of its cluster; further arguments are those of `tf_config`.
+
+    TensorFlow reads TF_CONFIG. The first of JAX's processes, in the order of roles, has the coordinator. Keras 3 reads
+    its own three variables, `jax.distributed.initialize()` the coordinator's address, and programs in the manner of
+    Kubeflow's runtime for JAX pass on the number and the rank.
+    """
+    if framework is TENSORFLOW:
+        values = {
+            "TF_CONFIG": tf_config(flavour, hosts, role, index, **more),
+            "CLUSTER_SPEC": cluster_spec(flavour, hosts, role, index, **more),
+        }
+        return {name: json.dumps(value, separators=(",", ":")) for name, value in values.items() if value is not None}
+    _must_have(hosts, role, index)
+    addresses = {r: [with_port(host) for host in hosts.get(r, ())] for r in Role}
+    rank = [(r, number) for r, of_role in addresses.items() for number in range(len(of_role))].index((role, index))
+    return process_env([address for of_role in addresses.values() for address in of_role], str(rank))
+
+
+def process_env(addresses: Sequence[str], rank: str) -> dict[str, str]:
+    """Returns the variables of a process of JAX; none for one that is alone."""
+    if len(addresses) == 1:
+        return {}
+    return {
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": ",".join(addresses),
+        "KERAS_DISTRIBUTION_NUM_PROCESSES": str(len(addresses)),
+        "KERAS_DISTRIBUTION_PROCESS_ID": rank,
+        "JAX_COORDINATOR_ADDRESS": addresses[0],
+        "JAX_NUM_PROCESSES": str(len(addresses)),
+        "JAX_PROCESS_ID": rank,
+    }
 
 
 def task_name(flavour: Flavour, role: Role) -> str:

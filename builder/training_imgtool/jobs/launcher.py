@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from training_imgtool.jobs.cluster import PORT, Flavour, task_name
-from training_imgtool.jobs.model import replicas, says_chief
+from training_imgtool.jobs.cluster import PORT, task_name
+from training_imgtool.jobs.model import local_flavour, replicas
 from training_imgtool.model.spec import INIT, ImageSpec, Role
 
 VARIABLE = "CLUSTER_LAUNCHER"
@@ -68,8 +68,7 @@ def ranks(spec: ImageSpec) -> dict[Role, int]:
 
 def cluster_tasks(spec: ImageSpec) -> str:
     """Writes TensorFlow's name and count of each role in the order of ranks, as JSON."""
-    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
-    return json.dumps({task_name(flavour, role): count for role, count in ranks(spec).items()})
+    return json.dumps({task_name(local_flavour(spec), role): count for role, count in ranks(spec).items()})
 
 
 def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from training_imgtool.base.errors import FieldError, InputError
 from training_imgtool.base.reference import Digest
+from training_imgtool.jobs.cluster import Flavour
 from training_imgtool.jobs.service import KEY, Service
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
@@ -237,14 +238,19 @@ def leader(spec: ImageSpec) -> Role | None:
     return next((role for role in (Role.MASTER, Role.WORKER) if role in counts), None)
 
 
-def tensorflow_minor(spec: ImageSpec) -> str:
+def minor_of(spec: ImageSpec) -> str:
     """Makes `2.15` of `2.15.1`."""
-    return ".".join(spec.tensorflow.split(".")[:2])
+    return ".".join(spec.release.split(".")[:2])
 
 
 def says_chief(spec: ImageSpec) -> bool:
-    """Tells whether this TensorFlow's cluster resolver wants `chief`: from 2.0 on."""
-    return int(spec.tensorflow.split(".", maxsplit=1)[0]) >= 2
+    """Tells whether the cluster resolver wants `chief`: TensorFlow's from 2.0 on."""
+    return not spec.framework.has_servers or int(spec.release.split(".", maxsplit=1)[0]) >= 2
+
+
+def local_flavour(spec: ImageSpec) -> Flavour:
+    """Chooses the TF_CONFIG of machines whose cluster imgtool itself describes."""
+    return Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
 
 
 def model_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
@@ -252,7 +258,7 @@ def model_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
 
     None with `job.pass_job_dir`: an Estimator refuses to run when its program gives it another directory.
     """
-    major, minor = (int(part) for part in tensorflow_minor(spec).split("."))
+    major, minor = (int(part) for part in minor_of(spec).split("."))
     return job_dir if (major, minor) < (2, 16) and not spec.job.pass_job_dir else None
 
 

@@ -6,7 +6,6 @@ Pure. What each service sets, and which of it is documented, is in docs/run.md.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,13 +14,14 @@ from typing import Any
 from training_imgtool.base.errors import FieldListError, InputError, UsageError
 from training_imgtool.base.reference import Digest
 from training_imgtool.jobs import JobOptions, job_data
-from training_imgtool.jobs.cluster import Flavour, cluster_spec, task_name, tf_config
+from training_imgtool.jobs.cluster import Flavour, cluster_env, task_name
 from training_imgtool.jobs.kubernetes import job_name
 from training_imgtool.jobs.model import (
     NOWHERE,
     args_with_job_dir,
     keeps_nothing,
     leader,
+    local_flavour,
     passed_job_dir,
     replicas,
     results_folder,
@@ -202,7 +202,7 @@ def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
             return Flavour.VERTEX
         case Service.TFJOB:
             return Flavour.TFJOB if chief else Flavour.TFJOB_MASTER
-    return Flavour.LOCAL if chief else Flavour.LOCAL_MASTER
+    return local_flavour(spec)
 
 
 def hosts_of(spec: ImageSpec, images: Mapping[Role, Digest], service: Service) -> dict[Role, tuple[str, ...]]:
@@ -263,14 +263,10 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
         env |= _google_env(spec, service)
     cloud = _stable_id(spec) if service is Service.AI_PLATFORM else None
     trial = _TRIAL if service is Service.VERTEX and spec.job.hyperparameters else None
-    arguments = (setting.flavour, setting.hosts, role, index)
-    for name, value in (
-        ("TF_CONFIG", tf_config(*arguments, job=setting.job, trial=trial, cloud=cloud)),
-        ("CLUSTER_SPEC", cluster_spec(*arguments, job=setting.job, trial=trial, cloud=cloud)),
-    ):
-        if value is not None:
-            env[name] = json.dumps(value, separators=(",", ":"))
-    return env
+    told = cluster_env(
+        spec.framework, setting.flavour, setting.hosts, role, index, job=setting.job, trial=trial, cloud=cloud
+    )
+    return env | told
 
 
 def _google_env(spec: ImageSpec, service: Service) -> dict[str, str]:

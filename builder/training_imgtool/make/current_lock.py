@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from training_imgtool.base.errors import ImgtoolError, InputError, RegistryRefusedError, TemporaryError
 from training_imgtool.base.progress import Note, Progress
 from training_imgtool.base.reference import Digest, Tag, parse_reference
+from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.model.load import SpecFile
 from training_imgtool.model.plan import Lock
 from training_imgtool.resolve.lock.lockfile import (
@@ -103,15 +104,18 @@ def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
 
     low, high = version_key(before)[:2], version_key(after)[:2]
     minors = (minor for name, minor in matrix.minors.items() if low < version_key(name) <= high)
-    return tuple(f"TensorFlow {minor.name}: {note}" for minor in minors for note in minor.notes)
+    return tuple(f"{TENSORFLOW.title} {minor.name}: {note}" for minor in minors for note in minor.notes)
 
 
 def _upgrade_notes(before: Lock, after: Lock) -> tuple[str, ...]:
     """Returns what the version matrix says about the minors that the lock passed, such as Keras 3 in 2.16."""
     from training_imgtool.resolve.versions.matrix import load_matrix
 
-    releases = {locked.variant.name: locked.variant.tensorflow for locked in before.variants}
-    pairs = {(releases.get(locked.variant.name), locked.variant.tensorflow) for locked in after.variants}
+    before_of, after_of = (
+        {row.variant.name: row.variant.release for row in lock.variants if row.variant.framework is TENSORFLOW}
+        for lock in (before, after)
+    )
+    pairs = {(before_of.get(name), release) for name, release in after_of.items()}
     matrix = load_matrix()
     notes = (note for old, new in sorted(filter(all, pairs)) for note in notes_between(matrix, str(old), new))
     return tuple(dict.fromkeys(notes))

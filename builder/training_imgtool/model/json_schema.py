@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, get_args, get_origin
 
 from training_imgtool.model.decode import is_required, list_field_kinds, strip_none
+from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.value_rules import ENV_NAME, MAX_ENV, OWNED_ENV
 
@@ -34,8 +35,9 @@ def json_schema() -> dict[str, Any]:
         "$schema": "http://json-schema.org/draft-07/schema#",
         "$id": "https://json.schemastore.org/imgtool.json",  # where SchemaStore has it
         "title": "imgtool's image.yaml",
-        "description": "TensorFlow training images, and the job that runs them.",
+        "description": "Training images, and the job that runs them.",
         **root,
+        "oneOf": [{"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in FRAMEWORKS],
         "definitions": dict(sorted(definitions.items())),
     }
 

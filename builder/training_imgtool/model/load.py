@@ -15,6 +15,7 @@ from training_imgtool.base.yamlfile.reader import parse, read_bytes
 from training_imgtool.base.yamlfile.tree import Items, Node, Position, Scalar, Table
 from training_imgtool.model.decode import Reader, find_position
 from training_imgtool.model.entry_point import EntryPoint, find_entry_point
+from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.model.value_rules import find_nearest
 
@@ -111,7 +112,7 @@ def _decode(path: Path, root: Table, text_sha256: str, values: Mapping[str, str]
     return SpecFile(
         path=path,
         folder=path.parent,
-        spec=replace(spec, trainer=entry.trainer),
+        spec=replace(spec, trainer=entry.trainer, cuda_from=spec.framework.cuda_from or spec.cuda_from),
         entry=entry,
         text_sha256=text_sha256,
         positions=MappingProxyType(reader.positions),
@@ -235,6 +236,7 @@ def _check_roles(root: Table, reader: Reader) -> None:
 
 def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
     """Checks values that are right by themselves against each other."""
+    _check_framework(spec, reader)
     try:
         if not reader.failed("trainer"):
             find_entry_point(spec.trainer, folder)
@@ -247,6 +249,27 @@ def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
             reader.fail("name", error.message, hint=error.hint)
     for role, of_role in spec.roles.items():
         _check_chips(role, of_role, reader)
+
+
+def _check_framework(spec: ImageSpec, reader: Reader) -> None:
+    """Requires one framework, and roles that its clusters have."""
+    given = [key for key in FRAMEWORKS if getattr(spec, key) or reader.failed(key)]
+    if len(given) != 1:
+        names = " or ".join(f'`{key}: "{framework.example}"`' for key, framework in FRAMEWORKS.items())
+        first = next(iter(FRAMEWORKS))
+        message = f"found {' and '.join(given)}" if given else "missing"
+        reader.fail(given[-1] if given else first, f"{message}: expected one framework, such as {names}")
+        return
+    framework = FRAMEWORKS[given[0]]
+    for role in {Role.PS, Role.EVALUATOR} & spec.roles.keys() if not framework.has_servers else ():
+        message = f"{framework.title} has no role {role}: all of its processes compute"
+        reader.fail(f"roles.{role}", message, hint="make them workers")
+    if framework.cuda_from and spec.cuda_from != framework.cuda_from and "cuda_from" in reader.positions:
+        message = f"{framework.title} takes CUDA from {framework.cuda_from} alone"
+        reader.fail("cuda_from", message, hint="leave cuda_from out")
+    if spec.cuda and not framework.cuda_from:
+        message = f"the release of {framework.title} decides its CUDA"
+        reader.fail("cuda", message, hint="leave cuda out; `imgtool compat` says which one it is")
 
 
 def _check_chips(role: Role, of_role: RoleSpec, reader: Reader) -> None:

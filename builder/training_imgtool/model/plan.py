@@ -13,9 +13,11 @@ from pathlib import Path
 
 from training_imgtool.base.reference import Digest, Repository, apply_mirror, parse_reference, parse_repository
 from training_imgtool.model.entry_point import EntryPoint
+from training_imgtool.model.frameworks import FRAMEWORKS, Framework, framework_of
 from training_imgtool.model.spec import INIT, Accelerator, ImageSpec, Role
 
 _VERSION = r"\d+(?:\.\d+)+"
+_RELEASE = r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?"
 _LINE = r"[^\x00-\x1f\x7f]+"
 _SHA256 = r"[0-9a-f]{64}"
 _PYTHON = r"3\.\d{1,2}"
@@ -29,17 +31,18 @@ def text(pattern: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What a set of roles has in common below its code: TensorFlow, Python, CUDA, cuDNN and a base image.
+    """What a set of roles has in common below its code: a framework, Python, CUDA, cuDNN and a base image.
 
     Attributes:
         name: `cpu`, `gpu` or `tpu`, or a role's own name when that role has a base of its own.
-        package: the TensorFlow package on PyPI: tensorflow, tensorflow-cpu, tensorflow-gpu, tensorflow-tpu.
+        package: the framework's package on PyPI.
+        tensorflow: its release; None where the framework is another.
         python: the minor version, `3.11`.
         base: REPOSITORY:TAG as chosen or given.
         os: `ubuntu22.04`, `debian12`; None when the base is the user's and unknown.
         python_from: how the base comes by this Python.
         python_executable: its path in the image, such as /usr/local/bin/python3.11.
-        requirements: TensorFlow itself and what a fresh install lacks, as PEP 508.
+        requirements: the framework itself and what a fresh install lacks, as PEP 508.
         constraints: without which this release no longer installs or imports.
         libraries: sonames that must open, such as libcudnn.so.8.
         apt: Debian packages that complete the base, such as a cuDNN it lacks.
@@ -49,8 +52,9 @@ class Variant:
     name: str = field(metadata=text(r"[a-z0-9]+(?:[._-][a-z0-9]+)*"))
     roles: tuple[Role, ...]
     accelerator: Accelerator
-    package: str = field(metadata=text(r"tensorflow(?:-[a-z]+)?"))
-    tensorflow: str = field(metadata=text(r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?"))
+    package: str = field(metadata=text("|".join(name for row in FRAMEWORKS.values() for name in row.packages)))
+    tensorflow: str | None = field(metadata=text(_RELEASE), default=None)
+    jax: str | None = field(metadata=text(_RELEASE), default=None)
     python: str = field(metadata=text(_PYTHON))
     cuda: str | None = field(metadata=text(_VERSION))
     cudnn: str | None = field(metadata=text(_VERSION))
@@ -63,6 +67,22 @@ class Variant:
     libraries: tuple[str, ...] = field(metadata=text(r"lib[\w.+-]+"))
     apt: tuple[str, ...] = field(metadata=text(_DEBIAN), default=())
     notes: tuple[str, ...] = field(metadata=text(_LINE), default=())
+
+    @property
+    def framework(self) -> Framework:
+        """What the roles train with."""
+        return framework_of(self)
+
+    @property
+    def release(self) -> str:
+        """The framework's release."""
+        return str(getattr(self, self.framework.key))
+
+    @property
+    def installed(self) -> dict[str, str | None]:
+        """The package and release of the framework by its key, and None for each other framework."""
+        own = self.framework
+        return {key: f"{self.package} {self.release}" if row is own else None for key, row in FRAMEWORKS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +168,11 @@ class LockedVariant:
     needed_libraries: tuple[str, ...] | None = field(metadata=text(r"[^\x00-\x20\x7f/]+"), default=None)
     debian: LockedDebian | None = None
 
+    @property
+    def has_keras_3(self) -> bool:
+        """Whether a wheel is Keras 3 or newer, which asks the environment for its backend."""
+        return any(wheel.name == "keras" and int(wheel.version.split(".")[0]) >= 3 for wheel in self.wheels)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
@@ -220,7 +245,6 @@ KEY_LABEL = "dev.imgtool.key"
 BASE_TEMPLATE = "base.Dockerfile.j2"
 BASE_NAME = "org.opencontainers.image.base.name"
 BASE_DIGEST = "org.opencontainers.image.base.digest"
-TENSORFLOW_LABEL = "dev.imgtool.tensorflow"
 
 
 def make_plan(
@@ -286,10 +310,12 @@ def _role_plan(
     unused = () if spec.trim is False else locked.unused
     trimmed = tuple(path for path in unused if path.rule not in named)
     needed = {"PYTHONPATH": entry.python_path} if entry.python_path else {}
+    if (backend := locked.variant.framework.backend) and locked.has_keras_3:
+        needed["KERAS_BACKEND"] = backend
     base = parse_reference(locked.variant.base)
     labels = {
         TITLE: spec.name,
-        TENSORFLOW_LABEL: locked.variant.tensorflow,
+        locked.variant.framework.label: locked.variant.release,
     }
     if revision:
         labels[REVISION] = revision

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from training_imgtool.model.frameworks import Framework, framework_of
 from training_imgtool.model.job import JobSpec
 from training_imgtool.model.keys import key
 
@@ -21,8 +22,11 @@ handle, and sit out its grace period. It forwards signals to the program alone, 
 """
 
 
+_RELEASE = r"\d{1,4}\.\d{1,4}\.\d{1,4}(?:\.post\d{1,4}|rc\d{1,4})?"
+
+
 class Role(StrEnum):
-    """A TensorFlow task. Only `jobs` knows each service's own word for it."""
+    """A task of a cluster. Only `jobs` knows each service's own word for it."""
 
     MASTER = "master"
     WORKER = "worker"
@@ -185,10 +189,17 @@ class ImageSpec:
     registry: str | None = key(
         "Where images go, such as us-central1-docker.pkg.dev/project/repository.", default=None, rule="registry"
     )
-    tensorflow: str = key(
-        'The TensorFlow release, such as "2.15.1".',
-        pattern=r"\d{1,4}\.\d{1,4}\.\d{1,4}(?:\.post\d{1,4}|rc\d{1,4})?",
+    tensorflow: str | None = key(
+        'The TensorFlow release, such as "2.15.1". A spec has this key or `jax`.',
+        default=None,
+        pattern=_RELEASE,
         expected='a full release, such as "2.15.1"',
+    )
+    jax: str | None = key(
+        'The JAX release, such as "0.10.2".',
+        default=None,
+        pattern=_RELEASE,
+        expected='a full release, such as "0.10.2"',
     )
     python: str | None = key(
         "The Python minor, such as 3.11; by default the newest that the release and every base support.",
@@ -204,9 +215,12 @@ class ImageSpec:
         choices=("build", "refuse"),
     )
     cuda_from: str = key(
-        "gpu: `base` (an nvidia/cuda image) or `wheels` (tensorflow[and-cuda]).",
+        "gpu: `base` (an nvidia/cuda image) or `wheels` (tensorflow[and-cuda]; always with JAX).",
         default="base",
         choices=("base", "wheels"),
+    )
+    cuda: str | None = key(
+        "gpu with JAX: the major version of CUDA; by default 12.", default=None, choices=("12", "13")
     )
     system_packages: tuple[str, ...] = key(
         "Debian packages to install.",
@@ -278,6 +292,16 @@ class ImageSpec:
     secrets: Mapping[str, Secret] = key("Secrets that lines of `run` and a template's RUN mount, by id.", default={})
     roles: Mapping[Role, RoleSpec] = key("The roles: master, worker, ps, evaluator.")
     job: JobSpec = key("The job that runs the images.", default=JobSpec())
+
+    @property
+    def framework(self) -> Framework:
+        """What the images train with."""
+        return framework_of(self)
+
+    @property
+    def release(self) -> str:
+        """The framework's release."""
+        return str(getattr(self, self.framework.key))
 
     def accelerator_of(self, role: Role) -> Accelerator:
         """Returns what `role` computes on: its own word, its gpus or tpu, else the spec's (cpu for a ps)."""

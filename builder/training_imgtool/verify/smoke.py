@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.base.progress import Step
 from training_imgtool.base.reference import Digest
-from training_imgtool.jobs.cluster import Flavour, tf_config
+from training_imgtool.jobs.cluster import Flavour, cluster_env
 from training_imgtool.make.engines.docker.containers import Containers
 from training_imgtool.make.engines.docker.probe import Answer, Probe, run_probe
 from training_imgtool.make.engines.pull import pull_image
 from training_imgtool.make.inputs import RoleImage
+from training_imgtool.model.frameworks import FRAMEWORKS, TENSORFLOW, Framework
 from training_imgtool.model.spec import Accelerator
 from training_imgtool.verify.findings import Finding, mismatch, ok, unproven
 
@@ -27,7 +28,7 @@ Parts = Mapping[str, Mapping[str, Any]]
 
 
 def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine: Machine) -> Iterator[Finding]:
-    """Has a container open libraries, import TensorFlow, multiply with it, and import the trainer with a TF_CONFIG.
+    """Has a container open libraries, import the framework, multiply with it, and import the trainer.
 
     Raises what pulling the image and the engine raise.
     """
@@ -35,24 +36,29 @@ def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine:
     name = pull_image(digest, image.key, platform=plan.platform, engine=engine, machine=machine)
     is_gpu = plan.locked.variant.accelerator is Accelerator.GPU
     gpus = is_gpu and bool(Containers(engine.api).machine().nvidia)
-    machine.progress(Step(str(image.role), f"importing tensorflow and {plan.entry.name}"))
+    variant = plan.locked.variant
+    machine.progress(Step(str(image.role), f"importing {variant.framework.key} and {plan.entry.name}"))
     module = plan.entry.module or plan.entry.arguments[-1]
-    config = tf_config(
-        Flavour.LOCAL, {image.role: ["localhost"]}, image.role, 0
-    )  # alone, so that nothing waits for others
-    libraries = sorted(plan.locked.variant.libraries)
-    request = {"module": module, "libraries": libraries, "tf_config": json.dumps(config)}
-    source = files("training_imgtool.verify").joinpath("smoke_program.py").read_text()
-    text = f"{source}\nrun(json.loads({json.dumps(request)!r}))\n"
+    alone = {image.role: ["localhost"]}  # so that nothing waits for others
+    env = cluster_env(variant.framework, Flavour.LOCAL, alone, image.role, 0)
+    request = {"module": module, "libraries": sorted(variant.libraries), "env": env, "framework": variant.framework.key}
+    text = f"{program_of(variant.framework)}\nrun(json.loads({json.dumps(request)!r}))\n"
     probe = Probe(image=name, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus)
     answer = run_probe(engine.api, probe)
     if answer.fault is not None and "exec format error" in answer.fault:
         yield unproven("smoke test", f"the engine's machine does not run {plan.platform}")
         return
-    yield from judge(answer, plan.locked.variant.tensorflow, needs_gpu=gpus)
+    yield from judge(answer, variant.release, variant.framework, needs_gpu=gpus)
 
 
-def judge(answer: Answer, tensorflow: str, *, needs_gpu: bool) -> Iterator[Finding]:
+def program_of(framework: Framework) -> str:
+    """Returns the text of the program that runs inside an image of a framework, without the call of `run`."""
+    folder = files("training_imgtool.verify")
+    own = folder.joinpath("frameworks", f"{framework.key}.py").read_text()
+    return folder.joinpath("smoke_program.py").read_text() + own.replace("from __future__ import annotations\n", "")
+
+
+def judge(answer: Answer, release: str, framework: Framework = TENSORFLOW, *, needs_gpu: bool) -> Iterator[Finding]:
     """Yields a finding per part of what the program printed; the text is the image's own."""
     parts = _read_parts(answer)
     if problem := _find_problem(answer, parts):
@@ -60,10 +66,11 @@ def judge(answer: Answer, tensorflow: str, *, needs_gpu: bool) -> Iterator[Findi
     closed = [library for library in parts.get("libraries", {}).get("libraries", ()) if library.get("error")]
     if closed:
         yield mismatch("libraries", f"{closed[0]['name']}: {closed[0]['error']}", "libraries that open")
-    yield _judge_part(parts, "tensorflow", f"TensorFlow {tensorflow}", found=parts.get("tensorflow", {}).get("version"))
+    found = parts.get(framework.key, {}).get("version")
+    yield _judge_part(parts, framework.key, f"{framework.title} {release}", found=found)
     used = parts.get("compute", {}).get("used") or ()
     if needs_gpu and not parts.get("compute", {}).get("gpus") and used:
-        yield mismatch("compute", "TensorFlow sees no GPU", "a product on each GPU")
+        yield mismatch("compute", f"{framework.title} sees no GPU", "a product on each GPU")
     else:
         yield _judge_part(parts, "compute", "a product of two matrices", found=", ".join(used))
     trainer = parts.get("trainer", {})
@@ -82,9 +89,9 @@ def _judge_part(parts: Parts, name: str, expected: str, *, found: object) -> Fin
     if "error" in part:
         where = f" at {part['where']}" if part.get("where") else ""
         return mismatch(name, f"{part['error']}: {part.get('message', '')}{where}", expected)
-    version = expected.removeprefix("TensorFlow ")
-    if name == "tensorflow" and str(found) != version:
-        return mismatch(name, f"TensorFlow {found}", expected)
+    framework = FRAMEWORKS.get(name)
+    if framework and f"{framework.title} {found}" != expected:
+        return mismatch(name, f"{framework.title} {found}", expected)
     return ok(name, f"{found}")
 
 

@@ -1,9 +1,9 @@
 """The program that runs inside an image and prints what works there, one JSON object per line.
 
-`smoke.check_start` sends its text as the argument of `python -c`, with a call of `run` at its end, so it needs the
-standard library only and keeps to Python 3.7. A child does the work, and its parent prints how it ended,
-since importing TensorFlow or a trainer may crash. The output is text of the image, which
-can say anything: the reader must sanitize it, and takes it for a smoke test only.
+`smoke.check_start` sends its text as the argument of `python -c`, with a framework's part and a call of `run` behind
+it, so it needs the standard library only and keeps to Python 3.7. A child does the work, and its parent prints how it
+ended, since importing a framework or a trainer may crash. The output is text of the image, which can say anything: the
+reader must sanitize it, and takes it for a smoke test only.
 """
 # Whatever an image's own code raises is an answer:
 # ruff: noqa: BLE001
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 def run(request: Fields) -> None:
-    """Opens libraries, imports TensorFlow, computes a little with it, then imports the trainer without running it."""
+    """Opens libraries, imports the framework, computes a little, then imports the trainer without running it."""
 
     def work(report: Report) -> None:
-        child = os.fork()  # TensorFlow must find the libraries by itself
+        child = os.fork()  # the framework must find the libraries by itself
         if child == 0:
             _report_libraries(request["libraries"], report)
             os._exit(0)
         os.waitpid(child, 0)
-        _report_tensorflow(report)
-        os.environ["TF_CONFIG"] = request["tf_config"]
+        _report_framework(request["framework"], report)
+        os.environ.update(request["env"])
         _report_trainer(request["module"], report)
 
     _run_apart(work)
@@ -48,7 +48,7 @@ def _report_libraries(names: list[str], report: Report) -> None:
     libraries = []
     for name in names:
         fields: Fields = {"name": name}
-        try:  # by its name alone, as TensorFlow, XLA and cuDNN do
+        try:  # by its name alone, as frameworks and cuDNN do
             ctypes.CDLL(name)
         except OSError as error:
             fields["error"] = str(error)[:300]
@@ -56,33 +56,17 @@ def _report_libraries(names: list[str], report: Report) -> None:
     report({"part": "libraries", "libraries": libraries})
 
 
-def _report_tensorflow(report: Report) -> None:
+def _report_framework(name: str, report: Report) -> None:
     try:
-        tensorflow = importlib.import_module("tensorflow")
+        framework = importlib.import_module(name)
     except BaseException as error:
-        report(dict(_describe_failure(error), part="tensorflow"))
+        report(dict(_describe_failure(error), part=name))
         return
-    report({"part": "tensorflow", "version": str(getattr(tensorflow, "__version__", "no version"))})
+    report({"part": name, "version": str(getattr(framework, "__version__", "no version"))})
     try:
-        report(dict(_compute(tensorflow), part="compute"))
+        report(dict(globals()["compute"](framework), part="compute"))
     except BaseException as error:
         report(dict(_describe_failure(error), part="compute"))
-
-
-def _compute(tensorflow: Any) -> Fields:
-    config = tensorflow.config
-    listed = getattr(config, "list_physical_devices", None) or config.experimental.list_physical_devices
-    gpus = [device.name for device in listed("GPU")]
-    used = []
-    for device in [f"/GPU:{number}" for number in range(len(gpus))] or ["/CPU:0"]:
-        with tensorflow.device(device):
-            product = tensorflow.matmul([[1.0, 2.0], [3.0, 4.0]], [[5.0], [6.0]])
-        eager = tensorflow.executing_eagerly()
-        values = (product.numpy() if eager else tensorflow.compat.v1.Session().run(product)).tolist()
-        if values != [[17.0], [39.0]]:
-            raise ValueError(f"{device}: a product of matrices came out as {values}")
-        used.append(device)
-    return {"gpus": gpus, "used": used}
 
 
 def _report_trainer(module: str, report: Report) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.resolve.versions.test_resolve import spec
-from training_imgtool.resolve.versions.derive import add_release, is_newer, list_pythons
+from training_imgtool.resolve.frameworks.pythons import list_pythons
+from training_imgtool.resolve.frameworks.tensorflow.newer import add_release, needs_index
 from training_imgtool.resolve.versions.matrix import load_matrix
 from training_imgtool.resolve.versions.resolve import resolve
 
@@ -39,8 +40,8 @@ REQUIRES = (
         *((version, False) for version in ("2.21.0", "2.16.0", "2.21.0rc1", "2.15.1", "1.15.1")),
     ],
 )
-def test_what_is_newer(version: str, *, newer: bool) -> None:
-    assert is_newer(MATRIX, version) is newer
+def test_what_needs_index(version: str, *, newer: bool) -> None:
+    assert needs_index(MATRIX, version) is newer
 
 
 def test_pythons_by_file_names() -> None:

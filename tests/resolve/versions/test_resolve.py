@@ -9,9 +9,10 @@ import pytest
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.model.spec import Accelerator, Gpus, ImageSpec, Role, RoleSpec, Tpu
-from training_imgtool.resolve.versions.install_set import INIT_PACKAGE, libraries
-from training_imgtool.resolve.versions.matrix import Matrix, load_matrix
-from training_imgtool.resolve.versions.resolve import gpu_of, resolve
+from training_imgtool.resolve.frameworks.tensorflow.install import libraries
+from training_imgtool.resolve.versions.matrix import Matrix, gpu_of, load_matrix
+from training_imgtool.resolve.versions.request import INIT_PACKAGE
+from training_imgtool.resolve.versions.resolve import resolve
 
 CPU, GPU, TPU = Accelerator.CPU, Accelerator.GPU, Accelerator.TPU
 

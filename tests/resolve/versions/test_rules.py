@@ -12,9 +12,10 @@ from training_imgtool.model.job import JobSpec
 from training_imgtool.model.requirements import parse_requirements
 from training_imgtool.model.spec import Accelerator, Gpus, ImageSpec, Role, RoleSpec, Tpu
 from training_imgtool.model.targets import Target
+from training_imgtool.resolve.frameworks.tensorflow.rules import check_libtpu
 from training_imgtool.resolve.versions.matrix import Matrix, load_matrix
 from training_imgtool.resolve.versions.resolve import resolve
-from training_imgtool.resolve.versions.rules import check_libtpu, raise_errors
+from training_imgtool.resolve.versions.rules import raise_errors
 from training_imgtool.resolve.versions.rules_requirements import check_requirements
 
 CPU, GPU, TPU = Accelerator.CPU, Accelerator.GPU, Accelerator.TPU

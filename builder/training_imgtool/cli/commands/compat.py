@@ -6,8 +6,9 @@ from typing import Any
 
 from training_imgtool.base.errors import FieldError, UsageError
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.resolve.versions.install_set import Request, package
+from training_imgtool.resolve.frameworks.tensorflow import package
 from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, version_key
+from training_imgtool.resolve.versions.request import Request
 from training_imgtool.resolve.versions.resolve import resolve
 from training_imgtool.resolve.versions.rules import usable_pythons
 

@@ -148,8 +148,8 @@ def _lock(spec_file: SpecFile) -> str:
     """Says what the next build does about the lock; raises what is wrong with versions and requirements."""
     from training_imgtool.model.requirement_files import read_texts
     from training_imgtool.model.requirements import parse_requirements
+    from training_imgtool.resolve.frameworks import rules_of
     from training_imgtool.resolve.lock.lockfile import lock_inputs, lock_path, read_lock
-    from training_imgtool.resolve.versions.derive import is_newer
     from training_imgtool.resolve.versions.matrix import load_matrix
     from training_imgtool.resolve.versions.resolve import resolve
 
@@ -158,10 +158,11 @@ def _lock(spec_file: SpecFile) -> str:
         return f"{path} is current"
     try:
         parse_requirements(read_texts(spec_file))
-        matrix, version = load_matrix(), spec_file.spec.tensorflow
-        if is_newer(matrix, version):
-            return f"{path} will be made by the next build: the index tells what TensorFlow {version} needs"
-        resolve(spec_file.spec, matrix)
+        matrix, spec = load_matrix(), spec_file.spec
+        if rules_of(spec.framework).needs_index(matrix, spec.release):
+            what = f"{spec.framework.title} {spec.release}"
+            return f"{path} will be made by the next build: the index tells what {what} needs"
+        resolve(spec, matrix)
     except FieldError as error:
         raise spec_file.located(error) from error
     return f"{path} will be made by the next build"

@@ -7,7 +7,8 @@ from typing import Any
 from training_imgtool.cli.commands.compat import has_cuda_wheels
 from training_imgtool.jobs import note_loss
 from training_imgtool.make.inputs import Inputs, RoleImage
-from training_imgtool.resolve.versions.derive import is_newer
+from training_imgtool.model.frameworks import FRAMEWORKS
+from training_imgtool.resolve.frameworks import rules_of
 from training_imgtool.resolve.versions.matrix import load_matrix
 
 
@@ -31,7 +32,7 @@ def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
         "tag": str(image.tag) if image.tag else None,
         "key": image.key,
         "accelerator": str(variant.accelerator),
-        "tensorflow": f"{variant.package} {variant.tensorflow}",
+        **variant.installed,
         "python": variant.python,
         "cuda": variant.cuda,
         "cudnn": variant.cudnn,
@@ -52,10 +53,10 @@ def _advice(inputs: Inputs, image: RoleImage) -> str | None:
     """Suggests CUDA from wheels, unless the user chose the CUDA base or writes to it."""
     spec, role = inputs.spec_file.spec, image.plan.role
     own = spec.base or spec.template or spec.roles[role].base or spec.roles[role].template
-    matrix, version = load_matrix(), image.plan.locked.variant.tensorflow
-    if is_newer(matrix, version):
+    matrix, variant = load_matrix(), image.plan.locked.variant
+    if rules_of(variant.framework).needs_index(matrix, variant.release):
         return None
-    minor, release = matrix.release(version)
+    minor, release = matrix.release(variant.release)
     if not image.plan.cuda_base or own or not has_cuda_wheels(minor, release):
         return None
     for_engine = any(stage.engine for stage in image.stages)
@@ -83,9 +84,10 @@ def as_text(data: dict[str, Any]) -> str:
     lines += [f"warning: {warning}" for warning in data["warnings"]]
     for role in data["roles"]:
         lines += ["", f"{role['role']}: {role['tag'] or role['key'][:32]}"]
+        key = next(key for key in FRAMEWORKS if role[key])
         cuda = f", CUDA {role['cuda']}, cuDNN {role['cudnn']}" if role["cuda"] else ""
         lines += [
-            f"  tensorflow  {role['tensorflow']}, Python {role['python']}, {role['accelerator']}{cuda}",
+            f"  {key.ljust(10)}  {role[key]}, Python {role['python']}, {role['accelerator']}{cuda}",
             f"  base        {role['base']}",
             f"  wheels      {role['wheels']}, {role['wheel_bytes'] / 1e6:.1f} MB",
             f"  starts      {' '.join(role['entrypoint'])}",

@@ -24,10 +24,10 @@ from training_imgtool.jobs.model import (
     image_of,
     job_args,
     job_key,
+    minor_of,
     notes_of,
     replicas,
     says_chief,
-    tensorflow_minor,
     without_none,
 )
 from training_imgtool.jobs.tables import cuda_findings
@@ -164,7 +164,7 @@ def _accelerator(of_role: RoleSpec) -> Document | None:
 
 
 def _tpu_version(spec: ImageSpec, of_role: RoleSpec) -> str:
-    return (of_role.tpu.tf_version if of_role.tpu else None) or tensorflow_minor(spec)
+    return (of_role.tpu.tf_version if of_role.tpu else None) or minor_of(spec)
 
 
 def _common(spec: ImageSpec) -> Document:
@@ -201,7 +201,7 @@ def _spec_errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
                 field="job.staging",
                 hint="give job.staging, such as gs://my-bucket/packages, or job.package_uris",
             )
-        minor = tensorflow_minor(spec)
+        minor = minor_of(spec)
         if spec.job.runtime_version != minor:
             yield FieldError(
                 f"{spec.job.runtime_version!r} is another TensorFlow than {spec.tensorflow}",

@@ -5,14 +5,13 @@ Source: the Compose specification.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import launcher
-from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, tf_config
+from training_imgtool.jobs.cluster import PORT, cluster_env
 from training_imgtool.jobs.kubernetes import is_cluster
 from training_imgtool.jobs.model import (
     Document,
@@ -23,10 +22,10 @@ from training_imgtool.jobs.model import (
     image_of,
     job_key,
     leader,
+    local_flavour,
     passed_job_dir,
     replicas,
     results_folder,
-    says_chief,
     without_none,
 )
 from training_imgtool.jobs.service import KEY, Service, Standing, read_objects
@@ -157,14 +156,9 @@ def _environment(spec: ImageSpec, role: Role, index: int) -> Document:
     env = {key: _literal(value) for key, value in spec.job.env.items()}
     if not is_cluster(spec):
         return env
-    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
     hosts = {r: [service_name(r, i) for i in range(count)] for r, count in replicas(spec).items()}
-    for key, value in (
-        ("TF_CONFIG", tf_config(flavour, hosts, role, index)),
-        ("CLUSTER_SPEC", cluster_spec(flavour, hosts, role, index)),
-    ):
-        env[key] = _literal(json.dumps(value, separators=(",", ":")))
-    return env
+    told = cluster_env(spec.framework, local_flavour(spec), hosts, role, index)
+    return env | {key: _literal(value) for key, value in told.items()}
 
 
 def _deploy(spec: ImageSpec, role: Role) -> Document | None:

@@ -40,8 +40,8 @@ from training_imgtool.jobs.model import (
     Severity,
     get,
     leader,
+    local_flavour,
     replicas,
-    says_chief,
     without_none,
 )
 from training_imgtool.jobs.placement import NODE_POOL, slice_of, with_hosts
@@ -60,7 +60,7 @@ _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
     """Finds everything that keeps this spec from being a JobSet."""
-    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
+    flavour = local_flavour(spec)
     counts = replicas(with_hosts(spec))
     pods = (f"-{task_name(flavour, role)}-0-{count - 1}-abcde" for role, count in counts.items())
     problems = list(errors(spec, images, suffix=max(pods, key=len)))  # the webhook counts a Pod's random ending too
@@ -74,7 +74,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     """Makes the JobSet of a spec that `check` found nothing wrong with."""
     spec = with_hosts(spec)
     name, times = job_name(spec, images), spec.job.scheduling
-    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
+    flavour = local_flavour(spec)
     restarts = times.restarts if times else None
     document: Document = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, tf_config
+from training_imgtool.jobs.cluster import PORT, cluster_env
 from training_imgtool.jobs.kubernetes import (
     container,
     errors,
@@ -22,7 +21,7 @@ from training_imgtool.jobs.kubernetes import (
     seconds,
     service,
 )
-from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, leader, replicas, says_chief
+from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, leader, local_flavour, replicas
 from training_imgtool.jobs.service import Service
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
@@ -134,13 +133,9 @@ def _pod(spec: ImageSpec, images: Images, role: Role, index: int, name: str) -> 
 def _env(spec: ImageSpec, role: Role, index: int, name: str) -> list[Document]:
     if not is_cluster(spec):
         return []
-    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
     hosts = {r: [f"{name}-{r}-{i}.{name}-{r}:{PORT}" for i in range(count)] for r, count in replicas(spec).items()}
-    values = {
-        "TF_CONFIG": tf_config(flavour, hosts, role, index),
-        "CLUSTER_SPEC": cluster_spec(flavour, hosts, role, index),
-    }
-    return [{"name": key, "value": literal(json.dumps(value, separators=(",", ":")))} for key, value in values.items()]
+    told = cluster_env(spec.framework, local_flavour(spec), hosts, role, index)
+    return [{"name": key, "value": literal(value)} for key, value in told.items()]
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:  # noqa: ARG001  one signature

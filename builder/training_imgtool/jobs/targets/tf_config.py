@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from training_imgtool.base.errors import FieldError, FieldListError, UsageError
 from training_imgtool.jobs import launcher
-from training_imgtool.jobs.cluster import Flavour, cluster_spec, tf_config, with_port
+from training_imgtool.jobs.cluster import cluster_spec, tf_config, with_port
 from training_imgtool.jobs.model import (
     Document,
     Format,
@@ -18,11 +18,11 @@ from training_imgtool.jobs.model import (
     JobOptions,
     args_with_job_dir,
     image_of,
+    local_flavour,
     model_dir,
     passed_job_dir,
     replicas,
     results_folder,
-    says_chief,
 )
 from training_imgtool.jobs.targets.compose import cpus, is_folder, memory
 from training_imgtool.model.spec import ImageSpec, Role
@@ -94,7 +94,7 @@ def _env_file(variables: Document) -> str:
 
 
 def _variables(spec: ImageSpec, options: JobOptions, node: tuple[Role, int], job_dir: str | None) -> Document:
-    flavour = Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
+    flavour = local_flavour(spec)
     config = tf_config(flavour, options.hosts, *node) or {}
     given = model_dir(spec, job_dir)
     return {

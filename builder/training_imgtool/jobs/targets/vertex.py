@@ -209,10 +209,9 @@ def _machine_errors(spec: ImageSpec) -> Iterator[FieldError]:
             message = f"is missing: {role} needs a machine type"
             yield FieldError(message, field=f"roles.{role}.machine", hint="for example n1-standard-8")
         tpu = spec.roles[role].tpu
-        if spec.accelerator_of(role) is Accelerator.TPU and _minor(spec.tensorflow) < _minor(first):
-            yield FieldError(
-                f"{spec.tensorflow}: a TPU VM needs TensorFlow {first} or newer in the image", field="tensorflow"
-            )
+        if spec.accelerator_of(role) is Accelerator.TPU and spec.tensorflow and _minor(spec.tensorflow) < _minor(first):
+            message = f"{spec.tensorflow}: a TPU VM needs TensorFlow {first} or newer in the image"
+            yield FieldError(message, field="tensorflow")
         if tpu and tpu.tf_version:
             yield FieldError("belongs to AI Platform alone", field=f"roles.{role}.tpu.tf_version")
 

@@ -168,7 +168,7 @@ def list_values(recipe: Recipe, base: str | None = None) -> dict[str, Any]:
             "name": variant.name,
             "accelerator": str(variant.accelerator),
             "package": variant.package,
-            "tensorflow": variant.tensorflow,
+            variant.framework.key: variant.release,
             "python": variant.python,
             "python_from": variant.python_from,
             "python_executable": variant.python_executable,

@@ -74,7 +74,7 @@ def make_provenance(plan: RolePlan, recipe: Mapping[str, Any], *, key: str, bill
 def _list_parameters(plan: RolePlan, recipe: Mapping[str, Any]) -> dict[str, Any]:
     variant = plan.locked.variant
     return {
-        "tensorflow": variant.tensorflow,
+        variant.framework.key: variant.release,
         "accelerator": str(variant.accelerator),
         "recipe": dict(recipe),
     }

@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.base.yamlfile.reader import read_bytes
+from training_imgtool.model.frameworks.tensorflow import asks_for_keras_2
 from training_imgtool.model.load import SpecFile
 from training_imgtool.model.plan import Lock, LockedVariant
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
@@ -26,7 +27,7 @@ from training_imgtool.resolve.lock.parse import LOCK_VERSION, parse_lock, sum_te
 
 _HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
 _MAX_BYTES = 4 << 20
-_KEYS = ("tensorflow", "python", "platform", "cuda_from", "sdists", "base", "trim")
+_KEYS = ("python", "platform", "cuda_from", "sdists", "base", "trim")
 _text = json.JSONEncoder(ensure_ascii=False).encode  # a TOML basic string takes JSON's escapes
 
 
@@ -102,7 +103,9 @@ def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_versio
     """
     document: dict[str, object] = {
         "imgtool": [LOCK_VERSION, matrix_version],
+        spec.framework.key: spec.release,
         **{name: getattr(spec, name) for name in _KEYS},
+        **({"cuda": spec.cuda} if spec.cuda else {}),
         **{f"roles.{role}": _role_inputs(spec, role) for role in sorted(spec.roles)},
         "system_packages": sorted(set(spec.system_packages)),
         **{quote(name, safe="/.-_"): [text, number] for number, (name, text) in enumerate(texts)},
@@ -120,11 +123,6 @@ def list_changed(old: str, new: str) -> tuple[str, ...]:
     return tuple(unquote(name) for name in {**now, **was} if was.get(name) != now.get(name))
 
 
-def asks_for_keras_2(spec: ImageSpec, role: Role) -> bool:
-    """Says whether tf.keras of a role is Keras 2, as a package of its own."""
-    return {**spec.env, **spec.roles[role].env}.get("TF_USE_LEGACY_KERAS") in {"1", "true", "True"}
-
-
 def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
     """Returns what a role's variant depends on, and what the rules look at: a changed GPU must be checked again."""
     of_role, accelerator = spec.roles[role], spec.accelerator_of(role)
@@ -132,7 +130,7 @@ def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
     if accelerator is Accelerator.GPU:
         path = {**spec.env, **of_role.env}.get("LD_LIBRARY_PATH")
         inputs += [of_role.gpus.type if of_role.gpus else None, path, spec.env.get("XLA_FLAGS")]
-    if asks_for_keras_2(spec, role):
+    if asks_for_keras_2({**spec.env, **of_role.env}):
         inputs.append("tf-keras")
     if of_role.tpu:
         inputs += [of_role.tpu.type, of_role.tpu.tf_version, str(spec.job.target)]

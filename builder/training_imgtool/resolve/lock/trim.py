@@ -27,6 +27,7 @@ from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.progress import Done, Outcome, Progress, Step
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.threads import run_all
+from training_imgtool.model.frameworks import FRAMEWORKS, TENSORFLOW
 from training_imgtool.model.plan import UnusedPath, Wheel
 
 if TYPE_CHECKING:
@@ -62,12 +63,6 @@ class TrimRule:
         return bool(tokens.intersection(self.words)) or (self.calls in tokens and self.inside not in tokens)
 
 
-_TENSORFLOW = (
-    *("tensorflow", "tensorflow-cpu", "tensorflow-cpu-aws", "tensorflow-gpu", "tensorflow-tpu"),
-    *("tensorflow-estimator", "keras"),
-)
-
-
 def _library(name: str, package: str, word: str = "", *, calls: bytes = b"", inside: bytes = b"") -> TrimRule:
     """Makes the rule of a shared library of one of NVIDIA's packages."""
     spellings = [f"lib{name}", rf"find_library\(\s*[\"']{name}"]
@@ -99,12 +94,16 @@ TRIM_RULES = (
         words=(b"libclang",),
         owners=("libclang",),
     ),
-    TrimRule(
-        name="headers of TensorFlow",
-        paths=r"tensorflow/include(?=/)",
-        source=rb"\bsysconfig\.get_include\b|\bget_compile_flags\b|tensorflow/include",
-        hints=(b"get_include", b"get_compile_flags", b"tensorflow/include"),
-        owners=_TENSORFLOW,
+    *(
+        TrimRule(
+            name=f"headers of {row.title}",
+            paths=rf"{row.headers.folder}(?=/)",
+            source=row.headers.source,
+            hints=row.headers.hints,
+            owners=(*row.packages, *row.own),
+        )
+        for row in FRAMEWORKS.values()
+        if row.headers
     ),
     TrimRule(
         name="headers of CUDA",
@@ -112,7 +111,7 @@ TRIM_RULES = (
         source=rb"\bnvrtc\b|\bnvcc\b|\bCUDA_HOME\b|nvidia[./][\w./]*include",
         hints=(b"nvrtc", b"nvcc", b"CUDA_HOME", b"nvidia"),
         words=(b"libnvrtc", b"nvrtcCompileProgram"),
-        owners=("nvidia-", *_TENSORFLOW),
+        owners=("nvidia-", *TENSORFLOW.packages, *TENSORFLOW.own),
     ),
 )
 RULES = 2

@@ -12,11 +12,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from training_imgtool.base.errors import FieldError, FieldListError, InputError, TemporaryError
+from training_imgtool.base.errors import FieldError, FieldListError, InputError
 from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.progress import Done, Note, Outcome, Progress, Step
 from training_imgtool.base.settings import Settings
 from training_imgtool.base.threads import run_all
+from training_imgtool.model.frameworks import Framework
 from training_imgtool.model.load import SpecFile
 from training_imgtool.model.own_projects import own_names
 from training_imgtool.model.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
@@ -33,17 +34,18 @@ from training_imgtool.model.requirements import (
     resolver_lines,
 )
 from training_imgtool.model.spec import Accelerator
+from training_imgtool.resolve.frameworks import rules_of
 from training_imgtool.resolve.lock.archives import ArchiveBuilder, Built
 from training_imgtool.resolve.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
 from training_imgtool.resolve.lock.code import CodeBuilder, hash_code
-from training_imgtool.resolve.lock.lockfile import asks_for_keras_2, inputs_hash
+from training_imgtool.resolve.lock.lockfile import inputs_hash
 from training_imgtool.resolve.lock.trim import RULES, WheelReader
 from training_imgtool.resolve.versions.closure import Package
-from training_imgtool.resolve.versions.derive import add_release, is_newer, list_pythons
-from training_imgtool.resolve.versions.matrix import Matrix, version_key
+from training_imgtool.resolve.versions.matrix import Matrix
 from training_imgtool.resolve.versions.resolve import resolve
-from training_imgtool.resolve.versions.rules import Finding, check_libtpu, raise_errors
-from training_imgtool.resolve.versions.rules_requirements import TENSORFLOW_PACKAGES, check_lines, check_requirements
+from training_imgtool.resolve.versions.rules import Finding, raise_errors
+from training_imgtool.resolve.versions.rules_requirements import check_lines, check_requirements
+from training_imgtool.resolve.wheels.index.page import IndexedFile
 from training_imgtool.resolve.wheels.index.pip_config import make_uv_environ
 from training_imgtool.resolve.wheels.libraries import WheelLibraries, known_wheels
 from training_imgtool.resolve.wheels.metadata import WheelMetadata
@@ -60,7 +62,6 @@ from training_imgtool.resolve.wheels.uv import (
 
 _JOBS = 16
 _MOST_ROUNDS = 10
-_OWN_KERAS_2 = (2, 15)  # from this TensorFlow on, TF_USE_LEGACY_KERAS takes tf.keras from the package tf-keras
 _UNKNOWN_GLIBC = "2.28"  # for a base of unknown content: what most wheels are built for (manylinux_2_28)
 
 
@@ -104,7 +105,7 @@ def make_lock(
         texts = read_texts(spec_file)
         hashes = hash_code(spec_file, list_code(texts))
         maker = _Maker(spec_file, matrix, settings, progress, texts, carried_over=carried_over, built=built)
-        resolution = resolve(spec, maker.know_release(spec.tensorflow), texts)
+        resolution = resolve(spec, maker.know_release(), texts)
         findings = check_lines(texts)
         findings += [finding for variant in resolution.variants for finding in maker.check(variant)]
         warnings = (*resolution.warnings, *raise_errors(findings))
@@ -161,56 +162,35 @@ class _Maker:
             commits=carried_over.commits,
         )
         self._metadata = WheelMetadata(self._store, settings.cache)
+        self._rules, self._index = rules_of(spec_file.spec.framework), _Index(self._store, self._metadata)
         self._own = own_names(spec_file)
         self._cache = settings.cache
         self._reader = WheelReader(self._store, settings.cache / f"wheel-contents-{RULES}.json", progress)
         self._matrix_wheels: dict[str, Wheel] = {}
         self._unreadable: dict[tuple[str, str], Package] = {}  # to uv
 
-    def know_release(self, version: str) -> Matrix:
-        """Returns the matrix, with a row for a release that is newer than it and on an index; a warning says so.
+    def know_release(self) -> Matrix:
+        """Returns the matrix, with a row for a release that only an index knows; a note says what to think of it.
 
         Raises FieldError if no index has the release, or none answers.
         """
-        if not is_newer(self._matrix, version):
-            return self._matrix
-        index, table = self._store.index, f"imgtool's table of {self._matrix.version}"
-        try:
-            files = {name: index.files(name) for name in TENSORFLOW_PACKAGES}
-            names = {name: tuple(file.file for file in rows) for name, rows in files.items()}
-            pythons = list_pythons(names["tensorflow"], version, "x86_64")
-            if not pythons:
-                message = (
-                    f"neither imgtool's table of {self._matrix.version} nor the package index has TensorFlow {version}"
-                )
-                raise FieldError(message, field="tensorflow", hint="imgtool compat lists what the table has")
-            wheel = next(file for file in files["tensorflow"] if list_pythons((file.file,), version, "x86_64"))
-            requires = self._metadata.of_file(wheel).requires
-        except TemporaryError as error:
-            message = f"{table} has no TensorFlow {version}, and {error.message}"
-            raise FieldError(message, field="tensorflow", hint=error.hint) from error
-        self._progress(
-            Note(
-                f"TensorFlow {version} is newer than {table}: its Pythons, CUDA and bounds come from its wheel's "
-                "metadata, and nobody has tried them"
-            )
-        )
-        self._matrix = add_release(self._matrix, version, names, requires)
+        if self._rules.needs_index(self._matrix, self._spec.release):
+            self._matrix, note = self._rules.learn(self._matrix, self._spec, self._index)
+            if note:
+                self._progress(Note(note))
         return self._matrix
 
     def check(self, variant: Variant) -> list[Finding]:
         """Applies the rules about requirements, for one variant."""
-        minor, release = self._matrix.release(variant.tensorflow)
+        minor, release = self._matrix.release(variant.release, variant.framework)
         cuda_base = variant.cuda is not None and self._spec.cuda_from == "base"
         platform = self._spec.platform
         findings = check_requirements(self._named, variant, minor, release, platform=platform, cuda_base=cuda_base)
-        if variant.package == "tensorflow-tpu":
-            findings += check_libtpu(release, self._matrix, self._store.index.places().find_links)
-        return findings
+        return findings + self._rules.check_lock(self._matrix, variant, self._index)
 
     def build_missing(self, variants: tuple[Variant, ...]) -> None:
         """Builds the wheels of the matrix' source archives, once per machine."""
-        minors = [self._matrix.minor_of(variant.tensorflow) for variant in variants]
+        minors = [self._matrix.release(variant.release, variant.framework)[0] for variant in variants]
         needed = {f"{name}=={version}" for minor in minors for name, version in minor.sdists.items()}
         for requirement in sorted(needed):
             archive = self._matrix.sdists[requirement]
@@ -225,7 +205,7 @@ class _Maker:
 
     def lock(self, variant: Variant, base_digest: Callable[[str], str], lock_debian: LockDebian) -> LockedVariant:
         """Locks one variant: its base's digest, its wheels and its Debian packages."""
-        self._progress(Step(f"lock {variant.name}", f"resolving {variant.package} {variant.tensorflow}"))
+        self._progress(Step(f"lock {variant.name}", f"resolving {variant.package} {variant.release}"))
         digest = self._carried_over.bases.get(variant.base) or base_digest(variant.base)
         target = self._target(variant)
         elsewhere = (line.split("==") for _, text in self.locked for line in text.splitlines())
@@ -239,7 +219,8 @@ class _Maker:
             if row.yanked is not None:
                 self._progress(Note(f"{variant.name}: {describe_yank(f'{row.name} {row.version}', row.yanked)}"))
         self._metadata.check_closed(wheels, variant, self._spec.platform, own=self._own, everything=True)
-        self._check_keras(variant, wheels)
+        named = frozenset(normalise_name(row.requirement.name) for row in self._named)
+        variant = self._rules.check_wheels(self._spec, variant, wheels, named)
         for note in notes:
             self._progress(Note(f"{variant.name}: {note}"))
         self._progress(Done(f"lock {variant.name}", Outcome.LOCKED, f"{len(resolved)} wheels"))
@@ -252,19 +233,6 @@ class _Maker:
             needed_libraries=None if self._spec.trim is False else self._list_needed(wheels),
             debian=lock_debian(variant, digest),
         )
-
-    def _check_keras(self, variant: Variant, wheels: tuple[Wheel, ...]) -> None:
-        """Raises FieldError where the environment asks TensorFlow for Keras 2 as a package, and no wheel is that."""
-        asked = [role for role in variant.roles if asks_for_keras_2(self._spec, role)]
-        if version_key(variant.tensorflow) < _OWN_KERAS_2:
-            return
-        if asked and not any(normalise_name(wheel.name) == "tf-keras" for wheel in wheels):
-            minor = ".".join(variant.tensorflow.split(".")[:2])
-            raise FieldError(
-                f"with TF_USE_LEGACY_KERAS, tf.keras of {', '.join(asked)} is the package tf-keras, which is not there",
-                field="env.TF_USE_LEGACY_KERAS",
-                hint=f"add tf-keras=={minor}.* to the requirements, or leave the variable out",
-            )
 
     def _list_needed(self, wheels: tuple[Wheel, ...]) -> tuple[str, ...] | None:
         """Lists the shared libraries that wheels need and none brings, sorted, so that no push reads the wheels for it.
@@ -309,13 +277,13 @@ class _Maker:
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
         """Returns the wheels, none of `unfit`, and a sentence for each package that is older because of an archive."""
         lines, limits = resolver_lines(self._folder, self._texts)
-        lines = tuple(line for line in lines if not _is_another_tensorflow(line, variant.package))
+        lines = tuple(line for line in lines if not _is_another_build(line, variant))
         if variant.accelerator is not Accelerator.GPU:
-            lines = tuple(map(_without_cuda, lines))
+            lines = tuple(_without_cuda(line, variant.framework) for line in lines)
         code = self._code.build(variant.python)
-        others = tuple(name for name in TENSORFLOW_PACKAGES if name != variant.package)
-        # What depends on `tensorflow` gets this release's; it is left out again: the role's package has its files.
-        same = tuple(f"{name}=={variant.tensorflow}" for name in others)
+        others = tuple(name for name in variant.framework.packages if name != variant.package)
+        # What depends on another package of the framework gets it; it is left out again: the role's has its files.
+        same = tuple(f"{name}=={variant.release}" for name in others)
         try:
             text = "".join(f"{line}\n" for line in (*variant.requirements, *lines, *code.lines))
             constraints = (*variant.constraints, *same, *limits, *unfit)
@@ -339,7 +307,7 @@ class _Maker:
         line = next((row for row in self._named if normalise_name(row.requirement.name) == name), None)
         if line is None:
             return error
-        minor = self._matrix.minor_of(self._spec.tensorflow)
+        minor, _ = self._matrix.release(self._spec.release, self._spec.framework)
         names = {*known, *minor.requires, *map(_name_of, minor.constraints)} - {name}
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
         hint = f"did you mean {near[0]}? Else {error.hint}" if near else error.hint
@@ -387,19 +355,39 @@ def _name_of(line: str) -> str:
     return normalise_name(re.split(r"[^\w.-]", line, maxsplit=1)[0])
 
 
-def _is_another_tensorflow(line: str, package: str) -> bool:
-    """Says whether a line names another TensorFlow package than the variant's; a rule has said so."""
-    name = _name_of(line)
-    return name in TENSORFLOW_PACKAGES and name not in {package, "tensorflow"}
+def _is_another_build(line: str, variant: Variant) -> bool:
+    """Says whether a line names another package of the framework than the variant's; a rule has said so."""
+    name, (first, *_) = _name_of(line), variant.framework.packages
+    return name in variant.framework.packages and name not in {variant.package, first}
 
 
-def _without_cuda(line: str) -> str:
-    """Returns a line without TensorFlow's extra and-cuda, which would bring two gigabytes that only GPUs open."""
+def _without_cuda(line: str, framework: Framework) -> str:
+    """Returns a line without the framework's extras for CUDA, which would bring gigabytes that only GPUs open."""
     match = re.match(r"(?P<name>[\w.-]+)\s*\[(?P<extras>[^]]*)\]", line)
-    if match is None or normalise_name(match["name"]) not in TENSORFLOW_PACKAGES:
+    if match is None or normalise_name(match["name"]) not in framework.packages:
         return line
-    extras = ",".join(extra for extra in match["extras"].split(",") if normalise_name(extra.strip()) != "and-cuda")
+    given = match["extras"].split(",")
+    extras = ",".join(extra for extra in given if normalise_name(extra.strip()) not in framework.cuda_extras)
     return f"{match['name']}{f'[{extras}]' if extras else ''}{line[match.end() :]}"
+
+
+class _Index:
+    """What an index says, as the modules of `resolve.frameworks` ask for it."""
+
+    def __init__(self, store: WheelStore, metadata: WheelMetadata) -> None:
+        self._store, self._metadata = store, metadata
+        self._files: dict[str, IndexedFile] = {}
+
+    def list_files(self, package: str) -> tuple[str, ...]:
+        files = {file.file: file for file in self._store.index.files(package)}
+        self._files |= files
+        return tuple(files)
+
+    def read(self, file: str) -> Package:
+        return self._metadata.of_file(self._files[file])
+
+    def find_links(self) -> tuple[str, ...]:
+        return tuple(self._store.index.places().find_links)
 
 
 class Sizes:

@@ -7,10 +7,11 @@ Choosing is `resolve.versions.resolve`, refusing is `resolve.versions.rules`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
+from training_imgtool.model.frameworks import TENSORFLOW, Framework
 from training_imgtool.resolve.versions.matrix_file import matrix_bytes
 
 
@@ -126,7 +127,7 @@ class Libtpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """All of it."""
+    """All of it. `minors` are TensorFlow's; `learned` has the row of a framework that an index told, by its key."""
 
     version: str
     sources: Mapping[str, str]
@@ -140,13 +141,12 @@ class Matrix:
     libtpu: Mapping[str, Libtpu]
     tpu_find_links: str
     ai_platform_tpu: tuple[str, ...]
+    learned: Mapping[str, tuple[Minor, Release]] = field(default_factory=dict)
 
-    def minor_of(self, version: str) -> Minor:
-        """Finds the minor that release `version` belongs to; raises KeyError for one that is not here."""
-        return self.minors[".".join(version.split(".")[:2])]
-
-    def release(self, version: str) -> tuple[Minor, Release]:
-        """Finds the release `version` and its minor; raises FieldError on `tensorflow` that names the nearest."""
+    def release(self, version: str, framework: Framework = TENSORFLOW) -> tuple[Minor, Release]:
+        """Finds a release of a framework and its minor; raises FieldError that names the nearest of the table."""
+        if framework.key in self.learned:
+            return self.learned[framework.key]
         minor = self.minors.get(".".join(version.split(".")[:2]))
         if minor is not None and version in minor.releases:
             return minor, minor.releases[version]
@@ -157,7 +157,7 @@ class Matrix:
         else:
             hint = f"{minor.name} has {', '.join(minor.releases)}; take {minor.recommended}"
         raise FieldError(
-            f"imgtool's table of {self.version} has no TensorFlow {version}", field="tensorflow", hint=hint
+            f"imgtool's table of {self.version} has no {framework.title} {version}", field=framework.key, hint=hint
         )
 
 
@@ -203,6 +203,11 @@ def python_minors(text: str) -> tuple[str, ...]:
 def version_key(version: str) -> tuple[int, ...]:
     """Numbers of a plain dotted version, for comparing: `12.6.3` is (12, 6, 3)."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def lowest(pin: str) -> str:
+    """Reads `==1.2` and `<2.0,>=1.2` as 1.2."""
+    return next(part.strip("=>") for part in pin.split(",") if part.startswith((">=", "==")))
 
 
 def _minor(name: str, row: Mapping[str, Any]) -> Minor:
@@ -259,3 +264,10 @@ def _cuda_images(tag: str, row: Mapping[str, str]) -> list[CudaImage]:
             )
         )
     return images
+
+
+def gpu_of(service_name: str, matrix: Matrix) -> Gpu | None:
+    """Finds the GPU that a service's word such as NVIDIA_A100_80GB means, or None."""
+    words = f"_{service_name.upper().replace('-', '_')}_"
+    named = [gpu for name, gpu in matrix.gpus.items() if f"_{name}_" in words]
+    return max(named, key=lambda gpu: len(gpu.name)) if named else None

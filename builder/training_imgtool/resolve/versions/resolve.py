@@ -1,28 +1,22 @@
-"""From `tensorflow: X.Y.Z` to a variant per set of roles: package, Python, CUDA, cuDNN, base, constraints.
+"""From a framework's release to a variant per set of roles: package, Python, CUDA, cuDNN, base, constraints.
 
-Pure: everything comes from the spec and the matrix. All roles of a spec share TensorFlow's version and
+Pure: everything comes from the spec and the matrix. All roles of a spec share the release and
 Python's minor, so that what one role pickles another can read; a GPU role's base therefore decides Python.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.model.plan import Variant
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
-from training_imgtool.resolve.versions import rules, rules_cuda
+from training_imgtool.resolve.frameworks import Rules, rules_of
+from training_imgtool.resolve.versions import rules
 from training_imgtool.resolve.versions.base_image import BaseImage, describe
-from training_imgtool.resolve.versions.install_set import (
-    Request,
-    constraints,
-    libraries,
-    lowest,
-    package,
-    requirements,
-    xla_note,
-)
-from training_imgtool.resolve.versions.matrix import FittingBase, Gpu, Matrix, version_key
+from training_imgtool.resolve.versions.matrix import Matrix
+from training_imgtool.resolve.versions.request import Request
 from training_imgtool.resolve.versions.rules import Finding
 
 
@@ -57,19 +51,19 @@ def resolve(spec: ImageSpec, matrix: Matrix, texts: tuple[tuple[str, str], ...] 
         FieldError: one thing does not fit; it names the key and what would.
         FieldListError: several things do not fit.
     """
-    minor, release = matrix.release(spec.tensorflow)
-    request = Request(spec, matrix, minor, rules.limit_pythons(release, texts, spec.python))
-    groups = _groups(request)
-    findings = _check_spec(request, groups)
+    minor, release = matrix.release(spec.release, spec.framework)
+    request = Request(spec, matrix, minor, rules.limit_pythons(release, texts, spec.python, spec.framework))
+    groups, of_framework = _groups(request), rules_of(spec.framework)
+    findings = _check_spec(request, groups, of_framework)
     rules.raise_errors(findings)
     python = _python(request, groups)
-    findings += rules.check_python(python, request.release, spec.platform)
+    findings += rules.check_python(python, request.release, spec)
     rules.raise_errors(findings)
     shared = rules.raise_errors(findings)
     variants: list[Variant] = []
     errors: list[Finding] = []
     for group in groups:
-        variant, of_group = _variant(request, group, python)
+        variant, of_group = _variant(request, group, python, of_framework)
         errors += of_group
         notes = tuple(str(finding) for finding in of_group if finding.warning)
         variants.append(replace(variant, notes=notes if variants else tuple(dict.fromkeys((*shared, *notes)))))
@@ -94,27 +88,23 @@ def _groups(request: Request) -> tuple[_Group, ...]:
     return tuple(groups.values())
 
 
-def _check_spec(request: Request, groups: tuple[_Group, ...]) -> list[Finding]:
-    spec, minor, release = request.spec, request.minor, request.release
-    accelerators = [group.accelerator for group in groups]
-    findings = rules.check_platform(spec.platform, minor, release, accelerators)
+def _check_spec(request: Request, groups: tuple[_Group, ...], of_framework: Rules) -> list[Finding]:
+    spec = request.spec
+    findings = of_framework.check_spec(request, [group.accelerator for group in groups])
     findings += rules.check_library_path(spec)
-    for role in spec.roles:
-        findings += rules.check_tpu(spec, role, minor, request.matrix)
     for group in groups:
-        findings += rules.check_package(release, group.accelerator, minor)
-        findings += _check_base(request, group)
+        findings += _check_base(request, group, of_framework)
     if spec.python is not None and not findings:
-        findings += rules.check_python(spec.python, release, spec.platform)
+        findings += rules.check_python(spec.python, request.release, spec)
     return findings
 
 
-def _check_base(request: Request, group: _Group) -> list[Finding]:
+def _check_base(request: Request, group: _Group, of_framework: Rules) -> list[Finding]:
     image, minor = group.image, request.minor
     if image is None:
         return []
     system = request.matrix.systems.get(image.os or "")
-    findings = rules.check_system(image, system, minor, group.field)
+    findings = rules.check_system(image, system, request, group.field)
     if group.accelerator is Accelerator.TPU and image.is_cuda:
         findings.append(
             Finding(group.field, "a TPU role on an nvidia/cuda base", "a slim Python image; leave base out")
@@ -126,7 +116,7 @@ def _check_base(request: Request, group: _Group) -> list[Finding]:
         message = "the base has CUDA, and cuda_from: wheels brings a second one"
         findings.append(Finding(group.field, message, "leave base out, or cuda_from: base", warning=True))
     elif group.accelerator is Accelerator.GPU and image.is_cuda:
-        findings += rules_cuda.check_cuda_base(image, minor, group.field, request.matrix)
+        findings += of_framework.check_cuda_base(request, image, group.field)
     elif group.accelerator is Accelerator.GPU and image.has_python and not request.wheels:
         hint = "leave base out, or cuda_from: wheels" if minor.and_cuda else "leave base out"
         findings.append(Finding(group.field, f"{image.name} has no CUDA, and {', '.join(group.roles)} needs it", hint))
@@ -147,9 +137,7 @@ def _python(request: Request, groups: tuple[_Group, ...]) -> str:
             others = [python for python in usable if _source(request, group.image, python)]
             if others:
                 return others[-1]
-            message = (
-                f"{group.image.name} comes with Python {own}, TensorFlow {request.release.version} has wheels for "
-            )
+            message = f"{group.image.name} comes with Python {own}, {request.title} has wheels for "
             raise FieldError(
                 message + ", ".join(usable), field=group.field, hint="give another base, or remove the key"
             )
@@ -173,35 +161,35 @@ def _source(request: Request, image: BaseImage, python: str) -> str | None:
     return "deadsnakes" if python in system.deadsnakes else None
 
 
-def _variant(request: Request, group: _Group, python: str) -> tuple[Variant, list[Finding]]:
+def _variant(request: Request, group: _Group, python: str, of_framework: Rules) -> tuple[Variant, list[Finding]]:
     findings: list[Finding] = []
     apt: tuple[str, ...] = ()
+    is_gpu = group.accelerator is Accelerator.GPU
     if group.image is not None:
         image = group.image
         apt = next((base.apt for base in request.minor.bases if image.is_cuda and base.tag == image.tag), ())
         if not image.has_python:
             message = f"{image.name}: what is in it is not known; Python {python} is taken for given"
             findings.append(Finding(group.field, message, f"it must have {_executable(image, python)}", warning=True))
-    elif group.accelerator is Accelerator.GPU and not request.wheels:
-        fitting = _cuda_base(request, python)
+    elif is_gpu and (fitting := of_framework.cuda_base(request, python)):
         apt = fitting.apt
         image = describe(f"nvidia/cuda:{fitting.tag}", request.matrix)
-        findings += rules_cuda.check_cuda_base(image, request.minor, "tensorflow", request.matrix)
+        findings += of_framework.check_cuda_base(request, image, request.framework.key)
     else:
         image = describe(f"python:{request.matrix.python_images[python].tag}", request.matrix)
     source = _source(request, image, python)
     if source is None:
         message = f"{image.name} has no Python {python}"
         raise FieldError(message, field=group.field, hint=f"python: {image.python}, or leave base out")
-    cuda, cudnn = _cuda(request, group, image)
-    findings += _check_gpus(request, group, cuda, python)
-    findings += xla_note(request, group.accelerator, python)
+    cuda, cudnn = of_framework.cuda(request, image) if is_gpu else (None, None)
+    findings += of_framework.check_gpus(request, group.roles, cuda, python) if cuda else []
+    release: Any = {request.framework.key: request.release.version}
     variant = Variant(
         name=group.name,
         roles=group.roles,
         accelerator=group.accelerator,
-        package=package(request, group.accelerator),
-        tensorflow=request.release.version,
+        package=of_framework.package(request, group.accelerator),
+        **release,
         python=python,
         cuda=cuda,
         cudnn=cudnn,
@@ -209,9 +197,9 @@ def _variant(request: Request, group: _Group, python: str) -> tuple[Variant, lis
         os=image.os,
         python_from=source,
         python_executable=_executable(image, python),
-        requirements=tuple(requirements(request, group.accelerator)),
-        constraints=tuple(constraints(request, group.accelerator)),
-        libraries=libraries(request.minor) if group.accelerator is Accelerator.GPU and not request.wheels else (),
+        requirements=tuple(of_framework.requirements(request, group.accelerator)),
+        constraints=tuple(of_framework.constraints(request, group.accelerator)),
+        libraries=of_framework.libraries(request.minor) if is_gpu and not request.wheels else (),
         apt=apt,
     )
     return variant, findings
@@ -219,62 +207,3 @@ def _variant(request: Request, group: _Group, python: str) -> tuple[Variant, lis
 
 def _executable(image: BaseImage, python: str) -> str:
     return f"/usr/local/bin/python{python}" if image.is_python else f"/usr/bin/python{python}"
-
-
-def _cuda_base(request: Request, python: str) -> FittingBase:
-    """Chooses the best tag that gives `python`: from its distribution, else from deadsnakes."""
-    minor, matrix = request.minor, request.matrix
-    if not minor.bases:
-        hint = "accelerator: cpu, TensorFlow 2.4 or newer, or a `base` of your own with CUDA " + minor.cuda
-        raise FieldError(f"no base with CUDA {minor.cuda}: {minor.no_base}", field="tensorflow", hint=hint)
-    systems = [(base, matrix.systems[matrix.cuda_images[base.tag].os]) for base in minor.bases]
-    for base, system in systems:
-        if system.python == python:
-            return base
-    for base, system in systems:
-        if python in system.deadsnakes:
-            return base
-    have = sorted({system.python for _, system in systems}, key=version_key)
-    raise FieldError(
-        f"no nvidia/cuda base for TensorFlow {minor.name} has Python {python}",
-        field="python",
-        hint=f"Python {' or '.join(have)}; or cuda_from: wheels" if minor.and_cuda else f"Python {' or '.join(have)}",
-    )
-
-
-def _cuda(request: Request, group: _Group, image: BaseImage) -> tuple[str | None, str | None]:
-    if group.accelerator is not Accelerator.GPU:
-        return None, None
-    minor = request.minor
-    if request.wheels:
-        cudnn = next((lowest(pin) for name, pin in minor.and_cuda.items() if "cudnn" in name), minor.cudnn)
-        return minor.cuda, cudnn
-    if image.cuda is None:  # the user's own: what TensorFlow needs is what the build checks for
-        return minor.cuda, minor.cudnn
-    return image.cuda.cuda, image.cuda.cudnn or _apt_cudnn(request, image) or minor.cudnn
-
-
-def _apt_cudnn(request: Request, image: BaseImage) -> str | None:
-    for base in request.minor.bases:
-        if base.tag == image.tag:
-            return next((pin.partition("=")[2].partition("-")[0] for pin in base.apt if "cudnn" in pin), None)
-    return None
-
-
-def _check_gpus(request: Request, group: _Group, cuda: str | None, python: str) -> list[Finding]:
-    if group.accelerator is not Accelerator.GPU:
-        return []
-    findings = list(rules_cuda.check_and_cuda(request.minor, request.release, python)) if request.wheels else []
-    for role in group.roles:
-        gpus = request.spec.roles[role].gpus
-        gpu = gpu_of(gpus.type, request.matrix) if gpus else None
-        if gpu is not None:
-            findings += rules_cuda.check_gpu(gpu, request.minor, cuda, f"roles.{role}.gpus.type")
-    return findings
-
-
-def gpu_of(service_name: str, matrix: Matrix) -> Gpu | None:
-    """Finds the GPU that a service's word such as NVIDIA_A100_80GB means, or None."""
-    words = f"_{service_name.upper().replace('-', '_')}_"
-    named = [gpu for name, gpu in matrix.gpus.items() if f"_{name}_" in words]
-    return max(named, key=lambda gpu: len(gpu.name)) if named else None

@@ -1,4 +1,4 @@
-"""Rules about the user's requirements: what fights TensorFlow, its constraints, or the base's CUDA."""
+"""Rules about the user's requirements: what fights the framework, its constraints, or the base's CUDA."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ from training_imgtool.resolve.versions.markers import marker_environment
 from training_imgtool.resolve.versions.matrix import Minor, Release
 from training_imgtool.resolve.versions.rules import Finding
 
-OTHER_TENSORFLOW = re.compile(
-    r"tf-nightly.*|intel-tensorflow.*|tensorflow-(?:macos|intel|rocm.*|directml|aarch64|cpu-aws|gpu-macosx)"
-)
-TENSORFLOW_PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-tpu")
 _CUDA_WHEEL = re.compile(r"nvidia-[a-z0-9-]+-cu\d+\Z")
-_LAST_GPU_PACKAGE = Version("2.11.0")
 
 
 def check_requirements(
@@ -34,12 +29,13 @@ def check_requirements(
     Args:
         named: what the files name.
         variant: what was resolved.
-        minor: the variant's TensorFlow minor.
+        minor: the variant's row of the matrix.
         release: its release.
         platform: the images'.
         cuda_base: whether CUDA comes from the base.
     """
     findings: list[Finding] = []
+    framework, title = variant.framework, f"{variant.framework.title} {release.version}"
     environment = marker_environment(variant.python, platform)
     constraints = _merge(variant.constraints)
     requires = _merge(tuple(f"{name}{spec}" for name, spec in minor.requires.items()), environment)
@@ -48,24 +44,22 @@ def check_requirements(
         if requirement.marker and not requirement.marker.evaluate(environment):
             continue
         name = canonicalize_name(requirement.name)
-        if name in TENSORFLOW_PACKAGES:
-            findings += _tensorflow(item, name, variant, cuda_base=cuda_base)
-        elif OTHER_TENSORFLOW.fullmatch(name):
-            message = f"{item.place}: {name} is another TensorFlow than the spec's {variant.tensorflow}"
-            findings.append(Finding(FIELD, message, "leave the line out: one image has one TensorFlow"))
+        if name in framework.packages:
+            findings += _check_framework(item, name, variant, cuda_base=cuda_base)
+        elif re.fullmatch(framework.others, name):
+            message = f"{item.place}: {name} is another {framework.title} than the spec's {variant.release}"
+            findings.append(Finding(FIELD, message, f"leave the line out: one image has one {framework.title}"))
         elif name in constraints and not _agree(requirement.specifier, constraints[name]):
             message = f"{item.place}: {requirement} fights {name}{constraints[name]}"
-            hint = f"without {name}{constraints[name]} TensorFlow {release.version} does not install or import"
+            hint = f"without {name}{constraints[name]} {title} does not install or import"
             findings.append(Finding(FIELD, message, hint))
         elif (
             release.version == minor.recommended
             and name in requires
             and not _agree(requirement.specifier, requires[name])
         ):
-            message = (
-                f"{item.place}: {requirement} fights TensorFlow {release.version}, which needs {name}{requires[name]}"
-            )
-            findings.append(Finding(FIELD, message, f"{name}{requires[name]}, or another TensorFlow"))
+            message = f"{item.place}: {requirement} fights {title}, which needs {name}{requires[name]}"
+            findings.append(Finding(FIELD, message, f"{name}{requires[name]}, or another {framework.title}"))
         elif cuda_base and _CUDA_WHEEL.fullmatch(name):
             message = f"{item.place}: {name} brings a second CUDA; the base {variant.base} has it already"
             findings.append(Finding(FIELD, message, "leave it out, or cuda_from: wheels", warning=True))
@@ -81,23 +75,25 @@ def check_lines(texts: tuple[tuple[str, str], ...]) -> list[Finding]:
     return [Finding(FIELD, f"{where}: {reason}", cure) for where, reason, cure in find_unlockable_lines(texts)]
 
 
-def _tensorflow(item: Named, name: str, variant: Variant, *, cuda_base: bool) -> list[Finding]:
-    requirement = item.requirement
-    hint = f"leave the line out: imgtool installs {variant.package} {variant.tensorflow} for {', '.join(variant.roles)}"
-    if name == "tensorflow-gpu" and _only_after(requirement.specifier, _LAST_GPU_PACKAGE):
-        message = f"{item.place}: {requirement}: the last tensorflow-gpu with a wheel is {_LAST_GPU_PACKAGE}"
+def _check_framework(item: Named, name: str, variant: Variant, *, cuda_base: bool) -> list[Finding]:
+    requirement, framework = item.requirement, variant.framework
+    hint = f"leave the line out: imgtool installs {variant.package} {variant.release} for {', '.join(variant.roles)}"
+    last = framework.last_releases.get(name)
+    if last and _only_after(requirement.specifier, Version(last)):
+        message = f"{item.place}: {requirement}: the last {name} with a wheel is {last}"
         return [Finding(FIELD, message, hint)]
-    if not requirement.specifier.contains(variant.tensorflow, prereleases=True):
-        message = f"{item.place}: {requirement} is not the spec's TensorFlow {variant.tensorflow}"
+    if not requirement.specifier.contains(variant.release, prereleases=True):
+        message = f"{item.place}: {requirement} is not the spec's {framework.title} {variant.release}"
         return [Finding(FIELD, message, hint)]
-    has_cuda = "and-cuda" in {canonicalize_name(extra) for extra in requirement.extras}
+    has_cuda = {canonicalize_name(extra) for extra in requirement.extras} & {*framework.cuda_extras}
     if has_cuda and variant.accelerator is not Accelerator.GPU:
         message = f"{item.place}: {requirement}: no CUDA for {', '.join(variant.roles)}, which have no GPU"
-        return [Finding(FIELD, message, "leave and-cuda out; cuda_from: wheels brings it to GPUs", warning=True)]
+        cure = f"leave {', '.join(has_cuda)} out; cuda_from: wheels brings it to GPUs"
+        return [Finding(FIELD, message, cure, warning=True)]
     if has_cuda and cuda_base:
         message = f"{item.place}: {requirement} brings a second CUDA; the base {variant.base} has it already"
         return [Finding(FIELD, message, "leave the line out, or cuda_from: wheels", warning=True)]
-    if name not in {variant.package, "tensorflow"}:  # every package serves as tensorflow
+    if name not in {variant.package, framework.packages[0]}:  # every package serves as the first
         message = f"{item.place}: {requirement} is not installed for {', '.join(variant.roles)}"
         return [Finding(FIELD, message, hint, warning=True)]
     return []

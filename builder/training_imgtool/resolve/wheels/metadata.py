@@ -29,7 +29,6 @@ from training_imgtool.resolve.versions.closure import (
     takes_python,
 )
 from training_imgtool.resolve.versions.markers import marker_environment
-from training_imgtool.resolve.versions.rules_requirements import TENSORFLOW_PACKAGES
 from training_imgtool.resolve.wheels.index.page import IndexedFile
 from training_imgtool.resolve.wheels.store import WheelStore
 
@@ -67,7 +66,7 @@ class WheelMetadata:
             {wheel.sha256: partial(self._read, wheel, everything=everything) for wheel in wheels}, most=_AT_ONCE
         ).values()
         names = {package.name for package in packages}
-        others = {name: variant.package for name in TENSORFLOW_PACKAGES if name not in names}
+        others = {name: variant.package for name in variant.framework.packages if name not in names}
         markers = marker_environment(variant.python, platform)
         broken = tuple(find_broken(packages, markers, provided=others, wanted=variant.requirements, own=own))
         if broken:

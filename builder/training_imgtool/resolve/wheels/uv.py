@@ -366,10 +366,10 @@ def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
         return TemporaryError("the package index does not answer", hint="try again later", details=lines)
     if unknown := _UNKNOWN.search(text):
         return UnknownPackageError(unknown[1], lines)
-    hint = "loosen one of the requirements that uv names, or take another TensorFlow"
+    hint = "loosen one of the requirements that uv names, or take another release of the framework"
     if missing := _NO_VERSION.search(text):
         hint = f"require a version of {missing[1]} that the index has for this Python"
-    error = InputError("the requirements cannot be resolved together with TensorFlow", hint=hint, details=lines)
+    error = InputError("the requirements cannot be resolved together with the framework", hint=hint, details=lines)
     unreadable = _UNREADABLE.search(text)
     return UnreadableMetadataError(unreadable[1], unreadable[2], error) if unreadable else error
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from training_imgtool.model.spec import Accelerator, ImageSpec
-from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, version_key
+from training_imgtool.model.spec import Accelerator
+from training_imgtool.resolve.versions.matrix import Minor, lowest, version_key
+from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding
 
-WHEELS = "wheels"
 _XLA_OPTIMIZERS = (2, 11)  # Keras optimizers compile with XLA from here on
 _XLA_FINDS_WHEEL = (2, 14)  # TensorFlow looks for libdevice in the nvcc wheel since it has the extra and-cuda
 _PTXAS_11 = "nvidia-cuda-nvcc-cu11==11.8.89"
@@ -18,25 +17,6 @@ _LIBRARIES: dict[str, tuple[str, ...]] = {
     "11": ("cudart.so.11.0", "cublas.so.11", "cufft.so.10", "curand.so.10", "cusolver.so.11", "cusparse.so.11"),
     "12": ("cudart.so.12", "cublas.so.12", "cufft.so.11", "curand.so.10", "cusolver.so.11", "cusparse.so.12"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What every step of resolving needs to know."""
-
-    spec: ImageSpec
-    matrix: Matrix
-    minor: Minor
-    release: Release
-
-    @property
-    def wheels(self) -> bool:
-        """Whether CUDA comes from wheels."""
-        return self.spec.cuda_from == WHEELS
-
-
-INIT_PACKAGE = "dumb-init==1.2.5.post1"
-"""The init that programs start below, `model.spec.INIT`: one static program of 18 kB for each architecture."""
 
 
 def package(request: Request, accelerator: Accelerator) -> str:
@@ -72,11 +52,6 @@ def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
         yield from (f"{name}=={lowest(pin)}" for name, pin in minor.and_cuda.items())
 
 
-def lowest(pin: str) -> str:
-    """Reads `==1.2` and `<2.0,>=1.2` as 1.2."""
-    return next(part.strip("=>") for part in pin.split(",") if part.startswith((">=", "==")))
-
-
 def libraries(minor: Minor) -> tuple[str, ...]:
     """Lists the sonames that the wheels open (tensorflow/compiler/xla/tsl dso_loader.cc)."""
     names = _LIBRARIES.get(minor.cuda.partition(".")[0], ())
@@ -86,10 +61,10 @@ def libraries(minor: Minor) -> tuple[str, ...]:
     return (*(f"lib{name}" for name in names), f"libcudnn.so.{cudnn}") if names else ()
 
 
-def xla_note(request: Request, accelerator: Accelerator, python: str) -> list[Finding]:
-    """Warns that TensorFlow 2.11 to 2.13 need `XLA_FLAGS` to find libdevice."""
+def check_xla(request: Request, python: str) -> list[Finding]:
+    """Warns that GPU roles of TensorFlow 2.11 to 2.13 need `XLA_FLAGS` to find libdevice."""
     minor = version_key(request.minor.name)
-    if accelerator is not Accelerator.GPU or request.wheels or not _XLA_OPTIMIZERS <= minor < _XLA_FINDS_WHEEL:
+    if request.wheels or not _XLA_OPTIMIZERS <= minor < _XLA_FINDS_WHEEL:
         return []
     if "XLA_FLAGS" in request.spec.env:
         return []

@@ -1,16 +1,83 @@
-"""Rules about CUDA: what a base holds, and which GPU a wheel has code for."""
+"""CUDA for TensorFlow: which base has it, what a base holds, and which GPU a wheel has code for."""
 
 from __future__ import annotations
 
+from training_imgtool.base.errors import FieldError
+from training_imgtool.model.spec import Role
+from training_imgtool.resolve.frameworks.tensorflow.install import check_xla
 from training_imgtool.resolve.versions.base_image import BaseImage
-from training_imgtool.resolve.versions.matrix import CudaImage, Gpu, Matrix, Minor, Release, version_key
+from training_imgtool.resolve.versions.matrix import (
+    CudaImage,
+    FittingBase,
+    Gpu,
+    Matrix,
+    Minor,
+    Release,
+    gpu_of,
+    lowest,
+    version_key,
+)
+from training_imgtool.resolve.versions.request import Request
 from training_imgtool.resolve.versions.rules import Finding
 
 _BLACKWELL = 100  # compute capability 10.0: no wheel so far (TF#89272, TF#97387)
 
 
-def check_cuda_base(image: BaseImage, minor: Minor, field: str, matrix: Matrix) -> list[Finding]:
+def cuda_base(request: Request, python: str) -> FittingBase | None:
+    """Chooses the best tag that gives `python`: from its distribution, else from deadsnakes."""
+    minor, matrix = request.minor, request.matrix
+    if request.wheels:
+        return None
+    if not minor.bases:
+        hint = "accelerator: cpu, TensorFlow 2.4 or newer, or a `base` of your own with CUDA " + minor.cuda
+        raise FieldError(f"no base with CUDA {minor.cuda}: {minor.no_base}", field="tensorflow", hint=hint)
+    systems = [(base, matrix.systems[matrix.cuda_images[base.tag].os]) for base in minor.bases]
+    for base, system in systems:
+        if system.python == python:
+            return base
+    for base, system in systems:
+        if python in system.deadsnakes:
+            return base
+    have = sorted({system.python for _, system in systems}, key=version_key)
+    raise FieldError(
+        f"no nvidia/cuda base for TensorFlow {minor.name} has Python {python}",
+        field="python",
+        hint=f"Python {' or '.join(have)}; or cuda_from: wheels" if minor.and_cuda else f"Python {' or '.join(have)}",
+    )
+
+
+def cuda(request: Request, image: BaseImage) -> tuple[str, str]:
+    """Returns the CUDA and cuDNN that a GPU role has on an image."""
+    minor = request.minor
+    if request.wheels:
+        cudnn = next((lowest(pin) for name, pin in minor.and_cuda.items() if "cudnn" in name), minor.cudnn)
+        return minor.cuda, cudnn
+    if image.cuda is None:  # the user's own: what TensorFlow needs is what the build checks for
+        return minor.cuda, minor.cudnn
+    return image.cuda.cuda, image.cuda.cudnn or _apt_cudnn(request, image) or minor.cudnn
+
+
+def _apt_cudnn(request: Request, image: BaseImage) -> str | None:
+    for base in request.minor.bases:
+        if base.tag == image.tag:
+            return next((pin.partition("=")[2].partition("-")[0] for pin in base.apt if "cudnn" in pin), None)
+    return None
+
+
+def check_gpus(request: Request, roles: tuple[Role, ...], cuda: str, python: str) -> list[Finding]:
+    """Finds what does not fit the GPUs of roles."""
+    findings = list(check_and_cuda(request.minor, request.release, python)) if request.wheels else []
+    for role in roles:
+        gpus = request.spec.roles[role].gpus
+        gpu = gpu_of(gpus.type, request.matrix) if gpus else None
+        if gpu is not None:
+            findings += check_gpu(gpu, request.minor, cuda, f"roles.{role}.gpus.type")
+    return findings + check_xla(request, python)
+
+
+def check_cuda_base(request: Request, image: BaseImage, field: str) -> list[Finding]:
     """Checks that an nvidia/cuda base exists and holds the CUDA and cuDNN that the wheels open."""
+    minor, matrix = request.minor, request.matrix
     if image.flavour == "base":
         return [Finding(field, f"{image.tag} holds the CUDA runtime only, no cuBLAS and no cuDNN", _fitting(minor))]
     if image.cuda is None:

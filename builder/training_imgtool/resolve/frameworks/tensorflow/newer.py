@@ -10,38 +10,45 @@ from dataclasses import replace
 
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from training_imgtool.resolve.versions.install_set import lowest
+from training_imgtool.base.errors import FieldError, TemporaryError
+from training_imgtool.model.frameworks import TENSORFLOW
+from training_imgtool.model.spec import ImageSpec
+from training_imgtool.resolve.frameworks import Index
+from training_imgtool.resolve.frameworks.pythons import list_pythons
 from training_imgtool.resolve.versions.markers import marker_environment
-from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release, version_key
+from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release, lowest, version_key
 
 _EXTRA = "and-cuda"
 _NO_BASE = "imgtool's table does not know which nvidia/cuda tag has its CUDA and cuDNN"
 
 
-def is_newer(matrix: Matrix, version: str) -> bool:
+def needs_index(matrix: Matrix, version: str) -> bool:
     """Says whether a release is newer than all of its minor that the table knows, or of a newer minor."""
     minor = matrix.minors.get(".".join(version.split(".")[:2])) or [*matrix.minors.values()][-1]
     return Version(version) > max(map(Version, minor.releases))
 
 
-def list_pythons(files: Iterable[str], version: str, machine: str) -> tuple[str, ...]:
-    """Lists the Pythons that wheels of a version, by their file names, are for on Linux of a machine, oldest first."""
-    found = set()
-    for file in files:
-        try:
-            _, of_file, _, tags = parse_wheel_filename(file)
-        except ValueError:
-            continue
-        if of_file == Version(version):
-            found |= {
-                f"{tag.interpreter[2]}.{tag.interpreter[3:]}"
-                for tag in tags
-                if tag.interpreter.startswith("cp3") and "linux" in tag.platform and tag.platform.endswith(machine)
-            }
-    return tuple(sorted(found, key=version_key))
+def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
+    """Returns the matrix with a row for the spec's release from its wheels, and a warning that nobody has tried it.
+
+    Raises FieldError if no index has the release, or none answers.
+    """
+    version, table = spec.release, f"imgtool's table of {matrix.version}"
+    try:
+        names = {name: index.list_files(name) for name in TENSORFLOW.packages}
+        fitting = [file for file in names["tensorflow"] if list_pythons((file,), version, "x86_64")]
+        if not fitting:
+            message = f"neither {table} nor the package index has TensorFlow {version}"
+            raise FieldError(message, field="tensorflow", hint="imgtool compat lists what the table has")
+        requires = index.read(fitting[0]).requires
+    except TemporaryError as error:
+        message = f"{table} has no TensorFlow {version}, and {error.message}"
+        raise FieldError(message, field="tensorflow", hint=error.hint) from error
+    note = f"TensorFlow {version} is newer than {table}: its Pythons, CUDA and bounds come from its wheel's metadata"
+    return add_release(matrix, version, names, requires), f"{note}, and nobody has tried them"
 
 
 def add_release(matrix: Matrix, version: str, files: Mapping[str, tuple[str, ...]], requires: Iterable[str]) -> Matrix:

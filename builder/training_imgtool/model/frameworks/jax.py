@@ -1,0 +1,16 @@
+"""JAX: facts that need no index."""
+
+from __future__ import annotations
+
+from training_imgtool.model.frameworks.framework import Framework
+
+JAX = Framework(
+    key="jax",
+    title="JAX",
+    example="0.10.2",
+    packages=("jax",),
+    others=r"jax-nightly|jax-metal|jax-rocm.*",
+    cuda_extras=("cuda", "cuda12", "cuda13", "cuda12-local", "cuda13-local"),
+    cuda_from="wheels",
+    backend="jax",
+)

@@ -1,0 +1,31 @@
+"""TensorFlow: facts that need no index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from training_imgtool.model.frameworks.framework import Framework, Headers
+
+TENSORFLOW = Framework(
+    key="tensorflow",
+    title="TensorFlow",
+    example="2.15.1",
+    packages=("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-tpu"),
+    others=(r"tf-nightly.*|intel-tensorflow.*|tensorflow-(?:macos|intel|rocm.*|directml|aarch64|cpu-aws|gpu-macosx)"),
+    own=("tensorflow-cpu-aws", "tensorflow-estimator", "keras"),
+    last_releases={"tensorflow-gpu": "2.11.0"},
+    cuda_extras=("and-cuda",),
+    headers=Headers(
+        folder="tensorflow/include",
+        source=rb"\bsysconfig\.get_include\b|\bget_compile_flags\b|tensorflow/include",
+        hints=(b"get_include", b"get_compile_flags", b"tensorflow/include"),
+    ),
+    has_servers=True,
+)
+KERAS_2 = "TF_USE_LEGACY_KERAS"
+"""The variable that takes tf.keras from the package tf-keras."""
+
+
+def asks_for_keras_2(env: Mapping[str, str]) -> bool:
+    """Says whether tf.keras is Keras 2, as a package of its own."""
+    return env.get(KERAS_2) in {"1", "true", "True"}

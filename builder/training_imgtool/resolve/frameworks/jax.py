@@ -1,0 +1,240 @@
+"""JAX: its wheels' metadata say all but which GPUs a CUDA is for; the functions are those of `frameworks.Rules`.
+
+CUDA always comes from wheels, so no base has it. Sources: METADATA of jax 0.10.2 and of its plug-ins; JAX's page
+"Installation" and NVIDIA's of compute capabilities (CUDA 13 begins with 7.5, JAX's wheels for CUDA 12 with 5.2).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from training_imgtool.base.errors import FieldError, TemporaryError
+from training_imgtool.model.frameworks import TENSORFLOW
+from training_imgtool.model.plan import Variant, Wheel
+from training_imgtool.model.requirements import FIELD
+from training_imgtool.model.spec import Accelerator, ImageSpec, Role
+from training_imgtool.resolve.frameworks import Index
+from training_imgtool.resolve.frameworks.pythons import list_pythons
+from training_imgtool.resolve.versions.base_image import BaseImage
+from training_imgtool.resolve.versions.closure import Package, takes_python
+from training_imgtool.resolve.versions.markers import marker_environment
+from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release, gpu_of
+from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
+from training_imgtool.resolve.versions.rules import Finding, usable_pythons
+
+_OLDEST_GPU = {"12": 52, "13": 75}  # compute capability times ten
+_MACHINES = ("x86_64", "aarch64")
+_CUDA_WHEELS = ("nvidia-cuda-runtime", "nvidia-cudnn")
+_GLIBC = re.compile(r"manylinux_(\d+_\d+)_")
+
+
+def needs_index(matrix: Matrix, version: str) -> bool:
+    """Says yes: no table of imgtool's has JAX."""
+    del matrix, version
+    return True
+
+
+def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
+    """Returns the matrix with a row for the spec's release, from its wheels' names and metadata.
+
+    Raises FieldError if no index has the release, or none answers.
+    """
+    version = spec.release
+    try:
+        package = _read(index, "jax", version)
+        if package is None:
+            hint = "https://pypi.org/project/jax lists the releases"
+            raise FieldError(f"the package index has no wheel of JAX {version}", field="jax", hint=hint)
+        extras = ["", *{extra for role in spec.roles if (extra := _extra(spec, spec.accelerator_of(role)))}]
+        built = [row for extra in extras for row in _list_built(package, extra)]
+        files = {row: _newest(index, row) for row in dict.fromkeys(map(str, built))}
+    except TemporaryError as error:
+        raise FieldError(f"what JAX {version} needs: {error.message}", field="jax", hint=error.hint) from error
+    pythons = {
+        machine: tuple(
+            python
+            for python in matrix.python_images
+            if takes_python(package.requires_python, python)
+            and all(python in list_pythons(names, newest, machine) for newest, names in files.values())
+        )
+        for machine in _MACHINES
+    }
+    oldest = min(
+        (match[1] for _, names in files.values() for name in names if (match := _GLIBC.search(name))), key=_number
+    )
+    release = Release(
+        version=version,
+        date="",
+        pythons=pythons["x86_64"],
+        pythons_arm=pythons["aarch64"],
+        lacks={},
+        lacks_arm={},
+        packages=frozenset({"jax"}),
+        cpu_wheel=False,
+        constraints=(),
+    )
+    plain = (Requirement(line) for line in package.requires)
+    minor = Minor(
+        name=".".join(version.split(".")[:2]),
+        source="METADATA",
+        recommended=version,
+        releases={version: release},
+        cuda=f"{spec.cuda or 12}.0",
+        cudnn="9.0",
+        glibc=oldest.replace("_", "."),
+        pip="20.3",
+        compute=(),
+        constraints=(),
+        add=(),
+        requires={canonicalize_name(row.name): str(row.specifier) for row in plain if row.marker is None},
+        sdists={},
+        and_cuda={},
+        and_cuda_broken={},
+        bases=(),
+        no_base=None,
+        notes=(),
+    )
+    return replace(matrix, learned={"jax": (minor, release)}), ""
+
+
+def _read(index: Index, name: str, version: str) -> Package | None:
+    files = [file for file in index.list_files(name) if file.startswith(f"{name}-{version}-")]
+    return index.read(files[0]) if files else None
+
+
+def _list_built(package: Package, extra: str) -> Iterator[Requirement]:
+    """Yields what JAX requires with an extra and what has a wheel for each Python: its own, and libtpu."""
+    environment = {**marker_environment("3.11", "linux/amd64"), "extra": extra}
+    for requirement in map(Requirement, package.requires):
+        applies = requirement.marker is None or requirement.marker.evaluate(environment)
+        if applies and requirement.name.startswith(("jax", "libtpu")):
+            yield requirement
+
+
+def _newest(index: Index, requirement: str) -> tuple[str, tuple[str, ...]]:
+    """Returns the newest version that a requirement allows, and the files of its package."""
+    wanted = Requirement(requirement)
+    files = index.list_files(wanted.name)
+    versions = {file.split("-")[1] for file in files if file.endswith(".whl")}
+    fitting = [version for version in versions if _is_version(version) and wanted.specifier.contains(version)]
+    if not fitting:
+        raise FieldError(f"the package index has no {requirement}, which JAX needs", field="jax")
+    return max(fitting, key=Version), files
+
+
+def _is_version(text: str) -> bool:
+    try:
+        return bool(Version(text))
+    except InvalidVersion:
+        return False
+
+
+def _number(glibc: str) -> tuple[int, ...]:
+    return tuple(map(int, glibc.split("_")))
+
+
+def _extra(spec: ImageSpec, accelerator: Accelerator) -> str:
+    return {Accelerator.GPU: f"cuda{spec.cuda or 12}", Accelerator.TPU: "tpu"}.get(accelerator, "")
+
+
+def package(request: Request, accelerator: Accelerator) -> str:
+    """Names the distribution that a role installs; extras bring the accelerator."""
+    del request, accelerator
+    return "jax"
+
+
+def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
+    """Lists JAX with the extra of the accelerator, and the init."""
+    extra = _extra(request.spec, accelerator)
+    yield f"jax{f'[{extra}]' if extra else ''}=={request.release.version}"
+    yield INIT_PACKAGE
+
+
+def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
+    """Lists nothing: each release's metadata say what holds it back."""
+    del request, accelerator
+    yield from ()
+
+
+def check_spec(request: Request, accelerators: list[Accelerator]) -> list[Finding]:
+    """Finds a platform without wheels, and keys that are TensorFlow's."""
+    spec, findings = request.spec, []
+    if not usable_pythons(request.release, spec.platform):
+        extras = sorted({_extra(spec, accelerator) or "cpu" for accelerator in accelerators})
+        message = f"{request.title} has no wheels with {', '.join(extras)} for {spec.platform}"
+        findings.append(Finding("platform", message, "linux/amd64, or another release"))
+    for role, of_role in spec.roles.items():
+        if of_role.tpu and of_role.tpu.tf_version:
+            findings.append(Finding(f"roles.{role}.tpu.tf_version", "is TensorFlow's", "leave it out"))
+    return findings
+
+
+def cuda_base(request: Request, python: str) -> FittingBase | None:
+    """Returns None: CUDA comes from wheels."""
+    del request, python
+    return None
+
+
+def check_cuda_base(request: Request, image: BaseImage, field: str) -> list[Finding]:
+    """Finds nothing: the wheels open no CUDA of a base."""
+    del request, image, field
+    return []
+
+
+def libraries(minor: Minor) -> tuple[str, ...]:
+    """Lists nothing: the wheels bring what they open."""
+    del minor
+    return ()
+
+
+def cuda(request: Request, image: BaseImage) -> tuple[str, str]:
+    """Returns the major versions; `check_wheels` knows more."""
+    del image
+    return request.minor.cuda, request.minor.cudnn
+
+
+def check_gpus(request: Request, roles: tuple[Role, ...], cuda: str, python: str) -> list[Finding]:
+    """Finds GPUs that are too old for the wheels' CUDA."""
+    del python
+    major, findings = cuda.partition(".")[0], []
+    for role in roles:
+        gpus = request.spec.roles[role].gpus
+        gpu = gpu_of(gpus.type, request.matrix) if gpus else None
+        if gpu is not None and gpu.compute < _OLDEST_GPU[major]:
+            message = f"JAX's wheels for CUDA {major} have no code for {gpu.name}"
+            hint = 'cuda: "12"' if gpu.compute >= _OLDEST_GPU["12"] else "a newer GPU"
+            findings.append(Finding(f"roles.{role}.gpus.type", message, hint))
+    return findings
+
+
+def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
+    """Finds nothing: indexes have all that JAX needs."""
+    del matrix, variant, index
+    return []
+
+
+def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]) -> Variant:
+    """Returns the variant with the CUDA and cuDNN of its wheels.
+
+    Raises FieldError for Keras 2, which does not know JAX, and for a TensorFlow that nobody asked for.
+    """
+    del spec
+    versions = {wheel.name: wheel.version for wheel in wheels}
+    if (keras := versions.get("keras", "3")).partition(".")[0] in {"0", "1", "2"}:
+        raise FieldError(f"Keras {keras} does not run on JAX", field=FIELD, hint="keras>=3 in the requirements")
+    for name in (*TENSORFLOW.packages, "tf-keras"):
+        if name in versions and name not in named:
+            message = f"another requirement brings {name} {versions[name]}, which JAX does not need"
+            hint = f"name {name} in the requirements if the program imports it; else leave out what requires it"
+            raise FieldError(message, field=FIELD, hint=hint)
+    if variant.cuda is None:
+        return variant
+    found = {word: next((v for n, v in versions.items() if n.startswith(word)), None) for word in _CUDA_WHEELS}
+    runtime, cudnn = (".".join(version.split(".")[:3]) if version else None for version in found.values())
+    return replace(variant, cuda=runtime or variant.cuda, cudnn=cudnn or variant.cudnn)

@@ -1,0 +1,43 @@
+"""TensorFlow: the version matrix and its rules; the functions are those of `resolve.frameworks.Rules`."""
+
+from __future__ import annotations
+
+from training_imgtool.model.plan import Variant, Wheel
+from training_imgtool.model.spec import ImageSpec
+from training_imgtool.resolve.frameworks import Index
+from training_imgtool.resolve.frameworks.tensorflow.cuda import check_cuda_base, check_gpus, cuda, cuda_base
+from training_imgtool.resolve.frameworks.tensorflow.install import constraints, libraries, package, requirements
+from training_imgtool.resolve.frameworks.tensorflow.newer import learn, needs_index
+from training_imgtool.resolve.frameworks.tensorflow.rules import check_keras, check_libtpu, check_spec
+from training_imgtool.resolve.versions.matrix import Matrix
+from training_imgtool.resolve.versions.rules import Finding
+
+__all__ = [
+    "check_cuda_base",
+    "check_gpus",
+    "check_lock",
+    "check_spec",
+    "check_wheels",
+    "constraints",
+    "cuda",
+    "cuda_base",
+    "learn",
+    "libraries",
+    "needs_index",
+    "package",
+    "requirements",
+]
+
+
+def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
+    """Finds what an index lacks for a variant: a libtpu that only Google's own page has."""
+    if variant.package != "tensorflow-tpu":
+        return []
+    return check_libtpu(matrix.release(variant.release)[1], matrix, index.find_links())
+
+
+def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]) -> Variant:
+    """Returns the variant; raises FieldError where the environment asks for Keras 2 and no wheel is that."""
+    del named
+    check_keras(spec, variant, wheels)
+    return variant

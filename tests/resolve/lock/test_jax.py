@@ -1,0 +1,134 @@
+"""Locks of JAX: all that they have comes from the metadata of its wheels."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plans import locked, wheel
+from tests.resolve.lock.place import Place, add
+from tests.servers.simple_index import tiny_wheel
+from training_imgtool.base.errors import FieldError, FieldListError
+from training_imgtool.model.entry_point import EntryPoint
+from training_imgtool.model.frameworks import JAX
+from training_imgtool.model.plan import Lock, make_plan
+from training_imgtool.resolve.lock.lockfile import dump_lock
+from training_imgtool.resolve.lock.parse import parse_lock
+
+SPEC = 'name: m\njax: "0.10.2"\nroles: {master: {}, worker: {count: 2}}\n'
+REQUIRES = (
+    "jaxlib<=0.10.2,>=0.10.1",
+    "numpy>=2.0",
+    'jaxlib<=0.10.2,>=0.10.2; extra == "cuda12"',
+    'jax-cuda12-plugin[with-cuda]<=0.10.2,>=0.10.2; extra == "cuda12"',
+    'jax-cuda13-plugin<=0.10.2,>=0.10.2; extra == "cuda13"',
+    'libtpu==0.0.42.*; extra == "tpu"',
+)
+CUDA = tuple(f'nvidia-{name}-cu12; extra == "with-cuda"' for name in ("cuda-runtime", "cudnn"))
+
+
+@pytest.fixture
+def jax(place: Place) -> Place:
+    """An index with a JAX of a few bytes for Python 3.11 and 3.12, on x86_64; CUDA 13 for 3.12 alone."""
+    index = place.index
+    index.add("jax", "jax-0.10.2-py3-none-any.whl", tiny_wheel("jax", "0.10.2", requires=REQUIRES, python=">=3.11"))
+    for python in ("310", "311", "312"):
+        for name, version in (("jaxlib", "0.10.1"), ("jaxlib", "0.10.2"), ("jax_cuda12_plugin", "0.10.2")):
+            file = f"{name}-{version}-cp{python}-cp{python}-manylinux_2_27_x86_64.whl"
+            requires = CUDA if "cuda" in name else ()
+            index.add(name.replace("_", "-"), file, tiny_wheel(name, version, requires=requires))
+    file = "jaxlib-0.10.2-cp311-cp311-manylinux_2_27_aarch64.whl"
+    index.add("jaxlib", file, tiny_wheel("jaxlib", "0.10.2"))
+    file = "jax_cuda13_plugin-0.10.2-cp312-cp312-manylinux_2_27_x86_64.whl"
+    index.add("jax-cuda13-plugin", file, tiny_wheel("jax_cuda13_plugin", "0.10.2"))
+    for name, version in [
+        ("libtpu", "0.0.42.1"),
+        ("nvidia-cuda-runtime-cu12", "12.9.79"),
+        ("nvidia-cudnn-cu12", "9.28.0.42"),
+        ("keras", "3.15.1"),
+        ("keras", "2.15.0"),
+    ]:
+        add(index, name, version)
+    add(index, "old", "1.0", ("keras<3",))
+    add(index, "brings-tensorflow", "1.0", ("tensorflow", "numpy>=1.26"))
+    return place
+
+
+@pytest.mark.parametrize(
+    ("more", "requirement", "python"),
+    [
+        ("", "jax==0.10.2", "3.12"),
+        ("accelerator: gpu\n", "jax[cuda12]==0.10.2", "3.12"),
+        ('accelerator: gpu\ncuda: "13"\n', "jax[cuda13]==0.10.2", "3.12"),
+        ("platform: linux/arm64\n", "jax==0.10.2", "3.11"),
+        ('python: "3.11"\n', "jax==0.10.2", "3.11"),
+    ],
+)
+def test_python_and_extra_come_from_the_wheels(jax: Place, more: str, requirement: str, python: str) -> None:
+    lock = jax.lock(jax.spec(SPEC + more))
+    (locked_variant,) = lock.variants
+    variant = locked_variant.variant
+    assert (variant.framework, variant.release, variant.python) == (JAX, "0.10.2", python)
+    assert variant.requirements[0] == requirement
+    assert variant.base == f"python:{python}-slim-bookworm"
+    assert parse_lock(dump_lock(lock).encode(), "image.lock") == lock
+
+
+def test_cuda_is_that_of_the_wheels(jax: Place) -> None:
+    (locked_variant,) = jax.lock(jax.spec(SPEC + "accelerator: gpu\n")).variants
+    assert (locked_variant.variant.cuda, locked_variant.variant.cudnn) == ("12.9.79", "9.28.0")
+
+
+@pytest.mark.parametrize(
+    ("more", "requirements", "message"),
+    [
+        ("", "keras==2.15.0\n", "Keras 2.15.0 does not run on JAX"),
+        ("", "brings-tensorflow\n", "another requirement brings tensorflow 2.15.0, which JAX does not need"),
+        ("", "numpy<2\n", "numpy<2 fights JAX 0.10.2, which needs numpy>=2.0"),
+        ("", "jax==0.9.0\n", "jax==0.9.0 is not the spec's JAX 0.10.2"),
+        ("", "jax-metal\n", "jax-metal is another JAX than the spec's 0.10.2"),
+        ('python: "3.10"\n', "", "JAX 0.10.2 has no wheel for Python 3.10"),
+        ("platform: linux/arm64\naccelerator: gpu\n", "", "JAX 0.10.2 has no wheels with cuda12 for linux/arm64"),
+        (
+            'accelerator: gpu\ncuda: "13"\n',
+            "V100",
+            "JAX's wheels for CUDA 13 have no code for V100",
+        ),
+    ],
+)
+def test_what_does_not_go_together(jax: Place, more: str, requirements: str, message: str) -> None:
+    text = SPEC.replace("master: {}", "master: {gpus: {type: NVIDIA_TESLA_V100}}") if requirements == "V100" else SPEC
+    spec_file = jax.spec(text + more, None if requirements == "V100" else requirements)
+    with pytest.raises((FieldError, FieldListError)) as caught:
+        jax.lock(spec_file)
+    assert message in str(caught.value)
+
+
+def test_a_release_that_no_index_has(jax: Place) -> None:
+    with pytest.raises(FieldError, match=r"image.yaml:2:6: jax: the package index has no wheel of JAX 0.99.0"):
+        jax.lock(jax.spec(SPEC.replace("0.10.2", "0.99.0")))
+
+
+@pytest.mark.parametrize(
+    ("keras", "own", "backend"),
+    [("3.15.1", "", "jax"), ("3.15.1", "env: {KERAS_BACKEND: torch}\n", "torch"), (None, "", None)],
+)
+def test_keras_3_is_told_its_backend(jax: Place, keras: str | None, own: str, backend: str | None) -> None:
+    spec_file = jax.spec(SPEC + own)
+    wheels = (wheel("jax", "0.10.2"), *((wheel("keras", keras),) if keras else ()))
+    lock = Lock(
+        inputs="a=0000000000000000",
+        platform="linux/amd64",
+        variants=(locked(package="jax", tensorflow=None, jax="0.10.2", wheels=wheels),),
+    )
+    plan = make_plan(
+        spec_file.spec,
+        spec_file.folder,
+        lock,
+        entry=EntryPoint(folder="trainer", module="trainer.task", script=None, file="trainer/task.py"),
+        registry=None,
+        mirrors=None,
+        revision=None,
+        named=None,
+    )
+    assert plan.roles[0].env.get("KERAS_BACKEND") == backend
+    assert plan.roles[0].labels["dev.imgtool.jax"] == "0.10.2"
