@@ -49,7 +49,7 @@ _TEXT = ("a text", lambda value: isinstance(value, str))
 _PATH, _LIST, _COUNT = ("a path", _is_path), ("a list of texts", _are_texts), ("a whole number from 0 on", _is_count)
 _KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("spec", "job_dir"), _PATH),
-    **dict.fromkeys(("roles", "tags", "secrets", "accept", "kill", "args"), _LIST),
+    **dict.fromkeys(("roles", "tags", "secrets", "accept", "kill", "preempt", "args"), _LIST),
     **dict.fromkeys(("workers", "ps"), _COUNT),
     "changes": ("texts by the keys of the spec", _are_changes),
 }
@@ -282,6 +282,7 @@ def run(
     args: Sequence[str] | None = None,
     job_dir: Spec | None = None,
     kill: Sequence[str] = (),
+    preempt: Sequence[str] = (),
     restart: bool = False,
     locked: bool = False,
     progress: Listener | None = None,
@@ -298,6 +299,7 @@ def run(
         args: the program's arguments, in place of the spec's.
         job_dir: for checkpoints and models; by default ./job beside the spec.
         kill: replicas to kill, such as `worker:1@30s`.
+        preempt: replicas to preempt, such as `worker:1@30s/grace=15s`.
         restart: restart programs that fail before their first checkpoint, as the service does.
         locked: require a lock that exists and is current.
         progress: receives records, as in `plan`; what the replicas print are those with `event` `log`.
@@ -313,7 +315,7 @@ def run(
     from training_imgtool.local.summary import error_of, kept_of
 
     given: dict[str, object] = {"spec": spec, "changes": changes, "registry": registry, "service": service}
-    given |= {"kill": kill, "args": args, "workers": workers, "ps": ps, "job_dir": job_dir}
+    given |= {"kill": kill, "preempt": preempt, "args": args, "workers": workers, "ps": ps, "job_dir": job_dir}
     with _call(progress, given) as machine:
         request = Request(
             service=parse_service(service) if service else None,
@@ -321,7 +323,7 @@ def run(
             ps=ps,
             args=None if args is None else tuple(args),
             job_dir=Path(job_dir) if job_dir else None,
-            kills=tuple(map(parse_kill, kill)),
+            kills=(*map(parse_kill, kill), *(parse_kill(text, preempted=True) for text in preempt)),
             restart=restart,
         )
         summary = run_images(

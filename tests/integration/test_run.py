@@ -323,6 +323,45 @@ done
     assert f"note: {made.job} already has checkpoints/ckpt-6" in again.stderr
 
 
+def test_a_preemption_tells_who_saves_who_is_too_slow_and_who_has_no_handler(project: Make) -> None:
+    master = """\
+mkdir -p /job/checkpoints; n=$(sed -n 's/.*ckpt-\\([0-9]*\\).*/\\1/p' /job/checkpoints/checkpoint 2>/dev/null)
+n=${n:-0}
+save() { echo "model_checkpoint_path: \\"ckpt-$n\\"" > /job/checkpoints/checkpoint; }
+trap 'save; exit 143' TERM
+while [ "$n" -lt 30 ]; do
+  sleep 0.25; n=$((n+1)); echo "epoch $n/30 loss: 0.5"; [ $((n % 5)) = 0 ] && save
+done
+exit 0
+"""
+    worker = """\
+case "$(hostname)" in *-1) trap 'sleep 60' TERM;; esac
+while :; do sleep 0.2; done
+"""
+    made = project({"master": master, "worker": worker}, roles={**SPEC["roles"], "worker": {"count": 2}})
+    options = [f"--preempt={name}@2s/grace=1s" for name in ("worker:0", "worker:1", "master")]
+    document = json.loads(made.run("--as", "vertex", "--json", *options).stdout)
+    took = {death["replica"]: death["preemption"] for death in document["deaths"]}
+    assert [took[name]["handling"] for name in ("master", "worker-0", "worker-1")] == ["saves", "no handler", "too slow"]
+    assert [took[name]["killed"] for name in ("master", "worker-0", "worker-1")] == [False, True, True]
+    assert took["master"]["lost"] == 0
+    assert took["master"]["next"] == took["master"]["last"] + 1
+    assert took["master"]["next_after_seconds"] < 20
+    assert [one["restarts"] for one in document["replicas"]] == [1, 1, 1]
+    assert all(1.0 <= took[name]["ended_after_seconds"] < 4 for name in ("worker-0", "worker-1"))
+    (made.job / "checkpoints/checkpoint").unlink()
+    lone = made.run("--as", "local", "--preempt", "worker:0@1s/grace=1s", code=10)
+    assert "worker-0 was preempted, as --preempt asked" in lone.stderr
+
+
+def test_kills_come_in_time_while_a_replica_is_restarted(project: Make) -> None:
+    made = project({"master": "sleep 6\n", "worker": SERVE}, roles={**SPEC["roles"], "worker": {"count": 3}})
+    kills = [f"--kill=worker:{index}@{1 + index / 10}s" for index in range(3)]
+    document = json.loads(made.run("--as", "vertex", "--json", *kills).stdout)
+    assert all(1 <= death["at_seconds"] < 1.9 for death in document["deaths"])
+    assert [one["restarts"] for one in document["replicas"]] == [0, 1, 1, 1]
+
+
 def test_kills_that_cannot_be_are_refused_before_anything_starts(project: Make) -> None:
     made = project({"master": SERVE, "worker": SERVE})
     assert "the cluster has 1 master, 1 worker" in made.run("--kill", "worker:1@5s", code=2).stderr

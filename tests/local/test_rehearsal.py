@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training_imgtool.base.errors import UsageError
-from training_imgtool.local.rehearsal import Action, Death, Kill, judge, parse_kill
+from training_imgtool.local.rehearsal import Action, Death, Kill, grace_of, judge, parse_kill
 from training_imgtool.local.replicas import Service
 from training_imgtool.model.job import Scheduling
 from training_imgtool.model.spec import Role
@@ -28,6 +28,19 @@ RESTART, WHOLE, FAIL = Action
 )
 def test_kills(text: str, kill: Kill) -> None:
     assert parse_kill(text) == kill
+
+
+def test_a_preemption_may_have_a_grace_of_its_own() -> None:
+    kill = parse_kill("worker:1@30s/grace=1.5m", preempted=True)
+    assert kill == Kill(role=W, index=1, seconds=30, preempted=True, grace=90)
+    assert grace_of(TF, kill, 5) == 90
+    bare = parse_kill("worker@1s", preempted=True)
+    assert [grace_of(service, bare, None) for service in (AI, VX, TF, LO)] == [30, 30, 30, 10]
+    assert [grace_of(service, bare, 5) for service in (AI, VX, TF, LO)] == [30, 30, 5, 5]  # Google's is fixed
+    with pytest.raises(UsageError, match=r"--kill .*expected ROLE"):
+        parse_kill("worker@1s/grace=5s")
+    with pytest.raises(UsageError, match=r"--preempt .*/grace=DURATION"):
+        parse_kill("worker@1s/grace=5", preempted=True)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from tests.jobs.specs import REPOSITORY, images
 from training_imgtool.local.checkpoints import Checkpoint
 from training_imgtool.local.limits import Share
+from training_imgtool.local.preemption import Disposition, Preemption
 from training_imgtool.local.rehearsal import Action, Death, Kill, Verdict, judge
 from training_imgtool.local.replicas import Replica, Service, make_cluster
 from training_imgtool.local.results import WrittenFile
@@ -156,6 +157,38 @@ def test_a_rehearsed_death_says_whether_training_went_on() -> None:
         "back_after_seconds": 0.5,
         "checkpoint_then": "checkpoints/ckpt-2",
         "went_on": True,
+        "preemption": None,
+    }
+
+
+def test_a_preemption_says_how_the_program_took_it_and_what_was_trained_twice() -> None:
+    saved = Checkpoint(path="checkpoints/ckpt-3", written=0.0)
+    took = Preemption(
+        grace=30.0, disposition=Disposition.CAUGHT, ended_after=2.0, killed=False, saved=saved,
+        unit="epoch", last=4, next=4, next_after=3.5,
+    )  # fmt: skip
+    death = replace(KILLED, exit_code=0, preemption=took)
+    text = as_lines(replace(SUCCESS, deaths=(death,)))
+    assert "worker-0 was preempted at 3.0 s: restarted after 0.5 s. " in text
+    assert "  saves: it wrote checkpoints/ckpt-3 and ended 2.0 s after SIGTERM with exit code 0\n" in text
+    assert "  some services take exit code 0 for the replica's success: exit with 143 " in text
+    assert (
+        "  epochs lost: 1 (last printed 4, first after the restart 4); the next epoch came 3.5 s after SIGTERM" in text
+    )
+    (data,) = as_data(replace(SUCCESS, deaths=(death,)))["deaths"]
+    assert data["preemption"] == {
+        "handling": "saves",
+        "sigterm": "caught",
+        "grace_seconds": 30.0,
+        "ended_after_seconds": 2.0,
+        "killed": False,
+        "saved": "checkpoints/ckpt-3",
+        "checkpoint_step": None,
+        "unit": "epoch",
+        "last": 4,
+        "next": 4,
+        "lost": 1,
+        "next_after_seconds": 3.5,
     }
 
 
@@ -174,7 +207,7 @@ def test_a_rehearsal_that_did_not_happen_is_an_error() -> None:
     assert str(error).startswith("the run succeeded without its rehearsal: worker-1 was not killed at 90 s")
     data = as_data(late)
     assert (data["ok"], data["failed"]) == (False, None)
-    assert data["not_killed"] == [{"replica": "worker-1", "asked_seconds": 90}]
+    assert data["missed"] == [{"replica": "worker-1", "option": "--kill", "asked_seconds": 90}]
     early = replace(SUCCESS, missed=(Kill(role=Role.WORKER, index=1, seconds=5),))
     assert "worker-1 was not killed at 5 s: it was not running then\n" in as_lines(early)
 

@@ -88,6 +88,13 @@ def run(
         list[str] | None,
         typer.Option(metavar="ROLE[:INDEX]@DURATION", help="Kill a replica, such as worker:1@30s; repeatable."),
     ] = None,
+    preempt: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE[:INDEX]@DURATION[/grace=DURATION]",
+            help="Preempt a replica: SIGTERM, the service's grace, SIGKILL, a new replica; repeatable.",
+        ),
+    ] = None,
     restart: Annotated[
         bool,
         typer.Option(
@@ -119,6 +126,8 @@ def run(
         _check_report(report)
     if watch and report is not None:
         raise UsageError("--report writes one run, and --watch makes many", hint="leave one of them out")
+    if watch and preempt:
+        raise UsageError("--preempt rehearses in one run, and --watch makes many", hint="leave one of them out")
     reader = _make_reader() if report else None
     request = Request(
         service=parse_service(service) if service else None,
@@ -126,7 +135,10 @@ def run(
         ps=ps,
         args=ctx.meta.get(_ARGS),
         job_dir=Path(job_dir) if job_dir else None,
-        kills=tuple(parse_kill(text) for text in kill or ()),
+        kills=(
+            *(parse_kill(text) for text in kill or ()),
+            *(parse_kill(text, preempted=True) for text in preempt or ()),
+        ),
         restart=restart,
     )
     choice = opt.read_choice(spec, changes, registry, locked=locked)

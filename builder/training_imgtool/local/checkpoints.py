@@ -1,6 +1,7 @@
 """What a job directory has of checkpoints: the evidence that a restarted trainer could resume.
 
-TensorFlow's have a state file beside them. Keras writes files of its own, without one.
+TensorFlow's have a state file beside them. Keras writes files of its own, without one. Orbax, which JAX programs use,
+makes a folder for each step.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 _STATE = "checkpoint"  # tf.train.CheckpointState as text: what every CheckpointManager keeps beside its files
 _LATEST = re.compile(r'^model_checkpoint_path: "([^"\n]{1,400})"', re.MULTILINE)
 _KERAS = (".keras", ".h5")  # models and weights: https://keras.io/api/callbacks/model_checkpoint/
+_ORBAX = "_CHECKPOINT_METADATA"  # in each checkpoint's folder, which the step names
 _DEEPEST = 3  # folders below the job directory
 _MOST = 2000  # folders looked at
 
@@ -38,14 +40,15 @@ def _files(folder: Path) -> Iterator[Path]:
             return
         if len(Path(where).relative_to(folder).parts) >= _DEEPEST:
             folders.clear()
-        yield from (Path(where, name) for name in files if name == _STATE or name.endswith(_KERAS))
+        yield from (Path(where, name) for name in files if name in {_STATE, _ORBAX} or name.endswith(_KERAS))
 
 
 def _read(file: Path, folder: Path) -> Checkpoint | None:
     try:
         written = file.stat().st_mtime
         if file.name != _STATE:
-            return Checkpoint(path=str(file.relative_to(folder)), written=written)
+            path = file.parent if file.name == _ORBAX else file
+            return Checkpoint(path=str(path.relative_to(folder)), written=written)
         text = file.read_text(errors="replace")[:10_000]
     except OSError:
         return None

@@ -20,22 +20,44 @@ from training_imgtool.model.spec import Role
 RESTARTS = 5  # documented for AI Platform and Vertex AI: restarts of one replica
 _SIGNALLED = 128  # exit codes above are a signal's, up to its number 64; those above 192 are the program's own again
 _SIGNALS = 64
+PREEMPTED = _SIGNALLED + signal.SIGTERM  # what a service makes of a replica that it takes away, whatever its exit code
 _CRASHES = frozenset(  # signals that a program brings upon itself
     _SIGNALLED + number for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
 )
 _LONGEST_PAUSE = 300.0  # Kubernetes: seconds between two restarts of a container
-_KILL = re.compile(r"(?P<role>[a-z]+)(?::(?P<index>\d{1,4}))?@(?P<number>\d{1,6}(?:\.\d{1,3})?)(?P<unit>ms|s|m|h)\Z")
+_DURATION = r"\d{1,6}(?:\.\d{1,3})?(?:ms|s|m|h)"
+_KILL = re.compile(
+    rf"(?P<role>[a-z]+)(?::(?P<index>\d{{1,4}}))?@(?P<when>{_DURATION})(?P<options>/grace=(?P<grace>{_DURATION}))?\Z"
+)
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_FORM = "expected ROLE[:INDEX]@DURATION, such as worker:1@30s, ps@2m or master@500ms"
+_FORM = "expected ROLE[:INDEX]@DURATION{}, such as worker:1@30s{}, ps@2m or master@500ms"
+_GRACE = {  # seconds between SIGTERM and SIGKILL where the job says nothing
+    Service.AI_PLATFORM: 30.0,  # Compute Engine's Spot VMs
+    Service.VERTEX: 30.0,
+    Service.TFJOB: 30.0,  # Kubernetes: terminationGracePeriodSeconds
+    Service.LOCAL: 10.0,  # Compose: stop_grace_period
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """A replica to kill, `seconds` after all have started."""
+    """A replica to kill, `seconds` after all have started.
+
+    Attributes:
+        preempted: it gets SIGTERM first.
+        grace: seconds until SIGKILL; None for the service's own.
+    """
 
     role: Role
     index: int
     seconds: float
+    preempted: bool = False
+    grace: float | None = None
+
+    @property
+    def option(self) -> str:
+        """The option that asked for it."""
+        return "--preempt" if self.preempted else "--kill"
 
 
 class Action(StrEnum):
@@ -79,13 +101,36 @@ class Death:
         return self.out_of_memory or not is_signal or self.exit_code in _CRASHES
 
 
-def parse_kill(text: str) -> Kill:
-    """Parses `ROLE[:INDEX]@DURATION`; the index is 0 when left out. Raises UsageError."""
+def parse_kill(text: str, *, preempted: bool = False) -> Kill:
+    """Parses `ROLE[:INDEX]@DURATION`, of a preemption also `/grace=DURATION`; the index is 0 when left out.
+
+    Raises UsageError.
+    """
     match = _KILL.match(text)
     role = _role(match["role"]) if match else None
-    if match is None or role is None:
-        raise UsageError(f"--kill {text!r}: {_FORM}")
-    return Kill(role=role, index=int(match["index"] or 0), seconds=float(match["number"]) * _UNITS[match["unit"]])
+    if match is None or role is None or (match["options"] and not preempted):
+        option, form = "--kill", _FORM.format("", "")
+        if preempted:
+            option, form = "--preempt", _FORM.format("[/grace=DURATION]", "/grace=15s")
+        raise UsageError(f"{option} {text!r}: {form}")
+    return Kill(
+        role=role,
+        index=int(match["index"] or 0),
+        seconds=_seconds(match["when"]),
+        preempted=preempted,
+        grace=_seconds(match["grace"]) if match["grace"] else None,
+    )
+
+
+def _seconds(duration: str) -> float:
+    number = duration.rstrip("msh")
+    return float(number) * _UNITS[duration.removeprefix(number)]
+
+
+def grace_of(service: Service, kill: Kill, period: int | None) -> float:
+    """Returns the seconds between SIGTERM and SIGKILL: the option's, else the job's `period`, else the service's."""
+    fixed = service in {Service.AI_PLATFORM, Service.VERTEX}
+    return kill.grace if kill.grace is not None else _GRACE[service] if fixed or period is None else float(period)
 
 
 def _role(word: str) -> Role | None:

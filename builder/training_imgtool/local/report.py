@@ -103,7 +103,9 @@ def _draw_replicas(summary: Summary) -> str:
 
 
 def _draw_death(death: DeathResult, scale: _Scale, top: int, height: int) -> str:
-    what = "was killed" if death.rehearsed else f"exited {death.exit_code}"
+    what = f"exited {death.exit_code}"
+    if death.rehearsed:
+        what = "was preempted" if death.preemption else "was killed"
     text = escape(f"{death.name} {what} at {death.at:.1f} s: {death.verdict.because}")
     at = f"{scale(death.at):.1f}"
     return (

@@ -55,7 +55,9 @@ def check(spec: ImageSpec, request: Request) -> ImageSpec:
     for kill in request.kills:
         if kill.index >= counts.get(kill.role, 0):
             having = ", ".join(f"{count} {role}" for role, count in counts.items())
-            raise UsageError(f"--kill {kill.role}:{kill.index}: there is no such replica; the cluster has {having}")
+            raise UsageError(
+                f"{kill.option} {kill.role}:{kill.index}: there is no such replica; the cluster has {having}"
+            )
     return spec
 
 

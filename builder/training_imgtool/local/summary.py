@@ -13,6 +13,7 @@ from training_imgtool.base.reference import Digest
 from training_imgtool.jobs.model import names_bucket
 from training_imgtool.local.checkpoints import Checkpoint
 from training_imgtool.local.limits import Share
+from training_imgtool.local.preemption import Preemption, describe, describe_loss
 from training_imgtool.local.rehearsal import Action, Kill, Verdict
 from training_imgtool.local.replicas import JOB_DIR, Replica, Service
 from training_imgtool.local.results import Kind, WrittenFile, describe_names, kind_of
@@ -72,9 +73,10 @@ class DeathResult:
     """A replica that died, `at` seconds into the run, and what the service does then.
 
     Attributes:
-        rehearsed: it was killed because --kill said so.
+        rehearsed: it was killed or preempted because an option said so.
         back_after: seconds until it ran again; None when it never did.
         checkpoint: the newest checkpoint at that moment.
+        preemption: what --preempt showed.
     """
 
     name: str
@@ -84,6 +86,12 @@ class DeathResult:
     verdict: Verdict
     back_after: float | None
     checkpoint: Checkpoint | None
+    preemption: Preemption | None = None
+
+    @property
+    def option(self) -> str:
+        """The option that rehearsed it."""
+        return "--preempt" if self.preemption else "--kill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +174,7 @@ def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines
         limit = f" of {share.memory / (1 << 30):.1f} GiB" if share.memory else ""
         message, hint = f"{death.name} ran out of its memory{limit}", "fewer --workers or --ps leave more for each"
     elif death.rehearsed:
-        message = f"{death.name} was killed, as --kill asked"
+        message = f"{death.name} was {_name_strike(death)}, as {death.option} asked"
     if ended and ended.fault:
         message += f" ({ended.fault})"
     return Failure(name=death.name, message=message, last_lines=last_lines, hint=hint)
@@ -179,7 +187,7 @@ def error_of(summary: Summary) -> VerificationError | None:
         if not summary.missed:
             return None
         missed = "; ".join(_missed_line(kill, summary) for kill in summary.missed)
-        hint = "give --kill an earlier time, or the program more to do"
+        hint = f"give {summary.missed[0].option} an earlier time, or the program more to do"
         return VerificationError(f"the run succeeded without its rehearsal: {missed}", hint=hint)
     return VerificationError(f"the run failed: {failure.message}", hint=failure.hint, details=failure.last_lines)
 
@@ -200,7 +208,9 @@ def as_data(summary: Summary) -> dict[str, Any]:
         "failed": summary.failure.name if summary.failure else None,
         "replicas": [_replica_data(result) for result in summary.replicas],
         "deaths": [_death_data(death, summary) for death in summary.deaths],
-        "not_killed": [{"replica": _name_of(kill), "asked_seconds": kill.seconds} for kill in summary.missed],
+        "missed": [
+            {"replica": _name_of(kill), "option": kill.option, "asked_seconds": kill.seconds} for kill in summary.missed
+        ],
         "notes": list(summary.notes),
     }
 
@@ -239,6 +249,24 @@ def _death_data(death: DeathResult, summary: Summary) -> dict[str, Any]:
         "back_after_seconds": None if death.back_after is None else round(death.back_after, 1),
         "checkpoint_then": death.checkpoint.path if death.checkpoint else None,
         "went_on": _went_on(death, summary),
+        "preemption": _preemption_data(death.preemption) if death.preemption else None,
+    }
+
+
+def _preemption_data(preemption: Preemption) -> dict[str, Any]:
+    return {
+        "handling": str(preemption.handling),
+        "sigterm": str(preemption.disposition) if preemption.disposition else None,
+        "grace_seconds": preemption.grace,
+        "ended_after_seconds": round(preemption.ended_after, 1),
+        "killed": preemption.killed,
+        "saved": preemption.saved.path if preemption.saved else None,
+        "checkpoint_step": preemption.checkpoint_step,
+        "unit": preemption.unit or None,
+        "last": preemption.last,
+        "next": preemption.next,
+        "lost": preemption.lost,
+        "next_after_seconds": None if preemption.next_after is None else round(preemption.next_after, 1),
     }
 
 
@@ -299,7 +327,7 @@ def _list_urls(summary: Summary) -> list[str]:
 
 def _missed_line(kill: Kill, summary: Summary) -> str:
     why = "it was not running then" if kill.seconds < summary.seconds else f"the run ended at {summary.seconds:.1f} s"
-    return f"{_name_of(kill)} was not killed at {kill.seconds:g} s: {why}"
+    return f"{_name_of(kill)} was not {'preempted' if kill.preempted else 'killed'} at {kill.seconds:g} s: {why}"
 
 
 def _replica_line(result: ReplicaResult, width: int) -> str:
@@ -312,10 +340,16 @@ def _replica_line(result: ReplicaResult, width: int) -> str:
 
 
 def _death_lines(death: DeathResult, summary: Summary) -> Iterator[str]:
-    what = "was killed" if death.rehearsed else f"exited {death.exit_code}"
+    what = f"was {_name_strike(death)}" if death.rehearsed else f"exited {death.exit_code}"
     basis = "" if death.verdict.documented else " (assumed)"
     reason = f"{summary.service}: {death.verdict.because}{basis}"
-    yield f"{death.name} {what} at {death.at:.1f} s: {_describe_effect(death)}. {reason}"
+    began = death.at - (death.preemption.ended_after if death.preemption else 0.0)
+    yield f"{death.name} {what} at {began:.1f} s: {_describe_effect(death)}. {reason}"
+    if death.preemption:
+        yield f"  {describe(death.preemption, death.exit_code)}"
+        if death.exit_code == 0:
+            yield "  some services take exit code 0 for the replica's success: exit with 143 after the checkpoint"
+        yield f"  {describe_loss(death.preemption)}"
     if death.back_after is not None:
         if death.checkpoint is None and summary.checkpoint is None:
             yield "  there is no checkpoint, so nothing shows whether training resumed"
@@ -324,6 +358,10 @@ def _death_lines(death: DeathResult, summary: Summary) -> Iterator[str]:
         then = f"newest checkpoint {death.checkpoint.path}" if death.checkpoint else "no checkpoint yet"
         now = f", {summary.checkpoint.path} at the end" if summary.checkpoint else ""
         yield f"  {went_on}: {then} when it died{now}"
+
+
+def _name_strike(death: DeathResult) -> str:
+    return "preempted" if death.preemption else "killed"
 
 
 def _describe_effect(death: DeathResult) -> str:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from training_imgtool.base.errors import EngineUnavailableError, ImgtoolError, VerificationError
+from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.base.progress import Note, Progress, Step
 from training_imgtool.base.signals import aborting_leaves
-from training_imgtool.base.threads import run_all
+from training_imgtool.base.threads import run_all, start_thread
 from training_imgtool.local.checkpoints import latest
+from training_imgtool.local.drill import Inspector, Strike, complete, describe_start, now_strike
+from training_imgtool.local.launcher import Launcher, ReplicaRefusedError
 from training_imgtool.local.losses import add_point
 from training_imgtool.local.monitor import LAST_LINES, Report, Watcher, join_ends, lines_near, lines_of
-from training_imgtool.local.owner import REPLICA, remove_all
-from training_imgtool.local.rehearsal import Action, Death, Kill, judge
+from training_imgtool.local.owner import remove_all
+from training_imgtool.local.rehearsal import PREEMPTED, Action, Death, Kill, grace_of, judge
 from training_imgtool.local.replicas import JOB_DIR
 from training_imgtool.local.results import choose_lost, list_written, take_snapshot
+from training_imgtool.local.steps import StepReader
 from training_imgtool.local.summary import DeathResult, Failure, ReplicaResult, State, Summary, failure_of
-from training_imgtool.make.engines.docker.containers import Container, Ended, Network, RefusedError
+from training_imgtool.make.engines.docker.containers import Ended, RefusedError
 
 if TYPE_CHECKING:
     from training_imgtool.local.ready import Ready
@@ -32,74 +36,6 @@ DRAIN_SECONDS = 10.0  # for the rest of what all replicas printed
 _DRAIN_RESTART_SECONDS = 2.0  # for the rest of what a replica printed that is restarted
 _HOME = "/tmp"  # noqa: S108 - in the container, whose root folder is not the user's
 _LOOK = 0.2  # seconds between looks at the clock
-
-
-class ReplicaRefusedError(VerificationError):
-    """The engine refuses to make or start a replica."""
-
-    def __init__(self, name: str, error: RefusedError) -> None:
-        super().__init__(str(error))
-        self.name = name
-
-
-class Launcher:
-    """Creates and starts the containers of one run.
-
-    Attributes:
-        name: the network's; the containers' names begin with it.
-    """
-
-    def __init__(self, ready: Ready, containers: Containers) -> None:
-        self.name = f"imgtool-{ready.spec.name}-{ready.run}"
-        self._ready = ready
-        self._containers = containers
-        self._numbers = {replica.name: number for number, replica in enumerate(ready.cluster.replicas)}
-        self._network: Network | None = None
-
-    def make_network(self) -> None:
-        """Makes the network; raises EngineUnavailableError when the engine has no subnet left."""
-        try:
-            self._network = self._containers.create_network(self.name, self._ready.owner.labels(self._ready.run))
-        except RefusedError as error:
-            hint = "docker network prune removes the networks that no container uses"
-            raise EngineUnavailableError(str(error), hint=hint) from error
-
-    def create(self, replica: Replica) -> str:
-        """Makes a replica's container, with the same address each time; raises ReplicaRefusedError."""
-        if self._network is None:
-            raise RuntimeError("create before make_network")
-        try:
-            return self._containers.create(self._container(replica, self._network))
-        except RefusedError as error:
-            raise ReplicaRefusedError(replica.name, error) from error
-
-    def start(self, container_id: str, name: str) -> None:
-        """Starts a container; raises ReplicaRefusedError."""
-        try:
-            self._containers.start(container_id, name)
-        except RefusedError as error:
-            raise ReplicaRefusedError(name, error) from error
-
-    def _container(self, replica: Replica, network: Network) -> Container:
-        ready = self._ready
-        share = ready.shares[replica.name]
-        return Container(
-            name=f"{self.name}-{replica.name}",
-            image=replica.image,
-            hostname=replica.hostname,
-            network=network,
-            labels={**ready.owner.labels(ready.run), REPLICA: replica.name},
-            env={**({"HOME": _HOME} if ready.user and not ready.names_home(replica.role) else {}), **replica.env},
-            aliases=tuple(dict.fromkeys((replica.host, replica.hostname))),
-            address=network.address(self._numbers[replica.name]),
-            command=replica.args,
-            entrypoint=replica.command,
-            mounts=dict.fromkeys(ready.cluster.mounts, str(ready.job_dir)),
-            cpus=share.cpus,
-            memory=share.memory,
-            gpus=share.gpus,
-            user=ready.user,
-        )
 
 
 @dataclass(slots=True)
@@ -116,7 +52,7 @@ class _Live:
     state: State = State.UNSTARTED
     restarts: int = 0
     peak: int | None = None
-    killed: bool = False
+    strike: Strike | None = None
     judged: bool = False
     restart_at: float | None = None
     spans: list[tuple[float, float | None]] = field(default_factory=list)  # of its containers, the last one open
@@ -151,10 +87,12 @@ class Supervisor:
         self._containers = containers
         self._progress = progress
         self._launcher = Launcher(ready, containers)
-        self._watcher = Watcher(containers, progress)
+        self._steps = StepReader(progress)
+        self._watcher = Watcher(containers, self._steps)
+        self._inspector = Inspector(containers, self._launcher)
         self._live = {replica.name: _Live(replica) for replica in ready.cluster.replicas}
-        self._kills = sorted(ready.kills, key=lambda kill: kill.seconds)
-        self._missed: list[Kill] = []
+        self._missed = sorted(ready.kills, key=lambda kill: kill.seconds)
+        self._over = threading.Event()
         self._deaths: list[DeathResult] = []
         self._fatal: list[tuple[float, DeathResult, _Live]] = []  # deaths that end the run, with the engine's time
         self._failure: Failure | None = None
@@ -175,10 +113,13 @@ class Supervisor:
                     self._watch()
                 except ReplicaRefusedError as error:
                     self._failure = Failure(name=error.name, message=str(error), last_lines=())
+                self._over.set()
                 self._stop_all()
                 ended = time.monotonic()
                 self._conclude()
+                self._complete_preemptions()
             finally:
+                self._over.set()
                 self._remove_all()
         return self._summary(ended)
 
@@ -192,6 +133,8 @@ class Supervisor:
         self._began = time.monotonic()
         count = "1 replica" if len(self._live) == 1 else f"{len(self._live)} replicas"
         self._progress(Step("run", f"{count} in the network {self._launcher.name}"))
+        if self._missed:
+            start_thread("imgtool-rehearsal", self._rehearse)
 
     def _start(self, live: _Live) -> None:
         self._launcher.start(live.container_id, live.name)
@@ -216,9 +159,9 @@ class Supervisor:
                 raise report.ended
             live.stopped(time.monotonic(), report.ended, State.EXITED)
             self._lag = min(self._lag, time.monotonic() - report.ended.finished)
-            if report.ended.exit_code != 0:
+            if report.ended.exit_code != 0 or (live.strike and live.strike.kill.preempted):
                 self._judge(live, report.ended)
-            live.killed = False
+            live.strike = None
 
     def _next_report(self) -> Report | None:
         """Waits a little for the end of a replica."""
@@ -232,10 +175,12 @@ class Supervisor:
     def _judge(self, live: _Live, ended: Ended) -> None:
         """Records a death, and what the service does about it."""
         now, checkpoint = time.monotonic(), latest(self._ready.job_dir)
-        live.judged = True
+        live.judged, strike = True, live.strike
+        at = min(now, ended.finished + self._lag)
+        preemption = strike.describe(at, checkpoint) if strike else None
         death = Death(
-            exit_code=ended.exit_code,
-            out_of_memory=ended.out_of_memory and not live.killed,
+            exit_code=PREEMPTED if preemption else ended.exit_code,
+            out_of_memory=ended.out_of_memory and not strike,
             restarts=live.restarts,
             restarts_in_all=sum(other.restarts for other in self._live.values()),
             unstarted=not self._ready.restart and checkpoint == self._ready.checkpoint,
@@ -243,13 +188,16 @@ class Supervisor:
         verdict = judge(self._ready.cluster.service, death, self._ready.spec.job.scheduling)
         result = DeathResult(
             name=live.name,
-            at=min(now, ended.finished + self._lag) - self._began,
+            at=at - self._began,
             exit_code=ended.exit_code,
-            rehearsed=live.killed,
+            rehearsed=strike is not None,
             verdict=verdict,
             back_after=None,
             checkpoint=checkpoint,
+            preemption=preemption,
         )
+        if preemption and checkpoint:
+            self._inspector.begin_look(len(self._deaths), live.replica, checkpoint)
         self._deaths.append(result)
         if verdict.action is Action.FAIL:
             self._fatal.append((ended.finished, result, live))
@@ -269,7 +217,6 @@ class Supervisor:
                 live.state = State.EXITED
                 if live.last.exit_code and not live.judged and live.restart_at is None:
                     self._judge(live, live.last)
-        self._deaths.sort(key=lambda death: death.at)
         self._watcher.drain(self._live, DRAIN_SECONDS)
         for live in self._live.values():
             self._note_lost(live)
@@ -302,21 +249,53 @@ class Supervisor:
 
     def _do_what_is_due(self) -> None:
         now = time.monotonic()
-        while self._kills and now - self._began >= self._kills[0].seconds:
-            self._kill(self._kills.pop(0))
         for live in self._live.values():
             if live.restart_at is not None and now >= live.restart_at:
                 self._restart(live)
 
-    def _kill(self, kill: Kill) -> None:
+    def _rehearse(self) -> None:
+        """Strikes replicas in time, whatever the supervisor's own thread waits for."""
+        for kill in tuple(self._missed):
+            if self._over.wait(max(0.0, self._began + kill.seconds - time.monotonic())):
+                return
+            with suppress(ImgtoolError):  # the engine is gone, and the supervisor's thread learns why
+                self._strike(kill)
+
+    def _strike(self, kill: Kill) -> None:
         target = (kill.role, kill.index)
         live = next(live for live in self._live.values() if (live.replica.role, live.replica.index) == target)
-        if not live.running or live.killed:
-            self._missed.append(kill)
+        if not live.running or live.strike:
             return
-        live.killed = True
-        self._progress(Note(f"{live.name} is killed now, {kill.seconds:g} s into the run, as --kill asked"))
-        self._containers.signal(live.container_id, "SIGKILL")
+        grace = grace_of(self._ready.cluster.service, kill, None)
+        known = self._inspector.ask_disposition(live.container_id, live.replica) if kill.preempted else None
+        live.strike = strike = now_strike(kill, grace, known)
+        self._missed.remove(kill)
+        self._progress(Note(f"{live.name} {describe_start(strike)}"))
+        if kill.preempted:
+            self._containers.signal(live.container_id, "SIGTERM")
+            attempt = live.attempt
+            start_thread(f"imgtool-grace-{live.name}", lambda: self._end_grace(live, strike, attempt))
+        else:
+            self._containers.signal(live.container_id, "SIGKILL")
+
+    def _end_grace(self, live: _Live, strike: Strike, attempt: int) -> None:
+        if not self._over.wait(strike.grace) and live.running and live.attempt == attempt:
+            strike.killed = True
+            with suppress(ImgtoolError):
+                self._containers.signal(live.container_id, "SIGKILL")
+
+    def _complete_preemptions(self) -> None:
+        """Adds to preemptions how much was trained twice, from the output that the run has by now."""
+        chief = self._ready.cluster.chief.name
+        for number, death in enumerate(self._deaths):
+            if death.preemption:
+                counts = self._steps.counts_of(death.name) or self._steps.counts_of(chief)
+                ended = self._began + death.at
+                back = float("inf") if death.back_after is None else ended + death.back_after
+                times = (ended - death.preemption.ended_after, back)
+                whole = complete(death.preemption, counts, times, self._inspector.step_of(number))
+                self._deaths[number] = replace(death, preemption=whole)
+        self._deaths.sort(key=lambda death: death.at)
 
     def _restart(self, live: _Live) -> None:
         """Puts a new container in place of the old one: same name, host name and address, nothing of its files."""
@@ -373,7 +352,7 @@ class Supervisor:
             job_dir=ready.job_dir,
             replicas=tuple(self._result(live, ended) for live in self._live.values()),
             deaths=tuple(self._deaths),
-            missed=(*self._missed, *self._kills),
+            missed=tuple(self._missed),
             failure=self._failure,
             checkpoint=latest(ready.job_dir),
             written=list_written(self._before, take_snapshot(ready.job_dir)),

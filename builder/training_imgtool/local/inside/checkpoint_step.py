@@ -1,0 +1,59 @@
+"""Prints the training step that a checkpoint has in it, as JSON; runs in an image, with the libraries that are there.
+
+Only the standard library at the top, and what runs on Python 3.7.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_NAMES = re.compile(r"(?:\A|/)(?:global_step|_?iterations?|iter|step)(?:\Z|/\.ATTRIBUTES/VARIABLE_VALUE\Z|:0\Z)")
+_FIRST_VARIABLE = re.compile(r"(?:\A|/)optimizer/vars/0\Z")  # Keras 3: the optimizer's iterations
+
+
+def read_tensorflow(path: str) -> int | None:
+    """Reads global_step, or the optimizer's own count, from TensorFlow's files."""
+    reader = importlib.import_module("tensorflow").train.load_checkpoint(path)
+    names = [name for name, shape in reader.get_variable_to_shape_map().items() if not shape and _NAMES.search(name)]
+    return max((int(reader.get_tensor(name)) for name in names), default=None)
+
+
+def read_keras(path: str) -> int | None:
+    """Reads the optimizer's count from Keras' files: HDF5, or a zip archive with it."""
+    import io
+    import zipfile
+
+    h5py = importlib.import_module("h5py")
+    source: Any = path
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            source = io.BytesIO(archive.read("model.weights.h5"))
+    steps = []
+
+    def look(name: str, item: Any) -> None:
+        named = _NAMES.search(name) or _FIRST_VARIABLE.search(name)
+        if named and isinstance(item, h5py.Dataset) and not item.shape:
+            steps.append(int(item[()]))
+
+    with h5py.File(source, "r") as file:
+        file.visititems(look)
+    return max(steps, default=None)
+
+
+def read(path: str) -> int | None:
+    """Reads the step of a checkpoint of any kind that this file knows."""
+    if path.endswith((".keras", ".h5")):
+        return read_keras(path)
+    number = re.search(r"(?:\A|/)(\d+)\Z", path)  # Orbax names a checkpoint's folder by its step
+    return int(number.group(1)) if number else read_tensorflow(path)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps({"step": read(sys.argv[1])}) + "\n")

@@ -1,0 +1,73 @@
+"""The steps and epochs in the lines that a run's programs print: how far training was, and where it went on."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from training_imgtool.base.progress import Event, LogLine, Progress
+
+_COUNT = re.compile(  # in the singular: `steps: 1000` is a setting
+    r"(?<![\w.-])(?:(?:global|train|training)[ _])?(?P<unit>step|iteration|iter|epoch)['\"]?\s{0,8}[:=#]?\s{0,8}\[?"
+    r"(?P<number>\d{1,15})(?![\d.]*[smhx%])",
+    re.IGNORECASE,
+)
+_MOST = 10_000  # lines of a replica
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A step or epoch that a replica printed, and when by the monotonic clock."""
+
+    at: float
+    unit: str
+    number: int
+
+
+class StepReader:
+    """Passes events on, and keeps the steps and epochs that replicas print. Thread-safe."""
+
+    def __init__(self, after: Progress) -> None:
+        self._after = after
+        self._lock = threading.Lock()
+        self._counts: dict[str, deque[Count]] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Takes one event."""
+        if isinstance(event, LogLine):
+            now = time.monotonic()
+            with self._lock:
+                counts = self._counts.setdefault(event.subject, deque(maxlen=_MOST))
+                counts.extend(Count(now, unit, number) for unit, number in find_counts(event.text))
+        self._after(event)
+
+    def counts_of(self, name: str) -> tuple[Count, ...]:
+        """Returns what a replica has printed so far."""
+        with self._lock:
+            return tuple(self._counts.get(name, ()))
+
+
+def find_counts(line: str) -> list[tuple[str, int]]:
+    """Finds the step and the epoch that a line is about, such as `loss = 0.5, step = 100` or `Epoch 3/10`."""
+    found = {
+        "epoch" if match["unit"].lower() == "epoch" else "step": match["number"] for match in _COUNT.finditer(line)
+    }
+    return [(unit, int(number)) for unit, number in found.items()]
+
+
+def split_counts(counts: Sequence[Count], back: float) -> tuple[Count | None, Count | None]:
+    """Returns the last count before the time `back` and the first of its unit after it.
+
+    Steps count, unless they begin again with each epoch; then epochs do.
+    """
+    for unit in ("step", "epoch"):
+        before = [count for count in counts if count.unit == unit and count.at < back]
+        after = next((count for count in counts if count.unit == unit and count.at >= back), None)
+        numbers = [count.number for count in before]
+        if (before or after) and numbers == sorted(numbers):
+            return before[-1] if before else None, after
+    return None, None
