@@ -65,7 +65,7 @@ class Launcher:
             name=f"{self.name}-look-{number}",
             hostname=f"look-{number}",
             aliases=(),
-            address=None,
+            address=self._network.address(len(self._numbers) + number),  # not one that a replica comes back to
             entrypoint=entrypoint,
             command=words,
         )
