@@ -342,7 +342,11 @@ while :; do sleep 0.2; done
     options = [f"--preempt={name}@2s/grace=1s" for name in ("worker:0", "worker:1", "master")]
     document = json.loads(made.run("--as", "vertex", "--json", *options).stdout)
     took = {death["replica"]: death["preemption"] for death in document["deaths"]}
-    assert [took[name]["handling"] for name in ("master", "worker-0", "worker-1")] == ["saves", "no handler", "too slow"]
+    assert [took[name]["handling"] for name in ("master", "worker-0", "worker-1")] == [
+        "saves",
+        "no handler",
+        "too slow",
+    ]
     assert [took[name]["killed"] for name in ("master", "worker-0", "worker-1")] == [False, True, True]
     assert took["master"]["lost"] == 0
     assert took["master"]["next"] == took["master"]["last"] + 1

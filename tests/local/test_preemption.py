@@ -31,6 +31,7 @@ def status(name: str, pid: int, parent: int, *, caught: int = 0, ignored: int = 
         (status("python", 9, 7, caught=0x4000) + status("python", 7, 1) + status("dumb-init", 1, 0), DEFAULT),
         (status("sh", 1, 0, ignored=0x4000) + status("cat", 8, 0), IGNORED),
         (status("sh", 1, 0, caught=0x4000), CAUGHT),
+        (status("sh", 1, 0).replace("SigBlk:\t0", "SigBlk:\t4000"), None),
         ("", None),
         ("Name:\tsh\nPid:\t1\n", None),
     ],
@@ -45,7 +46,7 @@ def test_the_program_below_the_init_is_asked(statuses: str, disposition: Disposi
         ({}, Handling.SAVES),
         ({"saved": None}, Handling.UNSAVED),
         ({"killed": True}, Handling.TOO_SLOW),
-        ({"disposition": IGNORED, "killed": True}, Handling.IGNORES),
+        ({"disposition": IGNORED}, Handling.IGNORES),  # it saved when it liked
         ({"disposition": DEFAULT}, Handling.NO_HANDLER),  # what another replica saved is not its own
         ({"disposition": None, "saved": None}, Handling.UNKNOWN),
     ],
@@ -78,7 +79,7 @@ def test_lost_steps(changes: dict[str, object], lost: int | None) -> None:
         ('{"step": 12, "loss": 1}', [("step", 12)]),
         ("global_step 7", [("step", 7)]),
         ("Epoch: [3][10/100]", [("epoch", 3)]),
-        ("steps: 1000, num_step=5, global_step/sec: 300, step 0.5s, 12 steps", []),
+        ("steps: 1000, num_step=5, global_step/sec: 300, step 0.5s, 12 steps, final step: 3.25", []),
     ],
 )
 def test_counts_in_lines(line: str, counts: list[tuple[str, int]]) -> None:

@@ -69,8 +69,10 @@ class Preemption:
         """Judges the program by what was seen."""
         if self.disposition is Disposition.DEFAULT:
             return Handling.NO_HANDLER
+        if self.disposition is Disposition.IGNORED:
+            return Handling.IGNORES
         if self.killed:
-            return Handling.IGNORES if self.disposition is Disposition.IGNORED else Handling.TOO_SLOW
+            return Handling.TOO_SLOW
         if self.saved is not None:
             return Handling.SAVES
         return Handling.UNKNOWN if self.disposition is None else Handling.UNSAVED
@@ -99,8 +101,10 @@ def read_disposition(statuses: str) -> Disposition | None:
         first = next((process for process in found.values() if process["PPid"] == "1"), None)
     if first is None:
         return None
-    if (int(first["SigCgt"], 16) | int(first["SigBlk"], 16)) & _TERM:
+    if int(first["SigCgt"], 16) & _TERM:
         return Disposition.CAUGHT
+    if int(first["SigBlk"], 16) & _TERM:  # by its first thread: another one may wait for it, or be killed by it
+        return None
     return Disposition.IGNORED if int(first["SigIgn"], 16) & _TERM else Disposition.DEFAULT
 
 
@@ -135,7 +139,12 @@ def describe(preemption: Preemption, exit_code: int) -> str:
         case Handling.TOO_SLOW:
             return f"too slow: it was still running after its {preemption.grace:g} s, and SIGKILL ended it"
         case Handling.IGNORES:
-            return f"ignores SIGTERM: SIGKILL ended it after {preemption.grace:g} s"
+            how = (
+                f"SIGKILL ended it after {preemption.grace:g} s"
+                if preemption.killed
+                else f"it ended by itself {after} later"
+            )
+            return f"ignores SIGTERM: {how}"
         case Handling.NO_HANDLER:
             return f"no handler: it ended {after} after SIGTERM with exit code {exit_code} and saved nothing"
     return f"ended {after} after SIGTERM with exit code {exit_code}; whether it has a handler is not known"

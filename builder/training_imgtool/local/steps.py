@@ -13,7 +13,7 @@ from training_imgtool.base.progress import Event, LogLine, Progress
 
 _COUNT = re.compile(  # in the singular: `steps: 1000` is a setting
     r"(?<![\w.-])(?:(?:global|train|training)[ _])?(?P<unit>step|iteration|iter|epoch)['\"]?\s{0,8}[:=#]?\s{0,8}\[?"
-    r"(?P<number>\d{1,15})(?![\d.]*[smhx%])",
+    r"(?P<number>\d{1,15})(?!\d*\.\d|[\d.]*[smhx%])",
     re.IGNORECASE,
 )
 _MOST = 10_000  # lines of a replica
