@@ -79,6 +79,7 @@ def test_lost_steps(changes: dict[str, object], lost: int | None) -> None:
         ('{"step": 12, "loss": 1}', [("step", 12)]),
         ("global_step 7", [("step", 7)]),
         ("Epoch: [3][10/100]", [("epoch", 3)]),
+        ("resumed after epoch 25", []),
         ("steps: 1000, num_step=5, global_step/sec: 300, step 0.5s, 12 steps, final step: 3.25", []),
     ],
 )

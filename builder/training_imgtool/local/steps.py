@@ -16,6 +16,7 @@ _COUNT = re.compile(  # in the singular: `steps: 1000` is a setting
     r"(?P<number>\d{1,15})(?!\d*\.\d|[\d.]*[smhx%])",
     re.IGNORECASE,
 )
+_BACK = re.compile(r"\b(?:resum|restor|load|continu)", re.IGNORECASE)  # about a step that another process made
 _MOST = 10_000  # lines of a replica
 
 
@@ -53,6 +54,8 @@ class StepReader:
 
 def find_counts(line: str) -> list[tuple[str, int]]:
     """Finds the step and the epoch that a line is about, such as `loss = 0.5, step = 100` or `Epoch 3/10`."""
+    if _BACK.search(line):
+        return []
     found = {
         "epoch" if match["unit"].lower() == "epoch" else "step": match["number"] for match in _COUNT.finditer(line)
     }
