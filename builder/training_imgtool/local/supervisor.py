@@ -266,7 +266,7 @@ class Supervisor:
         live = next(live for live in self._live.values() if (live.replica.role, live.replica.index) == target)
         if not live.running or live.strike:
             return
-        grace = grace_of(self._ready.cluster.service, kill, None)
+        grace = grace_of(self._ready.cluster.service, kill, self._ready.spec.job.grace_period)
         known = self._inspector.ask_disposition(live.container_id, live.replica) if kill.preempted else None
         live.strike = strike = now_strike(kill, grace, known)
         self._missed.remove(kill)
