@@ -20,7 +20,8 @@ from training_imgtool.local.replicas import (
     service_of,
     target_of,
 )
-from training_imgtool.model.job import Hyperparameters, JobSpec, Parameter, Volume
+from training_imgtool.local.run import read_secrets
+from training_imgtool.model.job import Hyperparameters, JobSpec, Parameter, SecretRef, Volume
 from training_imgtool.model.spec import INIT, ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import Target
 
@@ -54,6 +55,23 @@ def test_counts_and_arguments_of_the_command_line() -> None:
     names = [replica.name for replica in make_cluster(changed, images(changed), Service.LOCAL).replicas]
     assert names == ["master", "worker-0", "worker-1", "worker-2"]
     assert adapt(spec()) == spec()
+
+
+def test_replicas_reach_each_other_without_the_specs_proxy() -> None:
+    made = cluster(Service.TFJOB, env={"http_proxy": "http://proxy:3128", "no_proxy": "metadata"})
+    hosts = made.replicas[1].env["no_proxy"].split(",")
+    assert hosts[0] == "metadata"
+    assert {one.host for one in made.replicas} | {one.hostname for one in made.replicas} < {*hosts}
+    assert made.replicas[1].env["NO_PROXY"] == made.replicas[1].env["no_proxy"]
+    assert "a proxy is in env: here NO_PROXY names the replicas too" in " ".join(made.notes)
+    assert "NO_PROXY" not in cluster(Service.TFJOB).chief.env
+
+
+def test_values_of_secrets_come_from_the_environment() -> None:
+    made = spec(job=JobSpec(secrets={"HF_TOKEN": SecretRef(name="hf")}))
+    assert read_secrets(made, {"HF_TOKEN": "x", "OTHER": "y"}) == {"HF_TOKEN": "x"}
+    with pytest.raises(UsageError, match=r"job\.secrets\.HF_TOKEN: the environment has no HF_TOKEN"):
+        read_secrets(made, {})
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,11 @@ class Launcher:
             hostname=replica.hostname,
             network=network,
             labels={**ready.owner.labels(ready.run), REPLICA: replica.name},
-            env={**({"HOME": _HOME} if ready.user and not ready.names_home(replica.role) else {}), **replica.env},
+            env={
+                **({"HOME": _HOME} if ready.user and not ready.names_home(replica.role) else {}),
+                **replica.env,
+                **ready.secrets,
+            },
             aliases=tuple(dict.fromkeys((replica.host, replica.hostname))),
             address=network.address(self._numbers[replica.name]),
             command=replica.args,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ class Ready:
     checkpoint: Checkpoint | None  # the newest before the run
     owner: Owner
     notes: tuple[str, ...]
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # values of job.secrets, by variable
 
     def names_home(self, role: Role) -> bool:
         """Tells whether the spec gives the role's program a home."""

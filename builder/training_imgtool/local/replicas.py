@@ -64,6 +64,8 @@ def service_of(target: Target | None) -> Service:
 
 _GOOGLE = {Service.AI_PLATFORM, Service.VERTEX}
 _TRIAL = "1"
+_PROXIES = {"http_proxy", "https_proxy", "grpc_proxy", "all_proxy"}
+_NO_PROXY = ("no_proxy", "NO_PROXY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +268,17 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
     told = cluster_env(
         spec.framework, setting.flavour, setting.hosts, role, index, job=setting.job, trial=trial, cloud=cloud
     )
-    return env | told
+    return env | told | _reach_replicas(setting, role, env)
+
+
+def _reach_replicas(setting: _Setting, role: Role, env: Mapping[str, str]) -> dict[str, str]:
+    """Returns variables that have gRPC reach the other replicas without a proxy that the spec names."""
+    given = {**setting.spec.env, **setting.spec.roles[role].env, **env}
+    if not any(name.lower() in _PROXIES for name in given):
+        return {}
+    hosts = [name for of_role in setting.hosts.values() for host in of_role for name in {host, host.partition(".")[0]}]
+    without = ",".join(dict.fromkeys((*(given[name] for name in _NO_PROXY if given.get(name)), *hosts)))
+    return dict.fromkeys(_NO_PROXY, without)
 
 
 def _google_env(spec: ImageSpec, service: Service) -> dict[str, str]:
@@ -297,6 +309,12 @@ def _job(
 
 def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
     notes = []
+    everywhere = {**spec.env, **spec.job.env, **{name: "" for role in replicas(spec) for name in spec.roles[role].env}}
+    if any(name.lower() in _PROXIES for name in everywhere):
+        notes.append(
+            "a proxy is in env: here NO_PROXY names the replicas too; a job's replicas would reach each other through"
+            " the proxy, and hang: name their hosts in no_proxy"
+        )
     if service is Service.AI_PLATFORM and spec.job.env:
         notes.append("job.env is not set: AI Platform cannot set environment variables")
     if service is Service.VERTEX and spec.job.hyperparameters:

@@ -71,7 +71,7 @@ def prepare(inputs: Inputs, request: Request, machine: Machine, engine: DockerEn
     Raises UsageError, InputError, LocalFileError, and what pulling and building raise.
     """
     spec = check(inputs.spec_file.spec, request)
-    service = _service(spec, request)
+    service, values = _service(spec, request), read_secrets(spec, machine.settings.environ)
     containers, owner = Containers(engine.api), this_process()
     job_dir = _make_job_dir(request.job_dir or inputs.spec_file.folder / "job", spec)
     for run in sweep(containers, owner):
@@ -112,7 +112,19 @@ def prepare(inputs: Inputs, request: Request, machine: Machine, engine: DockerEn
         checkpoint=checkpoint,
         owner=owner,
         notes=notes,
+        secrets=values,
     )
+
+
+def read_secrets(spec: ImageSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """Takes the values of `job.secrets` from the environment; raises UsageError for one that is not there."""
+    missing = [name for name in spec.job.secrets if name not in environ]
+    if missing:
+        raise UsageError(
+            f"job.secrets.{missing[0]}: the environment has no {missing[0]}, and run takes its value from there",
+            hint=f"export {missing[0]}=…",
+        )
+    return {name: environ[name] for name in spec.job.secrets}
 
 
 def run(ready: Ready, engine: DockerEngine, progress: Progress) -> Summary:
