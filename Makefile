@@ -20,8 +20,8 @@ $(READY): pyproject.toml scripts/venv
 services:  ## Start a Docker Engine if none answers, a registry, stand-in base images
 	@scripts/services up
 
-demo: $(READY)  ## Build the images of images/mnist, push them to a local registry, write their job file
-	@$(PYTHON) scripts/demo
+demo: $(READY)  ## Build an example's images, push them to a local registry, write their job file (FRAMEWORK=jax)
+	@$(PYTHON) scripts/demo $(FRAMEWORK)
 
 test: $(READY)  ## Everything that must pass: ruff, mypy, all tests (about ten minutes on two cores)
 	@$(PYTHON) scripts/check

@@ -1,0 +1,1 @@
+"""A trainer for Keras 3 on JAX."""

@@ -1,0 +1,75 @@
+"""The program of every replica: `python -m trainer.task --job-dir=job --epochs=5`.
+
+All processes train the same model, each on its share of the images, and print the same loss. The first one keeps a
+checkpoint per epoch, and a job that starts again goes on from there. One process alone does it all, on all its devices.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+import jax
+import keras
+
+from trainer import shapes
+
+
+def main() -> None:
+    """Joins the cluster that the environment names, and trains."""
+    options = _parser().parse_args()
+    if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:
+        keras.distribution.initialize()
+    keras.utils.set_random_seed(1)
+    keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
+    first, count = jax.process_index(), jax.process_count()
+    print(f"process {first} of {count}, {jax.device_count()} devices", flush=True)
+    images, labels = shapes.make(options.images)
+    saved = sorted(Path(options.job_dir).glob("checkpoints/epoch-*.keras"))
+    model = keras.models.load_model(saved[-1]) if saved else _build()
+    for epoch in range(len(saved), options.epochs):
+        history = model.fit(
+            images[first::count], labels[first::count], batch_size=options.batch_size // count, verbose=0, shuffle=False
+        )
+        print(f"epoch {epoch + 1}: loss {history.history['loss'][0]:.4f}", flush=True)
+        _save(model, Path(options.job_dir, f"checkpoints/epoch-{epoch + 1:04}.keras"), keep=first == 0)
+    _save(model, Path(options.job_dir, "model.keras"), keep=first == 0)
+
+
+def _save(model: keras.Model, path: Path, *, keep: bool) -> None:
+    """Has every process write the model, since they read its variables together, and one keep the file, once whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        model.save(Path(folder, path.name))
+        if keep:
+            Path(folder, path.name).replace(path)
+
+
+def _build() -> keras.Model:
+    model = keras.Sequential(
+        [
+            keras.Input(shape=(shapes.PIXELS,)),
+            keras.layers.Dense(128, activation="relu"),
+            keras.layers.Dense(shapes.CLASSES),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=loss)
+    return model
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="trainer.task", description="Trains a classifier of shapes.")
+    parser.add_argument("--job-dir", default="job", help="where the checkpoint and the model go")
+    parser.add_argument("--epochs", type=int, default=5, help="passes over the images")
+    parser.add_argument("--images", type=int, default=6144, help="how many images, of all processes together")
+    parser.add_argument("--batch-size", type=int, default=96, help="images per step, of all processes together")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
