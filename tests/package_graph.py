@@ -36,6 +36,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "docker": ("make.engines.docker.client",),
     "google": ("oci.registry.auth.google", "oci.registry.artifact_registry"),
     "isal": ("base.inflate",),
+    "jsonschema": ("jobs.schemas",),
     "jinja2": ("model.recipe.jinja",),
     "imgtool_debian_layers": ("make.debian_*", "make.library_check"),  # packages of their own beside this one
     "imgtool_project_reader": ("cli.commands.*",),

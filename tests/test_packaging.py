@@ -19,7 +19,7 @@ KINDS = (  # every file of the wheel is one of these
     r"training_imgtool/py\.typed",
     r"imgtool_(?:debian_layers|project_reader)/(?:[a-z_0-9]+\.py|py\.typed|README\.md|(?:names|scripts)\.toml)",
     r"training_imgtool/data/(?:machines/)?[a-z_]+\.(?:yaml|toml|json|py\.txt)",
-    r"training_imgtool/jobs/rules/[a-z_]+\.yaml",
+    r"training_imgtool/jobs/rules/(?:[a-z_]+\.(?:yaml|json)|README\.md)",
     r"training_imgtool/_data/templates/[a-z]+\.Dockerfile\.j2",
     r"training_imgtool/_data/images/[a-z-]+/[a-z-]+\.yaml",
     r"training_imgtool/_data/images/[a-z-]+/requirements\.txt",
@@ -57,7 +57,7 @@ def test_the_wheel_holds_every_module_and_data_file(wheel: list[str]) -> None:
         *(str(path.relative_to(CHECKOUT / "builder")) for path in (CHECKOUT / "builder").glob("*/data/**/*.*")),
         "imgtool_debian_layers/scripts.toml",
         "imgtool_project_reader/names.toml",
-        *(str(path.relative_to(CHECKOUT / "builder")) for path in (CHECKOUT / "builder").glob("*/jobs/rules/*.yaml")),
+        *(str(path.relative_to(CHECKOUT / "builder")) for path in (CHECKOUT / "builder").glob("*/jobs/rules/*.[yj]*")),
         *(f"training_imgtool/_data/templates/{path.name}" for path in (CHECKOUT / "templates").glob("*.j2")),
         *(
             f"training_imgtool/_data/{path.relative_to(CHECKOUT)}"

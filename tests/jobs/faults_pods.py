@@ -82,6 +82,7 @@ FAULTS: tuple[tuple[str, str, str], ...] = (
 NEWER = {  # what release 1.20 takes: it knows no Indexed Jobs and drops keys without a word
     "  backoffLimits: 2", "completionMode: indexed", "", "    spec:\n      container: []\n",
 }  # fmt: skip
+RULES = "podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget, status: 'True'}]}]}"
 TAKEN: tuple[tuple[str, str, str], ...] = (
     (POD, "memory: 4Gi", "memory: 4e9"),
     (POD, "cpu: 500m", "cpu: 0.5"),
@@ -94,6 +95,7 @@ TAKEN: tuple[tuple[str, str, str], ...] = (
     (JOB, "  completions: 2\n  parallelism: 2\n  completionMode: Indexed\n", ""),
     (POD, "restartPolicy: Never", "restartPolicy: Never\n  terminationGracePeriodSeconds: -1"),
     (JOB, "    spec:\n", "    metadata: {creationTimestamp: null, labels: {a: b}}\n    spec:\n"),
+    (JOB, "backoffLimit: 2", RULES),
     (SERVICE, "clusterIP: None", "type: ClusterIP"),
     (SERVICE, "  ports: [{port: 80, name: http}, {port: 81, name: other}]\n", ""),
     (SERVICE, "{port: 80, name: http}, {port: 81, name: other}", "{port: 80}"),

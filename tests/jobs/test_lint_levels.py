@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.jobs.faults_pods import JOB, RULES
 from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Finding, Severity, add_source
 from training_imgtool.jobs.tables import machines, nearest
@@ -63,6 +64,20 @@ def test_a_good_file_has_no_error(text: str) -> None:
     assert "error" not in levels(text).values(), [str(m) for m in lint(text, "f")]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "level"),
+    [
+        ("spec:\n", "spec:\n  successPolicy: ''\n", None),
+        ("spec:\n", "spec:\n  successPolicy: AllWorker\n", "spec.successPolicy error"),
+        ("worker:\n", "worker:\n      restartPolicy: ExitCode\n", "spec.tfReplicaSpecs.worker.restartPolicy warning"),
+    ],
+)
+def test_policies_of_a_tfjob(old: str, new: str, level: str | None) -> None:
+    assert old in TFJOB
+    added = levels(TFJOB.replace(old, new, 1)).items() - levels(TFJOB).items()
+    assert [f"{field} {said}" for field, said in added] == ([level] if level else [])
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_strict_makes_errors_of_warnings(strict: bool) -> None:
     severities = levels(POD, strict=strict)
@@ -112,6 +127,13 @@ def test_strict_makes_errors_of_warnings(strict: bool) -> None:
             "spec:\n  runPolicy: {managedBy: me}\n",
             "managedBy",
             "expected kubeflow.org/training-operator",
+        ),
+        (
+            JOB.replace("restartPolicy: Never", "restartPolicy: OnFailure"),
+            "backoffLimit: 2",
+            RULES,
+            "spec.podFailurePolicy",
+            "does not go with restartPolicy OnFailure: expected Never",
         ),
         (TFJOB, "namespace: kubeflow", "namespace: a.b", "metadata.namespace", "is not a Kubernetes name"),
         (TFJOB, "[{name: A, value: b}]", "[{name: A=B}]", "env[0].name", "is not a variable's name"),

@@ -1,8 +1,10 @@
-"""`imgtool lint`: checks a job file that someone wrote, for Kubernetes or Vertex AI."""
+"""`imgtool lint`: checks a job file that someone wrote, for any service but two."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +17,9 @@ from training_imgtool.cli.output import emit, emit_json
 
 if TYPE_CHECKING:
     from training_imgtool.jobs.lint import Message
+
+
+_PATIENCE = 60  # seconds
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +51,8 @@ def lint(
     if re.search(r"(?m)^tensorflow:\s", text):
         hint = f"imgtool show {name} checks it; imgtool config {name} -o FILE makes its job file"
         raise InputError(f"{name} is a spec, not a job file", hint=hint)
-    messages = judge(text, name, allow_unknown=allow_unknown, region=region, strict=strict)
+    answer = _ask_slurm(text)
+    messages = judge(text, name, allow_unknown=allow_unknown, region=region, strict=strict, answer=answer)
     wrong = any(message.severity is Severity.ERROR for message in messages)
     if as_json:
         emit_json({"ok": not wrong, "findings": [_row(message) for message in messages]})
@@ -54,6 +60,22 @@ def lint(
         emit("".join(f"{message}\n" + (f"  {message.hint}\n" if message.hint else "") for message in messages))
     if wrong:
         raise typer.Exit(3)
+
+
+def _ask_slurm(text: str) -> str | None:
+    """Asks the cluster whether it takes a batch script; None without one. `--test-only` submits and runs nothing."""
+    if "#SBATCH" not in text or not shutil.which("sbatch"):
+        return None
+    command = ["sbatch", "--test-only"]
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        return None
+    said = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in done.stderr.splitlines() if line.strip()]
+    if not done.returncode:
+        return ""
+    is_away = any(words in done.stderr.lower() for words in ("unable to contact", "slurm.conf", "configuration file"))
+    return None if is_away or not said else said[0]
 
 
 def _row(message: Message) -> dict[str, Any]:

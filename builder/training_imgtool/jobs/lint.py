@@ -12,9 +12,15 @@ from training_imgtool.jobs import module_of
 from training_imgtool.jobs.google import GCLOUD
 from training_imgtool.jobs.model import NOT_CHECKED, Finding, Path, Severity, first_of_each, format_path, get
 from training_imgtool.jobs.rules.kubernetes import TARGETS, known_kind, object_findings, unknown_kind
-from training_imgtool.jobs.yamlio import Parsed, read
+from training_imgtool.jobs.rules.secrets import secret_findings
+from training_imgtool.jobs.rules.slurm import is_script, script_findings
+from training_imgtool.jobs.yamlio import Parsed, read, reread
 from training_imgtool.model.targets import Target
 
+_BOOLEANS = {  # who does not read YAML as gcloud does
+    Target.COMPOSE: frozenset({"true", "false"}),
+    Target.SKYPILOT: frozenset({"true", "false", "yes", "no", "on", "off"}),
+}
 _ECI = "k8s.aliyun.com/"  # what annotations begin with that only its virtual nodes read
 _PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]\w*\}?|<[^<>]+>|'(?:__\w+__|[A-Z][A-Z0-9_]*_(?:NAME|ID|PATH))'")
 
@@ -45,6 +51,7 @@ def lint(
     allow_unknown: bool = False,
     region: str | None = None,
     strict: bool = False,
+    answer: str | None = None,
 ) -> tuple[Message, ...]:
     """Finds everything wrong with a job file of any target, in the order of the file.
 
@@ -54,13 +61,14 @@ def lint(
         allow_unknown: what the tables lack (keys, machines, accelerators, regions) is a warning.
         region: where the job will run, for files of Google's services that leave it to a flag.
         strict: warnings are errors, as they are in a file of which nothing was checked.
+        answer: of a batch script, what Slurm itself refuses in it: empty if nothing, None if it was not asked.
 
     Raises:
         InputError: the text is not YAML.
     """
     messages: list[Message] = []
-    if text.startswith("#!"):
-        return (_message(replace(_unchecked(Target.SLURM), severity=Severity.ERROR), file, None),)
+    if is_script(text):
+        return tuple(_weighed(_lint_script(text, file, answer), strict=strict))
     documents = read(text, file)
     if all(parsed.data is None for parsed in documents):
         nothing = Finding(path=(), message="is empty: expected a job file")
@@ -69,10 +77,14 @@ def lint(
         if parsed.data is None and len(documents) > 1:
             continue  # as kubectl does
         target = find_target(parsed.data)
-        if target is not None and not hasattr(module_of(target), "judge"):
-            messages.append(_message(_unchecked(target), file, None))
+        if number == 0 and len(documents) > 1 and target is None and _is_header(parsed.data):
             continue
-        findings = [*parsed.findings, *_judge(parsed.data, allow_unknown=allow_unknown, region=region)]
+        data = reread(parsed, _BOOLEANS[target]) if target in _BOOLEANS else parsed.data
+        if target is not None and not hasattr(module_of(target), "judge"):
+            findings = [_unchecked(target)]
+        else:
+            findings = [*parsed.findings, *_judge(data, allow_unknown=allow_unknown, region=region)]
+        findings += secret_findings(data)
         if number == 0 and len(documents) > 1 and target is Target.VERTEX:
             findings.append(Finding(path=(), message=f"{len(documents)} documents: expected one", source=GCLOUD))
         findings = [_filled_in(finding, parsed.data) for finding in first_of_each(findings)]
@@ -80,6 +92,19 @@ def lint(
     unchecked = sum(message.message.startswith(NOT_CHECKED) for message in messages)
     strict = strict or unchecked == sum(parsed.data is not None for parsed in documents)
     return tuple(sorted(_weighed(messages, strict=strict), key=lambda each: (each.line, each.column, each.field)))
+
+
+def _lint_script(text: str, file: str, answer: str | None) -> Iterator[Message]:
+    """Says what Slurm says, which knows the cluster; without it, what is wrong with options and images."""
+    for line, finding in sorted(script_findings(text), key=lambda placed: placed[0]):
+        if answer != "" or finding.severity is not Severity.ERROR:
+            yield replace(_message(_filled_in(finding, None), file, None), line=line + 1)
+    if answer:
+        yield _message(Finding(path=(), message=answer, source="sbatch --test-only"), file, None)
+    elif answer is None:
+        message = "options only: of the script, only its #SBATCH options, images and secrets were checked"
+        hint = f"`sbatch --test-only {file}` asks the cluster, and imgtool lint does it where sbatch is on PATH"
+        yield _message(Finding(path=(), message=message, hint=hint, severity=Severity.WARNING), file, None)
 
 
 def _weighed(messages: Iterable[Message], *, strict: bool) -> Iterator[Message]:
@@ -121,6 +146,15 @@ def find_target(data: Any) -> Target | None:
     if kind == "Pod" and isinstance(annotations, dict) and any(str(key).startswith(_ECI) for key in annotations):
         return Target.ECI
     return TARGETS.get(kind) if kind else None
+
+
+def _is_header(data: Any) -> bool:
+    """Tells whether a document is the first of SkyPilot's several, which names the whole."""
+    return (
+        isinstance(data, dict)
+        and bool(data)
+        and data.keys() <= {"name", "execution", "primary_tasks", "termination_delay"}
+    )
 
 
 def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:

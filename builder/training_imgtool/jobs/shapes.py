@@ -63,7 +63,7 @@ class Checker:
             if most and isinstance(value, list | dict) and len(value) > int(most):
                 yield Finding(path=path, message=f"has {len(value)}: expected {most} at most")
         elif head == "enum":
-            yield from self._enum(value, rest.split(), path)
+            yield from self._enum(value, ["" if word == "''" else word for word in rest.split()], path)
         elif head == "image":
             yield from _typed(value, "text", path)
             yield from image_findings(value, path)
@@ -78,7 +78,7 @@ class Checker:
         listed = head != "map"
         if not isinstance(value, list if listed else dict):
             what = "a list" if listed else "a mapping of names to values"
-            yield Finding(path=path, message=f"{_describe(value)}: expected {what}")
+            yield Finding(path=path, message=f"{describe(value)}: expected {what}")
             return
         if head == "list+" and not value:
             yield Finding(path=path, message="is empty: expected at least one")
@@ -98,20 +98,20 @@ class Checker:
             return
         hint = nearest(value.upper().replace("-", "_"), allowed) if isinstance(value, str) else None
         severity = self._unknown if isinstance(value, str) else Severity.ERROR
-        message = f"{_describe(value)}: expected {', '.join(allowed)}"
+        message = f"{describe(value)}: expected {', '.join(filter(None, allowed))}"
         yield Finding(path=path, message=message, hint=hint, severity=severity)
 
     def _object(self, value: Any, name: str, path: Path) -> Iterator[Finding]:
         shape = _shape(name)
         if not isinstance(value, dict):
-            yield Finding(path=path, message=f"{_describe(value)}: expected a mapping")
+            yield Finding(path=path, message=f"{describe(value)}: expected a mapping")
             return
         kinds = _keys(shape)
         for key, item in value.items():
             if key in kinds:
                 yield from self.findings(item, kinds[key], (*path, key))
             else:
-                message, hint = f"{key!r} is not a key here", _key_hint(key, kinds)
+                message, hint = f"{key!r} is not a key here", key_hint(key, kinds)
                 yield Finding(path=(*path, key), message=message, hint=hint, severity=self._unknown, at_key=True)
         for key in shape:
             if key.endswith("!") and value.get(key.removesuffix("!")) is None:
@@ -181,23 +181,23 @@ def _typed(value: Any, kind: str, path: Path) -> Iterator[Finding]:
         hint = "put it in quotes: 2.10 without them is the number 2.1" if kind == "text" and _is_number(value) else None
     else:
         return
-    yield Finding(path=path, message=f"{_describe(value)}: expected {_WORDS[kind]}", hint=hint)
+    yield Finding(path=path, message=f"{describe(value)}: expected {_WORDS[kind]}", hint=hint)
 
 
 def _scalar(value: Any, kind: str, limits: str, path: Path) -> Iterator[Finding]:
     if kind == "duration":
         if not isinstance(value, str) or not DURATION.match(value):
-            seen = _describe(value).removeprefix("found ")
+            seen = describe(value).removeprefix("found ")
             message = f"{seen} is not a duration: expected seconds and an s, such as 3600s"
             yield Finding(path=path, message=message, hint=_as_duration(value))
     elif kind == "int64":
         if not (_is_int(value) or (isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value))):
-            yield Finding(path=path, message=f"{_describe(value)}: expected a whole number")
+            yield Finding(path=path, message=f"{describe(value)}: expected a whole number")
         elif limits and int(value) < int(limits):
             yield Finding(path=path, message=f"{value}: expected {limits} or more")
     elif kind == "double":
         if _double(value) is None:
-            yield Finding(path=path, message=f"{_describe(value)}: expected a number")
+            yield Finding(path=path, message=f"{describe(value)}: expected a number")
     else:
         yield from _typed(value, kind, path)
         low, high = ([int(limit) for limit in limits.split()] + [None, None])[:2]
@@ -239,7 +239,8 @@ def _keys(shape: Mapping[str, str]) -> dict[str, str]:
     return {key.removesuffix("!"): kind for key, kind in shape.items() if not key.startswith("^")}
 
 
-def _key_hint(key: str, kinds: Mapping[str, str]) -> str | None:
+def key_hint(key: str, kinds: Iterable[str]) -> str | None:
+    """Returns the key of `kinds` that was meant, by its spelling or its nearness; None where there is none."""
     folded = {name.replace("_", "").lower(): name for name in kinds}
     same = folded.get(key.replace("_", "").replace("-", "").lower())
     return f"it is spelt {same}" if same else nearest(key, kinds)
@@ -262,7 +263,8 @@ def _as_duration(value: Any) -> str | None:
     return f"write {seconds}s"
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
+    """Says what a value is, for a message that it begins: `found 'x'`, `a list`."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

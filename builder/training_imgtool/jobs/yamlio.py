@@ -82,6 +82,23 @@ def read_table(name: str, folder: str = "data") -> Any:
     return yaml.load(data_file(name, folder).read_text("utf-8"), Loader=loader)  # noqa: S506
 
 
+def reread(parsed: Parsed, booleans: frozenset[str]) -> Any:
+    """Returns a document's data as readers have it that take only these words for booleans, and `22:22` for text."""
+
+    def value(data: Any, path: Path) -> Any:
+        if isinstance(data, dict):
+            return {key: value(item, (*path, key)) for key, item in data.items()}
+        if isinstance(data, list):
+            return [value(item, (*path, index)) for index, item in enumerate(data)]
+        bare = parsed.marks[path].bare if path in parsed.marks else None
+        if bare is None or data is None:
+            return data
+        is_text = bare.lower() not in booleans if isinstance(data, bool) else ":" in bare
+        return bare if is_text else data
+
+    return value(parsed.data, ())
+
+
 def read(text: str, file: str) -> list[Parsed]:
     """Reads every document of a YAML (or JSON) text, empty ones as None; raises InputError, naming the place."""
     import yaml

@@ -220,7 +220,6 @@ class Target(StrEnum):
             volumes=_DOCKER_VOLUMES,
             job_dir=JobDir.MOUNTED,
             signs=("services",),
-            checked_by="`docker compose --file FILE config --quiet` does it",
         ),
     )
     TF_CONFIG = (
@@ -244,8 +243,7 @@ class Target(StrEnum):
             runtime=Runtime(name="the Docker of SkyPilot's machine images"),
             volumes=frozenset({"bucket", "claim"}),
             grace="the cloud decides it",
-            signs=("run", "resources", "num_nodes"),
-            checked_by="`sky launch --dryrun FILE` does it",
+            signs=("run", "resources", "num_nodes", "setup", "envs", "file_mounts"),
         ),
     )
     SLURM = (
@@ -257,6 +255,5 @@ class Target(StrEnum):
             scheduling=frozenset({"max_running"}),
             runtime=Runtime(name="enroot"),
             job_dir=JobDir.MOUNTED,
-            checked_by="`sbatch --test-only FILE` does it",
         ),
     )

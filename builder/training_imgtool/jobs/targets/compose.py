@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import launcher
@@ -15,9 +16,11 @@ from training_imgtool.jobs.cluster import PORT, cluster_env
 from training_imgtool.jobs.kubernetes import is_cluster
 from training_imgtool.jobs.model import (
     Document,
+    Finding,
     Images,
     JobFile,
     JobOptions,
+    Path,
     args_with_job_dir,
     image_of,
     job_key,
@@ -28,6 +31,8 @@ from training_imgtool.jobs.model import (
     results_folder,
     without_none,
 )
+from training_imgtool.jobs.rules.images import image_findings
+from training_imgtool.jobs.schemas import published_findings
 from training_imgtool.jobs.service import KEY, Service, Standing, read_objects
 from training_imgtool.model.job import Volume
 from training_imgtool.model.spec import ImageSpec, Role
@@ -36,6 +41,8 @@ from training_imgtool.model.targets import Target
 _JOB_DIR = "/job"
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>Ki|Mi|Gi|[bkmgBKMG]?)\Z")
 _CPUS = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<milli>m?)\Z")
+_COMPOSE = "Compose specification"
+_VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
 
 
@@ -207,6 +214,30 @@ def _relative(folder: str) -> str:
 def _project(spec: ImageSpec, images: Images) -> str:
     """Names the project: another job never takes the containers of one that runs."""
     return spec.job.id or f"{spec.name.replace('.', '-')}-{job_key(images, spec)}"
+
+
+def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
+    """Finds what Compose refuses in a file: by its schema, and names that the file does not define."""
+    yield from published_findings(document, "compose", _COMPOSE)
+    services = document.get("services")
+    for name, service in services.items() if isinstance(services, dict) and "include" not in document else ():
+        if isinstance(service, dict):
+            yield from _service_findings(document, service, ("services", name))
+
+
+def _service_findings(document: Document, service: Document, path: Path) -> Iterator[Finding]:
+    yield from image_findings(service.get("image"), (*path, "image"))
+    if not service.keys() & {"image", "build", "extends", "provider"}:
+        yield Finding(path=path, message="has neither image nor build", source=_COMPOSE)
+    for key, kind in (("depends_on", "services"), ("networks",) * 2, ("volumes",) * 2, ("secrets",) * 2):
+        items = service.get(key)
+        for index, item in enumerate(items) if isinstance(items, list) else ((each, each) for each in items or {}):
+            source = item.get("source") if isinstance(item, dict) and item.get("type", "volume") == "volume" else item
+            name = source.partition(":")[0] if isinstance(source, str) else None
+            if key == "volumes" and (name is None or not _VOLUME.match(name) or name == source == item):
+                continue  # a path, or a volume without a name
+            if name is not None and name not in {"default", *(document.get(kind) or {})}:
+                yield Finding(path=(*path, key, index), message=f"{name!r} is none of `{kind}`", source=_COMPOSE)
 
 
 def _errors(spec: ImageSpec, project: str) -> Iterator[FieldError]:

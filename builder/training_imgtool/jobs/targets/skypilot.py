@@ -15,6 +15,7 @@ from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import launcher
 from training_imgtool.jobs.model import (
     Document,
+    Finding,
     Images,
     JobFile,
     JobOptions,
@@ -27,10 +28,14 @@ from training_imgtool.jobs.model import (
     results_folder,
     without_none,
 )
+from training_imgtool.jobs.rules.images import image_findings
+from training_imgtool.jobs.schemas import published_findings
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, read_objects, result_of
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
+_SKYPILOT = "SkyPilot 0.14's task schema"
+_TIERS = {"disk_tier": ("low", "medium", "high", "ultra", "best"), "network_tier": ("standard", "best")}
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[._-]{1,2}[A-Za-z0-9]+)*\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>Mi|Gi|Ti|M|G|T)?\Z")
 _GIB = {"Mi": 1 / 1024, "M": 1 / 1024, "Gi": 1, "G": 1, "Ti": 1024, "T": 1024, None: 1 / 2**30}
@@ -107,6 +112,31 @@ def _standing(text: str, name: str, key: str) -> Standing | None:
     return latest(found, key)
 
 
+def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
+    """Finds what SkyPilot's schema refuses in a task, which it checks without empty keys and with variables as text."""
+    task = _given(document)
+    for key in ("envs", "secrets"):
+        if isinstance(task.get(key), dict):
+            task[key] = {name: None if value is None else str(value) for name, value in task[key].items()}
+    resources = task.get("resources")
+    if isinstance(resources, dict):
+        task["resources"] = _given(resources)
+        image = resources.get("image_id")
+        if isinstance(image, str) and image.startswith("docker:"):
+            yield from image_findings(image.removeprefix("docker:"), ("resources", "image_id"))
+        for key, tiers in _TIERS.items():
+            if isinstance(given := resources.get(key), str) and given.lower() not in tiers:
+                message = f"{given!r}: expected {', '.join(tiers)}"
+                yield Finding(path=("resources", key), message=message, source=_SKYPILOT)
+    if isinstance(mounts := task.get("file_mounts"), dict):
+        task["file_mounts"] = {path: _given(mount) for path, mount in mounts.items()}
+    yield from published_findings(task, "skypilot", _SKYPILOT)
+
+
+def _given(value: Any) -> Any:
+    return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
+
+
 def _role(spec: ImageSpec) -> Role:
     return leader(spec) or Role.MASTER
 
@@ -162,6 +192,11 @@ def _errors(spec: ImageSpec, name: str) -> Iterator[FieldError]:
     if of_role.memory and not _MEMORY.match(of_role.memory):
         yield FieldError(f"{of_role.memory!r} is not a size: expected 16Gi", field=f"roles.{first}.memory")
     yield from _env_errors(spec)
+    for index, volume in enumerate(spec.job.volumes):
+        if volume.bucket and "/" in volume.bucket.removeprefix("gs://"):
+            bucket = "/".join(volume.bucket.split("/")[:3])
+            message = f"{volume.bucket}: SkyPilot mounts a whole bucket: expected {bucket}"
+            yield FieldError(message, field=f"job.volumes[{index}].bucket")
 
 
 def _env_errors(spec: ImageSpec) -> Iterator[FieldError]:

@@ -147,6 +147,11 @@ def _replica_findings(key: str, replica: Mapping[str, Any], path: Path) -> Itera
     if isinstance(count, int) and (count < 0 or (key in {"Chief", "Master"} and count != 1)):
         expected = f"there is one {key}" if count >= 0 else "expected 0 or more"
         yield Finding(path=(*path, "replicas"), message=f"{count}: {expected}", severity=Severity.WARNING)
+    if replica.get("restartPolicy") == "ExitCode":
+        message = (
+            "the operator restarts after exit codes 128 to 255 alone; any other fails the job, whatever backoffLimit"
+        )
+        yield Finding(path=(*path, "restartPolicy"), message=message, severity=Severity.WARNING)
     containers = get(replica, "template", "spec", "containers")
     if isinstance(containers, list):
         running = [get(item, "name") for item in containers if isinstance(item, dict)]

@@ -1,0 +1,153 @@
+"""Batch scripts for Slurm that someone wrote: their #SBATCH options, by the table `slurm.yaml`, and pyxis' images.
+
+Source: the manual page of sbatch (Slurm 22.05 to 25.05), its parser's answers, and the pages of pyxis and enroot.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+from training_imgtool.jobs.model import Finding, Severity
+from training_imgtool.jobs.rules.images import image_findings
+from training_imgtool.jobs.rules.secrets import line_secrets
+from training_imgtool.jobs.shapes import key_hint
+from training_imgtool.jobs.yamlio import read_table
+
+_SOURCE = "sbatch manual"
+_MARK = "#SBATCH"
+_IMAGE = re.compile(r"--container-image[= ]['\"]?([^\s'\"\\]+)")
+_MEMORIES = {"mem", "mem-per-cpu", "mem-per-gpu"}
+Placed = tuple[int, Finding]
+
+
+def is_script(text: str) -> bool:
+    """Tells whether a file is a batch script."""
+    return text.startswith("#!") or re.search(rf"(?m)^{_MARK}\s", text) is not None
+
+
+def script_findings(text: str) -> Iterator[Placed]:
+    """Finds what sbatch refuses in the options of a script, and images that pyxis cannot read, each with its line."""
+    lines = text.splitlines()
+    if not text.startswith("#!"):
+        yield 0, _error("the first line of a batch script names its shell: expected #!/bin/bash")
+    head = next((i for i, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
+    given: dict[str, int] = {}
+    for index, line in enumerate(lines):
+        if not line.startswith(f"{_MARK} ") or "{{" in line:  # a template's line is none yet
+            continue
+        if index > head:
+            message = "sbatch reads no options below the first command"
+            yield index, replace(_error(message), severity=Severity.WARNING)
+            continue
+        for name, finding in _options(line.removeprefix(_MARK)):
+            given[name] = index
+            yield from [(index, finding)] if finding else []
+    if len(both := sorted(_MEMORIES & given.keys())) > 1:
+        yield given[both[1]], _error(f"--{both[1]} does not go with --{both[0]}: expected one of them")
+    for index, line in enumerate(lines):
+        yield from ((index, finding) for value in _IMAGE.findall(line) for finding in _image_findings(value))
+    yield from line_secrets(lines)
+
+
+def _error(message: str, hint: str | None = None) -> Finding:
+    return Finding(path=(), message=message, hint=hint, source=_SOURCE)
+
+
+def _options(text: str) -> Iterator[tuple[str, Finding | None]]:
+    """Reads a line's options as getopt does, each with what is wrong with it."""
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError:
+        yield "", _error(f"{text.strip()!r}: a quote without an end")
+        return
+    while words:
+        word = words.pop(0)
+        if not word.startswith("-") or word == "-":
+            yield "", _error(f"{word!r} is not an option: expected -X or --NAME, values with spaces in quotes")
+            continue
+        given, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--"):
+            given, equals, value = word[1], "=" if word[2:] else "", word[2:]
+        name, kind = _find(given, long=word.startswith("--"))
+        if kind is None:
+            yield name, _unknown(word, given)
+            words = words if equals else []  # nobody knows whether the next word is its value
+            continue
+        if not equals and kind != "flag" and not kind.endswith("?"):
+            equals, value = "=", words.pop(0) if words else ""
+        if kind == "flag" and not word.startswith("--") and value:  # -Qv is -Q -v
+            words.insert(0, f"-{value}")
+            equals = ""
+        yield name, _value_finding(name, kind, value if equals else None)
+
+
+def _find(given: str, *, long: bool) -> tuple[str, str | None]:
+    """Returns the option of a name, of its only beginning, or of a letter, and the kind of its value."""
+    options = _table()[0]
+    if not long:
+        return next(((name, kind) for name, (kind, short) in options.items() if short == given), (given, None))
+    begun = [name for name in options if name.startswith(given)]
+    name = given if given in options else begun[0] if len(begun) == 1 else None
+    return (name, options[name][0]) if name else (given, None)
+
+
+def _unknown(word: str, given: str) -> Finding:
+    begun = [f"--{name}" for name in _table()[0] if name.startswith(given)] if word.startswith("--") else []
+    if len(begun) > 1:
+        return _error(f"{word!r} may be {', '.join(begun)}")
+    hint = key_hint(given, _table()[0]) if word.startswith("--") else None
+    if hint or not word.startswith("--"):
+        return _error(f"{word!r} is not an option of sbatch", hint)
+    message = f"{word!r} is not an option of sbatch: a cluster without a plugin for it refuses the script"
+    return replace(_error(message), severity=Severity.WARNING)
+
+
+def _value_finding(name: str, kind: str, value: str | None) -> Finding | None:
+    if kind == "flag":
+        return _error(f"--{name} takes no value, found {value!r}") if value is not None else None
+    if value is None:
+        return None
+    pattern = _table()[1].get(kind.removesuffix("?"), kind)
+    ends = re.findall(r"(\d+)-(\d+)", value) if kind in {"nodes", "array"} else []
+    if re.fullmatch(pattern, value, re.IGNORECASE) and all(int(low) <= int(high) for low, high in ends):
+        return None
+    if not value:
+        return _error(f"--{name} needs a value")
+    hint = {"time": "such as 90 (minutes), 1:30:00 or 2-12", "size": "such as 32G: whole numbers, K, M, G or T"}.get(
+        kind
+    )
+    return _error(f"--{name}: {value!r} is not a value that sbatch reads", hint)
+
+
+@cache
+def _table() -> tuple[dict[str, tuple[str, str | None]], dict[str, str]]:
+    table = read_table("slurm.yaml", "jobs/rules")
+    rows = {name: words.partition(" ") for name, words in table["options"].items()}
+    return {name: (kind, short or None) for name, (kind, _, short) in rows.items()}, table["kinds"]
+
+
+def _image_findings(value: str) -> Iterator[Finding]:
+    """Warns of images that pyxis or enroot takes for something else, and of tags."""
+    scheme, _, rest = value.rpartition("://")
+    if "$" in value or value.startswith(("/", "./")):
+        return
+    registry, mark, image = rest.rpartition("#")
+    first, slash, _ = image.partition("/")
+    if value.endswith(".sqsh"):
+        yield _warning(f"{value}: pyxis takes it for an image of Docker Hub: expected ./{value}")
+    elif not mark and slash and ("." in first or ":" in first) and scheme in {"", "docker"}:
+        yield _warning(
+            f"{value}: pyxis takes {first} for a folder of Docker Hub: expected {first}#{image[len(first) + 1 :]}"
+        )
+    elif "@" in image and ":" in image.partition("@")[0]:
+        yield _warning(f"{value}: enroot 3 cannot read a tag with a digest: expected one of them")
+    else:
+        yield from image_findings(f"{registry}/{image}" if mark else image, ())
+
+
+def _warning(message: str) -> Finding:
+    return replace(_error(message), severity=Severity.WARNING, source="pyxis and enroot")
