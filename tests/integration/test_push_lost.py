@@ -133,3 +133,18 @@ def test_a_tag_that_somebody_else_took_meanwhile(world: World) -> None:
     world.proxy.add(Fault(action=Action.ANSWER, method="HEAD", path="/manifests/master-", status=404))
     world.proxy.add(Fault(action=Action.ANSWER, method="PUT", path="/manifests/master-", status=400, body=body))
     assert world.push() == {**images, "master": images["worker"]}
+
+
+def test_a_cache_that_is_deleted_during_a_push_costs_time(world: World) -> None:
+    world.wheels.add("tensorflow_cpu", version="2.15.1", size=2_100_000)
+    world.project.lock()
+    world.machine.give(world.wheels)
+
+    def delete(*answer: Any) -> Any:
+        shutil.rmtree(world.machine.cache / "layers", ignore_errors=True)
+        return answer
+
+    world.proxy.add(Fault(action=Action.CHANGE, method="POST", path="/blobs/", times=1, change=delete))
+    _, said = world.machine.run("push", "--locked", cwd=world.project.folder)
+    assert "somebody deleted the cache" in said
+    world.push(world.another("two"))

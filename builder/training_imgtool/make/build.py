@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training_imgtool.base.errors import ImgtoolError, NeedsEngineError
+from training_imgtool.base.errors import ImgtoolError, LocalFileError, NeedsEngineError
 from training_imgtool.base.progress import Done, Note, Outcome, Step
 from training_imgtool.base.threads import run_all
 from training_imgtool.make.engines.secrets import check_given, check_unused
@@ -41,18 +42,35 @@ def build(run: BuildRun, docker: DockerEngine | None = None) -> tuple[BuildResul
     if len(results) == len(run.wanted):
         name_results(run, tuple(results.values()))
     else:
-        from training_imgtool.make.engines.engine import Engine
-        from training_imgtool.make.sinks import open_sink
-
-        with Engine(run) as engine, open_sink(run, engine, docker) as sink:
-            tasks = _list_tasks(run, sink, results)
-            try:
-                run_all(tasks, most=sink.at_once)
-            except ImgtoolError as error:
-                error.details += _outcomes(run, results)
+        try:
+            _make_missing(run, docker, results)
+        except LocalFileError as error:
+            if not _lost_cache(run, error):
                 raise
-            sink.finish(tuple(results[image.role] for image in run.wanted))
+            run.machine.progress(Note("somebody deleted the cache meanwhile; imgtool starts again"))
+            _make_missing(run, docker, results)
     return tuple(results[image.role] for image in run.wanted)
+
+
+def _lost_cache(run: BuildRun, error: LocalFileError) -> bool:
+    """Tells whether a file of the cache, which may be deleted at any time, is not there any more."""
+    cause = error.__cause__
+    return isinstance(cause, FileNotFoundError) and Path(str(cause.filename)).is_relative_to(run.machine.settings.cache)
+
+
+def _make_missing(run: BuildRun, docker: DockerEngine | None, results: dict[Role, BuildResult]) -> None:
+    """Makes the images that the results lack, and adds them."""
+    from training_imgtool.make.engines.engine import Engine
+    from training_imgtool.make.sinks import open_sink
+
+    with Engine(run) as engine, open_sink(run, engine, docker) as sink:
+        tasks = _list_tasks(run, sink, results)
+        try:
+            run_all(tasks, most=sink.at_once)
+        except ImgtoolError as error:
+            error.details += _outcomes(run, results)
+            raise
+        sink.finish(tuple(results[image.role] for image in run.wanted))
 
 
 def check_inputs(run: BuildRun) -> None:
