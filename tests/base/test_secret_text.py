@@ -25,7 +25,7 @@ SHAPES = (
     ("ya29." + "a" * 40, "a Google access token"),
     *((f"xox{letter}-123456789012", "a Slack token") for letter in "abeoprs"),
     ("hf_" + "a" * 34, "a Hugging Face token"),
-    ("sk-" + "a" * 40, "an API key"),
+    ("sk-" + "a1" * 20, "an API key"),
     ("pypi-" + "a" * 60, "a PyPI token"),
     ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.x", "a JSON Web Token"),
 )

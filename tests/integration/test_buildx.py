@@ -65,6 +65,17 @@ def test_a_template_is_built_whole_from_the_whole_context(world: BuildKitWorld) 
     world.proxy.seen.clear()
 
 
+def test_a_secret_that_only_the_finished_image_shows(world: BuildKitWorld) -> None:
+    """Also to the run that finds that image."""
+    world.write_template(after_code="ENV A=xhunter2hunter2\nENV DB_PASSWORD=${A#x}")
+    for _ in range(2):
+        ended = world.push("--role", "worker", code=10)
+        assert "worker: the registry has an image of own.j2 whose Env holds a credential" in ended.err
+        assert "change the credential, delete" in ended.err
+        assert "hunter2" not in ended.err.partition("Error: ")[2]
+    world.proxy.seen.clear()
+
+
 def test_changed_code_of_the_same_length_reaches_the_image(world: BuildKitWorld) -> None:
     """BuildKit compares names, sizes and times of files with those of the last build, and not what is in them."""
     for code in ("print('aaaa')\n", "print('bbbb')\n"):

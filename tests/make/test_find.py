@@ -22,7 +22,13 @@ def test_only_the_wanted_images_are_required(tmp_path: Path) -> None:
     with MemoryRegistry() as server, Machine.open(machine(tmp_path), Events()) as here:
         repository = parse_repository(f"{server.host}/team/image")
         roles = [
-            SimpleNamespace(role=role, key=role, tag=(tag := repository.tag(role)), registry_tag=tag)
+            SimpleNamespace(
+                role=role,
+                key=role,
+                recipe=SimpleNamespace(template=None),
+                tag=(tag := repository.tag(role)),
+                registry_tag=tag,
+            )
             for role in ("a", "b")
         ]
         digest = here.registries.at(repository).put_manifest(roles[0].tag, OCI_MANIFEST, image(layer(b"1")))
@@ -39,7 +45,17 @@ def test_roles_of_one_key_share_the_image_that_any_tag_names(tmp_path: Path) -> 
     with MemoryRegistry() as server, Machine.open(machine(tmp_path), events := Events()) as here:
         repository = parse_repository(f"{server.host}/team/image")
         images = cast(
-            "Any", [SimpleNamespace(role=role, key="k", registry_tag=repository.tag(role), tag=role) for role in "abc"]
+            "Any",
+            [
+                SimpleNamespace(
+                    role=role,
+                    key="k",
+                    recipe=SimpleNamespace(template=None),
+                    registry_tag=repository.tag(role),
+                    tag=role,
+                )
+                for role in "abc"
+            ],
         )
         digest = here.registries.at(repository).put_manifest(repository.tag("b"), OCI_MANIFEST, image(layer(b"1")))
         assert find_images(images, here) == dict.fromkeys("abc", repository.digest(digest))

@@ -1,47 +1,116 @@
 """Detects credentials in text, such as a spec whose values end up in images and job files.
 
 A value counts when it has the shape of a known credential, or when its name, such as `DB_PASSWORD`, says so. No result
-contains the value itself.
+contains the value itself. Each pattern reads a text of any kind in a time that grows with its length alone.
 """
 
 from __future__ import annotations
 
 import re
 
-# Kind, a text that every match contains, pattern. Sources: the issuers' documentation of their token prefixes.
+# Kind, texts of which every match contains one, pattern. Sources: the issuers' documentation of their token prefixes.
 _SHAPES: tuple[tuple[str, str, str], ...] = (
-    ("a URL with a password", "@", r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@"),
-    ("a private key", "-----BEGIN ", r"-----BEGIN [A-Z ]*PRIVATE KEY"),
-    ("a GitHub token", "gh", r"\bgh[pousr]_[A-Za-z0-9]{16,}"),
+    ("a URL with a password", "://", r"://[^/\s:@\"']*:(?![$<{%*])[^/\s@\"'{]+@"),
+    ("a URL with a token", "://", r"://(?=[A-Za-z_-]{0,99}[0-9])[\w-]{20,}@"),
+    ("a URL with a signature", "sig= ignature=", r"(?i)[?&](?:sig|x-(?:amz|goog)-signature)=[a-z0-9%+/]{30,}"),
+    (
+        "a private key",
+        "-----BEGIN ",
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?! *(?:BLOCK)?-----(?:[\"'`) ]|\.\.|\\+n<))",
+    ),
+    ("a private key", "LS0tLS1CRUdJTi", r"LS0tLS1CRUdJTi(?:BQUklW|BSU0Eg|BFQyBQ|BPUEVO|BFTkNS|BQR1Ag)"),  # base64
+    ("a private key", "PuTTY-User-Key-File-", r"(?m)^[\w./-]{0,99}PuTTY-User-Key-File-"),
+    (
+        "Google credentials",
+        "service_account authorized_user external_account",
+        r"""\\?"type\\?"\s{0,9}:\s{0,9}\\?"(?:service_account|authorized_user|external_account)\\?["]""",
+    ),
+    ("Google credentials", "InNlcnZpY2VfYWNjb3VudC", r"InNlcnZpY2VfYWNjb3VudC"),  # base64 of "service_account
+    ("Google credentials", "c2VydmljZV9hY2NvdW50", r"c2VydmljZV9hY2NvdW50"),
+    ("a Google client secret", "GOCSPX-", r"\bGOCSPX-[\w-]{20,}"),
+    ("a GitHub token", "ghp_ gho_ ghu_ ghs_ ghr_", r"\bgh[pousr]_[A-Za-z0-9]{16,}"),
     ("a GitHub token", "github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
-    ("a GitLab token", "glpat-", r"\bglpat-[A-Za-z0-9_-]{16,}"),
+    ("a GitLab token", "glpat- gldt- glrt- glptt-", r"\bgl(?:pat|dt|rt|ptt)-[A-Za-z0-9_-]{16,}"),
     ("an AWS access key", "AKIA", r"\bAKIA[0-9A-Z]{16}\b"),
     ("an AWS access key", "ASIA", r"\bASIA[0-9A-Z]{16}\b"),
     ("an Alibaba Cloud access key", "LTAI", r"\bLTAI[A-Za-z0-9]{16,}\b"),
+    ("an Azure storage key", "AccountKey=", r"AccountKey=[A-Za-z0-9+/]{40,}"),
+    ("a Databricks token", "dapi", r"\bdapi[0-9a-f]{32}"),
+    ("a DigitalOcean token", "dop_v1_ doo_v1_", r"\bdo[op]_v1_[0-9a-f]{40,}"),
+    ("a Docker token", "dckr_", r"\bdckr_[op]at_[\w-]{20,}"),
     ("a Google API key", "AIza", r"\bAIza[0-9A-Za-z_-]{35}"),
     ("a Google access token", "ya29.", r"\bya29\.[0-9A-Za-z_-]{20,}"),
     ("a Slack token", "xox", r"\bxox[abeoprs]-[0-9A-Za-z-]{10,}"),
+    ("a Slack webhook", "hooks.slack.com", r"hooks\.slack\.com/services/\w+/\w+/\w{16,}"),
+    ("a SendGrid key", "SG.", r"\bSG\.[\w-]{16,64}\.[\w-]{16,}"),
+    ("a Stripe key", "k_live_ k_test_", r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    ("a Telegram token", ":AA", r"\b[0-9]{8,10}:AA[\w-]{30,}"),
     ("a Hugging Face token", "hf_", r"\bhf_[A-Za-z0-9]{30,}"),
-    ("an API key", "sk-", r"\bsk-[A-Za-z0-9_-]{20,}"),
+    ("a Replicate token", "r8_", r"\br8_[A-Za-z0-9]{30,}"),
+    ("a Vault token", "hvs.", r"\bhvs\.[\w-]{20,}"),
+    ("an API key", "sk-", r"\bsk-(?=[A-Za-z_-]{0,99}[0-9])[\w-]{20,}"),
+    ("an API key", "gsk_", r"\bgsk_[A-Za-z0-9]{30,}"),
+    ("an npm token", "npm_", r"\bnpm_[A-Za-z0-9]{36}"),
     ("a PyPI token", "pypi-", r"\bpypi-[A-Za-z0-9_-]{50,}"),
-    ("a JSON Web Token", "eyJ", r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\."),
+    ("a JSON Web Token", "eyJ", r"\beyJ[A-Za-z0-9_-]{10,500}\.eyJ[A-Za-z0-9_-]{10,}\."),
 )
 # A name ends with one of these words; PASSWORD_FILE and TOKEN_LENGTH name something else.
 _SECRETS_NAME = (
     r"(?i)(?:^|[_.-]|^pg)(?:password|passwd|passphrase|pwd|secret|credentials?|"
     r"(?:api|access|account|auth|private|secret|signing|encryption)[_-]?key|token)$"
+    r"|(?-i:[a-z0-9](?:Passw(?:or)?d|Passphrase|Secret|Credentials|(?:Api|Access|Auth|Private|Secret)Key|Token)$)"
+    r"|(?:admin|db|ftp|mail|mysql|postgres|redis|root|smtp|ssh|user)_?pass$"
 )
 _TOKENS_NAME = r"(?i)token$"
 _TOKENS_VALUE = r"[A-Za-z0-9_\-.=/+]{12,}\Z"  # a model's "[PAD]" or "</s>" is a token too
 # Values that only say where a secret is (a path, a variable, a resource name, a URL), and switches.
 _POINTER = r"(?i)(?:[./~].*|\$.*|projects/.+|[a-z][a-z0-9+.-]*://.*|true|false|yes|no|none|null|[0-9]{1,6})\Z"
-_ASSIGNMENT = r"""([A-Za-z0-9][\w.-]*)["']?\s*[:=]\s*["']?(?=([^\s"',}\]]+))"""
+_ASSIGNMENT = r"""(?<![\w.-])([\w.-]{1,99})\\?["']?\s{0,9}[:=]\s{0,9}\\?["']?(?=([^\s"',}\]\\]{1,999}))"""
+_WORD = r"(?P<word>passw(?:or)?d|passphrase|pwd|secret|credentials?|key|token|pass)"
+_PLAIN = _WORD + r"""["']?[ \t]{0,9}[:=][ \t]{0,9}["']?(?P<value>[^\s"',}\]]{1,999})"""
+_OF_TYPE = r"(?::[ \t]{0,9}\w{1,99}[ \t]{0,9})?"
+_QUOTED = (
+    _WORD + r"""\\?["']?\]?[ \t]{0,9}""" + _OF_TYPE + r"""[:=][ \t]{0,9}\\?["'](?P<value>[^\s"'\\]{1,999})\\?["']"""
+)
+# Values in files that stand for another one, or name something: a variable, a file, a function.
+_PLACEHOLDER = (
+    r"(?i)[<{\[(*%:].*|.*(?:example|placeholder|dummy|your|change_?me|insert|redacted|xxx|\.\.\.|\$\{|passw(?:or)?d).*"
+    r"|[^A-Za-z0-9]*\Z|[a-z_]+(?:\.[a-z_]+)+\Z|\w+\.(?:pem|key|json|txt|ya?ml|env)\Z|(?-i:[A-Z_]+\Z)|[\w.]+\(.*"
+)
+_PLACEHOLDER_URL = r":(?:pass|passwd|password|pwd?|secret|token|\*+|x+)@"
+_VALUE = r"""["']?(?![$<{/`"'-])([^\s"'|;&]{4,})"""
+_COMMANDS = tuple(
+    pattern.replace("VALUE", _VALUE)
+    for pattern in (
+        r"""(?i)\bauthorization["']?\s{0,9}[:=]\s{0,9}["']?(?:bearer|basic|token|apikey)\s+VALUE""",
+        r"""\b(?:curl|wget|https?)\b.{0,500}?\s(?:-[A-Za-z]{0,9}[uU]|--user|--proxy-user)[\s=]{0,9}["']?[^\s:"'$]{1,99}:VALUE""",
+        r"\b(?:sshpass|useradd|usermod|sqlcmd)\b.{0,300}?\s-[pP][\s=]{0,9}VALUE",
+        r"\b(?:docker|podman|buildah|skopeo|crane|oras|helm)\b.{0,300}?\blogin\b.{0,300}?\s-p[\s=]{0,9}VALUE",
+        r"\b(?:mysql\w*|mariadb\w*|7z|zip|unzip)\b.{0,300}?\s-[pP]\s?VALUE",
+        r"\bredis-cli\b.{0,300}?\s-a\s+VALUE",
+        r"""[\w.-]{1,99}:VALUE["']?\s{0,9}\|\s{0,9}(?:sudo\s+)?chpasswd""",
+        r"""VALUE["']?\s{0,9}\|\s{0,9}(?:sudo\s+)?passwd\b""",
+        r"\bpass:VALUE",
+        r"\blogin\s+\S{1,99}\s+password\s+VALUE",
+        r"\bwandb\s+login\s+(?:--\S{1,99}\s+)?VALUE",
+        r"(?i)\bconfig(?:ure)?\s+(?:set\s+)?[\w./:-]{0,99}(?:secret|token|password|key)[\w.-]{0,30}[\s=]+VALUE",
+        r"\bhttp-basic\.\S{1,99}\s+\S{1,99}\s+VALUE",
+    )
+)
+PATTERNS = repr((_SHAPES, _SECRETS_NAME, _TOKENS_VALUE, _POINTER, _PLAIN, _QUOTED, _PLACEHOLDER_URL, _PLACEHOLDER))
 _OPTION = r"--?([A-Za-z0-9][A-Za-z0-9_.-]*)\Z"
 
 
 def detect_secret(text: str) -> str | None:
     """Returns the kind of credential in `text`, such as "a GitHub token", or None."""
-    return next((kind for kind, mark, shape in _SHAPES if mark in text and re.search(shape, text)), None)
+    return next(
+        (
+            kind
+            for kind, marks, shape in _SHAPES
+            if any(map(text.__contains__, marks.split())) and re.search(shape, text)
+        ),
+        None,
+    )
 
 
 def detect_named_secret(name: str, value: str) -> str | None:
@@ -61,6 +130,43 @@ def detect_line_secret(line: str) -> str | None:
         return kind
     kinds = (detect_named_secret(name, value) for name, value in re.findall(_ASSIGNMENT, line))
     return next((kind for kind in kinds if kind), None)
+
+
+def detect_command_secret(text: str) -> str | None:
+    """Returns the kind of credential in a shell's or a Dockerfile's line, or in one argument of a program, or None."""
+    words = tuple(re.split(r"""[\s"',\[\]]+""", text))
+    kind = detect_line_secret(text) or next(iter(detect_argument_secrets(words).values()), None)
+    if not kind and any(re.search(pattern, text) for pattern in _COMMANDS):
+        kind = "a password or token of a command"
+    return kind
+
+
+def detect_file_secret(text: str, *, settings: bool, code: bool) -> str | None:
+    """Returns the kind of credential in a file, or None.
+
+    Args:
+        text: of the file.
+        settings: whether each line may be `NAME: VALUE`.
+        code: whether names are told from values by quotes.
+    """
+    if kind := detect_secret(re.sub(_PLACEHOLDER_URL, "@", text) if "://" in text else text):
+        return kind
+    pattern = _PLAIN if settings else _QUOTED if code else r"(?!)"
+    for match in re.finditer(pattern, text.lower()):
+        value = text[match.start("value") : match.end("value")]
+        before = re.search(r"[\w.-]*\Z", text[max(match.start() - 99, 0) : match.start()])
+        name = f"{before and before[0]}{text[match.start() : match.end('word')]}"
+        if not _is_placeholder(name, value) and (kind := detect_named_secret(name, value)):
+            return kind
+    return None
+
+
+def _is_placeholder(name: str, value: str) -> bool:
+    """Tells whether a value of a file stands for another one, or only repeats its name."""
+    known, folded = name.lower(), re.sub(r"\W", "_", value).lower()
+    if folded in known or known in folded or re.search(_SECRETS_NAME, value):
+        return True
+    return bool(re.match(_PLACEHOLDER, value) or ("token" in known and not re.search("[0-9]", value)))
 
 
 def detect_argument_secrets(arguments: tuple[str, ...]) -> dict[int, str]:

@@ -12,7 +12,7 @@ from training_imgtool.base.errors import FieldError, InputError
 from training_imgtool.model.load import SpecFile
 from training_imgtool.model.plan import BASE_DIGEST, BASE_NAME, RolePlan
 from training_imgtool.model.recipe import install_step
-from training_imgtool.model.recipe.printing import print_template
+from training_imgtool.model.recipe.printing import allowed_variables, print_template
 from training_imgtool.model.recipe.recipe import Copy, Lines, Recipe, Template
 from training_imgtool.model.spec import APP, ImageSpec
 from training_imgtool.oci.direct.files import OF_THE_ENGINE, list_parents
@@ -59,7 +59,8 @@ def make_recipe(spec_file: SpecFile, plan: RolePlan, context: Context, *, epoch:
     if plan.template is None:
         return recipe
     text = print_template(recipe, plan.template, spec_file.folder, allow_secrets=spec.allow_secrets)
-    return replace(recipe, template=Template(name=plan.template, text=text, context=context.entries))
+    allowed = allowed_variables(spec.allow_secrets)
+    return replace(recipe, template=Template(name=plan.template, text=text, context=context.entries, allowed=allowed))
 
 
 def _copy_code(plan: RolePlan, path: str, context: Context) -> Copy:

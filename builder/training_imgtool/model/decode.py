@@ -19,6 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from training_imgtool.base.errors import FieldError, InputError
 from training_imgtool.base.secret_text import (
     detect_argument_secrets,
+    detect_command_secret,
     detect_line_secret,
     detect_named_secret,
     detect_secret,
@@ -328,7 +329,7 @@ class Reader:
             if name is _WRONG:
                 continue
             text = value.text if isinstance(value, Scalar) else ""
-            kind_of_secret = detect_named_secret(name, text) if is_env else None
+            kind_of_secret = (detect_named_secret(name, text) or detect_command_secret(text)) if is_env else None
             if kind_of_secret and self._secret(child, kind_of_secret):
                 continue
             values[name] = self._element(kind, value, child, limits)
@@ -358,7 +359,7 @@ class Reader:
         return self.read(kind, node, path, limits)
 
     def _scalar(self, kind: Any, text: str, path: str, limits: Mapping[str, Any]) -> Any:
-        secret = detect_line_secret(text) if limits.get("rule") == "lines" else detect_secret(text)
+        secret = (detect_command_secret if limits.get("rule") in {"arguments", "lines"} else detect_secret)(text)
         if secret and self._secret(path, secret):
             return _WRONG
         try:

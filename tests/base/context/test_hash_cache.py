@@ -86,7 +86,7 @@ def test_new_patterns_for_secrets_look_again(tree: Path, tmp_path: Path, monkeyp
     """An older imgtool's "no secret" does not count for a newer one."""
     (tree / "model.bin").write_bytes(b"mark" + b"x" * (20 << 20))
     _scan(tmp_path / "cache", tree)
-    monkeypatch.setattr(secret_files, "_CONTENT", ((b"mark", b"mark"),))
+    monkeypatch.setattr(secret_files, "by_content", lambda _, head: head.startswith(b"mark"))
     monkeypatch.setattr(scanning, "PATTERNS", "newer")
     with pytest.raises(InputError, match=r"looks like a secret .*: model\.bin"):
         _scan(tmp_path / "cache", tree)

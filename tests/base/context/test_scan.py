@@ -143,8 +143,8 @@ def test_limits_are_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_nobody_may_read() -> None:
     with open_folder() as root:
         (root / "trainer").mkdir()
-        (root / "trainer" / "secret.txt").write_text("x")
-        (root / "trainer" / "secret.txt").chmod(0)
+        (root / "trainer" / "hidden.txt").write_text("x")
+        (root / "trainer" / "hidden.txt").chmod(0)
 
         def message() -> str:
             try:
@@ -153,7 +153,7 @@ def test_a_file_that_nobody_may_read() -> None:
                 return f"{error} {error.exit_code}"
             return "read"
 
-        assert as_nobody(message) == "trainer/secret.txt: cannot be read: Permission denied 3"
+        assert as_nobody(message) == "trainer/hidden.txt: cannot be read: Permission denied 3"
 
 
 def test_another_user_gets_the_same_digest() -> None:

@@ -63,12 +63,12 @@ def test_names_of_other_things(path: str) -> None:
     ],
 )
 def test_contents_of_secrets(head: bytes) -> None:
-    assert by_content(head)
+    assert by_content("a.txt", head)
 
 
 def test_contents_of_other_things() -> None:
-    assert not by_content(b"-----BEGIN CERTIFICATE-----")
-    assert not by_content(b"x" * 5000 + b'"type": "service_account"')
+    assert not by_content("a.txt", b"-----BEGIN CERTIFICATE-----")
+    assert not by_content("a.bin", bytes(100_000) + b'"type": "service_account"')
 
 
 def test_allowed_names_files_folders_and_patterns() -> None:

@@ -198,9 +198,9 @@ class Walk:
         sha256 = hashlib.sha256()
         blob = hashlib.sha1(b"blob %d\0" % before.st_size, usedforsecurity=False)
         size = 0
-        suspect = False
+        head = b""
         while block := os.read(opened, BLOCK):
-            suspect = suspect or (not size and secret_files.by_content(block))
+            head += block[: secret_files.HEAD - len(head)]
             size += len(block)
             sha256.update(block)
             blob.update(block)
@@ -209,6 +209,7 @@ class Walk:
         after = os.fstat(opened)
         if size != before.st_size or after.st_mtime_ns != before.st_mtime_ns:
             raise change_error(path)
+        suspect = secret_files.by_content(path, head)
         return f"{sha256.hexdigest()} {blob.hexdigest()} {'secret' if suspect else 'plain'}"
 
     def _count(self, path: str, size: int) -> None:

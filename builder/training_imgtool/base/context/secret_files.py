@@ -1,7 +1,7 @@
 """Files that look like secrets: what must not get into an image by accident.
 
-By name, from the defaults of the tools that write them (ssh, gcloud, aws, docker, pip, npm, git, kubectl), and
-by the first bytes for what has no name of its own: service account keys and private keys.
+By name, from the defaults of the tools that write them (ssh, gcloud, aws, docker, pip, npm, git, kubectl), and by
+content: what has the shape of a credential in any file, and what a telling name has in settings and code.
 """
 
 from __future__ import annotations
@@ -11,24 +11,31 @@ from collections.abc import Collection, Iterable
 
 from training_imgtool.base.context.dockerignore import parse_dockerignore
 from training_imgtool.base.errors import InputError
+from training_imgtool.base.secret_text import PATTERNS as OF_TEXT
+from training_imgtool.base.secret_text import detect_file_secret
 
-HEAD = 4096  # bytes of a file that `by_content` wants to see
+HEAD = 4 << 20  # bytes of a file that `by_content` wants to see
+_LOOK = 1 << 16  # bytes that tell text from other data, of which no more is looked at
+_SETTINGS = r"(?i).*\.(?:ya?ml|toml|ini|cfg|conf|cnf|config|properties|env|sh|bash|tf|service)\Z"
+_CODE = r"(?i).*\.(?:py|pyi|ipynb|json|xml|r|jl|js|ts|java|scala|go|rb|lua|c|cc|cpp|h|hpp|rs|pl|php|gin)\Z"
 _NAMES = r"""(?xis) (?: \.env (?: \. (?!example\Z|sample\Z|template\Z|dist\Z) .* )?
     | id_(?:rsa|dsa|ecdsa|ecdsa_sk|ed25519|ed25519_sk)
     | .+ \. (?:pem|key|p12|pfx|ppk|jks|keystore|kdbx|ovpn)
     | [._]netrc | \.pypirc | \.npmrc | \.yarnrc | \.git-credentials | \.htpasswd | \.pgpass | \.my\.cnf | \.boto
+    | \.(?:bash|zsh|python|mysql|psql|node_repl)_history | \.(?:s3cfg|msmtprc|databrickscfg|vault-token|terraformrc)
+    | kaggle\.json | rclone\.conf | \.mylogin\.cnf | .+\.(?:tfstate(?:\.backup)?|tfvars(?:\.json)?|keytab|ovpn|kdb)
+    | credentials(?:\.(?:json|ya?ml|toml|ini|csv|xml|txt|tfrc\.json))? | token\.(?:json|pickle|txt) | wallet\.dat
     | \.dockercfg | \.dockerconfigjson | kubeconfig | credentials\.db | access_tokens\.db
     | application_default_credentials\.json | client_secrets?(?:_.*)?\.json | service[-_]?account.*\.json
-    | secrets?\.(?:ya?ml|json|toml|env) | \.vault[-_]?pass(?:word)? )\Z"""
-_FOLDERS = frozenset({".aws", ".azure", ".gnupg", ".kube", ".ssh"})
-_IN_FOLDERS = frozenset({".docker/config.json", ".config/gcloud", ".config/pip/pip.conf", ".pip/pip.conf"})
-_CONTENT = (  # bytes that every match holds, and the pattern
-    (b'"type"', rb'"type"\s*:\s*"(?:service_account|authorized_user|external_account)"'),
-    (b"-----BEGIN ", rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"),
-    (b"PuTTY-User-Key-File-", rb"\A[\w./-]*PuTTY-User-Key-File-"),
+    | (?:secrets?|passwords?)\.(?:ya?ml|json|toml|env|ini|cfg|conf|properties|txt|csv)
+    | \.vault[-_]?pass(?:word)? )\Z"""
+_FOLDERS = frozenset({".aws", ".azure", ".gnupg", ".kube", ".ssh", ".kaggle", ".oci", ".password-store"})
+_IN_FOLDERS = frozenset(
+    {".docker/config.json", ".config/gcloud", ".config/pip/pip.conf", ".pip/pip.conf", ".config/gh", ".config/rclone"}
+    | {"huggingface/token", "huggingface/stored_tokens", ".huggingface/token", ".cargo/credentials", ".gem/credentials"}
 )
 
-PATTERNS = repr((HEAD, _NAMES, sorted(_FOLDERS), sorted(_IN_FOLDERS), _CONTENT))  # all that the two functions go by
+PATTERNS = repr((HEAD, _NAMES, sorted(_FOLDERS), sorted(_IN_FOLDERS), _SETTINGS, _CODE, OF_TEXT))  # that decide
 
 
 def by_name(path: str) -> bool:
@@ -37,17 +44,20 @@ def by_name(path: str) -> bool:
     # No pattern fits a module's name: compiling them takes half a millisecond, and many trainers have nothing else.
     if (name.startswith(".") or not name.endswith(".py")) and re.match(_NAMES, name):
         return True
-    if "/." not in f"/{path}":  # which every folder below has
+    if "/." not in f"/{path}" and "huggingface/" not in path:  # which every folder below has
         return False
     if not _FOLDERS.isdisjoint(folders.split("/")):
         return True
     return any(f"/{path}/".find(f"/{place}/") >= 0 for place in _IN_FOLDERS)
 
 
-def by_content(head: bytes) -> bool:
-    """Returns whether a file that begins with `head` is a credentials file or a private key."""
-    head = head[:HEAD]
-    return any(mark in head and re.search(pattern, head) for mark, pattern in _CONTENT)
+def by_content(path: str, head: bytes) -> bool:
+    """Returns whether a file that begins with `head` holds a credential or a private key."""
+    is_wide = head[:2] in {b"\xff\xfe", b"\xfe\xff"}
+    is_text = is_wide or b"\0" not in head[:_LOOK]
+    text = head[: HEAD if is_text else _LOOK].decode("utf-16" if is_wide else "latin-1", errors="replace")
+    settings, code = (bool(re.match(pattern, path)) for pattern in (_SETTINGS, _CODE))
+    return detect_file_secret(text, settings=settings, code=code) is not None
 
 
 def allowed(path: str, allow: Collection[str]) -> bool:

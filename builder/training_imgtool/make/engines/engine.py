@@ -26,6 +26,7 @@ from training_imgtool.make.engines.buildx.request import Solve
 from training_imgtool.make.engines.buildx.solve import Buildx, Solved
 from training_imgtool.make.engines.secrets import hidden_values, take_secrets
 from training_imgtool.make.find import find_image
+from training_imgtool.make.finished import check_finished
 from training_imgtool.make.inputs import RoleImage
 from training_imgtool.make.request import BuildRun, missing_push
 from training_imgtool.make.run_wheels import make_build_context
@@ -95,7 +96,9 @@ class Engine:
             solve = self._describe(image, image.own, text, tag, repository, secrets=True)
             return replace(solve, context=context.write_tar, is_whole=True)
 
-        return self._pushed.do(tag, lambda: self._find_or_push(image, image.own, tag, solve, anew=False))
+        pushed = self._pushed.do(tag, lambda: self._find_or_push(image, image.own, tag, solve, anew=False))
+        check_finished(self._run.machine, image, pushed)
+        return pushed
 
     def _find_or_push(
         self, image: RoleImage, stage: Stage, tag: Tag, solve: Callable[[], Solve], *, anew: bool

@@ -11,18 +11,22 @@ import posixpath
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from training_imgtool.base import resources
 from training_imgtool.base.errors import ImgtoolError, InputError
-from training_imgtool.base.secret_text import detect_argument_secrets, detect_line_secret, detect_named_secret
+from training_imgtool.base.secret_text import detect_command_secret, detect_named_secret
 from training_imgtool.model.plan import BASE_TEMPLATE, KEY_LABEL
 from training_imgtool.model.recipe import install_step
 from training_imgtool.model.recipe.recipe import Copy, Recipe, print_lines
 
 LONGEST = 1 << 20  # characters of a printed Dockerfile, bytes of a template
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-+]([^}]*))?\})")
+_PAIR = re.compile(r"""(\w+)=("(?:\\.|[^"\\])*"|'[^']*'|\S+)""")
+_LONGEST_VALUE = 1000  # characters of a variable
 _PATIENCE = 60  # seconds of wall time for a child that may use 5 of CPU
 
 
@@ -136,11 +140,9 @@ def _make_error(template: str, error: Mapping[str, str], values: Mapping[str, An
 
 def _check_secrets(text: str, template: str, allow_secrets: Collection[str]) -> None:
     """Refuses a credential anywhere in a printed text: whoever pulls the image could read it. It is never shown."""
-    allowed = [name.removeprefix("env.") for name in allow_secrets if name.startswith("env.")]
-    for name in allowed:
-        text = re.sub(rf"""\b{re.escape(name)}["']?[=\s][ ]*("(?:\\.|[^"\\])*"|\S+)""", "", text)
-    for number, line in enumerate(text.split("\n"), 1):
-        if kind := next(filter(None, _find_secrets(line)), None):
+    lines = without_variables(text, allowed_variables(allow_secrets)).split("\n")
+    for number, line in (*enumerate(lines, 1), *_expand(lines)):
+        if kind := find_secret(line):
             raise TemplateError(
                 f"{template}: line {number} of the Dockerfile that it prints holds {kind}",
                 hint="whoever pulls the image can read it: mount a secret of the spec in that RUN, or list "
@@ -148,13 +150,45 @@ def _check_secrets(text: str, template: str, allow_secrets: Collection[str]) -> 
             )
 
 
-def _find_secrets(line: str) -> Iterator[str | None]:
-    """Yields the kind of each credential in a line of a Dockerfile, and None."""
-    yield detect_line_secret(line)
-    yield from detect_argument_secrets(tuple(re.split(r"""[\s"',\[\]]+""", line))).values()
+def allowed_variables(allow_secrets: Collection[str]) -> tuple[str, ...]:
+    """Lists the variables that the spec allows to look like secrets, such as PAD_TOKEN for `env.PAD_TOKEN`."""
+    return tuple(name.rpartition("env.")[2] for name in allow_secrets if "env." in name)
+
+
+def without_variables(text: str, names: Iterable[str]) -> str:
+    """Leaves out the values of some variables."""
+    for name in names:
+        text = re.sub(rf"""\b{re.escape(name)}["']?[=\s][ ]*("(?:\\.|[^"\\])*"|\S+)""", "", text)
+    return text
+
+
+def _expand(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yields each instruction in one line, under the number of its last one, with the values of ARG and ENV."""
+    values: dict[str, str] = {}
+    whole = ""
+    for number, line in enumerate(lines, 1):
+        if whole and line.lstrip().startswith("#"):
+            continue
+        whole += line.removesuffix("\\")
+        if line.endswith("\\"):
+            continue
+        whole = _VARIABLE.sub(partial(_value_of, values), whole)
+        if re.match(r"\s*(?:ARG|ENV)\s", whole, re.IGNORECASE):
+            values |= {name: value.strip("\"'")[:_LONGEST_VALUE] for name, value in _PAIR.findall(whole)}
+        yield number, whole
+        whole = ""
+
+
+def _value_of(values: Mapping[str, str], match: re.Match[str]) -> str:
+    return values.get(match[1] or match[2]) or match[3] or match[0]
+
+
+def find_secret(line: str) -> str | None:
+    """Returns the kind of credential in an instruction of a Dockerfile, or in a text of an image's config, or None."""
     instruction, name, value = (*line.split(None, 2), "", "", "")[:3]
-    if instruction.upper() in {"ENV", "LABEL"}:  # the form without `=`
-        yield detect_named_secret(name, value)
+    if instruction.upper() in {"ENV", "LABEL"} and (kind := detect_named_secret(name, value)):
+        return kind  # the form without `=`
+    return detect_command_secret(line)
 
 
 def list_values(recipe: Recipe, base: str | None = None) -> dict[str, Any]:

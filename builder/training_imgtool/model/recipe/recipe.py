@@ -94,11 +94,13 @@ class Template:
         name: its path, relative to the spec.
         text: the printed Dockerfile, without the key.
         context: all that its COPY instructions can take, without the wheels.
+        allowed: variables that may look like secrets.
     """
 
     name: str
     text: str
     context: tuple[Entry, ...]
+    allowed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
