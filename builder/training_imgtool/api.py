@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.base.errors import UsageError, VerificationError
 from training_imgtool.base.results import ByRole, Image, Plan, PlannedImage, Replica, Run, VerifiedImage
-from training_imgtool.model.frameworks import FRAMEWORKS
 
 if TYPE_CHECKING:
     from training_imgtool.base.progress import Progress
@@ -80,6 +79,7 @@ def plan(
     """
     from training_imgtool.cli.commands import show
     from training_imgtool.cli.commands.images import plan_images
+    from training_imgtool.model.frameworks import FRAMEWORKS
 
     with _call(progress, {"spec": spec, "changes": changes, "registry": registry}) as machine:
         inputs = plan_images(_choose(spec, changes, registry, locked=locked), machine, check=check)

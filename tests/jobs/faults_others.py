@@ -111,7 +111,7 @@ OTHERS = (
     other_fault(
         "pod mount",
         "nfs.pods",
-        '    volumeMounts:\n    - name: "results"',
+        '    volumeMounts:\n    - name: "volume-0"',
         '    volumeMounts:\n    - name: "other"',
         "spec.containers[0].volumeMounts[0].name",
         "not among the Pod's volumes",
