@@ -155,7 +155,7 @@ def _job(job: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
     if policy not in {"Never", "OnFailure", *([None] if has_default else [])}:
         where = (*path, "template", "spec", "restartPolicy")
         yield Finding(path=where, message=f"{policy or 'is missing'}: a Job takes Never or OnFailure")
-    if job.get("podFailurePolicy") is not None and policy != "Never":
+    elif job.get("podFailurePolicy") is not None and policy != "Never":
         message = f"does not go with restartPolicy {policy}: expected Never" if policy else "needs restartPolicy: Never"
         yield Finding(path=(*path, "podFailurePolicy"), message=message)
     if job.get("completionMode") == "Indexed" and job.get("completions") is None:
