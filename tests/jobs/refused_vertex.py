@@ -111,7 +111,7 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
             VX,
             spec({M: cpu(1, "tpu7x-standard-4t", tpu=Tpu(type="tpu7x", topology=topology))}, tensorflow="2.19.1"),
             "roles.master.tpu.topology",
-            f"{topology} does not fit tpu7x-standard-4t: expected three dimensions and a multiple of 4 chips",
+            f"{topology} does not fit tpu7x-standard-4t: expected 2x2x1, 2x2x2",
         )
         for topology in ("2x2", "1x2x3")
     ),

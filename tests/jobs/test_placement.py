@@ -138,7 +138,7 @@ def test_how_many_hosts_a_slice_has(machine: str | None, kind: str, topology: st
         ({W: RoleSpec(tpu=Tpu(type="TPU_V6E"))}, {}, "roles.worker.tpu", "a type and a topology"),
         ({W: RoleSpec(tpu=Tpu(type="TPU_V3", topology="4x4"))}, {}, "roles.worker.tpu.type", "not a TPU of GKE"),
         ({W: RoleSpec(tpu=Tpu(type="TPU_V6E", topology="4x6"))}, {}, "roles.worker.tpu.topology", "1x1, 2x2, 2x4"),
-        ({W: RoleSpec(tpu=Tpu(type="TPU_V5P", topology="4x4"))}, {}, "roles.worker.tpu.topology", "multiples of 4x4x4"),
+        ({W: RoleSpec(tpu=Tpu(type="TPU_V5P", topology="4x4"))}, {}, "roles.worker.tpu.topology", "multiples of four"),
         ({W: RoleSpec(tpu=Tpu(type="TPU_V5P", topology="4x4x6"))}, {}, "roles.worker.tpu.topology", "multiples"),
         ({M: RoleSpec(tpu=Tpu(type="TPU_V6E", topology="4x4"))}, {}, "roles.master", "a slice of 4 hosts"),
         ({W: RoleSpec(count=2, tpu=Tpu(type="TPU_V6E", topology="4x4"))}, {}, "roles.worker.count", "one slice"),

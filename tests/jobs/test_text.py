@@ -130,7 +130,7 @@ def test_env_files_are_one_line_per_variable() -> None:
 def test_tables_have_sources_and_dates() -> None:
     folder = data_file("machines")
     tables = {path.stem: read_table(f"machines/{path.name}") for path in sorted(folder.glob("*.yaml"))}
-    assert set(tables) == {"ai_platform", "eci", "gke", "gpus", "vertex"}
+    assert set(tables) == {"ai_platform", "eci", "gke", "gpus", "tpus", "vertex"}
     for name in tables.keys() - {"ai_platform"}:
         assert tables[name]["date"], name
         assert tables[name]["sources"], name

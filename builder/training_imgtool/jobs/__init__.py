@@ -27,6 +27,7 @@ from training_imgtool.jobs.model import (
 from training_imgtool.jobs.service import KEY
 from training_imgtool.jobs.tables import gpu_label, has_gpus
 from training_imgtool.jobs.text import submit_lines
+from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.job import JobSpec, Scheduling
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import ALIBABA, JobDir, Runtime, Target
@@ -195,10 +196,12 @@ def view_of(spec: ImageSpec, images: Images, target: Target) -> TargetView:
         return TargetView(spec=spec, images=images)
     worker = spec.roles[Role.WORKER]
     roles = {**spec.roles, Role.MASTER: replace(worker, count=1), Role.WORKER: replace(worker, count=worker.count - 1)}
-    note = (
-        f"note: roles.worker: {target} calls worker 0 the chief, so TF_CONFIG has chief 0 and one worker less; "
-        "a trainer that takes any task with index 0 for the chief finds two"
-    )
+    note = f"note: roles.worker: {target} calls worker 0 the chief"
+    if spec.framework.has_servers:
+        note += (
+            ", so TF_CONFIG has chief 0 and one worker less; "
+            "a trainer that takes any task with index 0 for the chief finds two"
+        )
     named = {**images, Role.MASTER: images[Role.WORKER]} if Role.WORKER in images else images
     roles = {role: roles[role] for role in Role if role in roles}
     return TargetView(spec=replace(spec, roles=roles), images=named, notes=(note,))
@@ -209,6 +212,13 @@ def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
     for key, hint in _REFUSED.items():
         if getattr(spec.job, key) and key not in target.row.job:
             yield FieldError(f"{target} has none", field=f"job.{key}", hint=hint)
+    own = target.row.framework
+    if own not in {"", spec.framework.key} and sum(replicas(spec).values()) > 1:
+        others = ", ".join(other for other in Target if not other.row.framework)
+        message = (
+            f"{target} tells only {FRAMEWORKS[own].title} of a cluster: {spec.framework.title}'s processes do not meet"
+        )
+        yield FieldError(message, field="roles", hint=f"targets for it: {others}")
     with_tpus = ", ".join(other for other in Target if "tpu" in other.row.role)
     for role in replicas(spec):
         if "tpu" not in target.row.role and spec.accelerator_of(role) is Accelerator.TPU:

@@ -104,7 +104,7 @@ def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[
             "command": [literal(word) for word in of_role.entrypoint],
             "args": [literal(arg) for arg in args_with_job_dir(spec, role, job_dir)],
             "env": [*({"name": key, "value": literal(value)} for key, value in spec.job.env.items()), *secrets, *env],
-            "ports": [{"containerPort": PORT, "name": "tfjob-port"}],
+            "ports": [{"containerPort": PORT, "name": "tfjob-port" if spec.framework.has_servers else "coordinator"}],
             "resources": {"limits": limits} if limits else None,
             "volumeMounts": mounts,
         }

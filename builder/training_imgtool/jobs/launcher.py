@@ -1,7 +1,7 @@
-"""TF_CONFIG worked out where the program starts, for services that name the machines only then.
+"""The cluster worked out where the program starts, for services that name the machines only then.
 
 The launcher is a Python program of a few lines that a job carries in an environment variable: it reads the machines'
-names and this machine's rank, sets TF_CONFIG and CLUSTER_SPEC, and becomes the trainer.
+names and this machine's rank, sets the variables of `jobs.cluster`, and becomes the trainer.
 """
 
 from __future__ import annotations
@@ -32,6 +32,28 @@ spec = {{"cluster": cluster, "task": task, "environment": "cloud"}}
 config = {{**spec, "cluster": {{kind: cluster[kind] for kind in cluster if kind != "evaluator"}}}}
 os.environ.update(CLUSTER_SPEC=json.dumps(spec), TF_CONFIG=json.dumps(config))
 os.execvp(program[0], program)
+"""
+_PROCESS = """\
+told = dict(KERAS_DISTRIBUTION_JOB_ADDRESSES=",".join(hosts), JAX_COORDINATOR_ADDRESS=hosts[0])
+for name, value in (("NUM_PROCESSES", len(hosts)), ("PROCESS_ID", rank)):
+    told["KERAS_DISTRIBUTION_" + name] = told["JAX_" + name] = str(value)
+os.environ.update(told)
+os.execvp(program[0], program)
+"""
+_NODES = f"""\
+import os, sys
+nodes, rank, first, *program = sys.argv[1:]
+port = os.environ.get("CLUSTER_PORT", "{PORT}")
+hosts = [host + ":" + port for host in os.environ[nodes].split()]
+rank = int(os.environ[rank]) + int(first)
+"""
+_POOLS = """\
+import json, os, sys
+program = sys.argv[1:]
+spec = json.loads(os.environ["CLUSTER_SPEC"])
+cluster, task = spec["cluster"], spec["task"]
+hosts = [host for pool in sorted(cluster) for host in cluster[pool]]
+rank = sum(len(cluster[pool]) for pool in cluster if pool < task["type"]) + int(task["index"])
 """
 SECRETS = "/run/secrets"
 SECRETS_SOURCE = """\
@@ -69,6 +91,23 @@ def ranks(spec: ImageSpec) -> dict[Role, int]:
 def cluster_tasks(spec: ImageSpec) -> str:
     """Writes TensorFlow's name and count of each role in the order of ranks, as JSON."""
     return json.dumps({task_name(local_flavour(spec), role): count for role, count in ranks(spec).items()})
+
+
+def variables(spec: ImageSpec) -> dict[str, str]:
+    """Returns the variables that carry the launcher and what it needs to know."""
+    if not spec.framework.has_servers:
+        return {VARIABLE: _NODES + _PROCESS}
+    return {TASKS: cluster_tasks(spec), VARIABLE: SOURCE}
+
+
+def vertex_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
+    """Returns the command of a container on Vertex AI, which tells of its cluster in TensorFlow's words alone.
+
+    Empty for the image's entry point.
+    """
+    if spec.framework.has_servers or sum(replicas(spec).values()) == 1:
+        return spec.roles[role].entrypoint
+    return (PYTHON, "-c", _POOLS + _PROCESS, *trainer_command(spec, role))
 
 
 def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:

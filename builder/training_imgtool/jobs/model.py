@@ -245,7 +245,7 @@ def minor_of(spec: ImageSpec) -> str:
 
 def says_chief(spec: ImageSpec) -> bool:
     """Tells whether the cluster resolver wants `chief`: TensorFlow's from 2.0 on."""
-    return not spec.framework.has_servers or int(spec.release.split(".", maxsplit=1)[0]) >= 2
+    return spec.framework.has_servers and int(spec.release.split(".", maxsplit=1)[0]) >= 2
 
 
 def local_flavour(spec: ImageSpec) -> Flavour:

@@ -3,24 +3,29 @@
 Names in Google's words (NVIDIA_L4, TPU_V6E, SPOT) choose nodes by GKE's labels. A GPU's name as NVIDIA's own label has
 it (NVIDIA-L4) chooses by that label, on any cluster with GPU feature discovery; `any` chooses no type.
 
-Sources: GKE's pages "Plan TPUs", "About GPUs", "Spot VMs", "Consuming reserved zonal resources"; AI-Hypercomputer/xpk
-at 2026-06-25, core/system_characteristics.py.
+Sources: GKE's pages "About GPUs", "Spot VMs", "Consuming reserved zonal resources".
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from math import prod
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.jobs.model import Document, replicas
+from training_imgtool.jobs.model import Document
+from training_imgtool.jobs.slices import (
+    ACCELERATOR,
+    TOPOLOGY,
+    TPU,
+    Slice,
+    find_slices,
+    list_topologies,
+    read_labels,
+)
 from training_imgtool.jobs.tables import gpu_label, nearest
-from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, Tpu
 
-GPU, TPU = "nvidia.com/gpu", "google.com/tpu"
+GPU = "nvidia.com/gpu"
 NODE_POOL = "cloud.google.com/gke-nodepool"
 _CAPACITY = {
     "SPOT": "cloud.google.com/gke-spot",
@@ -30,43 +35,15 @@ _CAPACITY = {
 _RESERVATION = re.compile(
     r"(?:projects/(?P<project>[^/]+)/(?:zones/[^/]+/)?reservations/)?(?P<name>[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)\Z"
 )
-_TOPOLOGY = re.compile(r"[1-9][0-9]*(?:x[1-9][0-9]*){1,2}\Z")
-_SMALL = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")  # further ones in three dimensions are multiples of 4x4x4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """A TPU slice.
-
-    Attributes:
-        label: GKE's name of the TPU.
-        hosts: how many nodes it is.
-        chips: on each of them.
-    """
-
-    label: str
-    topology: str
-    hosts: int
-    chips: int
 
 
 def slice_of(spec: ImageSpec, role: Role) -> Slice | None:
     """Returns the slice of a role that `errors` found nothing wrong with; None for a role without a TPU."""
-    tpu = spec.roles[role].tpu
-    label = _label(tpu) if tpu else None
-    if tpu is None or label is None or not _TOPOLOGY.match(tpu.topology or ""):
+    of_role = spec.roles[role]
+    label = _label(of_role.tpu) if of_role.tpu else None
+    if of_role.tpu is None or label is None:
         return None
-    count = prod(map(int, str(tpu.topology).split("x")))
-    machine = re.search(r"-(\d)t\Z", spec.roles[role].machine or "")
-    chips = int(machine[1]) if machine else 1 if count == 1 else 4
-    return Slice(label=label, topology=str(tpu.topology), hosts=max(1, count // chips), chips=chips)
-
-
-def with_hosts(spec: ImageSpec) -> ImageSpec:
-    """Counts the hosts of a TPU slice as replicas of its role: each runs one Pod."""
-    slices = {role: slice_of(spec, role) for role in replicas(spec)}
-    hosts = {role: replace(spec.roles[role], count=found.hosts) for role, found in slices.items() if found}
-    return replace(spec, roles={**spec.roles, **hosts}) if hosts else spec
+    return next(iter(find_slices(label, str(of_role.tpu.topology), of_role.machine)), None)
 
 
 def limits(spec: ImageSpec, role: Role) -> Document:
@@ -82,8 +59,7 @@ def selector(spec: ImageSpec, role: Role) -> dict[str, str]:
     if of_role.gpus and not of_role.node_selector:
         chosen |= gpu_label(of_role.gpus.type)
     if found:
-        chosen |= {"cloud.google.com/gke-tpu-accelerator": found.label}
-        chosen |= {"cloud.google.com/gke-tpu-topology": found.topology}
+        chosen |= {ACCELERATOR: found.label, TOPOLOGY: found.topology}
     if times and times.strategy in _CAPACITY:
         chosen |= {_CAPACITY[times.strategy]: "true"}
     if match := _RESERVATION.match(of_role.reservation or ""):
@@ -114,37 +90,30 @@ def errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
     if tpu is None or tpu.topology is None:
         yield FieldError("a TPU slice has a type and a topology", field=f"{field}.tpu", hint="such as 4x4")
         return
-    yield from _slice_errors(tpu, _label(tpu), f"{field}.tpu")
+    yield from _slice_errors(tpu, _label(tpu), of_role.machine, field)
     found = slice_of(spec, role)
     if found and found.hosts > 1 and role is not Role.WORKER:
         message = f"a slice of {found.hosts} hosts is as many replicas; there is one {role}"
         yield FieldError(message, field=field, hint="make it the workers: worker 0 is the chief")
-    if of_role.count > 1:
-        message = f"{of_role.count}: TensorFlow trains on one slice; a topology says how large it is"
+    if of_role.count > 1 and spec.framework.has_servers:
+        message = f"{of_role.count}: {spec.framework.title} trains on one slice; a topology says how large it is"
         yield FieldError(message, field=f"{field}.count")
 
 
-def _slice_errors(tpu: Tpu, label: str | None, field: str) -> Iterator[FieldError]:
-    table = read_table("machines/gke.yaml")["tpus"]
-    topology = str(tpu.topology)
+def _slice_errors(tpu: Tpu, label: str | None, machine: str | None, field: str) -> Iterator[FieldError]:
+    table, topology = read_labels(), str(tpu.topology)
     if label is None:
         types = [kind for row in table.values() for kind in row["types"]]
         message = f"{tpu.type!r} is not a TPU of GKE: expected {', '.join(types)}"
-        yield FieldError(message, field=f"{field}.type", hint=nearest(tpu.type, types))
-    elif not _TOPOLOGY.match(topology) or not _fits(topology, table[label].get("topologies")):
-        expected = ", ".join(table[label].get("topologies") or (*_SMALL, "multiples of 4x4x4"))
-        yield FieldError(f"{topology!r}: {label} has {expected}", field=f"{field}.topology")
+        yield FieldError(message, field=f"{field}.tpu.type", hint=nearest(tpu.type, types))
+    elif not find_slices(label, topology):
+        yield FieldError(f"{topology!r}: {label} has {list_topologies(label)}", field=f"{field}.tpu.topology")
+    elif not find_slices(label, topology, machine):
+        fitting = ", ".join(found.machine for found in find_slices(label, topology))
+        yield FieldError(f"{machine!r} forms no {label} of {topology}: expected {fitting}", field=f"{field}.machine")
     if tpu.tf_version:
-        yield FieldError("belongs to AI Platform alone", field=f"{field}.tf_version")
-
-
-def _fits(topology: str, listed: list[str] | None) -> bool:
-    sides = [int(side) for side in topology.split("x")]
-    return topology in (listed or _SMALL) or (
-        listed is None and len(sides) == 3 and all(side % 4 == 0 for side in sides)
-    )
+        yield FieldError("belongs to AI Platform alone", field=f"{field}.tpu.tf_version")
 
 
 def _label(tpu: Tpu) -> str | None:
-    table = read_table("machines/gke.yaml")["tpus"]
-    return next((label for label, row in table.items() if tpu.type in {label, *row["types"]}), None)
+    return next((label for label, row in read_labels().items() if tpu.type in {label, *row["types"]}), None)

@@ -16,6 +16,7 @@ from training_imgtool.base.reference import Digest
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.cluster import Flavour, cluster_env, task_name
 from training_imgtool.jobs.kubernetes import job_name
+from training_imgtool.jobs.launcher import vertex_command
 from training_imgtool.jobs.model import (
     NOWHERE,
     args_with_job_dir,
@@ -28,6 +29,7 @@ from training_imgtool.jobs.model import (
     says_chief,
 )
 from training_imgtool.jobs.targets.compose import service_name
+from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
@@ -182,7 +184,7 @@ def make_cluster(
             host=hosts[role][index],
             image=(run_images or {}).get(role) or str(images[role]),
             args=tuple(args_with_job_dir(spec, role, passed)),
-            command=spec.roles[role].entrypoint or None,
+            command=_command(spec, role, service) or None,
             env=_env(setting, role, index),
         )
         for role, count in counts.items()
@@ -190,6 +192,10 @@ def make_cluster(
     )
     mounts = (JOB_DIR, *((folder,) if folder else ()))
     return Cluster(service=service, replicas=members, mounts=mounts, notes=(*notes, *_notes(spec, service)))
+
+
+def _command(spec: ImageSpec, role: Role, service: Service) -> tuple[str, ...]:
+    return vertex_command(spec, role) if service is Service.VERTEX else spec.roles[role].entrypoint
 
 
 def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
@@ -265,8 +271,9 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
         env |= _google_env(spec, service)
     cloud = _stable_id(spec) if service is Service.AI_PLATFORM else None
     trial = _TRIAL if service is Service.VERTEX and spec.job.hyperparameters else None
+    of_service = TENSORFLOW if service is Service.VERTEX else spec.framework  # Vertex AI knows no other's words
     told = cluster_env(
-        spec.framework, setting.flavour, setting.hosts, role, index, job=setting.job, trial=trial, cloud=cloud
+        of_service, setting.flavour, setting.hosts, role, index, job=setting.job, trial=trial, cloud=cloud
     )
     return env | told | _reach_replicas(setting, role, env)
 

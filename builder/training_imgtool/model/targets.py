@@ -86,6 +86,7 @@ class Row:
         signs: keys at the top of a document that tell that it is the target's.
         rules: where the rules of its files stand, for `lint`.
         checked_by: what checks its files where its module has no `judge`.
+        framework: the only one whose clusters it describes, by its key; empty where it describes all.
         always_chief: whether its clusters have a chief of its own, so that worker 0 becomes one where no master is.
     """
 
@@ -100,6 +101,7 @@ class Row:
     signs: tuple[str, ...] = ()
     rules: str = ""
     checked_by: str = ""
+    framework: str = ""
     always_chief: bool = False
 
 
@@ -125,6 +127,7 @@ class Target(StrEnum):
             runtime=Runtime(name="AI Platform Training"),
             job_dir=JobDir.NAMED,
             signs=("trainingInput",),
+            framework="tensorflow",
             always_chief=True,
             grace=_SPOT,
             checked_by="AI Platform Training closed on 2025-01-31",
@@ -157,6 +160,7 @@ class Target(StrEnum):
             runtime=CONTAINERD,
             volumes=_KUBERNETES_VOLUMES,
             kinds={"TFJob": "kubeflow.org/v1"},
+            framework="tensorflow",
             rules="TFJob v1.9 CRD and webhook",
         ),
     )

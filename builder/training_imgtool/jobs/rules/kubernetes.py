@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from training_imgtool.jobs import slices
 from training_imgtool.jobs.model import NOT_CHECKED, Finding, Path, Severity, add_source, get
 from training_imgtool.jobs.rules import names
 from training_imgtool.jobs.shapes import Rules, shape_findings, well_typed
@@ -22,6 +23,7 @@ _OBJECTS: Mapping[str, str] = read_table("shapes_others.yaml", "jobs/rules")["^o
 KINDS = {kind: words.split()[1:] or [TARGETS[kind].row.kinds[kind]] for kind, words in _OBJECTS.items()}
 """The apiVersions of every kind that has a shape; KIND.GROUP where another group has the same kind."""
 Judge = Callable[..., Iterable[Finding]]
+_MACHINE = "node.kubernetes.io/instance-type"
 _STRICT = {"TFJob", "JobSet", "TrainJob", "Service"}  # the names of others may have dots
 
 
@@ -105,6 +107,54 @@ def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
                     yield Finding(path=(*here, "volumeMounts", place, "name"), message=message)
 
 
+def _slice(pod: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
+    """Checks the nodes that a Pod on a TPU asks for: the topology, the machine type, and the chips of one machine."""
+    nodes = pod.get("nodeSelector") or {}
+    label, topology, machine = (str(nodes.get(key)) for key in (slices.ACCELERATOR, slices.TOPOLOGY, _MACHINE))
+    if label not in slices.read_labels() or slices.TOPOLOGY not in nodes:
+        return
+    known = [machine] if machine in slices.list_machines() else []
+    found, here = slices.find_slices(label, topology), (*path, "nodeSelector")
+    if not found:
+        message = f"no nodes: {label} has {slices.list_topologies(label)}"
+        yield Finding(path=(*here, slices.TOPOLOGY), message=f"{topology!r}: {message}")
+        return
+    for kind in known if machine not in {row.machine for row in found} else ():
+        message = f"{kind} forms no {label} of {topology}: expected {' or '.join(row.machine for row in found)}"
+        yield Finding(path=(*here, _MACHINE), message=message)
+        return
+    chips = _count_chips(pod)
+    fitting = [row.chips for row in found if not known or row.machine in known]
+    if chips is not None and chips not in fitting:
+        message = f"{chips} chips: a machine of {label} {topology} has {' or '.join(map(str, fitting))}"
+        yield Finding(path=(*path, "containers"), message=f"{message}, and one Pod has them all")
+
+
+def _count_chips(pod: Mapping[str, Any]) -> int | None:
+    """Counts the TPU chips of a Pod's containers; None where it asks for none, or not for a number."""
+    asked = [get(item, "resources", "limits", slices.TPU) for item in pod.get("containers") or []]
+    texts = [str(value) for value in asked if value is not None]
+    return sum(map(int, texts)) if texts and all(text.isdecimal() for text in texts) else None
+
+
+def _check_hosts(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+    """Checks that a Job on a TPU slice has a Pod for each host; parts of a slice have Kueue's annotations."""
+    template = job.get("template") or {}
+    pod, annotations = template.get("spec") or {}, get(template, "metadata", "annotations") or {}
+    nodes, chips = pod.get("nodeSelector") or {}, _count_chips(pod)
+    label, topology = str(nodes.get(slices.ACCELERATOR)), str(nodes.get(slices.TOPOLOGY))
+    if label not in slices.read_labels() or any("slice" in key for key in annotations):
+        return
+    found = [row for row in slices.find_slices(label, topology) if chips in {None, row.chips}]
+    hosts = [row.hosts for row in found if nodes.get(_MACHINE) not in slices.list_machines() - {row.machine}]
+    at_once = job.get("parallelism", 1)
+    for key, value in (("completions", job.get("completions", at_once)), ("parallelism", at_once)):
+        if hosts and isinstance(value, int) and value not in hosts:
+            message = f"{value}: {label} {topology} has {' or '.join(map(str, hosts))} hosts, and each runs one Pod"
+            yield Finding(path=(*path, key), message=message)
+            return
+
+
 def _container(running: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
     """Checks that variables stand once, which the API server does not ask of a lone Pod."""
     severity = Severity.WARNING if get(root or {}, "kind") == "Pod" else Severity.ERROR
@@ -158,6 +208,7 @@ def _job(job: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
     elif job.get("podFailurePolicy") is not None and policy != "Never":
         message = f"does not go with restartPolicy {policy}: expected Never" if policy else "needs restartPolicy: Never"
         yield Finding(path=(*path, "podFailurePolicy"), message=message)
+    yield from _check_hosts(job, path)
     if job.get("completionMode") == "Indexed" and job.get("completions") is None:
         yield Finding(path=(*path, "completions"), message="is missing: an Indexed Job needs it")
 
@@ -173,8 +224,13 @@ def _service(service: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Fin
         yield Finding(path=(*path, "clusterIP"), message=f"{address!r}: expected None or an IP address")
 
 
+def _pod_and_slice(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
+    yield from _pod(pod, path, root)
+    yield from _slice(pod, path, root)
+
+
 _RULES: Rules = {
-    "PodSpec": _pod,
+    "PodSpec": _pod_and_slice,
     "Container": _container,
     "KubeResources": _resources,
     "Toleration": _toleration,

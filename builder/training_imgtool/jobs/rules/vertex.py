@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 from training_imgtool.jobs.google import (
@@ -21,6 +20,7 @@ from training_imgtool.jobs.google import (
 from training_imgtool.jobs.hyperparameters import study_findings
 from training_imgtool.jobs.model import Finding, Path, Severity, add_source, count_of, get
 from training_imgtool.jobs.shapes import shape_findings, well_typed
+from training_imgtool.jobs.slices import fits, is_topology, list_topologies
 from training_imgtool.jobs.tables import Machines, gpu_findings, machines, nearest
 from training_imgtool.jobs.yamlio import read_table
 
@@ -182,7 +182,7 @@ def _machine(machine: Mapping[str, Any], path: Path, tables: Machines) -> Iterat
         return
     if kind == tpu["machine"]:
         yield from cloud_tpu_findings(accelerator, count, path, tables)
-    elif kind in tpu["topologies"]:
+    elif kind in tpu["machines"]:
         yield from topology_findings(kind, machine.get("tpuTopology"), (*path, "tpuTopology"), tables)
     elif kind in tables.gpus_by_machine:
         yield from _gpu_machine(kind, accelerator, count, path, tables)
@@ -223,7 +223,7 @@ def _other_machine(kind: str, accelerator: Any, path: Path, tables: Machines) ->
             hint="for example n1-standard-8",
         )
         return
-    choices = [*tables.gpus_by_machine, tables.table["tpu"]["machine"], *tables.table["tpu"]["topologies"]]
+    choices = [*tables.gpus_by_machine, tables.table["tpu"]["machine"], *tables.table["tpu"]["machines"]]
     hint = "it is spelt cloud-tpu here" if kind == "cloud_tpu" else nearest(kind, choices)
     yield Finding(
         path=(*path, "machineType"),
@@ -325,18 +325,16 @@ def cloud_tpu_findings(accelerator: Any, count: Any, path: Path, tables: Machine
 
 def topology_findings(kind: str, topology: Any, path: Path, tables: Machines) -> Iterator[Finding]:
     """Checks whether a TPU machine type has a topology that it can be part of."""
-    topologies = tables.table["tpu"]["topologies"][kind]
+    example = read_table("machines/tpus.yaml")["machines"][kind]["topologies"][0]
     if topology is None:
-        example = topologies[0] if topologies else "2x2x1"
         yield Finding(path=path, message=f"is missing: {kind} needs one, such as {example}")
-    elif isinstance(topology, str) and not re.fullmatch(r"[1-9][0-9]*(?:x[1-9][0-9]*){1,2}", topology):
-        yield Finding(path=path, message=f"{topology!r} is not a topology: expected chips by dimension, such as 2x2")
-    elif isinstance(topology, str) and topologies and topology not in topologies:
-        message = f"{topology} does not fit {kind}: expected {', '.join(topologies)}"
+    elif isinstance(topology, str) and not is_topology(topology):
+        yield Finding(
+            path=path, message=f"{topology!r} is not a topology: expected chips by dimension, such as {example}"
+        )
+    elif isinstance(topology, str) and not fits(kind, topology):
+        message = f"{topology} does not fit {kind}: expected {list_topologies(kind)}"
         yield Finding(path=path, message=message, severity=tables.unknown)
-    elif isinstance(topology, str) and not topologies and (topology.count("x") != 2 or prod(_sides(topology)) % 4):
-        message = f"{topology} does not fit {kind}: expected three dimensions and a multiple of 4 chips, such as 2x2x1"
-        yield Finding(path=path, message=message)
 
 
 def tpu_region_findings(machine: Mapping[str, Any], path: Path, region: str, tables: Machines) -> Iterator[Finding]:
@@ -357,11 +355,7 @@ def is_tpu(pool: Any) -> bool:
         return False
     tpu = read_table("machines/vertex.yaml")["tpu"]
     kind, accelerator = machine.get("machineType"), machine.get("acceleratorType")
-    return kind in {tpu["machine"], *tpu["topologies"]} or str(accelerator).startswith("TPU_")
-
-
-def _sides(topology: str) -> list[int]:
-    return [int(side) for side in topology.split("x")]
+    return kind in {tpu["machine"], *tpu["machines"]} or str(accelerator).startswith("TPU_")
 
 
 def resource_findings(spec: Mapping[str, Any], path: Path, region: str | None) -> Iterator[Finding]:

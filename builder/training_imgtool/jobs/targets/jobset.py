@@ -14,12 +14,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, task_name, tf_config
+from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, process_env, task_name, tf_config
 from training_imgtool.jobs.kubernetes import (
     chief_selector,
     container,
     errors,
-    is_cluster,
     job_name,
     labels,
     literal,
@@ -44,13 +43,15 @@ from training_imgtool.jobs.model import (
     replicas,
     without_none,
 )
-from training_imgtool.jobs.placement import NODE_POOL, slice_of, with_hosts
+from training_imgtool.jobs.placement import NODE_POOL, slice_of
 from training_imgtool.jobs.rules import names
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
 _INDEX_ANNOTATION = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 POD_INDEX = "batch.kubernetes.io/job-completion-index"  # a label since Kubernetes 1.28
+_JOB_LABEL = "metadata.labels['jobset.sigs.k8s.io/job-global-index']"  # of all Jobs of a JobSet, in their order
+_PROCESS_VARIABLE = "JAX_PROCESS_ID"
 _INDEX_VARIABLE = "TF_TASK_INDEX"
 _INDEX = f"$({_INDEX_VARIABLE})"
 _WORKER_0 = {"rules": [{"succeededIndexes": "0"}]}  # as for a TFJob without a chief
@@ -61,8 +62,8 @@ _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
     """Finds everything that keeps this spec from being a JobSet."""
     flavour = local_flavour(spec)
-    counts = replicas(with_hosts(spec))
-    pods = (f"-{task_name(flavour, role)}-0-{count - 1}-abcde" for role, count in counts.items())
+    shapes = {role: _shape(spec, role) for role in replicas(spec)}
+    pods = (f"-{task_name(flavour, role)}-{jobs - 1}-{count - 1}-abcde" for role, (jobs, count) in shapes.items())
     problems = list(errors(spec, images, suffix=max(pods, key=len)))  # the webhook counts a Pod's random ending too
     if _INDEX_VARIABLE in spec.job.variables:
         message = "imgtool sets this variable: TF_CONFIG takes the Pod's index from it"
@@ -70,9 +71,19 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
     return problems
 
 
+def _shape(spec: ImageSpec, role: Role) -> tuple[int, int]:
+    """Counts the Jobs of a role and the Pods of each: a TPU slice is a Job, and its hosts are Pods.
+
+    JAX numbers its processes through all roles. A JobSet numbers its Jobs so, and a Job its own Pods.
+    """
+    found, count = slice_of(spec, role), replicas(spec)[role]
+    if found:
+        return (1 if spec.framework.has_servers else count), found.hosts
+    return (count, 1) if len(replicas(spec)) > 1 and not spec.framework.has_servers else (1, count)
+
+
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     """Makes the JobSet of a spec that `check` found nothing wrong with."""
-    spec = with_hosts(spec)
     name, times = job_name(spec, images), spec.job.scheduling
     flavour = local_flavour(spec)
     restarts = times.restarts if times else None
@@ -91,7 +102,9 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
                 "successPolicy": {  # the chief's end is the job's: parameter servers never end by themselves
                     "operator": "All",
                     "targetReplicatedJobs": [task_name(flavour, leader(spec) or Role.MASTER)],
-                },
+                }
+                if spec.framework.has_servers
+                else None,
                 "failurePolicy": {"maxRestarts": restarts} if restarts is not None else None,
                 "ttlSecondsAfterFinished": seconds(times.keep_finished) if times else None,
                 "replicatedJobs": [_make_replicated_job(spec, images, role, name, flavour) for role in replicas(spec)],
@@ -109,12 +122,13 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 
 def _make_replicated_job(spec: ImageSpec, images: Images, role: Role, name: str, flavour: Flavour) -> Document:
-    count, times = replicas(spec)[role], spec.job.scheduling
-    running = container(spec, images, role, "tensorflow", _env(spec, role, name, flavour))
+    (jobs, count), times = _shape(spec, role), spec.job.scheduling
+    running = container(spec, images, role, spec.framework.key, _env(spec, role, name, flavour))
+    ends_with_0 = spec.framework.has_servers and role is Role.WORKER and leader(spec) is role
     alone = not spec.job.exclusive_topology and (found := slice_of(spec, role)) is not None and found.hosts > 1
     return {
         "name": task_name(flavour, role),
-        "replicas": 1,
+        "replicas": jobs,
         "template": {
             **({"metadata": {"annotations": {_EXCLUSIVE: NODE_POOL}}} if alone else {}),  # a slice is a node pool
             "spec": without_none(
@@ -122,7 +136,7 @@ def _make_replicated_job(spec: ImageSpec, images: Images, role: Role, name: str,
                     "parallelism": count,
                     "completions": count,
                     "completionMode": "Indexed",
-                    "successPolicy": _WORKER_0 if role is Role.WORKER and leader(spec) is role else None,
+                    "successPolicy": _WORKER_0 if ends_with_0 else None,
                     "backoffLimit": 0,  # a failed Pod fails the Job; the JobSet decides about restarts
                     "podFailurePolicy": {"rules": [_EVICTED]},
                     "activeDeadlineSeconds": seconds(times.max_running) if times else None,
@@ -139,12 +153,23 @@ def _make_replicated_job(spec: ImageSpec, images: Images, role: Role, name: str,
 
 
 def _env(spec: ImageSpec, role: Role, name: str, flavour: Flavour) -> list[Document]:
-    if not is_cluster(spec):
-        return []
+    shapes = {r: _shape(spec, r) for r in replicas(spec)}
     hosts = {
-        r: [f"{name}-{task_name(flavour, r)}-0-{index}.{name}:{PORT}" for index in range(count)]
-        for r, count in replicas(spec).items()
+        r: [f"{name}-{task_name(flavour, r)}-{job}-{pod}.{name}:{PORT}" for job in range(jobs) for pod in range(pods)]
+        for r, (jobs, pods) in shapes.items()
     }
+    addresses = [host for of_role in hosts.values() for host in of_role]
+    if len(addresses) == 1:
+        return []
+    if not spec.framework.has_servers:
+        if slice_of(spec, role):
+            return []  # libtpu knows its slice, and GKE tells it of the others
+        told = process_env(addresses, f"$({_PROCESS_VARIABLE})")
+        field = _JOB_LABEL if len(shapes) > 1 else _INDEX_ANNOTATION
+        return [
+            {"name": _PROCESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": field}}},
+            *({"name": key, "value": value} for key, value in told.items() if key != _PROCESS_VARIABLE),
+        ]
     values = {"TF_CONFIG": tf_config(flavour, hosts, role, 0), "CLUSTER_SPEC": cluster_spec(flavour, hosts, role, 0)}
     texts = {key: literal(json.dumps(value, separators=(",", ":"))) for key, value in values.items()}
     return [

@@ -57,7 +57,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     role = _role(spec)
     count, name = replicas(spec)[role], _name(spec, images)
     program = [shlex.quote(word) for word in (*launcher.trainer_command(spec, role), *_arguments(spec, role))]
-    cluster = {launcher.TASKS: launcher.cluster_tasks(spec), launcher.VARIABLE: launcher.SOURCE} if count > 1 else {}
+    cluster = launcher.variables(spec) if count > 1 else {}
     run = launcher.format_launch(program, "SKYPILOT_NODE_IPS", "SKYPILOT_NODE_RANK") if cluster else " ".join(program)
     document: Document = without_none(
         {

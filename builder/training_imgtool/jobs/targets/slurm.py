@@ -59,7 +59,12 @@ fi
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
     """Finds everything that keeps this spec from being a Slurm job."""
-    return list(_errors(spec))
+    problems = list(_errors(spec))
+    if not spec.framework.has_servers and len(replicas(spec)) > 1:
+        message = f"{spec.framework.title} finds its processes within one step of Slurm: expected one role"
+        hint = "make it workers alone: worker 0 is process 0"
+        problems.append(FieldError(message, field="roles.master", hint=hint))
+    return problems
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
@@ -138,7 +143,7 @@ def _steps(spec: ImageSpec, images: Images) -> list[Document]:
         registry, _, path = image_of(images, role).partition("/")
         program = (*launcher.trainer_command(spec, role), *args_with_job_dir(spec, role, mounted))
         words = [shlex.quote(word) for word in program]
-        alone = sum(replicas(spec).values()) == 1
+        alone = sum(replicas(spec).values()) == 1 or not spec.framework.has_servers  # JAX reads Slurm's variables
         command = " ".join(words) if alone else launcher.format_launch(words, "CLUSTER_NODES", "SLURM_PROCID", first)
         options: Document = {"nodes": count, "ntasks": count, "relative": first or None, "job-name": role.value}
         options |= {"kill-on-bad-exit": 1, "label": ""}
@@ -152,7 +157,7 @@ def _steps(spec: ImageSpec, images: Images) -> list[Document]:
 
 
 def _environment(spec: ImageSpec) -> Document:
-    cluster = {launcher.TASKS: launcher.cluster_tasks(spec), launcher.VARIABLE: launcher.SOURCE}
+    cluster = launcher.variables(spec) if spec.framework.has_servers else {}
     return {**spec.job.env, **(cluster if sum(replicas(spec).values()) > 1 else {})}
 
 

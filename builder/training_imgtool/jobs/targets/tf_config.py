@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from training_imgtool.base.errors import FieldError, FieldListError, UsageError
 from training_imgtool.jobs import launcher
-from training_imgtool.jobs.cluster import cluster_spec, tf_config, with_port
+from training_imgtool.jobs.cluster import cluster_env, cluster_spec, tf_config, with_port
 from training_imgtool.jobs.model import (
     Document,
     Format,
@@ -95,6 +95,8 @@ def _env_file(variables: Document) -> str:
 
 def _variables(spec: ImageSpec, options: JobOptions, node: tuple[Role, int], job_dir: str | None) -> Document:
     flavour = local_flavour(spec)
+    if not spec.framework.has_servers:
+        return {**spec.job.env, **cluster_env(spec.framework, flavour, options.hosts, *node)}
     config = tf_config(flavour, options.hosts, *node) or {}
     given = model_dir(spec, job_dir)
     return {

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.jobs import gcloud
+from training_imgtool.jobs import gcloud, launcher
 from training_imgtool.jobs.google import kms_findings, project_findings, pull_rights_findings
 from training_imgtool.jobs.hyperparameters import number_errors, tuning_job, tuning_names
 from training_imgtool.jobs.model import (
@@ -124,7 +124,7 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
     disk = of_role.disk
     container = {
         "imageUri": image_of(images, role),
-        "command": list(of_role.entrypoint),
+        "command": [_escape_variables(word) for word in launcher.vertex_command(spec, role)],
         "args": args_with_job_dir(spec, role, passed_job_dir(spec, job_dir)),
         "env": [{"name": name, "value": _escape_variables(value)} for name, value in spec.job.env.items()],
     }

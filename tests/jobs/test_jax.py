@@ -1,0 +1,177 @@
+"""JAX's processes find each other wherever a target knows its hosts; TPU slices are as peers write them.
+
+The slices are those of AI-Hypercomputer/xpk 1.16.0 (core/system_characteristics.py) for its names of machines. Neither
+xpk nor `gcluster job submit` (cluster-toolkit, pkg/orchestrator/gke/templates/jobset.tmpl) gives slices a variable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.jobs import schemas
+from tests.jobs.specs import images
+from training_imgtool.base.errors import FieldListError
+from training_imgtool.jobs import JobOptions, job_data
+from training_imgtool.jobs.launcher import PYTHON
+from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.targets.tf_config import parse_hosts
+from training_imgtool.jobs.text import dump
+from training_imgtool.local.replicas import Service, make_cluster
+from training_imgtool.model.job import JobSpec
+from training_imgtool.model.spec import Gpus, ImageSpec, Role, RoleSpec, Tpu
+from training_imgtool.model.targets import Target
+
+M, W = Role.MASTER, Role.WORKER
+TRIO = {M: RoleSpec(machine="n1-standard-4"), W: RoleSpec(machine="n1-standard-4", count=2)}
+WORKERS = {W: RoleSpec(count=3)}
+KERAS = ("KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID")
+OWN = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+
+
+def jax(roles: dict[Role, RoleSpec], **job: Any) -> ImageSpec:
+    return ImageSpec(name="m", jax="0.10.2", roles=roles, cuda_from="wheels", job=JobSpec(**job))
+
+
+def told(hosts: list[str], rank: str) -> dict[str, str]:
+    values = (",".join(hosts), str(len(hosts)), rank, hosts[0], str(len(hosts)), rank)
+    return dict(zip((*KERAS, *OWN), values, strict=True))
+
+
+def test_containers_on_one_machine() -> None:
+    services = job_data(jax(TRIO), images(jax(TRIO)), Target.COMPOSE).documents[0]["services"]
+    hosts = ["master:2222", "worker-0:2222", "worker-1:2222"]
+    assert [service["environment"] for service in services.values()] == [told(hosts, str(rank)) for rank in range(3)]
+
+
+def test_machines_of_ones_own() -> None:
+    options = JobOptions(hosts=parse_hosts("master=a,worker=b:1,worker=c"))
+    (machines,) = job_data(jax(TRIO), images(jax(TRIO)), Target.TF_CONFIG, options).documents
+    assert machines["worker-0"] == told(["a:2222", "b:1", "c:2222"], "1")
+
+
+def test_pods() -> None:
+    pods = [item for item in job_data(jax(TRIO), images(jax(TRIO)), Target.PODS).documents if item["kind"] == "Pod"]
+    env = {item["name"]: item["value"] for item in pods[2]["spec"]["containers"][0]["env"]}
+    assert env["JAX_PROCESS_ID"] == env["KERAS_DISTRIBUTION_PROCESS_ID"] == "2"
+    assert env["JAX_COORDINATOR_ADDRESS"].startswith(f"{pods[0]['metadata']['name']}.")
+
+
+@pytest.mark.parametrize("target", [Target.JOBSET, Target.TRAINJOB])
+@pytest.mark.parametrize(
+    ("roles", "shapes", "field", "last"),
+    [
+        (TRIO, [(1, 1), (2, 1)], "metadata.labels['jobset.sigs.k8s.io/job-global-index']", "worker-1-0"),
+        (WORKERS, [(1, 3)], "metadata.annotations['batch.kubernetes.io/job-completion-index']", "worker-0-2"),
+    ],
+)
+def test_a_jobset_numbers_the_processes(
+    target: Target, roles: dict[Role, RoleSpec], shapes: list[tuple[int, int]], field: str, last: str
+) -> None:
+    document = job_data(jax(roles), images(jax(roles)), target).documents[0]
+    jobs = (document["spec"]["template"] if target is Target.TRAINJOB else document)["spec"]["replicatedJobs"]
+    assert [(job["replicas"], job["template"]["spec"]["completions"]) for job in jobs] == shapes
+    for job in jobs:
+        rank, *env = job["template"]["spec"]["template"]["spec"]["containers"][0]["env"]
+        assert rank == {"name": "JAX_PROCESS_ID", "valueFrom": {"fieldRef": {"fieldPath": field}}}
+        values = {item["name"]: item["value"] for item in env}
+        hosts = values["KERAS_DISTRIBUTION_JOB_ADDRESSES"].split(",")
+        assert len(hosts) == 3
+        assert hosts[-1].split(".")[0].endswith(last)
+        assert {**values, "JAX_PROCESS_ID": "$(JAX_PROCESS_ID)"} == told(hosts, "$(JAX_PROCESS_ID)")
+    if target is Target.JOBSET:
+        schemas.need()
+        assert schemas.complaints("JobSet", document) == []
+
+
+SLICES = [
+    ("v5e-16", Tpu(type="TPU_V5E", topology="4x4"), 1, "tpu-v5-lite-podslice", 4),
+    ("v6e-256", Tpu(type="TPU_V6E", topology="16x16"), 1, "tpu-v6e-slice", 64),
+    ("v5p-128", Tpu(type="TPU_V5P", topology="4x4x4"), 1, "tpu-v5p-slice", 16),
+    ("tpu7x-128", Tpu(type="TPU7X", topology="4x4x4"), 1, "tpu7x", 16),
+    ("two of v6e-16", Tpu(type="TPU_V6E", topology="4x4"), 2, "tpu-v6e-slice", 4),
+]
+
+
+@pytest.mark.parametrize(
+    ("tpu", "count", "label", "hosts"), [row[1:] for row in SLICES], ids=[row[0] for row in SLICES]
+)
+def test_a_slice_is_a_job_of_the_jobset(tpu: Tpu, count: int, label: str, hosts: int) -> None:
+    of = jax({W: RoleSpec(tpu=tpu, count=count)})
+    made = job_data(of, images(of), Target.JOBSET)
+    (job,) = made.documents[0]["spec"]["replicatedJobs"]
+    inner = job["template"]["spec"]
+    pod = inner["template"]["spec"]
+    assert (job["replicas"], inner["parallelism"], inner["completions"], inner["backoffLimit"]) == (
+        count,
+        hosts,
+        hosts,
+        0,
+    )
+    assert pod["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": label,
+        "cloud.google.com/gke-tpu-topology": tpu.topology,
+    }
+    assert pod["containers"][0]["resources"] == {"limits": {"google.com/tpu": 4}}
+    assert "env" not in pod["containers"][0]
+    assert "successPolicy" not in made.documents[0]["spec"]
+    assert [message.message for message in lint(dump(made), "f")] == []
+    schemas.need()
+    assert schemas.complaints("JobSet", made.documents[0]) == []
+
+
+def run_launcher(argv: list[str], env: dict[str, str]) -> dict[str, str]:
+    """Starts the launcher with a program that prints its environment."""
+    show = "import json, os; print(json.dumps(dict(os.environ)))"
+    command = [sys.executable if word == PYTHON else word for word in argv]
+    done = subprocess.run([*command, sys.executable, "-c", show], env=env, capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return {name: found[name] for name in (*KERAS, *OWN)}
+
+
+def test_vertex_ai_is_translated_where_the_program_starts() -> None:
+    of = jax(TRIO, region="us-central1")
+    pools = job_data(of, images(of), Target.VERTEX).documents[0]["workerPoolSpecs"]
+    command = [word.replace("$$", "$") for word in pools[1]["containerSpec"]["command"]]
+    cluster = make_cluster(of, images(of), Service.VERTEX)
+    assert list(cluster.replicas[2].command or ()) == command
+    env = {name: value for name, value in cluster.replicas[2].env.items() if name not in {*KERAS, *OWN}}
+    hosts = [f"{replica.host}:2222" for replica in cluster.replicas]
+    assert run_launcher(command[:3], env) == told(hosts, "2")
+
+
+def test_skypilot_is_translated_where_the_program_starts() -> None:
+    document = job_data(jax(WORKERS), images(jax(WORKERS)), Target.SKYPILOT).documents[0]
+    words = shlex.split(document["run"].replace('"$CLUSTER_LAUNCHER"', "LAUNCHER"))
+    argv = [document["envs"]["CLUSTER_LAUNCHER"] if word == "LAUNCHER" else word for word in words[1:7]]
+    env = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2\n10.0.0.3", "SKYPILOT_NODE_RANK": "1", "PATH": os.environ["PATH"]}
+    assert run_launcher(argv, env) == told(["10.0.0.1:2222", "10.0.0.2:2222", "10.0.0.3:2222"], "1")
+
+
+def test_slurm_is_left_to_jax() -> None:
+    text = dump(job_data(jax(WORKERS), images(jax(WORKERS)), Target.SLURM))
+    assert "CLUSTER_LAUNCHER" not in text
+    assert "JAX_" not in text
+    with pytest.raises(FieldListError, match="within one step of Slurm: expected one role"):
+        job_data(jax(TRIO), images(jax(TRIO)), Target.SLURM)
+
+
+@pytest.mark.parametrize("target", [Target.TFJOB, Target.AI_PLATFORM])
+def test_services_that_tell_tensorflow_alone_are_refused(target: Target) -> None:
+    with pytest.raises(FieldListError, match=f"{target} tells only TensorFlow of a cluster"):
+        job_data(jax(TRIO), images(jax(TRIO)), target)
+
+
+def test_a_process_alone_is_told_nothing() -> None:
+    gpu = RoleSpec(gpus=Gpus(type="NVIDIA_L4", count=1))
+    for target in (Target.COMPOSE, Target.JOBSET, Target.PODS):
+        assert "PROCESS_ID" not in dump(job_data(jax({M: gpu}), images(jax({M: gpu})), target))
+    (replica,) = make_cluster(jax({M: replace(gpu, gpus=None)}), images(jax({M: gpu})), Service.LOCAL).replicas
+    assert replica.env == {}
