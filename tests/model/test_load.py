@@ -205,7 +205,12 @@ def test_find_prefers_the_folder_then_the_only_image(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has 2 specs") as caught:
         find(None, tmp_path)
     assert caught.value.hint == "name one of images/a, images/b"
+    (tmp_path / "imgtool.yaml").touch()
+    assert find(None, tmp_path) == tmp_path / "imgtool.yaml"
     (tmp_path / "image.yaml").touch()
+    with pytest.raises(UsageError, match=r"has image.yaml and imgtool.yaml"):
+        find(None, tmp_path)
+    (tmp_path / "imgtool.yaml").unlink()
     assert find(None, tmp_path) == tmp_path / "image.yaml"
 
 

@@ -20,6 +20,7 @@ from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.model.value_rules import find_nearest
 
 SPEC_NAME = "image.yaml"
+_OTHER_NAME = "imgtool.yaml"
 _PROGRAMS = frozenset({".py", ".ipynb", ".sh"})
 
 
@@ -141,7 +142,7 @@ def find(given: Path | None, cwd: Path) -> Path:
 
     Args:
         given: a file, or a folder to search instead of `cwd`; None without an argument.
-        cwd: the folder to search: for `image.yaml`, else for the only `images/*/image.yaml`.
+        cwd: the folder to search: for `image.yaml` or `imgtool.yaml`, else for the only one in `images/*`.
 
     Raises:
         InputError: `given` does not exist, or is a folder without a spec.
@@ -159,7 +160,7 @@ def find(given: Path | None, cwd: Path) -> Path:
             raise InputError(f"{given} is a program, and no spec", hint=f"name the folder of the {SPEC_NAME}")
         if path.exists():
             return _shorten(path, cwd)
-        image = cwd / "images" / given / SPEC_NAME
+        image = own_spec(cwd / "images" / given)
         hint = f"did you mean {_shorten(image.parent, cwd)}?" if image.exists() else _near(path)
     except OSError as error:
         raise InputError(f"{given or cwd}: {(error.strerror or str(error)).lower()}") from error
@@ -167,12 +168,20 @@ def find(given: Path | None, cwd: Path) -> Path:
     raise InputError(f"{given}: no such file or folder", hint=hint)
 
 
+def own_spec(folder: Path) -> Path:
+    """Returns where a folder's spec lies, or would lie; raises UsageError where two names are taken."""
+    spec, other = folder / SPEC_NAME, folder / _OTHER_NAME
+    if spec.exists() and other.exists():
+        raise UsageError(f"{folder} has {SPEC_NAME} and {_OTHER_NAME}", hint="name one of them, or delete one")
+    return other if other.exists() else spec
+
+
 def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
-    if (folder / SPEC_NAME).exists():
-        return folder / SPEC_NAME
-    specs = sorted(folder.glob(f"images/*/{SPEC_NAME}"))
+    if (spec := own_spec(folder)).exists():
+        return spec
+    specs = [spec for image in sorted(folder.glob("images/*")) if (spec := own_spec(image)).exists()]
     if not specs:
-        others = [name for name in ("image.yml", "image.json") if (folder / name).exists()]
+        others = [name for name in ("image.yml", "imgtool.yml", "image.json") if (folder / name).exists()]
         others += [above] if not others and (above := _find_above(folder)) else []
         hint = f"name the spec: {others[0]}" if others else "imgtool init writes a first one"
         raise missing(f"no {SPEC_NAME} and no images/*/{SPEC_NAME} in {folder}", hint=hint)
@@ -185,7 +194,7 @@ def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
 def _find_above(folder: Path) -> str:
     """Returns the nearest folder above that has a spec, such as `..`; an empty text without one."""
     above = (("/".join([".."] * (depth + 1)), parent) for depth, parent in enumerate(folder.resolve().parents))
-    return next((name for name, parent in above if (parent / SPEC_NAME).exists()), "")
+    return next((name for name, parent in above if own_spec(parent).exists()), "")
 
 
 def _shorten(path: Path, cwd: Path) -> Path:

@@ -22,7 +22,7 @@ from training_imgtool.cli.commands.init_text import (
     write_tensorflow,
     write_trainer,
 )
-from training_imgtool.model.load import SPEC_NAME
+from training_imgtool.model.load import own_spec
 from training_imgtool.model.spec import Accelerator
 from training_imgtool.model.targets import Target
 from training_imgtool.model.value_rules import check_text, quote
@@ -138,7 +138,8 @@ def starter(
     if is_empty:
         _check_own_trainer(proposal.choice.tensorflow)
     spec = _write_spec(proposal, chosen, given=(tensorflow is not None, accelerator is not None), is_empty=is_empty)
-    files = {SPEC_NAME: spec, **(_trainer(chosen) if is_empty else proposal.new_files), ".dockerignore": _DOCKERIGNORE}
+    files = {own_spec(folder).name: spec, **(_trainer(chosen) if is_empty else proposal.new_files)}
+    files[".dockerignore"] = _DOCKERIGNORE
     if is_empty and not proposal.needs.requirements:
         files["requirements.txt"] = _REQUIREMENTS
     notes = tuple(_list_notes(proposal, is_empty=is_empty))
@@ -273,15 +274,15 @@ def write_starter(
         LocalFileError: a file could not be written.
     """
     made = starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions)
+    spec = own_spec(folder)
     order = sorted(
-        made.files, key=lambda path: (path == ".dockerignore", path == "requirements.txt", path != SPEC_NAME)
+        made.files, key=lambda path: (path == ".dockerignore", path == "requirements.txt", path != spec.name)
     )
-    spec = folder / SPEC_NAME
     if os.path.lexists(spec) and not force:
-        diff = _compare(spec, made.files[SPEC_NAME])
+        diff = _compare(spec, made.files[spec.name])
         return Written(paths=(), table=made.table, notes=made.notes, proposal=made.proposal, diff=diff)
     replaced = {
-        SPEC_NAME,
+        spec.name,
         *(path for path in order if path.endswith(".py") and force and not path.startswith("trainer/")),
     }
     new = [path for path in order if not os.path.lexists(folder / path) or path in replaced]

@@ -20,7 +20,7 @@ from training_imgtool.make.current_lock import ensure_lock
 from training_imgtool.make.inputs import prepare
 from training_imgtool.make.library_check import MissingLibraryError
 from training_imgtool.make.trainer_check import check_trainer
-from training_imgtool.model.load import SPEC_NAME, SpecFile, load
+from training_imgtool.model.load import SpecFile, load, own_spec
 from training_imgtool.oci.registry.connect import Machine
 
 _MOST_ROUNDS = 20
@@ -62,7 +62,7 @@ def lock_proposal(
     for _ in range(_MOST_ROUNDS):
         written = propose(concessions)
         try:
-            lock(load(folder / SPEC_NAME), machine)
+            lock(load(own_spec(folder)), machine)
         except InputError as error:
             wanted = _list_wanted(written)
             spared = _list_wanted(written, also=True) if _is_frozen(written) else None
@@ -86,7 +86,7 @@ def lock_proposal(
 def check_proposal(folder: Path, machine: Machine) -> ImgtoolError | None:
     """Returns why the locked program could not start, as far as its text says; None where nothing speaks against it."""
     try:
-        check_trainer(prepare(load(folder / SPEC_NAME), machine), machine)
+        check_trainer(prepare(load(own_spec(folder)), machine), machine)
     except ImgtoolError as error:
         return error
     return None

@@ -19,7 +19,7 @@ from training_imgtool.base.progress import LogLine, Note, Progress
 from training_imgtool.base.sanitize import sanitize_line
 from training_imgtool.cli.commands.init import Written
 from training_imgtool.cli.commands.init_lock import add_libraries, check_proposal, lock_proposal
-from training_imgtool.model.load import SPEC_NAME
+from training_imgtool.model.load import own_spec
 from training_imgtool.model.spec import Role
 from training_imgtool.resolve.wheels.libraries import name_packages
 
@@ -126,7 +126,7 @@ def adopt(
             trouble = str(found) if found else None
     except ImgtoolError as error:
         return Adopted(written=replace(last[-1], paths=new.paths), error=error)
-    paths = (*new.paths, folder / "image.lock")
+    paths = (*new.paths, own_spec(folder).with_suffix(".lock"))
     return Adopted(written=replace(last[-1], paths=paths), trial=trial, trouble=trouble)
 
 
@@ -212,7 +212,7 @@ def start_program(folder: Path, machine: Machine, *, with_help: bool, seconds: f
             job_dir=Path(job_dir),
             kills=(Kill(role=Role.MASTER, index=0, seconds=seconds),),
         )
-        summary = run_images(SpecChoice(path=folder / SPEC_NAME), request, machine.settings, opened, kept)
+        summary = run_images(SpecChoice(path=own_spec(folder)), request, machine.settings, opened, kept)
     death = summary.deaths[0] if summary.deaths else None
     last = summary.failure.last_lines if summary.failure else ()
     if death and death.rehearsed:
