@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from training_imgtool.base.errors import (
 )
 from training_imgtool.base.settings import OTHER_CACHE, Settings
 from training_imgtool.base.threads import SEVERITY_ORDER
+from training_imgtool.base.version import __version__
 
 if TYPE_CHECKING:
     from training_imgtool.make.project_files import SpecChoice
@@ -55,6 +58,7 @@ class Check:
 def examine(choice: SpecChoice, settings: Settings) -> tuple[Check, ...]:
     """Looks at the resolver, the cache, the engine, and, where there is a spec, its lock and its registry."""
     checks = [
+        _run_check("imgtool", lambda: _command(settings), needed=False),
         _run_check("uv", _uv),
         _run_check("cache", lambda: _cache(settings)),
         _run_check("engine", lambda: _engine(settings), needed=False),
@@ -76,6 +80,22 @@ def exit_code(checks: tuple[Check, ...]) -> int:
     if InputError.exit_code in missing:
         return InputError.exit_code
     return next((code for code in SEVERITY_ORDER if code in missing), 0)
+
+
+def _command(settings: Settings) -> str:
+    """Says which program the name `imgtool` starts; raises UsageError if it is another one."""
+    path = shutil.which("imgtool", path=settings.environ.get("PATH"))
+    if path is None:
+        return f"{__version__}; PATH has no imgtool"
+    try:
+        done = subprocess.run(
+            [path, "--version"], env=dict(settings.environ), capture_output=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        done = None
+    if done is None or done.stdout.split() != [b"imgtool", __version__.encode()]:
+        raise UsageError(f"{path} is another program", hint=f"training-imgtool starts this one, {__version__}")
+    return f"{__version__} at {path}"
 
 
 def _uv() -> str:
