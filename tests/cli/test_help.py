@@ -41,6 +41,25 @@ def test_every_option_has_a_text(verb: str) -> None:
     assert command.help.split()[0] in shown(verb, "--help")
 
 
+@pytest.mark.parametrize("verb", app.VERBS)
+def test_the_help_fits_on_a_screen_and_the_whole_help_explains_each_option(verb: str) -> None:
+    command = typer.main.get_command(app.command_line()).commands[verb]  # type: ignore[attr-defined]
+    short, whole = shown(verb, "--help"), shown("help", verb)
+    assert len(short.splitlines()) <= 24
+    for option in (option for option in command.params if option.param_type_name == "option"):
+        name = max(option.opts, key=len)
+        assert name in short
+        assert re.search(
+            rf"^  (-\w, )?{name}\b.*\s{re.escape(option.help.split()[0])}", whole, re.MULTILINE | re.DOTALL
+        )
+
+
+def test_help_version_and_completion_are_verbs() -> None:
+    assert shown("help") == shown("--help")
+    assert shown("version") == shown("-V") == shown("--version")
+    assert "_IMGTOOL_COMPLETE=complete_bash" in shown("completion", "bash")
+
+
 @pytest.mark.parametrize(
     ("words", "values"),
     [

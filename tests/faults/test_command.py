@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from tests.faults.project import NOBODY, OLD_CONFIG, SPEC, Project
 from training_imgtool.base import errors
 from training_imgtool.base.settings import VARIABLES
+from training_imgtool.cli.run import ReplicaLines
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -56,6 +58,10 @@ def test_the_documented_codes_are_those_of_the_errors() -> None:
         (("config",), "image.yaml: no registry"),
         (("push", "--password", "x"), "No such option: --password"),
         (("init", "--accelerator", "abacus"), "'abacus' is not one of 'cpu', 'gpu', 'tpu'"),
+        (("show", "-f", "a.yaml", "b.yaml"), "-f a.yaml and b.yaml name two specs"),
+        (("show", "-q", "-v"), "--quiet and --verbose contradict each other"),
+        (("help", "psuh"), "imgtool has no verb psuh"),
+        (("completion", "tcsh"), "completion tcsh: expected bash, zsh, fish"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -77,6 +83,10 @@ def test_no_verb_prints_the_help(project: Project) -> None:
         ("SOURCE_DATE_EPOCH", "yesterday", "SOURCE_DATE_EPOCH: 'yesterday' is not a number of seconds"),
         ("SOURCE_DATE_EPOCH", "-1", "SOURCE_DATE_EPOCH: '-1'"),
         ("IMGTOOL_MIRRORS", "docker.io", "IMGTOOL_MIRRORS: 'docker.io' is not HOST=HOST"),
+        ("IMGTOOL_DEBUG", "maybe", "'maybe' is not a valid boolean"),
+        ("IMGTOOL_LOCKED", "maybe", "'maybe' is not a valid boolean"),
+        ("IMGTOOL_ATTESTATIONS", "maybe", "IMGTOOL_ATTESTATIONS: 'maybe' is neither on nor off"),
+        ("IMGTOOL_PROGRESS", "loud", "--progress loud: expected auto"),
     ],
 )
 def test_c10_environment(project: Project, name: str, value: str, says: str) -> None:
@@ -101,6 +111,53 @@ def test_o02_json_with_progress(project: Project) -> None:
         assert ended.document["ok"] is True
     assert project.run("schema").document["title"]
     assert project.run("compat", "--json").document["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("--pull", "lock --upgrade"),
+        ("--platform=x", "--set platform="),
+        ("--psuh", "build --help"),
+        ("--pul", "build --help"),
+    ],
+)
+def test_no_likeness_suggests_to_publish(project: Project, word: str, hint: str) -> None:
+    ended = project.refused("build", word, "--json", code=2, says=["No such option: --p"], hint=hint)
+    assert ("--push" in ended.err) is (word == "--psuh")
+
+
+def test_variables_stand_for_options(project: Project) -> None:
+    (project.folder / "image.lock").unlink()
+    project.refused("show", env={"IMGTOOL_LOCKED": "1"}, code=3, says=["image.lock is missing"])
+    said = project.run("build", env={"IMGTOOL_LOCKED": "0", "IMGTOOL_ENGINE": "podman"})
+    assert "--engine podman: expected" in said.err
+    assert '"event"' in project.run("show", env={"IMGTOOL_PROGRESS": "json"}).err
+
+
+def test_quiet_and_verbose(project: Project) -> None:
+    """Verbose shows requests without their queries, quiet leaves warnings and errors; -f is the spec."""
+    server = {"IMGTOOL_REGISTRY": "127.0.0.1:9/x"}
+    loud = project.start("push", "-v", "-f", "image.yaml", env=server)
+    told = loud.communicate(timeout=60)[1]
+    assert b"Starting new HTTP connection" in told
+    assert b"Traceback" in told
+    unknown = {"IMGTOOL_UNKNOWN": "1"}
+    assert "IMGTOOL_UNKNOWN is no variable" in project.run("show", env=unknown).err
+    assert project.run("show", "-q", env=unknown).err == ""
+    quiet = project.run("push", "-q", env=server)
+    assert quiet.err.startswith("Error: ")
+    assert quiet.code == loud.returncode != 0
+
+
+def test_replicas_have_colours_where_they_are_wanted() -> None:
+    for environ, coloured in (
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ):
+        lines = ReplicaLines(io.StringIO(), environ, {})
+        assert lines._colour is coloured
 
 
 @pytest.mark.long
@@ -218,6 +275,7 @@ def test_doctor_says_what_is_missing(project: Project) -> None:
     ended = project.run("doctor", "--json", "--registry", "127.0.0.1:9/x")
     assert (ended.code, ended.document["ok"]) == (7, False)
     fixed = {
+        "imgtool": True,
         "engine": False,
         "registry": False,
         "uv": True,
@@ -229,6 +287,10 @@ def test_doctor_says_what_is_missing(project: Project) -> None:
     checks = {check["name"]: check["ok"] for check in ended.document["checks"]}
     checks.pop("builder")  # buildx may be installed here
     assert checks == fixed
+    (project.root / "imgtool").write_text("#!/bin/sh\necho MAME\n")
+    (project.root / "imgtool").chmod(0o755)
+    said = project.run("doctor", env={"PATH": f"{project.root}:{project.env['PATH']}"})
+    assert f"{project.root}/imgtool is another program\n        training-imgtool starts this one" in said.out
 
 
 def test_bugs_are_said_to_be_bugs(project: Project) -> None:
@@ -237,9 +299,7 @@ def test_bugs_are_said_to_be_bugs(project: Project) -> None:
     line = f"import sys; sys.argv[1:1] = []; {broken}; from training_imgtool.cli.main import main; main()"
     arguments = (sys.executable, "-c", line, "show", "--json")
     ended = project.run(before=arguments, bare=True)
-    project.failed(
-        ended, "--json", code=70, says=["this is a bug in imgtool: ZeroDivisionError"], hint="IMGTOOL_DEBUG=1"
-    )
+    project.failed(ended, "--json", code=70, says=["this is a bug in imgtool: ZeroDivisionError"], hint="--verbose")
     process = subprocess.run(
         arguments,
         env={**project.env, "IMGTOOL_DEBUG": "1"},

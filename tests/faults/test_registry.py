@@ -75,7 +75,8 @@ def test_o07_no_secret_anywhere(pushing: Project) -> None:
 
 def test_o08_dry_run(pushing: Project, proxy: FaultProxy) -> None:
     before = sorted(path for path in pushing.root.rglob("*") if "tokens" not in path.parts)
-    ended = pushing.run("build", "--push", "--dry-run", "--json")
+    assert pushing.run("build", "--push", "--dry-run").out == pushing.run("push", "--dry-run").out != ""
+    ended = pushing.run("push", "--dry-run", "--json")
     assert [image["would"] for image in ended.document["images"]] == ["build-and-push"] * 2
     assert {exchange.method for exchange in proxy.log} == {"HEAD"}
     after = sorted(path for path in pushing.root.rglob("*") if "tokens" not in path.parts)

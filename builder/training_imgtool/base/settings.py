@@ -18,9 +18,12 @@ VARIABLES = (
     "IMGTOOL_CA_FILE",
     "IMGTOOL_DEBIAN_MIRRORS",
     "IMGTOOL_DEBUG",
+    "IMGTOOL_ENGINE",
     "IMGTOOL_INDEX_VARIABLES",
     "IMGTOOL_INSECURE_REGISTRIES",
+    "IMGTOOL_LOCKED",
     "IMGTOOL_MIRRORS",
+    "IMGTOOL_PROGRESS",
     "IMGTOOL_REGISTRY",
 )
 OTHER_CACHE = "IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"
@@ -184,9 +187,9 @@ def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _switch(name: str, environ: Mapping[str, str]) -> bool:
     text = environ.get(name) or "on"
-    if text not in {"on", "off"}:
+    if text.lower() not in {"on", "1", "true", "yes", "off", "0", "false", "no"}:
         raise UsageError(f"{name}: {text[:40]!r} is neither on nor off")
-    return text == "on"
+    return text.lower() in {"on", "1", "true", "yes"}
 
 
 def _epoch(text: str | None) -> int:

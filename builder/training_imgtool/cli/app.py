@@ -16,7 +16,8 @@ from training_imgtool.cli.output import emit, emit_error
 
 _FIRST = ("init", "push", "config", "run", "verify")  # all that most people need
 _MORE = ("submit", "build", "lock", "show", "render", "lint", "sign", "doctor", "prune", "compat", "schema")
-VERBS = (*_FIRST, *_MORE)  # in the order of the help; each is a module of this package
+_ABOUT = ("help", "completion", "version")  # in one module, about.py
+VERBS = (*_FIRST, *_MORE, *_ABOUT)  # in the order of the help; each other is a module of this package
 
 
 class _Verbs(typer.core.TyperGroup):
@@ -25,7 +26,7 @@ class _Verbs(typer.core.TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes two sections in columns of one width."""
         width = max(map(len, VERBS))
-        for title, names in (("Commands", _FIRST), ("More", _MORE)):
+        for title, names in (("Commands", _FIRST), ("More", (*_MORE, *_ABOUT))):
             found = [(name, command) for name in names if (command := self.get_command(ctx, name)) is not None]
             if found:
                 with formatter.section(title):
@@ -44,11 +45,11 @@ def command_line(verbs: Iterable[str] = VERBS) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
         help="Build training images from one spec, push them by digest, and write the job file that runs them.",
-        epilog="For a first project: imgtool init. Without SPEC, imgtool reads ./image.yaml, else the only"
-        " images/*/image.yaml. Results go to stdout, progress goes to stderr.",
+        epilog="For a first project: imgtool init. Without SPEC, imgtool reads ./image.yaml or"
+        " ./imgtool.yaml, else the only one in images/*. Results go to stdout, progress goes to stderr.",
     )
-    for verb in verbs:
-        importlib.import_module(f"training_imgtool.cli.{verb}").register(app)
+    for module in dict.fromkeys("about" if verb in _ABOUT else verb for verb in verbs):
+        importlib.import_module(f"training_imgtool.cli.{module}").register(app)
     for command in app.registered_commands:
         if command.cls is None or not issubclass(command.cls, Verb):
             command.cls = Verb
@@ -65,7 +66,7 @@ def _version(value: bool) -> None:
 def _options(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Declares the options of the command itself; without a verb, prints the help as an error."""

@@ -9,7 +9,6 @@ import typer
 
 from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.machine import open_machine
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +20,7 @@ def build(
     spec: opt.Spec = None,
     changes: opt.Changes = None,
     roles: opt.Roles = None,
-    push: Annotated[bool, typer.Option("--push", help="Push the images and verify them in the registry.")] = False,
+    push: Annotated[bool, typer.Option("--push", help="Push the images to the registry.")] = False,
     output: Annotated[
         str | None, typer.Option("--output", metavar="oci:DIR", help="Write the images into an OCI layout.")
     ] = None,
@@ -30,16 +29,15 @@ def build(
     engine: opt.EngineName = "auto",
     builder: opt.Builder = None,
     secret: opt.Secrets = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every step again; use no stored result.")] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run each step again; use no stored result.")] = False,
     locked: opt.Locked = False,
     no_check: opt.NoCheck = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the build would do; change nothing.")] = False,
+    dry_run: opt.DryRun = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Build the images of a spec; roles with the same inputs share one."""
-    from training_imgtool.cli.build_images import foresee, note_push, print_foreseen, print_images
-    from training_imgtool.cli.commands.images import build_images
+    """Build the images of a spec. Roles with the same inputs share one."""
+    from training_imgtool.cli.build_images import build_and_print
     from training_imgtool.make.request import BuildOptions
 
     if push and output is not None:
@@ -55,17 +53,7 @@ def build(
         check=not no_check,
     )
     choice = opt.read_choice(spec, changes, registry, locked=locked)
-    with open_machine(progress, tuple(secret or ())) as machine:
-        if dry_run:
-            foreseen = tuple(foresee(choice, options, machine))
-        else:
-            inputs, images = build_images(choice, options, machine)
-            if push:
-                note_push(inputs, images, machine)
-    if dry_run:
-        print_foreseen(foreseen, as_json=as_json)
-    else:
-        print_images(images, as_json=as_json)
+    build_and_print(choice, options, progress, secret, dry_run=dry_run, as_json=as_json)
 
 
 def _layout(output: str | None) -> Path | None:

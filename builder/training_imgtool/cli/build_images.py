@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.base.progress import Note
-from training_imgtool.cli.commands.images import prepare_build
+from training_imgtool.cli.commands.images import build_images, prepare_build
+from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_json
 from training_imgtool.make.request import BuildOptions, BuildResult, BuildRun
 
@@ -18,15 +19,34 @@ if TYPE_CHECKING:
     from training_imgtool.oci.registry.connect import Machine
 
 
-def print_images(images: Sequence[BuildResult], *, as_json: bool) -> None:
-    """Prints one line per role."""
+def build_and_print(
+    choice: SpecChoice,
+    options: BuildOptions,
+    progress: str,
+    secrets: list[str] | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Makes the images, or with `dry_run` finds what a build would do; prints one line per role."""
+    with open_machine(progress, tuple(secrets or ())) as machine:
+        if dry_run:
+            foreseen = tuple(_foresee(choice, options, machine))
+            rows = [{"role": role, "would": what, "tag": tag} for role, what, tag in foreseen]
+            lines = [" ".join(row) for row in foreseen]
+        else:
+            inputs, images = build_images(choice, options, machine)
+            if options.push:
+                _note_push(inputs, images, machine)
+            rows = [_as_data(image) for image in images]
+            lines = [f"{image.role} {image.reference}" for image in images]
     if as_json:
-        emit_json({"ok": True, "images": [_as_data(image) for image in images]})
+        emit_json({"ok": True, "images": rows})
     else:
-        emit("".join(f"{image.role} {image.reference}\n" for image in images))
+        emit("".join(f"{line}\n" for line in lines))
 
 
-def note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) -> None:
+def _note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) -> None:
     """Notes what was pushed, for `show --why`, and says how many bytes the push sent and reused."""
     from training_imgtool.cli.commands.why import note_pushed
     from training_imgtool.cli.progress_lines import format_size
@@ -56,7 +76,7 @@ def _as_data(result: BuildResult) -> dict[str, Any]:
     }
 
 
-def foresee(choice: SpecChoice, options: BuildOptions, machine: Machine) -> Iterator[tuple[Role, str, str]]:
+def _foresee(choice: SpecChoice, options: BuildOptions, machine: Machine) -> Iterator[tuple[Role, str, str]]:
     """Yields each role, what a build would do with it, and its tag; asks the registry, changes nothing."""
     from training_imgtool.make.dry_run import dry_run
 
@@ -65,11 +85,3 @@ def foresee(choice: SpecChoice, options: BuildOptions, machine: Machine) -> Iter
         tags = {image.role: str(image.tag or image.key[:32]) for image in each.images}
         for role, what in dry_run(BuildRun(inputs=each, options=options, machine=machine)).items():
             yield role, what, tags[role]
-
-
-def print_foreseen(rows: Sequence[tuple[Role, str, str]], *, as_json: bool) -> None:
-    """Prints what `foresee` yields."""
-    if as_json:
-        emit_json({"ok": True, "images": [{"role": role, "would": what, "tag": tag} for role, what, tag in rows]})
-    else:
-        emit("".join(f"{role} {what} {tag}\n" for role, what, tag in rows))

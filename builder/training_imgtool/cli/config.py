@@ -36,15 +36,13 @@ def config(
     ] = None,
     registry: opt.Registry = None,
     job_id: opt.JobId = None,
-    command: Annotated[
-        bool, typer.Option("--command", help="Print the command that submits the job, not the file.")
-    ] = False,
+    command: Annotated[bool, typer.Option("--command", help="Print the command that submits the job.")] = False,
     output_format: Annotated[
         str,
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="yaml, json, gcloud (one line, no file), env, docker-run.",
+            help="yaml, json, gcloud, env, docker-run.",
             autocompletion=_list_formats,
         ),
     ] = "yaml",
@@ -56,7 +54,7 @@ def config(
         typer.Option("--machine", metavar="NAME", help="With --format env or docker-run: one machine, as worker-0."),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Convert this job of AI Platform instead of a spec.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Convert this job of AI Platform instead.")
     ] = None,
     region: Annotated[
         str | None, typer.Option(metavar="REGION", help="With --from: the region, which gcloud takes as a flag.")

@@ -27,14 +27,12 @@ def register(app: typer.Typer) -> None:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the code is, and the spec goes.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the code is.")] = Path(),
     tensorflow: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="The TensorFlow release; by default the project's.")
+        str | None, typer.Option(metavar="VERSION", help="The TensorFlow release, not the project's.")
     ] = None,
-    accelerator: Annotated[Accelerator | None, typer.Option(help="By default what the project asks for.")] = None,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The images' name; by default the project's or folder's.")
-    ] = None,
+    accelerator: Annotated[Accelerator | None, typer.Option(metavar="NAME", help="cpu, gpu or tpu.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="The images' name, not the project's.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the spec that is there.")] = False,
     lock: Annotated[
         bool | None,
@@ -44,15 +42,12 @@ def init(
             "where there is a program.",
         ),
     ] = None,
-    attempt: Annotated[
-        bool, typer.Option("--try", help="Lock, start the program in its image, and add the packages that it lacks.")
-    ] = False,
+    attempt: Annotated[bool, typer.Option("--try", help="Start the program, and add what it lacks.")] = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Write a first spec for the code in FOLDER.
 
-    Say which file said what. Without code, write a trainer too. Existing files stay as they are. If there is a spec,
-    print how the proposal differs from it.
+    Without code, write a trainer too. If there is a spec, print how the proposal differs from it.
     """
     from training_imgtool.cli.commands.init import write_starter
     from training_imgtool.cli.commands.init_try import adopt

@@ -11,6 +11,7 @@ import typer.core
 
 from training_imgtool.base.errors import UsageError
 from training_imgtool.base.gates import check_given
+from training_imgtool.cli.output import set_volume
 from training_imgtool.cli.progress import Mode
 from training_imgtool.model.spec import Role
 from training_imgtool.model.targets import Target
@@ -19,15 +20,64 @@ if TYPE_CHECKING:
     from training_imgtool.make.project_files import SpecChoice
 
 
+WHOLE = "imgtool.whole"  # in the meta of a context: the help explains the rare options too
+_RARE = {"allow_unknown", "as_json", "builder", "create_repository", "engine", "flags", "hosts", "issuer", "job_id"}
+_RARE |= {"lock", "new_spec", "no_check", "of_machine", "progress", "quiet", "region", "restart", "secret", "verbose"}
+_VARIABLES = {"engine": "IMGTOOL_ENGINE", "locked": "IMGTOOL_LOCKED", "progress": "IMGTOOL_PROGRESS"}
+_VARIABLES["verbose"] = "IMGTOOL_DEBUG"
+_SHARED = {  # by the name of the parameter: option, its letter, and what it does
+    "spec_file": ("--file", "-f", "The same as SPEC."),
+    "quiet": ("--quiet", "-q", "Write nothing but results, warnings and errors."),
+    "verbose": ("--verbose", "-v", "Also write each request, and where an error comes from."),
+}
+
+
 class Verb(typer.core.TyperCommand):
-    """Refuses empty values before the verb does anything."""
+    """Gives a verb the options that all have, and refuses empty values before the verb does anything."""
+
+    def __init__(self, *args: Any, **keys: Any) -> None:
+        super().__init__(*args, **keys)
+        has_spec = any(param.name == "spec" for param in self.params)
+        for name, (*names, text) in _SHARED.items():
+            if (is_flag := name != "spec_file") or has_spec:
+                kind: dict[str, Any] = {"is_flag": True, "default": False} if is_flag else {"metavar": "FILE"}
+                self.params.append(typer.core.TyperOption(param_decls=[name, *names], help=text, **kind))
+        for param in self.params:
+            param.envvar = _VARIABLES.get(param.name or "")
+            param.show_envvar = False  # type: ignore[attr-defined]  # the docs list them
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the verb; raises UsageError for an option that is empty."""
+        """Runs the verb; raises UsageError for an option that is empty, and for two that contradict each other."""
         for option in self.params:
             if option.param_type_name == "option" and (value := ctx.params.get(option.name)) != option.default:
                 check_given(option.opts[0], value)
+        file, quiet, verbose = (ctx.params.pop(name, None) for name in _SHARED)
+        if file:
+            if ctx.params["spec"] is not None:
+                raise UsageError(f"-f {file} and {ctx.params['spec']} name two specs", hint="give one of them")
+            ctx.params["spec"] = Path(file)
+        set_volume(quiet=quiet, verbose=verbose, requests=verbose and ctx.params.get("progress") != "json")
+        if quiet or (verbose and ctx.params.get("progress") in {"auto", "tty"}):
+            ctx.params |= {"progress": "quiet" if quiet else "plain"} if "progress" in ctx.params else {}
         return super().invoke(ctx)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the options, and of the rare ones only the names unless the context asks for the whole help."""
+        rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Rare options": []}
+        for param in self.get_params(ctx):
+            kind = "Rare options" if param.name in _RARE else f"{param.param_type_name.title()}s"
+            rows[kind] += filter(None, [param.get_help_record(ctx)])
+        names = ", ".join(opts.split(", ")[-1].split()[0] for opts, _ in rows["Rare options"])
+        if WHOLE not in ctx.meta:
+            rows[f"Rare options (imgtool help {ctx.info_name})"] = [(names, "")] if names else []
+            del rows["Rare options"]
+        for title, records in rows.items():
+            if records:
+                with formatter.section(title):
+                    if records == [(names, "")]:
+                        formatter.write_text(names)
+                    else:
+                        formatter.write_dl(records, col_max=27)
 
 
 def _list_engines() -> list[str]:
@@ -39,14 +89,14 @@ def _list_engines() -> list[str]:
 Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="A spec such as image.yaml, or its folder.")]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the spec, such as tensorflow=2.15.1; repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the spec; repeatable."),
 ]
-Roles = Annotated[list[Role] | None, typer.Option("--role", help="Only this role; repeatable.")]
+Roles = Annotated[list[Role] | None, typer.Option("--role", metavar="ROLE", help="Only this role; repeatable.")]
 Registry = Annotated[
     str | None,
-    typer.Option(metavar="HOST/PATH", help="The images' registry, instead of the spec's or IMGTOOL_REGISTRY."),
+    typer.Option(metavar="HOST/PATH", help="The images' registry, instead of the spec's."),
 ]
-Locked = Annotated[bool, typer.Option("--locked", help="Require a lock that exists and is current; never write it.")]
+Locked = Annotated[bool, typer.Option("--locked", help="Require a current lock; never write it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 ProgressMode = Annotated[
     str,
@@ -73,9 +123,11 @@ Secrets = Annotated[
         help="A secret of the spec; or id=ID,env=VARIABLE. Repeatable.",
     ),
 ]
-TargetName = Annotated[Target | None, typer.Option("--target", help="The job file's format, instead of job.target.")]
+TargetName = Annotated[
+    Target | None, typer.Option("--target", metavar="NAME", help="The job file's format, instead of job.target.")
+]
 JobId = Annotated[str | None, typer.Option("--job-id", metavar="NAME", help="The job's name.")]
-Push = Annotated[bool, typer.Option("--push", help="Push the images that the registry lacks, then write the file.")]
+Push = Annotated[bool, typer.Option("--push", help="First push the images that the registry lacks.")]
 AllowUnknown = Annotated[
     bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
 ]
@@ -83,9 +135,10 @@ Issuer = Annotated[str | None, typer.Option(metavar="URL", help="The OIDC provid
 NoCheck = Annotated[
     bool, typer.Option("--no-check", help="Skip the checks of the job, and of the trainer's syntax and imports.")
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would happen; change nothing.")]
 Tags = Annotated[
     list[str] | None,
-    typer.Option("--tag", "-t", metavar="TAG", help="Add this tag; with several roles, ROLE-TAG. Repeatable."),
+    typer.Option("--tag", "-t", metavar="TAG", help="Add this tag; with several roles, ROLE-TAG."),
 ]
 
 

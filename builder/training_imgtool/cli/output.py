@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import json
 import os
@@ -18,6 +19,19 @@ from training_imgtool.base.sanitize import sanitize_lines
 
 _MACHINE_ERRORS = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBADF})
 _KINDS = re.compile(r"(?:note|warning|no counterpart): ")
+_volume: dict[str, bool | None] = {"quiet": False, "verbose": None}  # what -q and -v say; None until they are read
+
+
+_ELSEWHERE = {  # options of Docker, and what does the same here
+    "--build-arg": "--set KEY=VALUE changes a key of the spec",
+    "--cache-from": "leave it out: imgtool finds each stage in the registry",
+    "--cache-to": "leave it out: imgtool keeps each stage in the registry",
+    "--iidfile": "--json prints the images by digest",
+    "--metadata-file": "--json prints the images by digest",
+    "--no-push": "--dry-run changes nothing",
+    "--platform": "--set platform=linux/arm64, or `platform:` in the spec",
+    "--pull": "imgtool lock --upgrade takes newer base images",
+}
 
 
 class ReaderGone(Exception):  # noqa: N818 - a state, not an error
@@ -38,6 +52,25 @@ def open_missing_streams() -> None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - open until the process exits
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def set_volume(*, quiet: bool, verbose: bool, requests: bool) -> None:
+    """Makes this run silent but for results, warnings and errors; or has it write each HTTP request."""
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose contradict each other", hint="give one of them")
+    _volume.update(quiet=quiet, verbose=verbose)
+    if requests:
+        import logging
+
+        handler = logging.StreamHandler(sys.stderr)
+        handler.addFilter(_show_request)
+        logging.basicConfig(level=logging.DEBUG, format="%(message)s", handlers=[handler], force=True)
+
+
+def _show_request(record: Any) -> bool:
+    """Takes the query out of a request's URL: it may have a signature; drops what other libraries write."""
+    record.msg, record.args = re.sub(r"\?\S+", "?…", sanitize_lines(record.getMessage())), ()
+    return str(record.name) == "urllib3.connectionpool"
 
 
 def emit(text: str) -> None:
@@ -66,7 +99,9 @@ def emit_json(document: Any) -> None:
 
 def emit_note(text: str) -> None:
     """Writes a note to stderr; `text` may begin with its kind, such as `warning: `."""
-    emit_error(f"{text if _KINDS.match(text) else f'note: {text}'}\n")
+    kind = _KINDS.match(text)
+    if not _volume["quiet"] or (kind and kind[0] != "note: "):
+        emit_error(f"{text if kind else f'note: {text}'}\n")
 
 
 def emit_error(text: str) -> None:
@@ -80,9 +115,10 @@ def emit_error(text: str) -> None:
 
 def report_error(error: Exception, arguments: Sequence[str]) -> int:
     """Prints `error` to stderr, with --json as a document on stdout too, and returns its exit code."""
-    if os.environ.get("IMGTOOL_DEBUG"):
-        emit_error("".join(traceback.format_exception(error)))
     failure = error if isinstance(error, ImgtoolError) else translate(error)
+    is_early_bug = _volume["verbose"] is None and failure.exit_code == ImgtoolError.exit_code
+    if _volume["verbose"] or is_early_bug:
+        emit_error("".join(traceback.format_exception(error)))
     emit_failure(failure)
     _emit_result(error_data(failure), arguments)
     return failure.exit_code
@@ -139,8 +175,14 @@ def error_data(failure: ImgtoolError) -> dict[str, Any]:
 def translate(error: Exception) -> ImgtoolError:
     """Returns typer's and the operating system's errors as ours; every other exception is a bug."""
     if isinstance(error, typer.TyperException):
-        context = getattr(error, "ctx", None)
-        return UsageError(error.format_message(), hint=f"{context.command_path if context else 'imgtool'} --help")
+        context, wrong = getattr(error, "ctx", None), getattr(error, "option_name", "")
+        near = () if wrong in _ELSEWHERE else getattr(error, "possibilities", None) or ()
+        if near:  # a hint that publishes images needs more than a likeness
+            able = difflib.get_close_matches("--push", [wrong], cutoff=0.8)
+            near = [name for name in near if name != "--push" or able]
+        error.possibilities = near  # type: ignore[attr-defined]
+        usage = f"{context.command_path if context else 'imgtool'} --help"
+        return UsageError(error.format_message(), hint=_ELSEWHERE.get(wrong, usage))
     if isinstance(error, typer.Abort):
         return UsageError("nothing was confirmed")
     if isinstance(error, OSError) and error.errno and (error.filename or error.errno in _MACHINE_ERRORS):
@@ -152,7 +194,7 @@ def translate(error: Exception) -> ImgtoolError:
         )
     return ImgtoolError(
         f"this is a bug in imgtool: {type(error).__name__}: {error}",
-        hint="run the same command with IMGTOOL_DEBUG=1 and report what it prints",
+        hint="run the same command with --verbose, and report what it prints",
     )
 
 

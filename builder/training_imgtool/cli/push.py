@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.machine import open_machine
 
 
 def register(app: typer.Typer) -> None:
@@ -29,12 +28,12 @@ def push(
     ] = False,
     locked: opt.Locked = False,
     no_check: opt.NoCheck = False,
+    dry_run: opt.DryRun = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
     """Push the images that the registry lacks. Only check the others."""
-    from training_imgtool.cli.build_images import note_push, print_images
-    from training_imgtool.cli.commands.images import build_images
+    from training_imgtool.cli.build_images import build_and_print
     from training_imgtool.make.request import BuildOptions
 
     options = BuildOptions(
@@ -47,7 +46,4 @@ def push(
         check=not no_check,
     )
     choice = opt.read_choice(spec, changes, registry, locked=locked)
-    with open_machine(progress, tuple(secret or ())) as machine:
-        inputs, images = build_images(choice, options, machine)
-        note_push(inputs, images, machine)
-    print_images(images, as_json=as_json)
+    build_and_print(choice, options, progress, secret, dry_run=dry_run, as_json=as_json)

@@ -68,32 +68,29 @@ def run(
     spec: opt.Spec = None,
     changes: opt.Changes = None,
     workers: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="How many workers, instead of the spec's count.")
+        int | None, typer.Option(min=0, metavar="N", help="Workers, instead of the spec's count.")
     ] = None,
-    ps: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many parameter servers.")] = None,
+    ps: Annotated[int | None, typer.Option(min=0, metavar="N", help="Parameter servers.")] = None,
     service: Annotated[
         str | None,
         typer.Option(
             "--as",
             metavar="SERVICE",
-            help="ai-platform, vertex, tfjob or local; by default job.target's.",
+            help="ai-platform, vertex, tfjob or local.",
             autocompletion=_list_services,
         ),
     ] = None,
     job_dir: Annotated[
         str | None,
-        typer.Option("--job-dir", metavar="DIR", help="For checkpoints and models; by default ./job beside the spec."),
+        typer.Option("--job-dir", metavar="DIR", help="For checkpoints and models; else ./job."),
     ] = None,
     kill: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE[:INDEX]@DURATION", help="Kill a replica, such as worker:1@30s; repeatable."),
+        typer.Option(metavar="ROLE[:INDEX]@TIME", help="Kill a replica, such as worker:1@30s."),
     ] = None,
     preempt: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ROLE[:INDEX]@DURATION[/grace=DURATION]",
-            help="Preempt a replica: SIGTERM, the service's grace, SIGKILL, a new replica; repeatable.",
-        ),
+        typer.Option(metavar="ROLE[:INDEX]@TIME", help="SIGTERM, wait ([/grace=TIME]), SIGKILL."),
     ] = None,
     restart: Annotated[
         bool,
@@ -101,21 +98,17 @@ def run(
             "--restart", help="Restart programs that fail before their first checkpoint, as the service does."
         ),
     ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Start the cluster again whenever its files change; see docs/watch.md.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Start again whenever a file changes.")] = False,
     report: Annotated[
         Path | None,
-        typer.Option(
-            "--report", metavar="FILE", help="Write a page of HTML: replicas over time, memory, kills, losses."
-        ),
+        typer.Option("--report", metavar="FILE", help="Write a page of HTML about the run."),
     ] = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Run the images as a cluster on this machine. ARGS replace the spec's; the run ends when the master ends."""
+    """Run the images as a cluster on this machine. ARGS replace the spec's."""
     from training_imgtool.cli.commands.images import run_images
     from training_imgtool.local.ready import Request
     from training_imgtool.local.rehearsal import parse_kill
@@ -232,7 +225,7 @@ def _show(mode: str, ready: Ready) -> Iterator[Progress]:
 
 
 class ReplicaLines:
-    """One line per line of a replica, behind its name; colours on a terminal, unless NO_COLOR says otherwise."""
+    """One line per line of a replica, behind its name; colours on a terminal or with FORCE_COLOR, not with NO_COLOR."""
 
     def __init__(self, stream: Any, environ: Mapping[str, str], replicas: Mapping[str, Replica]) -> None:
         from training_imgtool.cli.progress_lines import Writer
@@ -240,8 +233,9 @@ class ReplicaLines:
         self._writer = Writer(stream)
         self._replicas = replicas
         self._width = max(map(len, replicas), default=0)
-        plain = environ.get("NO_COLOR") or environ.get("TERM", "dumb") == "dumb"
-        self._colour = self._writer.isatty() and not plain
+        able = self._writer.isatty() and environ.get("TERM", "dumb") != "dumb"
+        forced = environ.get("FORCE_COLOR", "") not in {"", "0", "false"}
+        self._colour = (able or forced) and not environ.get("NO_COLOR")
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:

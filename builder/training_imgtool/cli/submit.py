@@ -36,7 +36,7 @@ def submit(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Submit the job by its service's own program, once per set of inputs."""
+    """Submit the job by its service's own program, once."""
     from training_imgtool.cli.commands.job_files import submit as jobs
     from training_imgtool.cli.commands.job_files.config import Request
 

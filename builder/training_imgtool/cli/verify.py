@@ -45,7 +45,7 @@ def verify(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Check that the images are what the lock, the base and the code make."""
+    """Check that the images are what lock, base and code make."""
     from training_imgtool.cli.commands.images import verify_images
     from training_imgtool.verify import report
     from training_imgtool.verify.findings import read_accepted

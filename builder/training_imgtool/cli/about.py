@@ -1,0 +1,49 @@
+"""`imgtool help`, `completion` and `version`: what imgtool says about itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+import typer.completion
+import typer.main
+
+from training_imgtool.base.errors import UsageError
+from training_imgtool.base.version import __version__
+from training_imgtool.cli import app as verbs
+from training_imgtool.cli import options as opt
+from training_imgtool.cli.output import emit
+from training_imgtool.model.value_rules import find_nearest
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs."""
+    app.command("help", help="Explain a verb with all its options.")(explain)
+    app.command("completion", help="Print the completion script of a shell.")(completion)
+    app.command("version", help="Print the version.")(lambda: emit(f"imgtool {__version__}\n"))
+
+
+def explain(verb: Annotated[str | None, typer.Argument(metavar="[VERB]", help="Such as push.")] = None) -> None:
+    """Prints the whole help of a verb, or the list of verbs."""
+    if verb is not None and verb not in verbs.VERBS:
+        close = find_nearest(verb, verbs.VERBS)
+        raise UsageError(f"imgtool has no verb {verb}", hint=f"did you mean {close}?" if close else "imgtool help")
+    command = typer.main.get_command(verbs.command_line((verb,) if verb else verbs.VERBS))
+    context = typer.Context(command, info_name="imgtool", **command.context_settings)
+    if verb:
+        command = command.commands[verb]  # type: ignore[attr-defined]
+        context = typer.Context(command, info_name=verb, parent=context)
+        context.meta[opt.WHOLE] = True
+    emit(command.get_help(context) + "\n")
+
+
+def completion(
+    ctx: typer.Context,
+    shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", autocompletion=lambda: _SHELLS)],
+) -> None:
+    """Prints the completion script of a shell."""
+    if shell not in _SHELLS:
+        raise UsageError(f"completion {shell}: expected {', '.join(_SHELLS)}")
+    typer.completion.shell_complete(ctx.find_root().command, {}, "imgtool", "_IMGTOOL_COMPLETE", f"source_{shell}")
