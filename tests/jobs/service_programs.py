@@ -87,6 +87,10 @@ def add() -> int:
 
 def show() -> None:
     state = load()
+    if PROGRAM == "kubectl" and "pods" in WORDS:
+        pods = [item for item in state.values() if "replicas" in item]
+        print(json.dumps({"kind": "List", "items": [pod for item in pods for pod in item["replicas"]]}))
+        return
     if PROGRAM in {"kubectl", "docker"}:
         state = {name: state[name] for name, _ in parts() if name in state}
     if PROGRAM == "kubectl":
@@ -96,7 +100,8 @@ def show() -> None:
     elif PROGRAM == "squeue":
         (name,) = [word.removeprefix("--name=") for word in WORDS if word.startswith("--name=")]
         own = {number: job for number, job in state.items() if job["name"] == name}
-        print("\n".join(f"{number}|{job['state']}|{job['comment']}" for number, job in own.items()))
+        lines = (f"{number}|{job['state']}|{job['comment']}|{job.get('exit', 0)}|" for number, job in own.items())
+        print("\n".join(lines))
     elif PROGRAM == "sky":
         print(json.dumps([{"job_id": int(number), **job} for number, job in state.items()]))
     else:
@@ -116,7 +121,7 @@ def main() -> int:
     code = 0
     if shown:
         show()
-    elif verb() not in {"delete", "stop", "kubectl", "docker"}:
+    elif verb() not in {"delete", "stop", "kubectl", "docker"} and "cancel" not in WORDS:
         code = add()
     if kill == verb():
         os.kill(os.getppid(), signal.SIGKILL)

@@ -16,11 +16,11 @@ import pytest
 
 from tests.jobs.specs import images
 from tests.jobs.submit_once import spec_of, written
-from training_imgtool.base.errors import InputError, TemporaryError, UsageError, VerificationError
+from training_imgtool.base.errors import CredentialsError, InputError, TemporaryError, UsageError, VerificationError
 from training_imgtool.cli.commands.job_files import submit
 from training_imgtool.cli.commands.job_files.submit import Submission, Submitted
 from training_imgtool.jobs import check
-from training_imgtool.jobs.service import KEY
+from training_imgtool.jobs.service import KEY, program_error
 from training_imgtool.model.targets import Target
 
 STAND_IN = Path(__file__).with_name("service_programs.py")
@@ -143,12 +143,22 @@ def test_another_job_of_the_name_is_not_taken_for_this_one(target: Target, servi
 
 
 ENDS: list[tuple[Target, str, dict[str, Any], str]] = [
-    (Target.VERTEX, "1", {"state": "JOB_STATE_FAILED"}, "is FAILED"),
+    (
+        Target.VERTEX,
+        "1",
+        {"state": "JOB_STATE_FAILED", "error": {"message": "status of 13"}},
+        "is FAILED: status of 13",
+    ),
     (Target.AI_PLATFORM, "mnist", {"state": "CANCELLED"}, "is CANCELLED"),
-    (Target.SLURM, "4", {"state": "TIMEOUT"}, "is TIMEOUT"),
+    (Target.SLURM, "4", {"state": "FAILED", "exit": 13 << 8}, "is FAILED: the chief ended with 13"),
     (Target.SKYPILOT, "1", {"status": "FAILED_SETUP"}, "is FAILED_SETUP"),
     (Target.COMPOSE, "/master", {"State": "exited", "ExitCode": 7}, "the chief ended with 7"),
-    (Target.JOBSET, "JobSet", {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, "is Failed"),
+    (
+        Target.JOBSET,
+        "JobSet",
+        {"status": {"conditions": [{"type": "Failed", "status": "True", "message": "first failed job: w"}]}},
+        "is Failed: first failed job: w",
+    ),
     (Target.TRAINJOB, "TrainJob", {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, "is Failed"),
     (
         Target.PODS,
@@ -195,6 +205,117 @@ def test_wait_ends_with_the_chiefs_success(
     assert len(ended) == (1 if target in {Target.COMPOSE, Target.PODS} else 0)  # which leave the others running
 
 
+def pod(**status: Any) -> dict[str, Any]:
+    return {"replicas": [{"metadata": {"name": "worker-0"}, "status": status}]}
+
+
+def waiting(reason: str, **more: Any) -> dict[str, Any]:
+    return pod(containerStatuses=[{"state": {"waiting": {"reason": reason, "message": "why"}}, **more}])
+
+
+@pytest.mark.parametrize("target", [Target.PODS, Target.ECI, Target.JOBSET])
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (
+            waiting("CrashLoopBackOff", lastState={"terminated": {"exitCode": 2}}),
+            "worker-0: CrashLoopBackOff, ended with 2: why",
+        ),
+        (waiting("ImagePullBackOff"), "worker-0: ImagePullBackOff: why"),
+        (waiting("CreateContainerConfigError"), "worker-0: CreateContainerConfigError: why"),
+        (pod(conditions=[{"reason": "Unschedulable", "message": "no node"}]), "worker-0: Unschedulable: no node"),
+    ],
+)
+def test_wait_ends_when_a_replica_cannot_run(
+    target: Target, status: dict[str, Any], said: str, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "_PATIENCE", {reason: min(2, n) for reason, n in submit._PATIENCE.items()})
+    job = services.submission(target)
+    job.submit()
+    services.change("JobSet" if target is Target.JOBSET else "master-0", **status)
+    with pytest.raises(VerificationError, match=re.escape(f"cannot go on: {said}")) as caught:
+        job.wait()
+    assert "kubectl delete" in str(caught.value.hint)
+    assert job.status()[1][1:] == (said,)
+
+
+PROGRAM_SAYS = [  # real answers of gcloud 528, kubectl 1.20 to 1.34, Slurm 22.05, Docker Compose 2.40
+    (
+        (
+            "Using endpoint [http://127.0.0.1:9/]\nERROR: gcloud crashed (ConnectionError): HTTPConnectionPool("
+            "host='127.0.0.1', port=9): Connection refused\n\nIf you would like to report this issue, run:\n"
+            "  gcloud feedback\n"
+        ),
+        TemporaryError,
+        "ERROR: gcloud crashed (ConnectionError): HTTPConnectionPool(host='127.0.0.1', port=9): Connection refused",
+    ),
+    (
+        (
+            "ERROR: (gcloud.ai.custom-jobs.list) You do not currently have an active account selected.\nPlease run:\n\n"
+            "  $ gcloud auth login\n\nto obtain new credentials.\n"
+        ),
+        CredentialsError,
+        "ERROR: (gcloud.ai.custom-jobs.list) You do not currently have an active account selected.",
+    ),
+    (
+        "ERROR: (gcloud.ai.custom-jobs.list) Error parsing [region].\nFailed to find attribute [project].\n",
+        InputError,
+        "ERROR: (gcloud.ai.custom-jobs.list) Error parsing [region].",
+    ),
+    (
+        (
+            'E1128 11:39 32136 memcache.go:265] err="dial tcp 127.0.0.1:8080: connect: connection refused"\n'
+            'error: unable to recognize "pod.yaml": the server has asked for the client to provide credentials\n'
+        ),
+        CredentialsError,
+        'error: unable to recognize "pod.yaml": the server has asked for the client to provide credentials',
+    ),
+    (
+        'Error from server (Forbidden): pods "a" is forbidden: User "x" cannot get resource "pods"\n',
+        CredentialsError,
+        'Error from server (Forbidden): pods "a" is forbidden: User "x" cannot get resource "pods"',
+    ),
+    (
+        "sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed\n",
+        InputError,
+        "sbatch: error: invalid partition specified: nope",
+    ),
+    (
+        "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
+        TemporaryError,
+        "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+    ),
+    (
+        "Cannot connect to the Docker daemon at unix:///nope. Is the docker daemon running?\n",
+        TemporaryError,
+        "Cannot connect to the Docker daemon at unix:///nope. Is the docker daemon running?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "kind", "cause"), PROGRAM_SAYS)
+def test_a_program_that_fails_tells_what_helps(said: str, kind: type[Exception], cause: str) -> None:
+    error = program_error(("tool", "list"), 1, said)
+    assert (type(error), error.message) == (kind, f"tool ended with 1: {cause}")
+
+
+def test_two_runs_at_once_are_both_named(services: Services) -> None:
+    services.submit(Target.VERTEX)
+    state = json.loads(services.state.read_text())
+    state["2"] = {**state["1"], "name": "projects/p/locations/us-central1/customJobs/2", "createTime": "2"}
+    services.state.write_text(json.dumps(state))
+    again = services.submit(Target.VERTEX)
+    assert (again.job, again.now) == ("2", False)
+    assert [command.split()[:5] for command in again.others] == [["gcloud", "ai", "custom-jobs", "cancel", "1"]]
+    services.submission(Target.VERTEX).cancel()
+    assert [call[4] for call in services.calls if "cancel" in call] == ["2", "1"]
+
+
+def test_what_nobody_submitted_has_no_status(services: Services) -> None:
+    with pytest.raises(InputError, match="no job of these inputs"):
+        services.submission(Target.VERTEX).status()
+
+
 def test_wait_for_a_job_that_somebody_deleted(services: Services) -> None:
     job = services.submission(Target.VERTEX)
     job.submit()
@@ -206,14 +327,14 @@ def test_wait_for_a_job_that_somebody_deleted(services: Services) -> None:
 def test_no_answer_is_no_ground_to_submit(services: Services, tmp_path: Path) -> None:
     job = services.submission(Target.VERTEX)
     (tmp_path / "bin" / "gcloud").write_text("#!/bin/sh\necho not logged in >&2\nexit 1\n")
-    with pytest.raises(VerificationError, match="gcloud ended with 1") as caught:
+    for act in (job.submit, job.wait):
+        with pytest.raises(CredentialsError, match="gcloud ended with 1: not logged in"):
+            act()
+    (tmp_path / "bin" / "gcloud").write_text("#!/bin/sh\necho '<html>'\n")
+    with pytest.raises(TemporaryError, match="does not understand"):
         job.submit()
-    assert caught.value.details == ("not logged in",)
     with pytest.raises(TemporaryError, match="the job may go on"):
         job.wait()
-    (tmp_path / "bin" / "gcloud").write_text("#!/bin/sh\necho '<html>'\n")
-    with pytest.raises(VerificationError, match="does not understand"):
-        job.submit()
 
 
 def test_a_job_that_accounting_alone_remembers(services: Services, tmp_path: Path) -> None:
@@ -230,7 +351,7 @@ def test_a_job_that_accounting_alone_remembers(services: Services, tmp_path: Pat
 def test_skypilot_without_a_controller_has_no_job(services: Services, tmp_path: Path) -> None:
     job = services.submission(Target.SKYPILOT)
     (tmp_path / "bin" / "sky").write_text("#!/bin/sh\necho 'No in-progress managed jobs.' >&2\nexit 1\n")
-    with pytest.raises(VerificationError, match="sky ended with 1: sky jobs launch"):
+    with pytest.raises(InputError, match="sky ended with 1: No in-progress managed jobs"):
         job.submit()
 
 

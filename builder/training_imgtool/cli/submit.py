@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_json, emit_note
+
+if TYPE_CHECKING:
+    from training_imgtool.cli.commands.job_files.submit import Submission
 
 
 def register(app: typer.Typer) -> None:
@@ -29,6 +33,9 @@ def submit(
     registry: opt.Registry = None,
     job_id: opt.JobId = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job, and end with the chief's result.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Say how the submitted job stands.")] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Follow the log of the submitted job.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Stop the submitted job.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands; write and submit nothing.")] = False,
     push: opt.Push = False,
     allow_unknown: opt.AllowUnknown = False,
@@ -40,6 +47,8 @@ def submit(
     from training_imgtool.cli.commands.job_files import submit as jobs
     from training_imgtool.cli.commands.job_files.config import Request
 
+    if sum((status, logs, cancel, wait, dry_run)) > 1:
+        raise UsageError("--status, --logs, --cancel, --wait and --dry-run: expected one of them")
     request = Request(
         target=target,
         job_id=job_id,
@@ -56,11 +65,28 @@ def submit(
         if dry_run:
             emit(job.commands())
             return
+        if status or logs or cancel:
+            _ask(job, logs=logs, cancel=cancel, as_json=as_json)
+            return
         done = jobs.submit_once(job, output or jobs.DEFAULT, machine.progress)
         if not as_json:
             said = "submitted" if done.now else f"submitted before, {done.state}; --job-id NAME submits another"
             emit(f"{done.job} {said}\nwatch: {done.watch}\nlogs: {done.logs}\nstop: {done.stop}\n")
+        for line in done.others:
+            emit_note(f"warning: another run submitted a second job of the same inputs; {line} stops it")
         if wait:
             job.wait()
     if as_json:
         emit_json({"ok": True, **asdict(done)})
+
+
+def _ask(job: Submission, *, logs: bool, cancel: bool, as_json: bool) -> None:
+    """Does what one of --status, --logs and --cancel asks for."""
+    if logs:
+        job.show_logs()
+    elif cancel:
+        job.cancel()
+    else:
+        standing, lines = job.status()
+        document = {"ok": True, "job": standing.name, "state": standing.state, "code": standing.code}
+        emit_json({**document, "details": list(lines)}) if as_json else emit("\n".join((*lines, "")))

@@ -79,7 +79,8 @@ def _standing(text: str, name: str, key: str) -> Standing | None:
         state = str(row.get("state", "PENDING")).removeprefix("JOB_STATE_")
         ended = result_of(state, ("SUCCEEDED",), ("FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED"))
         own = str(row[name]).rpartition("/")[2]
-        found.append(Standing(name=own, state=state, key=key_in(row.get("labels")), succeeded=ended))
+        cause = (row.get("error") or {}).get("message") or row.get("errorMessage")
+        found.append(Standing(name=own, state=state, key=key_in(row.get("labels")), succeeded=ended, cause=cause))
     return latest(found, key)
 
 

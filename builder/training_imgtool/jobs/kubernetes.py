@@ -24,7 +24,7 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.rules import names
-from training_imgtool.jobs.service import Argv, Service, Standing, key_in, read_objects, result_of
+from training_imgtool.jobs.service import Argv, Service, Standing, Trouble, key_in, read_objects, result_of
 from training_imgtool.jobs.shapes import DURATION
 from training_imgtool.model.job import Volume
 from training_imgtool.model.spec import ImageSpec, Role
@@ -295,7 +295,35 @@ def service(
         logs=("kubectl", "logs", "--follow", *chief, *here),
         stop=("kubectl", "delete", "--ignore-not-found", "--filename", file),
         end=(*end, *here) if end else (),
+        replicas=(
+            "kubectl",
+            "get",
+            "pods",
+            "--output",
+            "json",
+            "--selector",
+            f"app.kubernetes.io/instance={name}",
+            *here,
+        ),
+        troubles=lambda text: tuple(_troubles(text)),
     )
+
+
+def _troubles(text: str) -> Iterator[Trouble]:
+    """Reads what keeps Pods waiting, and the exit codes of those that failed."""
+    for pod in (pod for item in read_objects(text) for pod in item.get("items", [])):
+        name = pod["metadata"]["name"]
+        for each in get(pod, "status", "conditions") or []:
+            if each.get("reason") == "Unschedulable":
+                yield Trouble(replica=name, reason="Unschedulable", message=each.get("message"))
+        for each in get(pod, "status", "containerStatuses") or []:
+            waiting = get(each, "state", "waiting") or {}
+            ended = get(each, "state", "terminated") or get(each, "lastState", "terminated") or {}
+            if waiting or ended.get("exitCode"):
+                reason = waiting.get("reason") or ended.get("reason") or "Failed"
+                yield Trouble(
+                    replica=name, reason=reason, message=waiting.get("message"), code=ended.get("exitCode") or None
+                )
 
 
 def chief_selector(spec: ImageSpec, name: str, index: str) -> Argv:
@@ -321,14 +349,18 @@ def _standing(text: str, name: str, count: int, chief: Argv) -> Standing | None:
         key=keys.pop() if len(keys) == 1 else None,
         succeeded=result_of(state, _SUCCEEDED, ("Failed",)),
         code=ended[0] if ended else None,
+        cause=next((each.get("message") for each in _true(of) if each["type"] == "Failed"), None),
         whole=len(found) == count,
     )
 
 
 def _conditions(item: Mapping[str, Any]) -> Iterator[str]:
     """Yields the conditions that hold, those that end a job first."""
-    true = [each["type"] for each in get(dict(item), "status", "conditions") or [] if each.get("status") == "True"]
-    yield from sorted(true, key=lambda kind: kind not in {*_SUCCEEDED, "Failed"})
+    yield from sorted((each["type"] for each in _true(item)), key=lambda kind: kind not in {*_SUCCEEDED, "Failed"})
+
+
+def _true(item: Mapping[str, Any]) -> list[Document]:
+    return [each for each in get(dict(item), "status", "conditions") or [] if each.get("status") == "True"]
 
 
 def is_cluster(spec: ImageSpec) -> bool:

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from training_imgtool.base.errors import CredentialsError, ImgtoolError, InputError, TemporaryError
 
 KEY = "imgtool-job"  # the label with the job's key
 JOB = "{job}"  # in a command: what the service calls the job
 Argv = tuple[str, ...]
+_CAUSE = re.compile(r"(?i)(?:\w+: )?(?:error|fatal)\b")
+_BOILERPLATE = re.compile(  # what gcloud and kubectl say beside the cause
+    r"If you would like|gcloud (?:feedback|info)|To check gcloud|Please run|\$ |to obtain|If you have already|to select"
+    r"|E\d{4} .*memcache|Using endpoint"
+)
+_KINDS: tuple[tuple[str, type[ImgtoolError]], ...] = (  # what a second try may mend, and what a login; else the input
+    (
+        (
+            r"connection (?:refused|reset)|resolve|name or service not known|no such host|timed out|deadline exceeded"
+            r"|unreachable|unable to contact|unable to handle|temporar|unavailable|cannot connect to the docker daemon"
+            r"|resource_exhausted|too many requests|\b(?:429|50[0234])\b|handshake|unexpected EOF"
+        ),
+        TemporaryError,
+    ),
+    (
+        (
+            r"active account|auth login|credential|unauthori[sz]ed|unauthenticated|forbidden|permission.denied"
+            r"|access denied|log(?:ged)? in|reauth|\b40[13]\b|invalid account"
+        ),
+        CredentialsError,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +48,9 @@ class Standing:
         key: under which it was submitted; None where the service does not say.
         succeeded: whether its chief did; None while the job goes on.
         code: the chief's exit code, where the service says it.
+        cause: why it failed, as the service says.
         whole: whether all of it is there: a run that was killed may have left a part.
+        others: further jobs of the same inputs that go on: two runs at once made them.
     """
 
     name: str
@@ -30,7 +58,23 @@ class Standing:
     key: str | None
     succeeded: bool | None
     code: int | None = None
+    cause: str | None = None
     whole: bool = True
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What keeps a replica from running, or how it ended, in the service's own words."""
+
+    replica: str
+    reason: str
+    message: str | None = None
+    code: int | None = None
+
+    def __str__(self) -> str:
+        code = f", ended with {self.code}" if self.code is not None else ""
+        return f"{self.replica}: {self.reason}{code}" + (f": {self.message}" if self.message else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +89,8 @@ class Service:
         past: prints it where `find` no longer does; a program that fails knows no past.
         none: what `find` says, and fails, where no job is there yet.
         end: ends what the service leaves running when the chief has ended.
+        replicas: prints the replicas, where they tell what `find` does not.
+        troubles: what `replicas` printed.
     """
 
     name: str
@@ -57,6 +103,8 @@ class Service:
     past: Argv = ()
     none: str | None = None
     end: Argv = ()
+    replicas: Argv = ()
+    troubles: Callable[[str], Iterable[Trouble]] = lambda _text: ()
 
 
 def named(argv: Argv, name: str) -> Argv:
@@ -83,7 +131,19 @@ def result_of(state: str, succeeded: Iterable[str], failed: Iterable[str]) -> bo
 def latest(standings: Iterable[Standing], key: str) -> Standing | None:
     """Chooses the job of this key among several of one name, else the first of another key."""
     found = sorted(standings, key=lambda each: each.key != key)
-    return found[0] if found else None
+    others = tuple(each.name for each in found[1:] if each.key == key and each.succeeded is None)
+    return replace(found[0], others=others) if found else None
+
+
+def program_error(argv: Argv, code: int, said: str) -> ImgtoolError:
+    """Makes the error of a service's program that failed: its own cause, and whether a login or a second try helps."""
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not _BOILERPLATE.match(line.strip())]
+    first = next((index for index, line in enumerate(lines) if _CAUSE.match(line)), max(0, len(lines) - 1))
+    cause, *more = lines[first : first + 4] or [shlex.join(argv)]
+    text = "\n".join((cause, *more))
+    kind = next((kind for pattern, kind in _KINDS if re.search(pattern, text, re.IGNORECASE)), InputError)
+    hint = "log in with that program, or choose its account" if kind is CredentialsError else None
+    return kind(f"{argv[0]} ended with {code}: {cause}", hint=hint, details=tuple(more))
 
 
 def key_in(labels: Mapping[str, Any] | None) -> str | None:

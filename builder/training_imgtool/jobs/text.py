@@ -25,7 +25,7 @@ def dump(job: JobFile, form: Format = Format.YAML, *, machine: str | None = None
     if form is Format.JSON:
         return _json(job)
     if form is Format.GCLOUD and job.flags is not None:
-        return command_line(job.flags()) + "\n"
+        return _joined(job.stage, job.flags()) + "\n"
     if form in job.texts:
         return job.texts[form](machine)
     having = [Format.YAML, Format.JSON, *([Format.GCLOUD] if job.flags else []), *job.texts]
@@ -49,7 +49,11 @@ def command_line(argv: Sequence[str]) -> str:
 
 def submit_lines(job: JobFile) -> str:
     """Writes what submits the job for a shell: the staging of its package, if it has one, and the command."""
-    return " &&\n".join(command_line(argv) for argv in (job.stage, job.command) if argv)
+    return _joined(job.stage, job.command)
+
+
+def _joined(*commands: Sequence[str]) -> str:
+    return " &&\n".join(command_line(argv) for argv in commands if argv)
 
 
 def _yaml(job: JobFile) -> str:

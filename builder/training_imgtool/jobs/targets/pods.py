@@ -71,6 +71,7 @@ def stay_note(spec: ImageSpec, images: Images) -> list[str]:
     if not is_cluster(spec):
         return []
     selector = f"app.kubernetes.io/instance={job_name(spec, images)}"
+    selector += f" --namespace {spec.job.namespace}" if spec.job.namespace else ""
     first = "master" if leader(spec) is Role.MASTER else "worker 0"
     return [f"note: when the {first} is done, kubectl delete pods,services -l {selector} ends the others"]
 

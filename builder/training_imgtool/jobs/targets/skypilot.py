@@ -105,6 +105,7 @@ def _standing(text: str, name: str, key: str) -> Standing | None:
             state=str(row["status"]),
             key=key,
             succeeded=result_of(str(row["status"]).partition("_")[0], ("SUCCEEDED",), failed),
+            cause=row.get("failure_reason"),
         )
         for row in read_objects(text)
         if row.get("job_name") == name

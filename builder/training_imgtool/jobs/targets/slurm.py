@@ -38,6 +38,7 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])i?\Z")
 _CPUS = re.compile(r"[0-9]+(?:\.[0-9]+)?m?\Z")
 _JOB_DIR = "/job"
+_SHOWN = "--Format=JobID:|,State:|,Comment:|,exit_code:|"
 _EVALUATION = 600
 _FAILED = {"FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"}
 _ENDING = """\
@@ -85,10 +86,10 @@ def _service(name: str, key: str) -> Service:
     return Service(
         name=name,
         key=key,
-        find=("squeue", "--me", "--all", "--states=all", "--noheader", f"--name={name}", "--format=%A|%T|%k"),
+        find=("squeue", "--me", "--all", "--states=all", "--noheader", f"--name={name}", _SHOWN),
         past=(
             "sacct", "--allocations", "--noheader", "--parsable2", f"--name={name}", "--starttime=now-365days",
-            "--format=JobIDRaw,State,Comment",
+            "--format=JobIDRaw,State,Comment,ExitCode",
         ),
         read=lambda text: _standing(text, name, key),
         watch=("squeue", f"--job={JOB}", "--iterate=10"),
@@ -98,12 +99,18 @@ def _service(name: str, key: str) -> Service:
 
 
 def _standing(text: str, name: str, key: str) -> Standing | None:
-    """Reads `NUMBER|STATE|COMMENT` lines; accounting may keep no comments, but a name of ours ends with the key."""
+    """Reads `NUMBER|STATE|COMMENT|EXIT` lines; accounting may keep no comments, but a name of ours ends with the key.
+
+    The queue shows the exit as the system's number, accounting as `CODE:SIGNAL`.
+    """
     found = []
-    for number, state, comment in (line.split("|", 2) for line in text.splitlines() if line.count("|") >= 2):
+    for number, state, comment, *rest in (line.split("|") for line in text.splitlines() if line.count("|") >= 2):
         word = state.partition(" ")[0]  # CANCELLED by 1000
         known = comment.strip() if comment.strip() not in {"", "(null)"} else key if name.endswith(f"-{key}") else None
-        found.append(Standing(name=number, state=word, key=known, succeeded=result_of(word, {"COMPLETED"}, _FAILED)))
+        status, colon, _ = "".join(rest[:1]).strip().partition(":")
+        code = (int(status) if colon else int(status) >> 8) if status.isdecimal() else 0
+        ended = result_of(word, {"COMPLETED"}, _FAILED)
+        found.append(Standing(name=number, state=word, key=known, succeeded=ended, code=code or None))
     return latest(reversed(found), key)
 
 

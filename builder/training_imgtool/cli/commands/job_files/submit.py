@@ -6,24 +6,36 @@ that was killed at any point, and is repeated, finds what it had submitted.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from training_imgtool.base.atomic_files import hold_lock
 from training_imgtool.base.errors import InputError, TemporaryError, UsageError, VerificationError
 from training_imgtool.base.progress import Note, Progress
 from training_imgtool.cli.commands.job_files.config import Request, Written, write_job_file
 from training_imgtool.jobs import JobFile
-from training_imgtool.jobs.service import Argv, Service, Standing, named
+from training_imgtool.jobs.service import Argv, Service, Standing, Trouble, named, program_error
 from training_imgtool.jobs.text import command_line, submit_lines
 from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.oci.registry.connect import Machine
 
 DEFAULT = Path("config.yaml")
+_LAYER = re.compile(r"\s*[0-9a-f]{12} ")  # of an image that Compose pulls: hundreds of lines
+_PATIENCE = {  # questions until a replica that waits is taken to wait for ever; nodes may be on their way
+    "CrashLoopBackOff": 1,
+    "InvalidImageName": 1,
+    "CreateContainerConfigError": 6,
+    "ErrImagePull": 12,
+    "ImagePullBackOff": 12,
+    "Unschedulable": 120,
+}
 _SECONDS = 5.0  # between two questions
 _LISTED = 6  # questions until a submitted job is listed
 _LOST = 12  # questions without an answer
@@ -42,6 +54,7 @@ class Submitted:
 
     Attributes:
         now: whether this run submitted it; else an earlier one did.
+        others: commands that stop further jobs of the same inputs, which a run at the same time has submitted.
     """
 
     job: str
@@ -50,6 +63,7 @@ class Submitted:
     watch: str
     logs: str
     stop: str
+    others: tuple[str, ...] = ()
 
 
 class Submission:
@@ -71,6 +85,7 @@ class Submission:
         self._job: JobFile = job
         self._service: Service = job.service
         self._environ, self._progress = environ, progress
+        self._stuck: dict[str, int] = {}
         self.lock: int | None = None  # the programs inherit it: one that outlives a killed run keeps others waiting
 
     def commands(self) -> str:
@@ -83,18 +98,18 @@ class Submission:
         Raises:
             InputError: the service has another job of this name.
             UsageError: a program is not on PATH.
-            VerificationError: a program failed, and the job is not there.
+            ImgtoolError: a program failed, and the job is not there: as `program_error` makes it.
             TemporaryError: the service does not list the job that its program has submitted.
         """
         there = self._find()
         if there is not None and (there.whole or there.succeeded is not None):
             return self._submitted(there, now=False)
         for argv in (self._job.stage, self._job.command):
-            if argv and (code := self._run(argv).returncode):
+            if argv and (done := self._run(argv)).returncode:
                 there = self._find()  # another run may have been faster
                 if there is not None and there.whole:
                     return self._submitted(there, now=False)
-                raise VerificationError(f"{argv[0]} ended with {code}: {command_line(argv)}")
+                raise program_error(argv, done.returncode, done.stderr)
         for question in range(_LISTED):
             time.sleep(_SECONDS if question else 0)
             if there := self._find():
@@ -106,26 +121,67 @@ class Submission:
         """Follows the job until it ends, then ends what the service leaves running.
 
         Raises:
-            VerificationError: it failed, was stopped, or is gone.
+            VerificationError: it failed, was stopped, is gone, or cannot start.
             TemporaryError: the program no longer answers.
         """
         for standing in self._follow():
             if standing.succeeded is None:
+                self._check_stuck(standing)
                 continue
             if self._service.end:
                 self._run(named(self._service.end, standing.name))
             if not standing.succeeded:
-                code = "" if standing.code is None else f": the chief ended with {standing.code}"
                 hint = command_line(named(self._service.logs, standing.name))
-                raise VerificationError(f"{self._service.name} is {standing.state}{code}", hint=hint)
+                details = tuple(str(trouble) for trouble in self._troubles() if trouble.code)
+                raise VerificationError(self._described(standing), hint=hint, details=details)
             return
+
+    def status(self) -> tuple[Standing, tuple[str, ...]]:
+        """Asks how the job stands, and what keeps replicas from running; raises InputError where there is none."""
+        if standing := self._find():
+            return standing, (self._described(standing), *map(str, self._troubles()))
+        raise InputError("the service has no job of these inputs", hint="imgtool submit submits it")
+
+    def show_logs(self) -> None:
+        """Follows the chief's log with the service's program; raises as `status` and `submit`."""
+        self._pass_on(named(self._service.logs, self.status()[0].name))
+
+    def cancel(self) -> None:
+        """Stops the job, and others of the same inputs; raises as `status` and `submit`."""
+        standing = self.status()[0]
+        for name in (standing.name, *standing.others):
+            self._pass_on(named(self._service.stop, name))
+
+    def _pass_on(self, argv: Argv) -> None:
+        program = self._program(argv)
+        if program and (code := subprocess.run([program, *argv[1:]], env=dict(self._environ), check=False).returncode):
+            raise program_error(argv, code, "")
+
+    def _described(self, standing: Standing) -> str:
+        code = "" if standing.code is None else f": the chief ended with {standing.code}"
+        return f"{self._service.name} is {standing.state}{code}" + (f": {standing.cause}" if standing.cause else "")
+
+    def _troubles(self) -> tuple[Trouble, ...]:
+        if not self._service.replicas:
+            return ()
+        done = self._run(self._service.replicas, quiet=True)
+        return () if done.returncode else tuple(self._service.troubles(done.stdout))
+
+    def _check_stuck(self, standing: Standing) -> None:
+        """Raises VerificationError when a replica has not been able to run for as long as its reason may pass."""
+        troubles = {trouble.reason: trouble for trouble in self._troubles() if trouble.reason in _PATIENCE}
+        self._stuck = {reason: self._stuck.get(reason, 0) + 1 for reason in troubles}
+        for reason, questions in self._stuck.items():
+            if questions >= _PATIENCE[reason]:
+                hint = f"the job is still there; {command_line(named(self._service.stop, standing.name))} stops it"
+                raise VerificationError(f"{self._service.name} cannot go on: {troubles[reason]}", hint=hint)
 
     def _follow(self) -> Iterator[Standing]:
         state, failures = None, 0
         while True:
             try:
                 standing = self._find()
-            except VerificationError as error:
+            except (TemporaryError, InputError) as error:
                 failures += 1
                 if failures == _LOST:
                     raise TemporaryError(f"{error}; the job may go on") from error
@@ -140,14 +196,13 @@ class Submission:
             time.sleep(_SECONDS)
 
     def _find(self) -> Standing | None:
-        """Asks the service for the job; raises VerificationError without an answer, InputError for another job."""
+        """Asks the service for the job; raises as `program_error` without an answer, InputError for another job."""
         service = self._service
         done = self._run(service.find, quiet=True)
         if done.returncode:
             if service.none and service.none in done.stdout + done.stderr:
                 return None
-            message = f"{service.find[0]} ended with {done.returncode}: {command_line(service.find)}"
-            raise VerificationError(message, details=tuple(done.stderr.strip().splitlines()[-5:]))
+            raise program_error(service.find, done.returncode, done.stderr)
         try:
             found = service.read(done.stdout)
             if found is None and service.past and self._program(service.past):
@@ -155,7 +210,7 @@ class Submission:
                 found = None if past.returncode else service.read(past.stdout)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"{command_line(service.find)}: imgtool does not understand its answer"
-            raise VerificationError(message, details=tuple(done.stdout.splitlines()[:5])) from error
+            raise TemporaryError(message, details=tuple(done.stdout.splitlines()[:5])) from error
         if found is not None and found.key != service.key:
             raise InputError(
                 f"the service has another job called {service.name}, or one that imgtool did not submit",
@@ -166,29 +221,46 @@ class Submission:
     def _submitted(self, there: Standing, *, now: bool) -> Submitted:
         lines = (self._service.watch, self._service.logs, self._service.stop)
         watch, logs, stop = (command_line(named(argv, there.name)) for argv in lines)
-        return Submitted(job=there.name, state=there.state, now=now, watch=watch, logs=logs, stop=stop)
+        others = tuple(command_line(named(self._service.stop, name)) for name in there.others)
+        return Submitted(job=there.name, state=there.state, now=now, watch=watch, logs=logs, stop=stop, others=others)
 
     def _program(self, argv: Argv) -> str | None:
         return shutil.which(argv[0], path=self._environ.get("PATH"))
 
     def _run(self, argv: Argv, *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-        """Runs a program and waits for it; what it prints goes to stderr, or with `quiet` nowhere."""
+        """Runs a program and waits for it; what it prints is noted line by line, or with `quiet` nowhere."""
         program = self._program(argv)
         if program is None:
             raise UsageError(f"the program {argv[0]} is not on PATH", hint=_PROGRAMS.get(argv[0]))
-        done = subprocess.run(
+        with subprocess.Popen(
             [program, *argv[1:]],
             env=dict(self._environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if quiet else None,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
+            errors="replace",
             pass_fds=() if self.lock is None else (self.lock,),
-        )
-        for line in () if quiet else done.stdout.splitlines():
-            self._progress(Note(line))
-        return done
+        ) as running:
+            said: dict[IO[str], list[str]] = {stream: [] for stream in (running.stdout, running.stderr) if stream}
+            readers = [threading.Thread(target=self._read, args=(*item, quiet)) for item in said.items()]
+            try:
+                for reader in readers:
+                    reader.start()
+                code = running.wait()
+                for reader in readers:
+                    reader.join()
+            except BaseException:
+                running.kill()
+                raise
+        out, err = ("".join(lines) for lines in said.values())
+        return subprocess.CompletedProcess(argv, code, out, err)
+
+    def _read(self, stream: IO[str], lines: list[str], quiet: bool) -> None:
+        for line in stream:
+            lines.append(line)
+            if not quiet and line.strip() and not _LAYER.match(line):
+                self._progress(Note(line.rstrip()))
 
 
 def prepare_submission(choice: SpecChoice, request: Request, machine: Machine) -> tuple[Submission, Written]:
