@@ -11,6 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from imgtool_project_reader.jax import JAX
 from imgtool_project_reader.knowledge import Variant
 from imgtool_project_reader.tables import load_tables
 
@@ -35,9 +36,16 @@ def is_tensorflow(name: str) -> bool:
     return _OF_TENSORFLOW.fullmatch(name) is not None
 
 
+def is_framework(name: str, variant: Variant) -> bool:
+    """Says whether a package is what the spec's own key installs."""
+    return name in JAX if variant.jax else is_tensorflow(name)
+
+
 def brings_keras(variant: Variant) -> bool:
     """Says whether TensorFlow depends on a Keras of its own minor."""
     numbers = variant.tensorflow.split(".")
+    if variant.jax:
+        return False
     return (int(numbers[0]), int(numbers[1])) >= (2, 6)
 
 
@@ -66,6 +74,8 @@ def _overlaps(requirement: Requirement, release: Requirement) -> bool:
 def add_release(name: str, variant: Variant) -> str:
     """Adds the versions of a companion that belong to the TensorFlow release."""
     tables = load_tables()
+    if variant.jax:
+        return {"keras": "keras>=3", "tensorflow": "tensorflow-cpu"}.get(name, name)
     minor = ".".join(variant.tensorflow.split(".")[:2])
     if name == "keras":
         return name if brings_keras(variant) else next(text for start, text in _KERAS_BEFORE if minor.startswith(start))

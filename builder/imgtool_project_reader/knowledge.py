@@ -28,11 +28,15 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The image that a proposal is for: TensorFlow's release, Python's minor, and cpu, gpu or tpu."""
+    """The image that a proposal is for: TensorFlow's release, Python's minor, and cpu, gpu or tpu.
+
+    With a release of JAX, TensorFlow's only stands for the packages of its time.
+    """
 
     tensorflow: str
     python: str
     accelerator: str
+    jax: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ class Knowledge:
         read_list: returns the texts of a requirements file and of those that it includes, from the project's folder,
             the file's path in it, and the extras.
         read_yaml: returns a document as dictionaries, lists and texts.
+        find_jax: returns the newest release of JAX that a specifier set allows.
         find_fault: returns what an image cannot install of such texts; None where it can install all of it.
     """
 
@@ -62,3 +67,4 @@ class Knowledge:
     read_list: Callable[[Path, str, tuple[str, ...]], Texts]
     read_yaml: Callable[[str], object]
     find_fault: Callable[[Texts, Variant], Fault | None]
+    find_jax: Callable[[str], str] = str

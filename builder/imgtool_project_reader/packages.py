@@ -15,9 +15,9 @@ from imgtool_project_reader.companions import (
     add_release,
     brings_keras,
     find_release,
+    is_framework,
     is_in_python,
     is_needed,
-    is_tensorflow,
     list_also,
     with_extras,
 )
@@ -30,6 +30,7 @@ from imgtool_project_reader.read import Project, list_locked, list_placed
 from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, Statement, applies, parse_requirement
 from imgtool_project_reader.system_packages import choose_system
 from imgtool_project_reader.tables import (
+    WITH_JAX,
     WITH_TENSORFLOW,
     find_distribution,
     load_tables,
@@ -216,7 +217,7 @@ def _mend(
 
 def _rename(stated: Iterable[Statement], variant: Variant) -> Iterator[tuple[Statement, Requirement]]:
     """Yields what an image may install beside TensorFlow, under the name that an index has it; an alias says less."""
-    rows = [item for item in stated if not (is_tensorflow(item.package) or item.package in _TOOLS)]
+    rows = [item for item in stated if not (is_framework(item.package, variant) or item.package in _TOOLS)]
     real = {item.package for item in rows}
     for item in rows:
         other = load_tables()["renamed"].get(item.package)
@@ -286,7 +287,8 @@ def _find_missing(
         limit = limits.get(canonicalize_name(top if name is None or "://" in name else name))
         name = name or (limit.name if limit else None)
         is_brought = top == "keras" and brings_keras(variant)
-        if is_module_of_2(top) or is_brought or (limit is None and _is_there(item.module, name, has)):
+        name = "tensorflow" if variant.jax and top == "tensorflow" else name
+        if is_module_of_2(top) or is_brought or (limit is None and _is_there(item.module, name, has, variant)):
             continue
         name = name or (top if canonicalize_name(top) in elsewhere else None)
         if name is None:
@@ -351,10 +353,10 @@ def _fight(requirement: Requirement, variant: Variant, knowledge: Knowledge) -> 
     return fault.reason if fault else None
 
 
-def _is_there(module: str, name: str | None, has: set[str]) -> bool:
-    """Says whether TensorFlow or the listing brings what is imported."""
+def _is_there(module: str, name: str | None, has: set[str], variant: Variant) -> bool:
+    """Says whether the framework or the listing brings what is imported."""
     top = module.partition(".")[0]
-    if top in WITH_TENSORFLOW and (top != "google" or name is None):
+    if top in (WITH_JAX if variant.jax else WITH_TENSORFLOW) and (top != "google" or name is None):
         return True
     plain = canonicalize_name(name) if name and "://" not in name else name
     is_opencv = plain == "opencv-python-headless" and bool({"opencv-python", "opencv-contrib-python"} & has)

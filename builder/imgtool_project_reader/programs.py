@@ -33,9 +33,10 @@ _ASIDE = re.compile(  # folders whose programs are not the project's own trainin
 )
 _PROGRAMS = re.compile(r"(?i)scripts?|bin|experiments?|runs?|launch\w*")
 _EXAMPLES = re.compile(r"(?i)examples?|samples?|tutorials?")
-_WITHIN = frozenset(  # imports of TensorFlow, and of what trains with it
-    """tensorflow keras tf_keras tf_agents tensorforce stable_baselines tflearn tensorlayer tensorpack rl tf2rl t5 trax
-    deepctr spektral csbdeep stardist autokeras keras_tuner keras_cv keras_nlp deepchem ktrain kashgari""".split()  # noqa: SIM905
+_WITHIN = frozenset(  # imports of frameworks, and of what trains with them
+    """jax flax equinox haiku optax tensorflow keras tf_keras tf_agents tensorforce stable_baselines tflearn
+    tensorlayer tensorpack rl tf2rl t5 trax deepctr spektral csbdeep stardist autokeras keras_tuner keras_cv
+    keras_nlp deepchem ktrain kashgari""".split()  # noqa: SIM905
 )
 _README = 20  # of a command that the README at the top gives
 _LIST = re.compile(r"(?i)(?:requirements?|environment)[\w.-]*|pyproject\.toml|setup\.(?:py|cfg)|Pipfile")
@@ -357,8 +358,8 @@ def _judge(
         rows.append((18, "trains through its imports"))
     uses = {item.module.partition(".")[0] for item, _, _ in reached.foreign} & _WITHIN
     by_place = {(_weigh(command, told), command.place) for command in commands}
-    none = "does not use TensorFlow, as far as its imports say"
-    rows.append((8, "uses TensorFlow") if uses else (-8 if max(by_place, default=(0,))[0] >= _README else -25, none))
+    none = "uses no framework, as far as its imports say"
+    rows.append((8, "uses a framework") if uses else (-8 if max(by_place, default=(0,))[0] >= _README else -25, none))
     if by_place:
         rows.append(max(by_place))
         texts = (f"{command.value.rpartition(' && ')[2]} {command.file}" for command in commands)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
+
+from imgtool_project_reader.jax import find_accelerator, find_jax
 from imgtool_project_reader.knowledge import Knowledge, Variant
 from imgtool_project_reader.listings import Listing, rank_listings
 from imgtool_project_reader.packages import Concessions, Needs, choose_packages
 from imgtool_project_reader.placement import Placement, place
 from imgtool_project_reader.programs import Code, Program, Reached
 from imgtool_project_reader.read import Project, read_project, write_head
-from imgtool_project_reader.releases import Choice, choose
+from imgtool_project_reader.releases import Choice, Judged, choose
 from imgtool_project_reader.source import write_cells
-from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, is_dockerfile
+from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, Statement, is_dockerfile
 
 _USUAL_PYTHON = "3.11"
 _LOWEST_SCORE = -12  # below it, a file is some program, and none that trains
@@ -122,12 +125,19 @@ def propose(
     reached = code.reach(program.source) if program else None
     ranked = rank_listings(project, where)
     listings = ranked if ranked and ranked[0].score > 0 else ()
-    choice = choose(project, listings, reached, knowledge.releases, folder=where, given=tensorflow)
-    kind, kind_from = _choose_accelerator(project, listings, where)
+    jax = None if tensorflow else find_jax(project, listings, reached)
+    given = [*knowledge.releases][-1] if jax else tensorflow
+    choice = choose(project, listings, reached, knowledge.releases, folder=where, given=given)
+    kind, kind_from = (jax and find_accelerator(listings)) or _choose_accelerator(project, listings, where)
     kind, kind_from = (accelerator, None) if accelerator else (kind, kind_from)
     wants_wheels = any("and-cuda" in item.requirement.extras for listing in listings[:1] for item in listing.packages)
-    variant, kind, kind_from, choice = _resolve(choice, kind, kind_from, knowledge, given=accelerator is not None)
-    has_wheels = wants_wheels and kind == "gpu" and knowledge.releases[choice.tensorflow].has_cuda_wheels
+    variant: Variant | None
+    if jax:
+        choice = _choose_jax(choice, jax, knowledge)
+        variant = Variant(choice.tensorflow, choice.python or _USUAL_PYTHON, kind, choice.jax)
+    else:
+        variant, kind, kind_from, choice = _resolve(choice, kind, kind_from, knowledge, given=accelerator is not None)
+    has_wheels = wants_wheels and kind == "gpu" and not jax and knowledge.releases[choice.tensorflow].has_cuda_wheels
     needs = (
         choose_packages(
             project, listings, reached, variant, knowledge, concessions=concessions or Concessions(), folder=where
@@ -152,6 +162,15 @@ def propose(
         listings=listings,
         name=names[0].value if names else None,
     )
+
+
+def _choose_jax(choice: Choice, said: Statement, knowledge: Knowledge) -> Choice:
+    """Returns the choice of JAX's release, with what the files say of it and of Python."""
+    rows = tuple(row for row in choice.rows if row.statement.fact is Fact.PYTHON)
+    source = said.place if said.value else None
+    exact = any(part.operator == "==" for part in SpecifierSet(said.value))
+    jax = knowledge.find_jax(said.value)
+    return replace(choice, jax=jax, source=source, is_exact=exact, rows=(Judged(said, followed=True), *rows))
 
 
 def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder: str) -> tuple[str, str | None]:

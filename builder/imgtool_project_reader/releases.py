@@ -46,6 +46,7 @@ class Choice:
 
     Attributes:
         tensorflow: the release.
+        jax: that of JAX, which the project trains with instead; None where it does not.
         python: the minor; None where nothing speaks for one, and imgtool's own choice is as good.
         source: the place of the last statement that ruled out a release; None for a guess.
         is_exact: whether statements leave one minor only.
@@ -57,6 +58,7 @@ class Choice:
     source: str | None
     is_exact: bool
     rows: tuple[Judged, ...]
+    jax: str | None = None
 
 
 def choose(

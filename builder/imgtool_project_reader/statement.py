@@ -27,6 +27,7 @@ class Fact(StrEnum):
     """What a statement is about, and the format of its value."""
 
     TENSORFLOW = "TensorFlow"  # a specifier set of releases
+    JAX = "JAX"  # the same of JAX; empty where a file tells no release
     PYTHON = "Python"  # a specifier set
     PACKAGE = "package"  # a requirement
     PINNED = "locked"  # a requirement that counts for what other statements install

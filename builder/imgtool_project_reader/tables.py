@@ -20,6 +20,8 @@ WITH_TENSORFLOW = frozenset(  # import names of what each release depends on
     urllib3 werkzeug wrapt""".split()  # noqa: SIM905 - a table of words reads best so
 )
 
+WITH_JAX = frozenset({"jax", "jaxlib", "ml_dtypes", "numpy", "opt_einsum", "scipy"})
+
 
 @cache
 def load_tables() -> dict[str, Any]:

@@ -52,8 +52,15 @@ def init(
     from training_imgtool.cli.commands.init import write_starter
     from training_imgtool.cli.commands.init_try import adopt
 
-    propose = partial(write_starter, folder, name=name, tensorflow=tensorflow, accelerator=accelerator)
     with open_machine(progress) as machine:
+        propose = partial(
+            write_starter,
+            folder,
+            name=name,
+            tensorflow=tensorflow,
+            accelerator=accelerator,
+            settings=machine.settings,
+        )
         adopted = adopt(folder, propose, machine, force=force, lock=lock, attempt=attempt)
     written, trial = adopted.written, adopted.trial
     emit_error(_format_table(written))

@@ -200,9 +200,7 @@ def test_files_that_say_nothing(tmp_path: Path) -> None:
     )
     written = write_starter(tmp_path, name="m")
     assert written.paths == (tmp_path / "image.yaml", tmp_path / ".dockerignore")
-    assert written.notes == (
-        "no file trains with TensorFlow, as far as imgtool can read: complete `trainer` in image.yaml",
-    )
+    assert written.notes == ("no file trains, as far as imgtool can read: complete `trainer` in image.yaml",)
     text = (tmp_path / "image.yaml").read_text()
     assert 'tensorflow: "2.15.1"  # a guess: no file names a release' in text
     assert "NONSENSE" not in text

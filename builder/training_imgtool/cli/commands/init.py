@@ -14,12 +14,14 @@ from imgtool_project_reader.proposal import Proposal, Row, propose
 from training_imgtool.base.atomic_files import check_writable, write_atomic
 from training_imgtool.base.errors import InputError, LocalFileError
 from training_imgtool.base.resources import data_file
+from training_imgtool.base.settings import Settings
 from training_imgtool.cli.commands.init_knowledge import make_knowledge
 from training_imgtool.cli.commands.init_text import (
+    framework_of,
     write_args,
+    write_framework,
     write_needs,
     write_python,
-    write_tensorflow,
     write_trainer,
 )
 from training_imgtool.model.load import own_spec
@@ -47,13 +49,14 @@ _ROLES = {
   worker: {accelerator: tpu, tpu: {type: TPU_V3, count: 8}}
 """,
 }
+_SLICE = "  master: {tpu: {type: TPU_V5E, topology: 2x2}}\n"
 _PS = "  ps: {machine: n1-highmem-2}\n"
 _SPEC = """\
 # What imgtool builds. `imgtool schema` prints a JSON schema of this file for your editor.
 {origin}name: {name}  # the images are REGISTRY/{name}
 # registry: us-central1-docker.pkg.dev/my-project/training  # or --registry, or IMGTOOL_REGISTRY
 
-{tensorflow}{python}accelerator: {accelerator}  # {accelerator_from}
+{framework}{python}accelerator: {accelerator}  # {accelerator_from}
 {needs}{trainer}{args}env: {env}
 
 roles:  # master, worker, ps, evaluator: one image each
@@ -117,6 +120,7 @@ def starter(
     tensorflow: str | None = None,
     accelerator: Accelerator | None = None,
     concessions: Concessions | None = None,
+    settings: Settings | None = None,
 ) -> Starter:
     """Writes the texts that `folder` needs, from what it has. Arguments win over what its files say.
 
@@ -130,7 +134,7 @@ def starter(
     matrix = load_matrix()
     if tensorflow is not None:
         matrix.release(tensorflow)
-    knowledge = make_knowledge(matrix)
+    knowledge = make_knowledge(matrix, settings)
     proposal = propose(folder, knowledge, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions)
     chosen = name or _usable_name(proposal.name or folder.resolve().name)
     _check_name(chosen)
@@ -147,21 +151,23 @@ def starter(
 
 
 def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_empty: bool) -> str:
-    kind = Accelerator(proposal.accelerator)
-    target = "ai-platform" if kind is Accelerator.TPU else "vertex"
-    env = {"TF_CPP_MIN_LOG_LEVEL": "1"}
+    kind, (framework, _) = Accelerator(proposal.accelerator), framework_of(proposal)
+    target = ("ai-platform" if framework.has_servers else "jobset") if kind is Accelerator.TPU else "vertex"
+    env = {"TF_CPP_MIN_LOG_LEVEL": "1"} if framework.has_servers else {}
     if proposal.placement and proposal.placement.python_path:
         env["PYTHONPATH"] = proposal.placement.python_path
     needs = write_needs(proposal)
     if is_empty and not needs:
-        needs = "requirements: requirements.txt  # resolved together with TensorFlow, and locked in image.lock\n"
+        needs = (
+            f"requirements: requirements.txt  # resolved together with {framework.title}, and locked in image.lock\n"
+        )
     files = dict.fromkeys(
         row.place.partition(":")[0] for row in proposal.table() if row.place.partition(":")[0] in proposal.project.files
     )
     return _SPEC.format(
         origin=f"# imgtool init read {', '.join(files)}. Check what it proposes.\n" if files else "",
         name=name,
-        tensorflow=write_tensorflow(proposal, given=given[0] or is_empty),
+        framework=write_framework(proposal, given=given[0] or is_empty),
         python=write_python(proposal),
         accelerator=kind,
         accelerator_from=f"from {proposal.accelerator_from}"
@@ -186,6 +192,8 @@ def quote_yaml(text: str) -> str:
 def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
     """Writes the roles that the program's strategy needs: one process does not become three by itself."""
     lines = _ROLES[accelerator]
+    if not framework_of(proposal)[0].has_servers:
+        return _SLICE if accelerator is Accelerator.TPU else lines.splitlines(keepends=True)[0]
     if proposal.program is None or proposal.reached is None or accelerator is Accelerator.TPU:
         return lines
     strategies = {name for source in proposal.reached.sources for name in source.strategies}
@@ -209,7 +217,7 @@ def _list_notes(proposal: Proposal, *, is_empty: bool) -> list[str]:
     if is_empty:
         return []
     if program is None:
-        return ["no file trains with TensorFlow, as far as imgtool can read: complete `trainer` in image.yaml"]
+        return ["no file trains, as far as imgtool can read: complete `trainer` in image.yaml"]
     if placement is None:
         names = "names of folders may have letters, digits and ._@+-"
         return [f"{program.path} cannot start as it lies: {names}; complete `trainer` in image.yaml"]
@@ -258,6 +266,7 @@ def write_starter(
     accelerator: Accelerator | None = None,
     force: bool = False,
     concessions: Concessions | None = None,
+    settings: Settings | None = None,
 ) -> Written:
     """Writes the files of a first project. Existing files stay as they are, a spec too: the result has the difference.
 
@@ -268,12 +277,15 @@ def write_starter(
         accelerator: what the roles compute on; by default what the project's files ask for.
         force: replace the spec, and the file that a notebook became.
         concessions: what the project's own limits on packages have to give up.
+        settings: the machine's, whose index tells the newest release of a framework that has no table.
 
     Raises:
         InputError: the name or release is none.
         LocalFileError: a file could not be written.
     """
-    made = starter(folder, name=name, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions)
+    made = starter(
+        folder, name=name, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions, settings=settings
+    )
     spec = own_spec(folder)
     order = sorted(
         made.files, key=lambda path: (path == ".dockerignore", path == "requirements.txt", path != spec.name)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
 from imgtool_project_reader.knowledge import Fault, Knowledge, Release, Texts, Variant
-from training_imgtool.base.errors import FieldError, InputError
+from training_imgtool.base.errors import FieldError, ImgtoolError, InputError
+from training_imgtool.base.settings import Settings
 from training_imgtool.base.yamlfile.reader import parse
 from training_imgtool.base.yamlfile.tree import to_plain
+from training_imgtool.model.frameworks import JAX
 from training_imgtool.model.requirement_files import read_requirement_files
 from training_imgtool.model.requirements import parse_requirements
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
@@ -15,11 +20,12 @@ from training_imgtool.resolve.versions import resolve
 from training_imgtool.resolve.versions.matrix import Matrix
 from training_imgtool.resolve.versions.rules import limit_pythons, usable_pythons
 from training_imgtool.resolve.versions.rules_requirements import check_lines, check_requirements
+from training_imgtool.resolve.wheels.store import WheelStore
 
 _PLATFORM = "linux/amd64"
 
 
-def make_knowledge(matrix: Matrix) -> Knowledge:
+def make_knowledge(matrix: Matrix, settings: Settings | None = None) -> Knowledge:
     """Makes what the project reader asks for out of the version matrix and the rules of requirements."""
     releases = {
         version: Release(
@@ -36,6 +42,9 @@ def make_knowledge(matrix: Matrix) -> Knowledge:
         minor, release = matrix.release(variant.tensorflow)
         try:
             named = parse_requirements(texts)
+            if variant.jax:
+                found = check_lines(texts)
+                return next((Fault(finding.message, finding.hint) for finding in found), None)
             limit_pythons(release, texts, variant.python)
         except InputError as error:
             return Fault(error.message, error.message)
@@ -56,7 +65,22 @@ def make_knowledge(matrix: Matrix) -> Knowledge:
         read_list=_read_list,
         read_yaml=_read_yaml,
         find_fault=find_fault,
+        find_jax=lambda limit: _find_newest("jax", limit, settings) or JAX.example,
     )
+
+
+def _find_newest(package: str, limit: str, settings: Settings | None) -> str | None:
+    """Returns the newest release of a package within a limit; None if no index has one, or none answers."""
+    exact = [part.version for part in SpecifierSet(limit) if part.operator == "==" and part.version.count(".") == 2]
+    if settings is None or exact:
+        return next((version for version in exact if "*" not in version), None)
+    try:
+        files = WheelStore(settings).index.files(package)
+    except ImgtoolError:
+        return None
+    names = {file.file.split("-")[1] for file in files if file.file.endswith(".whl")}
+    fitting = [*SpecifierSet(limit).filter(names)]
+    return max(fitting, key=Version, default=None)
 
 
 def _read_list(folder: Path, file: str, extras: tuple[str, ...]) -> Texts:

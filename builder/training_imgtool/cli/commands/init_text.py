@@ -11,15 +11,22 @@ from imgtool_project_reader.packages import Line
 from imgtool_project_reader.programs import list_words
 from imgtool_project_reader.proposal import Proposal
 from imgtool_project_reader.statement import Certainty, Fact, Statement, is_dockerfile
+from training_imgtool.model.frameworks import JAX, TENSORFLOW, Framework
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")
 
 
-def write_tensorflow(proposal: Proposal, *, given: bool) -> str:
-    """Writes the key `tensorflow` with where it is from."""
+def framework_of(proposal: Proposal) -> tuple[Framework, str]:
+    """Returns what the project trains with, and its release."""
     choice = proposal.choice
-    rows = [row.statement for row in choice.rows if row.statement.fact is Fact.TENSORFLOW and row.followed]
-    far = next((item for item in rows if not SpecifierSet(item.value).contains(choice.tensorflow)), None)
+    return (JAX, choice.jax) if choice.jax else (TENSORFLOW, choice.tensorflow)
+
+
+def write_framework(proposal: Proposal, *, given: bool) -> str:
+    """Writes the key of the framework with where it is from."""
+    choice, (framework, release) = proposal.choice, framework_of(proposal)
+    rows = [row.statement for row in choice.rows if row.statement.fact == framework.title and row.followed]
+    far = next((item for item in rows if not SpecifierSet(item.value).contains(release)), None)
     if given:
         said = "Python, CUDA, cuDNN and the base image follow from it: imgtool compat"
     elif choice.source is None:
@@ -28,7 +35,7 @@ def write_tensorflow(proposal: Proposal, *, given: bool) -> str:
         said = f"the nearest to {far.place}: {far.value}; imgtool compat lists the releases"
     else:
         said = f"from {choice.source}" + ("" if choice.is_exact else "; which of those that it allows is a guess")
-    return f'tensorflow: "{choice.tensorflow}"  # {said}\n'
+    return f'{framework.key}: "{release}"  # {said}\n'
 
 
 def write_python(proposal: Proposal) -> str:
@@ -37,7 +44,7 @@ def write_python(proposal: Proposal) -> str:
     rows = [row for row in choice.rows if row.statement.fact is Fact.PYTHON]
     if choice.python is None:
         firm = [row.statement for row in rows if not row.followed and row.statement.certainty is Certainty.STATED]
-        has_none = f"TensorFlow {choice.tensorflow} has no wheel for what"
+        has_none = f"{framework_of(proposal)[0].title} {framework_of(proposal)[1]} has no wheel for what"
         said = f"  # {has_none} {firm[0].place} says: {firm[0].value}" if firm else ""
         return f'# python: "{proposal.python}"{said}\n'
     said = ", ".join(dict.fromkeys(f"{row.statement.place} ({row.statement.value})" for row in rows if row.followed))
@@ -46,7 +53,7 @@ def write_python(proposal: Proposal) -> str:
 
 def write_needs(proposal: Proposal) -> str:
     """Writes the keys that name packages."""
-    needs = proposal.needs
+    needs, framework = proposal.needs, framework_of(proposal)[0]
     text = ""
     if needs.system:
         names = ", ".join(name for name, _ in needs.system)
@@ -57,7 +64,7 @@ def write_needs(proposal: Proposal) -> str:
     if needs.requirements:
         is_plain = _PLAIN_WORD.fullmatch(needs.requirements)
         name = needs.requirements if is_plain else json.dumps(needs.requirements, ensure_ascii=False)
-        text += f"requirements: {name}  # resolved together with TensorFlow, and locked in image.lock\n"
+        text += f"requirements: {name}  # resolved together with {framework.title}, and locked in image.lock\n"
     if needs.extras:
         text += f"extras: [{', '.join(needs.extras)}]\n"
     if needs.lines:
