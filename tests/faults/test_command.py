@@ -276,6 +276,7 @@ def test_doctor_says_what_is_missing(project: Project) -> None:
     assert (ended.code, ended.document["ok"]) == (7, False)
     fixed = {
         "imgtool": True,
+        "setting cache": True,
         "engine": False,
         "registry": False,
         "uv": True,
@@ -291,6 +292,27 @@ def test_doctor_says_what_is_missing(project: Project) -> None:
     (project.root / "imgtool").chmod(0o755)
     said = project.run("doctor", env={"PATH": f"{project.root}:{project.env['PATH']}"})
     assert f"{project.root}/imgtool is another program\n        training-imgtool starts this one" in said.out
+
+
+def test_doctor_says_where_each_setting_comes_from_and_no_key_depends_on_one(project: Project) -> None:
+    plain = project.run("show", "--json").document["roles"]
+    file = project.home / ".config/imgtool/config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('engine = "podman"\nprogress = "json"\nregistry = "127.0.0.1:9/x"\n')
+    said = project.run("doctor").out
+    assert f"setting progress: json ({file}:2)" in said
+    assert f"setting cache: {project.cache} (IMGTOOL_CACHE)" in said
+    assert f"127.0.0.1:9/x ({file}:3)" in said
+    shown = project.run("show", "--json")
+    assert shown.err.startswith('{"time"') or shown.err == ""
+    assert [role["key"] for role in shown.document["roles"]] == [role["key"] for role in plain]
+    assert "--engine podman: expected" in project.run("build").err
+    assert "--engine podman" not in project.run("build", "--engine", "direct").err
+    project.spec(f"registry: 127.0.0.1:7/y\n{SPEC}")
+    assert "http://127.0.0.1:7" in project.run("push", env={"IMGTOOL_ENGINE": "direct"}).err
+    file.write_text("registry = ")
+    assert project.run("version").code == 0
+    assert project.run("show").code == 2
 
 
 def test_bugs_are_said_to_be_bugs(project: Project) -> None:

@@ -30,7 +30,7 @@ class ImgtoolError(Exception):
 
 
 class UsageError(ImgtoolError):
-    """The command line or an environment variable is wrong."""
+    """The command line, an environment variable or the user's configuration is wrong."""
 
     exit_code = 2
 

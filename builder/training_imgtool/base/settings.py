@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from training_imgtool.base.errors import UsageError
 from training_imgtool.base.gates import check_variables
+from training_imgtool.base.user_config import Given, read_user_config
 
 QUOTE = '"'
 VARIABLES = (
@@ -76,6 +77,7 @@ class Settings:
     """The machine's settings. None of them changes an image, so none is part of a content key."""
 
     cache: Path
+    state: Path = Path("/nonexistent")  # XDG_STATE_HOME: what imgtool remembers and cannot find again
     registry: str | None = None  # IMGTOOL_REGISTRY
     mirrors: Mapping[str, str]  # IMGTOOL_MIRRORS: docker.io=127.0.0.1:5000,…: hosts to read bases from instead
     debian_mirrors: Mapping[str, str] = field(default_factory=dict)  # IMGTOOL_DEBIAN_MIRRORS: URL=URL,… of archives
@@ -93,6 +95,13 @@ class Settings:
     attestations: bool = True  # IMGTOOL_ATTESTATIONS: attach a bill of materials and the provenance to images
     source_date_epoch: int = 0  # SOURCE_DATE_EPOCH, seconds
     environ: Mapping[str, str]  # of the programs that imgtool runs: credential helpers, uv
+    config: Mapping[str, Given] = field(default_factory=dict)  # the user's configuration, by variables
+
+    def find_registry(self, option: str | None, of_spec: str | None) -> Given | None:
+        """Returns the registry that an option, the environment, or for want of the spec's the configuration names."""
+        if option or self.registry:
+            return Given(option or self.registry or "", "--registry" if option else "IMGTOOL_REGISTRY")
+        return None if of_spec else self.config.get("IMGTOOL_REGISTRY")
 
 
 def find_unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -101,8 +110,15 @@ def find_unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings:
-    """Reads the environment; raises UsageError that names the wrong variable."""
+    """Reads the environment, and the user's configuration for what it does not say; raises UsageError."""
     check_variables(environ)
+    config = read_user_config(environ)
+    below = {name: given.text for name, given in config.items() if name != "IMGTOOL_REGISTRY"}
+    settings = _read({**below, **{name: text for name, text in environ.items() if text}})
+    return replace(settings, config=config, environ=_for_programs(environ, below))
+
+
+def _read(environ: Mapping[str, str]) -> Settings:
     home = Path(environ.get("HOME") or "/nonexistent")
     cache = environ.get("IMGTOOL_CACHE")
     if not cache:
@@ -117,6 +133,7 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
     config = environ.get("DOCKER_CONFIG")
     return Settings(
         cache=Path(cache),
+        state=Path(environ.get("XDG_STATE_HOME") or home / ".local/state") / "imgtool",
         registry=environ.get("IMGTOOL_REGISTRY") or None,
         mirrors=_mirrors(environ, "IMGTOOL_MIRRORS"),
         debian_mirrors=_debian_mirrors(environ.get("IMGTOOL_DEBIAN_MIRRORS", "")),
@@ -133,13 +150,13 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
         proxies=_proxies(environ),
         attestations=_switch("IMGTOOL_ATTESTATIONS", environ),
         source_date_epoch=_epoch(environ.get("SOURCE_DATE_EPOCH")),
-        environ=_for_programs(environ),
+        environ=environ,
     )
 
 
-def _for_programs(environ: Mapping[str, str]) -> dict[str, str]:
-    """Puts uv's own cache below the one that IMGTOOL_CACHE names: the home may be read-only, or not exist."""
-    cache = environ.get("IMGTOOL_CACHE")
+def _for_programs(environ: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
+    """Puts uv's own cache below the one that somebody names: the home may be read-only, or not exist."""
+    cache = environ.get("IMGTOOL_CACHE") or below.get("IMGTOOL_CACHE")
     return {**({"UV_CACHE_DIR": f"{cache}/uv"} if cache else {}), **environ}
 
 

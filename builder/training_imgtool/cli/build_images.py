@@ -51,7 +51,7 @@ def _note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) 
     from training_imgtool.cli.commands.why import note_pushed
     from training_imgtool.cli.progress_lines import format_size
 
-    note_pushed(inputs, images, machine.settings.cache)
+    note_pushed(inputs, images, machine.settings.state)
     blobs = {digest: size for image in images for digest, size in image.blobs.items()}
     if blobs:
         sent = sum(blobs[digest] for digest in frozenset[str]().union(*(image.sent for image in images)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ import typer.core
 
 from training_imgtool.base.errors import UsageError
 from training_imgtool.base.gates import check_given
+from training_imgtool.base.user_config import read_user_config
 from training_imgtool.cli.output import set_volume
 from training_imgtool.cli.progress import Mode
 from training_imgtool.model.spec import Role
@@ -51,6 +53,11 @@ class Verb(typer.core.TyperCommand):
         for option in self.params:
             if option.param_type_name == "option" and (value := ctx.params.get(option.name)) != option.default:
                 check_given(option.opts[0], value)
+        names = {"engine", "progress"} & {*ctx.params}
+        config = read_user_config(os.environ) if names else {}
+        for name in names:
+            if ctx.get_parameter_source(name).name == "DEFAULT" and _VARIABLES[name] in config:
+                ctx.params[name] = config[_VARIABLES[name]].text
         file, quiet, verbose = (ctx.params.pop(name, None) for name in _SHARED)
         if file:
             if ctx.params["spec"] is not None:

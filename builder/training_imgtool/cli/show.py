@@ -58,7 +58,7 @@ def _explain(inputs: Inputs, machine: Machine) -> tuple[Why, ...]:
     from training_imgtool.cli.commands.why import explain
 
     return tuple(
-        row for each in inputs.by_platform for row in explain(each, machine.settings.cache, machine.registries)
+        row for each in inputs.by_platform for row in explain(each, machine.settings.state, machine.registries)
     )
 
 

@@ -143,7 +143,7 @@ def prepare(
     Raises InputError (exit 3) for anything wrong in the spec, its requirements, templates or context, and for
     a lock that is not current when it has to be.
     """
-    named = _registry(choice.registry, machine.settings)
+    named = _registry(choice.registry, machine.settings, spec_file.spec)
     require_roles(roles, tuple(spec_file.spec.roles))
     if push and named is None and spec_file.spec.registry is None:
         raise UsageError(f"{spec_file.path}: no registry", hint=_NAME_REGISTRY)
@@ -199,13 +199,14 @@ def require_roles(roles: Iterable[Role], present: tuple[Role, ...]) -> None:
             raise UsageError(f"the spec has no role {role}: it has {', '.join(present)}")
 
 
-def _registry(named: str | None, settings: Settings) -> str | None:
-    """Returns the registry that the command line or the environment names; raises UsageError for an invalid one."""
-    text = named or settings.registry
+def _registry(named: str | None, settings: Settings, spec: ImageSpec) -> str | None:
+    """Returns the registry that somebody names instead of the spec; raises UsageError for an invalid one."""
+    if (given := settings.find_registry(named, spec.registry)) is None:
+        return None
     try:
-        return check_registry(text) if text else None
+        return check_registry(given.text)
     except InputError as error:
-        raise UsageError(f"{'--registry' if named else 'IMGTOOL_REGISTRY'}: {error}", hint=error.hint) from error
+        raise UsageError(f"{given.place}: {error}", hint=error.hint) from error
 
 
 def _make_image(spec_file: SpecFile, role: RolePlan, plan: Plan, context: Context, settings: Settings) -> RoleImage:

@@ -18,6 +18,7 @@ from training_imgtool.base.errors import (
 )
 from training_imgtool.base.settings import OTHER_CACHE, Settings
 from training_imgtool.base.threads import SEVERITY_ORDER
+from training_imgtool.base.user_config import KEYS, Given
 from training_imgtool.base.version import __version__
 
 if TYPE_CHECKING:
@@ -64,7 +65,17 @@ def examine(choice: SpecChoice, settings: Settings) -> tuple[Check, ...]:
         _run_check("engine", lambda: _engine(settings), needed=False),
         _run_check("builder", lambda: _builder(settings), needed=settings.builder is not None),
     ]
-    return (*checks, *_of_spec(choice, settings))
+    return (*checks, *_settings(settings), *_of_spec(choice, settings))
+
+
+def _settings(settings: Settings) -> Iterator[Check]:
+    """Yields each setting of the environment and the user's configuration with its origin."""
+    for key in KEYS:
+        name = f"IMGTOOL_{key.upper()}"
+        given = Given(settings.environ[name], name) if settings.environ.get(name) else settings.config.get(name)
+        if given or key == "cache":
+            shown = f"{given.text} ({given.place})" if given else f"{settings.cache} (default)"
+            yield Check(name=f"setting {key}", ok=True, text=shown)
 
 
 def _run_check(name: str, look: Callable[[], str], *, needed: bool = True) -> Check:
@@ -152,13 +163,14 @@ def _of_spec(choice: SpecChoice, settings: Settings) -> Iterator[Check]:
     yield Check(name="spec", ok=True, text=str(spec_file.path))
     yield _run_check("lock", lambda: _lock(spec_file))
     yield _run_check("job", lambda: _job(spec_file))
-    place = choice.registry or settings.registry or spec_file.spec.registry
+    given = settings.find_registry(choice.registry, spec_file.spec.registry)
+    place, origin = (given.text, given.place) if given else (spec_file.spec.registry, spec_file.locate("registry"))
     if place is None:
         hint = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
         yield Check(name="registry", ok=False, text="none named", hint=hint, needed=False)
         yield _run_check("images", lambda: _images(spec_file, settings, None))
         return
-    checked = _run_check("registry", lambda: _registry(place, spec_file.spec.name, settings))
+    checked = _run_check("registry", lambda: f"{_registry(place, spec_file.spec.name, settings)} ({origin})")
     yield checked
     if checked.ok:
         yield _run_check("images", lambda: _images(spec_file, settings, place))

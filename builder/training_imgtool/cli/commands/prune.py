@@ -20,7 +20,7 @@ _BLOB, _RECORD = "blobs/sha256/[0-9a-f]{64}", r"layers/[0-9a-f]{2}/[0-9a-f]{64}\
 _NOTE = rf"[0-9a-f]{{16,64}}\.json|{_LEFT_OVER}"
 _NOTES = (
     *("bases", "checked", "debian", "hashes", "imports", "libraries", "metadata"),
-    *("places", "pushed", "rendered", "stages", "tokens"),
+    *("places", "rendered", "stages", "tokens"),
 )
 _KINDS = {  # the names of files, by their folder in the cache
     "wheels": {"wheels": r"[0-9a-f]{2}/[0-9a-f]{64}/[^/]+"},

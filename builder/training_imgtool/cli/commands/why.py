@@ -1,7 +1,7 @@
 """`imgtool show --why`: names what differs between the recipe of an image now and of the one that was pushed last.
 
-The provenance of each image in the registry has its recipe; the cache of the machine that pushes notes which image was
-the last.
+The provenance of each image in the registry has its recipe; a file of the machine that pushes notes which image was the
+last.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Why:
         return "".join(f"{line}\n" for line in lines)
 
 
-def explain(inputs: Inputs, cache: Path, registries: Registries) -> tuple[Why, ...]:
+def explain(inputs: Inputs, state: Path, registries: Registries) -> tuple[Why, ...]:
     """Compares each role with its last image.
 
     Raises UsageError if this machine has pushed none, or none with a recipe, and what reading the registry raises.
     """
     rows = []
     for image in inputs.images:
-        pushed = read_cached(_path_of(cache, inputs, image))
+        pushed = read_cached(_path_of(state, inputs, image))
         digest = parse_reference(pushed) if isinstance(pushed, str) else None
         if not isinstance(digest, Digest):
             continue
@@ -79,11 +79,11 @@ def explain(inputs: Inputs, cache: Path, registries: Registries) -> tuple[Why, .
     return tuple(rows)
 
 
-def note_pushed(inputs: Inputs, results: Iterable[BuildResult], cache: Path) -> None:
+def note_pushed(inputs: Inputs, results: Iterable[BuildResult], state: Path) -> None:
     """Notes the image of each role that a push made or found."""
     for own, result in pair_parts(inputs, results):
         (image,) = own.selected((result.role,))
-        path = _path_of(cache, own, image)
+        path = _path_of(state, own, image)
         if read_cached(path) != result.reference:
             write_cached(path, result.reference)
 
@@ -118,5 +118,5 @@ def _describe(name: str, was: str | None, now: str | None) -> str:
     return f"{name} removed" if now is None else f"{name}: {was} → {now}"
 
 
-def _path_of(cache: Path, inputs: Inputs, image: RoleImage) -> Path:
-    return cache / "pushed" / make_file_name(f"{inputs.repository} {image.role} {inputs.plan.platform}")
+def _path_of(state: Path, inputs: Inputs, image: RoleImage) -> Path:
+    return state / "pushed" / make_file_name(f"{inputs.repository} {image.role} {inputs.plan.platform}")
