@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from tests.plans import locked, wheel
@@ -132,3 +135,10 @@ def test_keras_3_is_told_its_backend(jax: Place, keras: str | None, own: str, ba
     )
     assert plan.roles[0].env.get("KERAS_BACKEND") == backend
     assert plan.roles[0].labels["dev.imgtool.jax"] == "0.10.2"
+
+
+def test_wheels_of_others_in_a_folder_count_for_nothing(jax: Place, tmp_path: Path) -> None:
+    (tmp_path / "jaxlib_other-0.10.2-cp310-cp310-manylinux_2_17_x86_64.whl").touch()
+    jax.settings = replace(jax.settings, environ={**jax.settings.environ, "UV_FIND_LINKS": str(tmp_path)})
+    (locked_variant,) = jax.lock(jax.spec(SPEC)).variants
+    assert locked_variant.variant.python == "3.12"

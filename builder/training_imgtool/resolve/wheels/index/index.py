@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from training_imgtool.base.errors import LocalFileError, TemporaryError, Verific
 from training_imgtool.base.http.addresses import DEFAULT_PORTS
 from training_imgtool.base.http.client import Client
 from training_imgtool.base.settings import Settings
+from training_imgtool.model.requirements import normalise_name
 from training_imgtool.resolve.wheels.index.client import IndexClient, MissingFileError, host_of
 from training_imgtool.resolve.wheels.index.credentials import without_login
 from training_imgtool.resolve.wheels.index.page import ACCEPT, IndexedFile, PageError, make_page_url, parse_page
@@ -75,8 +77,12 @@ class Index:
         return None
 
     def files(self, name: str) -> tuple[IndexedFile, ...]:
-        """Lists every file of a project on this machine's indexes. Raises as `locate`."""
-        return tuple(self._list_files(name))
+        """Lists every file of a project on this machine's indexes. Raises as `locate`.
+
+        A find-links place has files of many projects.
+        """
+        own = re.compile(rf"{re.escape(normalise_name(name))}-\d")
+        return tuple(file for file in self._list_files(name) if own.match(normalise_name(file.file)))
 
     def size(self, url: str) -> int:
         """Asks for a file's size in bytes; raises MissingFileError, TemporaryError, CredentialsError."""
