@@ -29,7 +29,6 @@ pytestmark = pytest.mark.registry
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 _VARIES = (
-    (r"127\.0\.0\.1:\d+(?:/tutorial)?", "REGISTRY"),
     (r"\b[0-9a-f]{12,64}\b", "HASH"),
     (r"\b\d+(?:\.\d+)? ?(?:MB|kB|bytes|s\b)", "SIZE"),
     (r"\b\d+ (wheels?|layers?|steps?)\b", "N"),
@@ -101,8 +100,11 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
         environ = {
             **project.env,
             "UV_INDEX_URL": index.url,
-            "IMGTOOL_REGISTRY": f"{registry.host}/tutorial",
+            "IMGTOOL_REGISTRY": "us-central1-docker.pkg.dev/my-project/training",
             "IMGTOOL_MIRRORS": f"docker.io={registry.host}",
+            "IMGTOOL_INSECURE_REGISTRIES": f"us-central1-docker.pkg.dev,{registry.host}",
+            "HTTP_PROXY": f"http://{registry.host}",  # which answers for every host's name
+            "NO_PROXY": "127.0.0.1",
         }
         yield Newcomer(project.folder, environ)
 

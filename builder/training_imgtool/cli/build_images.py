@@ -56,7 +56,8 @@ def _note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) 
     if blobs:
         sent = sum(blobs[digest] for digest in frozenset[str]().union(*(image.sent for image in images)))
         total = sum(blobs.values())
-        machine.progress(Note(f"sent {format_size(sent)}, reused {format_size(total - sent)} that the registry had"))
+        reused = f", reused {format_size(total - sent)} that the registry had" if total > sent else ""
+        machine.progress(Note(f"sent {format_size(sent)}{reused}"))
 
 
 def _as_data(result: BuildResult) -> dict[str, Any]:

@@ -194,8 +194,10 @@ def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
     lines = _ROLES[accelerator]
     if not framework_of(proposal)[0].has_servers:
         return _SLICE if accelerator is Accelerator.TPU else lines.splitlines(keepends=True)[0]
-    if proposal.program is None or proposal.reached is None or accelerator is Accelerator.TPU:
+    if accelerator is Accelerator.TPU:
         return lines
+    if proposal.program is None or proposal.reached is None:
+        return lines.splitlines(keepends=True)[0]
     strategies = {name for source in proposal.reached.sources for name in source.strategies}
     if "ParameterServerStrategy" in strategies:
         return lines + _PS
