@@ -56,6 +56,7 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
         "job.volumes[1].mount",
         "another volume is mounted there",
     ),
+    ("many", JS, spec({M: RoleSpec(), Role.WORKER: RoleSpec(count=4000)}), "roles", "4001 replicas: the variable that"),
     ("secrets", Target.VERTEX, spec(ONE, secrets=KEPT["secrets"]), "job.secrets", "vertex has none"),
     ("secret name", JS, spec(BARE, secrets={"A": SecretRef()}), "job.secrets.A.name", "is missing: expected the name"),
     ("secret key", JS, spec(BARE, secrets={"A": SecretRef(name="s", key="/")}), "job.secrets.A.key", "'/': expected"),

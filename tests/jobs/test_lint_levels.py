@@ -189,6 +189,12 @@ def test_vertex_files_that_the_service_takes(text: str) -> None:
     assert "error" not in levels(text).values()
 
 
+@pytest.mark.parametrize(("kind", "meant"), [("Pods", "Pod"), ("Servic", "Service"), ("PodTemplate", None)])
+def test_a_kind_that_is_nearly_one(kind: str, meant: str | None) -> None:
+    (message,) = lint(POD.replace("kind: Pod", f"kind: {kind}"), "f")
+    assert message.hint == (f"did you mean {meant}?" if meant else None)
+
+
 def test_other_kinds_are_not_judged() -> None:
     assert levels("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n") == {"kind": "error"}
     assert levels("apiVersion: serving.knative.dev/v1\nkind: Service\nspec: {template: {}}\n") == {"kind": "error"}

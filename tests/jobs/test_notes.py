@@ -154,11 +154,6 @@ def test_max_wait_counts_only_with_flex_start() -> None:
         ),
         (Target.TFJOB, spec(BARE, web_access=True), "job.region, job.web_access"),
         (Target.PODS, spec({M: cpu()}, region=None), "roles.master.machine"),
-        (
-            Target.JOBSET,
-            spec({M: RoleSpec(gpus=Gpus(type="any"))}, region=None),
-            "roles.master.gpus.type (choose the nodes with roles.master.node_selector)",
-        ),
         (Target.COMPOSE, spec(GPU_TRIO, region=None), "roles.master.machine, roles.worker.machine, roles.ps.machine"),
     ],
 )
@@ -173,6 +168,33 @@ def test_other_pods_outlive_the_master() -> None:
     assert said.startswith("note: when the master is done, ")
     assert "kubectl delete pods,services -l app.kubernetes.io/instance=train" in said
     assert notes(spec({M: RoleSpec()}, region=None), Target.PODS) == []
+
+
+@pytest.mark.parametrize(
+    ("roles", "target", "warned"),
+    [
+        ({W: RoleSpec(count=2), P: RoleSpec()}, Target.JOBSET, True),
+        ({W: RoleSpec(count=2), P: RoleSpec()}, VX, False),  # worker 0 is the chief there
+        ({W: RoleSpec(count=2)}, Target.JOBSET, False),
+    ],
+)
+def test_parameter_servers_without_a_chief(roles: dict[Role, RoleSpec], target: Target, warned: bool) -> None:
+    roles = {role: replace(each, machine="n1-standard-8") for role, each in roles.items()} if target is VX else roles
+    assert any("wait for a chief" in note for note in notes(spec(roles), target)) is warned
+
+
+@pytest.mark.parametrize(("target", "warned"), [(Target.ECI, True), (Target.SKYPILOT, True), (Target.COMPOSE, False)])
+def test_a_registry_on_this_machine_is_out_of_a_clouds_reach(target: Target, warned: bool) -> None:
+    of = replace(spec({W: RoleSpec()}, region=None), registry="127.0.0.1:5000/demo")
+    assert any("is this machine" in note for note in notes(of, target)) is warned
+
+
+def test_any_gpu_needs_no_choice() -> None:
+    of = spec({M: RoleSpec(gpus=Gpus(type="any"))}, region=None)
+    for target in (Target.JOBSET, Target.ECI):
+        said = " ".join(notes(of, target))
+        assert "gpus.type" not in said
+        assert "eci-gpu-type" not in said
 
 
 def test_a_gap_between_pools_is_told() -> None:

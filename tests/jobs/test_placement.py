@@ -171,9 +171,6 @@ def test_the_labels_of_a_spec_win_and_other_clusters_have_their_own() -> None:
     assert "nodeSelector" not in pod(gpus=Gpus(type="any"))
     own = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
     assert len(pod(gpus=gpu, tolerations=(own,))["tolerations"]) == 1
-    given = spec({M: RoleSpec(gpus=Gpus(type="any"))}, region=None, job_dir="gs://b/m", pass_job_dir=True)
-    (note,) = job_data(given, images(spec({})), Target.PODS).notes
-    assert "roles.master.gpus.type" in note
 
 
 def test_a_volume_at_dev_shm_is_the_users() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from training_imgtool.base.errors import FieldError, FieldListError, UsageError
 from training_imgtool.base.reference import Digest, parse_repository
+from training_imgtool.jobs.google import LOOPBACK
 from training_imgtool.jobs.model import (
     NOWHERE,
     Finding,
@@ -25,7 +26,7 @@ from training_imgtool.jobs.model import (
     spec_hash,
 )
 from training_imgtool.jobs.service import KEY
-from training_imgtool.jobs.tables import gpu_label, has_gpus
+from training_imgtool.jobs.tables import has_gpus
 from training_imgtool.jobs.text import submit_lines
 from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.job import JobSpec, Scheduling
@@ -52,6 +53,7 @@ _VOLUMES = {
     "host_path": "host_path",
     "memory": "memory",
 }
+_ARGUMENT = 131072  # characters of one variable or argument, from which on Linux refuses it
 _PACKAGE_KEYS = ("python_version", "package_uris", "staging")
 _GKE_STREAMING = Runtime(name="GKE's image streaming")
 _STREAMING = {"pkg.dev": _GKE_STREAMING, "gcr.io": _GKE_STREAMING, "aliyuncs.com": ALIBABA}
@@ -139,8 +141,23 @@ def job_data(
         *(f"  {line}" for line in submit_lines(job).splitlines()),
         *job.header,
     )
+    if _longest(job.documents) >= _ARGUMENT:
+        message = (
+            f"{sum(replicas(spec).values())} replicas: the variable that lists them has {_ARGUMENT} characters or more"
+        )
+        raise FieldListError(
+            (FieldError(message, field="roles", hint="Linux starts no program with it: fewer replicas"),)
+        )
     notes = (*(seen.named(note) for note in job.notes), *seen.notes, *_leftovers(spec, target))
     return replace(job, header=header, notes=notes)
+
+
+def _longest(data: Any) -> int:
+    """Counts the characters of the longest text in plain data."""
+    if isinstance(data, str):
+        return len(data)
+    items = data.values() if isinstance(data, dict) else data if isinstance(data, list | tuple) else ()
+    return max(map(_longest, items), default=0)
 
 
 def _with_key(seen: TargetView, target: Target, options: JobOptions) -> ImageSpec:
@@ -259,16 +276,16 @@ def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
         left += [f"roles.{role}.{n}" for n in _list_given(RoleSpec, of_role) if n not in row.role | _EVERY_ROLE]
         if of_role.tpu and "tpu" in row.role:
             left = [key for key in left if key != f"roles.{role}.machine"]  # it tells how many chips a host has
-        by_label = "reservation" in row.role and of_role.gpus and gpu_label(of_role.gpus.type)
-        chosen_by = of_role.node_selector or by_label or ("machine" in row.role and of_role.machine)
-        if of_role.gpus and "node_selector" in row.role and not chosen_by:
-            left.append(f"roles.{role}.gpus.type (choose the nodes with roles.{role}.node_selector)")
     left += _without_effect(spec, target)
     if row.grace:
         left = [f"{key} ({row.grace})" if key == "job.grace_period" else key for key in left]
     if left:
         yield f"note: {target} has no place for {', '.join(left)}"
     yield from (f"note: {note}" for note in note_loss(spec, target))
+    if leader(spec) is Role.WORKER and Role.PS in replicas(spec) and not row.always_chief:
+        yield "warning: roles.ps: parameter servers wait for a chief, and there is no master: add `master: {}`"
+    if row.away and LOOPBACK.match((spec.registry or "").partition("/")[0]):
+        yield f"warning: registry: {spec.registry} is this machine, which the machines of {target} do not reach"
     yield from _gpu_warnings(spec, target)
     if spec.compression == "zstd" and not spec.job.runtime_version and (problem := _runtime(spec, target).problem):
         yield f"warning: compression: {problem}"

@@ -15,7 +15,7 @@ _STORAGE = re.compile(r"gs://(?P<bucket>[^\s/?#]+)(?:/[^\r\n]*)?\Z")
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?\Z")
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z0-9][a-z0-9-]*\Z")
 _AR_HOST = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev\Z")
-_LOOPBACK = re.compile(r"(?:127\.[0-9.]+|localhost|\[::1\])(?::[0-9]+)?\Z")
+LOOPBACK = re.compile(r"(?:127\.[0-9.]+|localhost|\[::1\])(?::[0-9]+)?\Z")
 _GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
 _MULTI_REGIONS = {"us": ("us-", "northamerica-"), "europe": ("europe-",), "asia": ("asia-",)}
 
@@ -70,7 +70,7 @@ def _registry_findings(registry: str, path: Path, region: str | None, agent: str
         if registry != "docker.io":
             away = f"is no Artifact Registry host: {agent} can pull only what is public there"
             here = "is this machine's own: no service can pull from it"
-            message = f"{registry} {here if _LOOPBACK.match(registry) else away}"
+            message = f"{registry} {here if LOOPBACK.match(registry) else away}"
             yield Finding(path=path, message=message, severity=Severity.WARNING)
         return
     if region is None or location == region:

@@ -87,6 +87,7 @@ class Row:
         rules: where the rules of its files stand, for `lint`.
         checked_by: what checks its files where its module has no `judge`.
         framework: the only one whose clusters it describes, by its key; empty where it describes all.
+        away: whether its machines are never this one.
         always_chief: whether its clusters have a chief of its own, so that worker 0 becomes one where no master is.
     """
 
@@ -102,6 +103,7 @@ class Row:
     rules: str = ""
     checked_by: str = ""
     framework: str = ""
+    away: bool = False
     always_chief: bool = False
 
 
@@ -209,6 +211,7 @@ class Target(StrEnum):
             role=_PLACE | {"machine"},
             scheduling=frozenset({"max_running"}),
             runtime=ALIBABA,
+            away=True,
             volumes=frozenset({"nfs", "claim", "memory"}),
             kinds={"ImageCache": "eci.alibabacloud.com/v1"},
             rules="Alibaba Cloud ECI user guide",
@@ -247,6 +250,7 @@ class Target(StrEnum):
             runtime=Runtime(name="the Docker of SkyPilot's machine images"),
             volumes=frozenset({"bucket", "claim"}),
             grace="the cloud decides it",
+            away=True,
             signs=("run", "resources", "num_nodes", "setup", "envs", "file_mounts"),
         ),
     )

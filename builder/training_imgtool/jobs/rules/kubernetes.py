@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from training_imgtool.jobs import slices
@@ -62,8 +63,9 @@ def unknown_kind(kind: Any, version: Any) -> Finding:
     """Tells what a kind without a shape was meant to be, or that nobody checks it."""
     if isinstance(kind, str) and isinstance(version, str | None):
         alike = [name for name in KINDS if name.lower() == kind.lower() != name and name != kind]
-        custom = [name for name, versions in KINDS.items() if "." in str(version) and version in versions]
-        meant = nearest(kind, (name.partition(".")[0] for name in custom))
+        of_version = [name.partition(".")[0] for name, versions in KINDS.items() if version in versions]
+        close = get_close_matches(kind, of_version, n=1, cutoff=0.6 if "." in str(version) else 0.85)
+        meant = f"did you mean {close[0]}?" if close else None
         if meant := f"did you mean {alike[0]}?" if alike else meant:
             message = f"{kind!r} is not a kind of {version}"
             return Finding(path=("kind",), message=message, hint=meant, source=str(version))

@@ -109,7 +109,9 @@ def _annotations(spec: ImageSpec, role: Role, eci: Eci, cuda: str | None) -> Doc
     return without_none(
         {
             "k8s.aliyun.com/eci-use-specs": of_role.machine,
-            "k8s.aliyun.com/eci-gpu-type": of_role.gpus.type if of_role.gpus and not of_role.machine else None,
+            "k8s.aliyun.com/eci-gpu-type": of_role.gpus.type
+            if of_role.gpus and of_role.gpus.type != "any" and not of_role.machine
+            else None,
             "k8s.aliyun.com/eci-gpu-driver-version": f"tesla={driver}" if driver else None,
             "k8s.aliyun.com/eci-imc-id": eci.image_cache if named else None,
             "k8s.aliyun.com/eci-auto-imc": None if named else "false" if eci.image_cache == "none" else "true",
@@ -151,7 +153,7 @@ def _runs(driver: str, cuda: str) -> bool:
 def _driver_notes(spec: ImageSpec, role: Role, eci: Eci, cuda: str | None) -> Iterator[str]:
     of_role = spec.roles[role]
     family = _find_family(of_role.machine)
-    if of_role.gpus and not of_role.machine:
+    if of_role.gpus and of_role.gpus.type != "any" and not of_role.machine:
         yield (
             f"warning: roles.{role}: the annotation eci-gpu-type: {of_role.gpus.type} is not in today's documentation; "
             f"roles.{role}.machine names ECS types instead, such as ecs.gn6i-c4g1.xlarge"
