@@ -54,7 +54,7 @@ class Variant:
     accelerator: Accelerator
     package: str = field(metadata=text("|".join(name for row in FRAMEWORKS.values() for name in row.packages)))
     tensorflow: str | None = field(metadata=text(_RELEASE), default=None)
-    jax: str | None = field(metadata=text(_RELEASE), default=None)
+    jax: str | None = field(metadata=text(r"\d+(?:\.\d+){2,3}(?:\.post\d+|rc\d+)?"), default=None)
     python: str = field(metadata=text(_PYTHON))
     cuda: str | None = field(metadata=text(_VERSION))
     cudnn: str | None = field(metadata=text(_VERSION))

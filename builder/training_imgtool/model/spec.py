@@ -22,9 +22,6 @@ handle, and sit out its grace period. It forwards signals to the program alone, 
 """
 
 
-_RELEASE = r"\d{1,4}\.\d{1,4}\.\d{1,4}(?:\.post\d{1,4}|rc\d{1,4})?"
-
-
 class Role(StrEnum):
     """A task of a cluster. Only `jobs` knows each service's own word for it."""
 
@@ -192,13 +189,13 @@ class ImageSpec:
     tensorflow: str | None = key(
         'The TensorFlow release, such as "2.15.1". A spec has this key or `jax`.',
         default=None,
-        pattern=_RELEASE,
+        pattern=r"\d{1,4}\.\d{1,4}\.\d{1,4}(?:\.post\d{1,4}|rc\d{1,4})?",
         expected='a full release, such as "2.15.1"',
     )
     jax: str | None = key(
         'The JAX release, such as "0.10.2".',
         default=None,
-        pattern=_RELEASE,
+        pattern=r"\d{1,4}(?:\.\d{1,4}){2,3}(?:\.post\d{1,4}|rc\d{1,4})?",
         expected='a full release, such as "0.10.2"',
     )
     python: str | None = key(

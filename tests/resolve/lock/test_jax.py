@@ -138,7 +138,7 @@ def test_keras_3_is_told_its_backend(jax: Place, keras: str | None, own: str, ba
 
 
 def test_wheels_of_others_in_a_folder_count_for_nothing(jax: Place, tmp_path: Path) -> None:
-    (tmp_path / "jaxlib_other-0.10.2-cp310-cp310-manylinux_2_17_x86_64.whl").touch()
+    (tmp_path / "jaxlib_other-0.10.2-cp313-cp313-manylinux_2_17_x86_64.whl").touch()
     jax.settings = replace(jax.settings, environ={**jax.settings.environ, "UV_FIND_LINKS": str(tmp_path)})
     (locked_variant,) = jax.lock(jax.spec(SPEC)).variants
     assert locked_variant.variant.python == "3.12"
