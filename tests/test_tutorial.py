@@ -1,4 +1,4 @@
-"""docs/tutorial.md and docs/json.md are what happens, with a TensorFlow of one file.
+"""docs/tutorial.md is what happens, and --json what its schema says, with a TensorFlow of one file.
 
 Numbers, hashes and the registry's name may differ; words, order and files may not. Progress comes from several threads,
 so only the lines that the page shows are looked for, in any order.
@@ -12,15 +12,16 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.faults.base import put_base
-from tests.faults.project import Project, small_wheels
+from tests.faults.project import IMGTOOL, Project, small_wheels
 from tests.local.test_summary import KILLED, SUCCESS
+from tests.outputs import check_document, check_output
 from tests.servers.registry_process import run_registry
 from tests.servers.simple_index import SimpleIndex, serving
+from tests.test_docs import verbs
 from training_imgtool.local.rehearsal import Kill
 from training_imgtool.local.summary import as_data
 from training_imgtool.model.spec import Role
@@ -121,78 +122,39 @@ def test_the_tutorial_prints_what_it_says(newcomer: Newcomer) -> None:
         assert expected_progress <= progress, command
 
 
-MAPS = (".env", ".packages", ".chosen", "sources")
-
-
-def fields(value: Any, path: str = "") -> Iterator[str]:
-    """The paths of a document's values, as docs/json.md writes them."""
-    if isinstance(value, list) and value:
-        for item in value:
-            yield from fields(item, f"{path}[]")
-    elif isinstance(value, dict) and value and not path.endswith(MAPS):
-        for name, item in value.items():
-            yield from fields(item, f"{path}.{name}" if path else name)
-    else:
-        yield path
-
-
-def described(title: str) -> set[str]:
-    """The fields in the table of a section of docs/json.md."""
-    (section,) = re.findall(
-        rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", (DOCS / "json.md").read_text(), re.DOTALL | re.MULTILINE
-    )
-    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
-    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
-
-
 @pytest.mark.parametrize(
-    ("title", "command"),
+    "command",
     [
-        ("push, build", "push"),
-        ("build --dry-run", "build --push --dry-run"),
-        ("show", "show"),
-        ("show --why", "show --why --set compression=zstd"),
-        ("lock", "lock"),
-        ("lint", "lint tags.yaml"),
-        ("doctor", "doctor"),
-        ("prune", "prune --dry-run"),
-        ("verify", "verify"),
-        ("compat", "compat 2.15"),
+        *("push", "push --dry-run", "build --output oci:layout", "build --push --dry-run", "show"),
+        *("show --why --set compression=zstd", "lock", "lint tags.yaml", "doctor", "prune --dry-run", "verify"),
+        *("compat 2.15", "compat"),
     ],
 )
-def test_the_json_documents_are_as_described(newcomer: Newcomer, title: str, command: str) -> None:
-    """Runs in the tutorial's project, after it."""
+def test_what_a_verb_prints_fits_its_schema(newcomer: Newcomer, command: str) -> None:
+    """Runs in the tutorial's project, after it; integration tests do the same for `run`, `sign` and `submit`."""
     job = (newcomer.folder / "config.yaml").read_text()
     (newcomer.folder / "tags.yaml").write_text(re.sub(r"@sha256:[0-9a-f]+", ":latest", job))
-    if title in {"verify", "show --why"}:  # the test that pushes may have run in another process
+    if command.startswith(("verify", "show --why")):  # the test that pushes may have run in another process
         newcomer.run("imgtool push")
-    document = json.loads(newcomer.run(f"imgtool {command} --json", stderr=subprocess.DEVNULL))
-    check_described(title, document)
+    out = newcomer.run(f"imgtool {command} --json", stderr=subprocess.DEVNULL)
+    assert json.loads(out)["schema"] == 1
+    assert "error" not in json.loads(out)
+    check_output([*command.split(), "--json"], out)
 
 
-@pytest.mark.parametrize(
-    ("title", "document"),
-    [
-        (
-            "run",
-            as_data(
-                replace(SUCCESS, deaths=(KILLED,), missed=(Kill(role=Role.WORKER, index=0, seconds=99),), notes=("a",))
-            ),
-        ),
-    ],
-)
-def test_the_json_of_what_no_test_machine_has_is_as_described(title: str, document: dict[str, Any]) -> None:
-    check_described(title, document)
+@pytest.mark.parametrize("verb", [verb for verb, options in verbs().items() if "--json" in options])
+def test_what_a_verb_prints_when_it_fails_fits_its_schema(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "image.yaml").write_text("name: [x]\n")
+    words = [verb, *{"lint": ["none"], "compat": ["9"], "prune": ["--unused-for", "x"]}.get(verb, []), "--json"]
+    done = subprocess.run([IMGTOOL, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["schema"], document["ok"]) in {(2, 1, False), (3, 1, False)}
+    assert verb == "doctor" or document["error"]["code"] == done.returncode
+    check_output(words, done.stdout)
 
 
-def check_described(title: str, document: dict[str, Any]) -> None:
-    """The document has the fields of the page's section, and no others."""
-    bare = {re.sub(r"\{\}|\[\]$", "", name) for name in described(title)} | {"ok"}
-    lists = {re.sub(r"\[\]$", "", path) for path in fields(document)}
-    inner = ("engine.",)
-    empty = {"roles[].trimmed"}  # whose items the page describes
-    assert {path for path in lists if not path.startswith(inner)} - empty <= bare
-    missing = {name for name in bare - lists if not any(path.startswith(name) for path in lists)}
-    assert not {
-        name for name in missing if not name.startswith(("roles[].trimmed", "checks[].facts.", "images[].spec"))
-    }  # facts of what is there
+def test_the_schema_has_room_for_every_part_of_a_run() -> None:
+    summary = replace(SUCCESS, deaths=(KILLED,), missed=(Kill(role=Role.WORKER, index=0, seconds=99),), notes=("a",))
+    check_document("run", {"schema": 1, **as_data(summary)})
+    with pytest.raises(AssertionError, match="more"):
+        check_document("run", {"schema": 1, **as_data(summary), "more": 1})

@@ -16,6 +16,7 @@ import pytest
 
 from tests import forked_imgtool
 from tests.integration.push_world import Project, Wheels, make_base
+from tests.outputs import check_output
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import list_tags, run_registry
 
@@ -80,6 +81,7 @@ def imgtool(services_env: dict[str, str]) -> Run:
         else:
             options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
             done = subprocess.run(command, env=environ, cwd=cwd, timeout=timeout, check=False, **options)
+        check_output(arguments, done.stdout)
         if check and done.returncode:
             pytest.fail(f"imgtool {' '.join(map(str, arguments))} exited with {done.returncode}:\n{done.stderr}")
         return done

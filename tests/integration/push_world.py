@@ -27,6 +27,7 @@ from tests import forked_imgtool, plans
 from tests.oci.direct.tars import add_entries
 from tests.oci.direct.wheels import as_wheel, make_init, make_wheel
 from tests.oci.registry.support import machine as settings_of
+from tests.outputs import check_output
 from tests.servers.fault_proxy import Exchange, FaultProxy
 from training_imgtool.base.reference import parse_repository
 from training_imgtool.model.load import load
@@ -266,6 +267,7 @@ class Machine:
         out, err = (text.decode() for text in streams)
         assert ended == code, f"{ended}: {err}{out}"
         assert "Traceback" not in err, err
+        check_output(arguments, out)
         return out, err
 
     def push(self, project: Project, *arguments: str, **options: Any) -> dict[str, str]:

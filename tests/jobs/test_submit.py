@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 from tests.jobs.specs import images
 from tests.jobs.submit_once import spec_of, written
+from tests.outputs import check_document
 from training_imgtool.base.errors import CredentialsError, InputError, TemporaryError, UsageError, VerificationError
 from training_imgtool.cli.commands.job_files import submit
 from training_imgtool.cli.commands.job_files.submit import Submission, Submitted
@@ -88,7 +89,9 @@ class Services:
         return Submission(job, self.environ, lambda _event: None)
 
     def submit(self, target: Target, args: tuple[str, ...] = (), job_id: str | None = None) -> Submitted:
-        return self.submission(target, args, job_id).submit()
+        done = self.submission(target, args, job_id).submit()
+        check_document("submit", json.loads(json.dumps({"schema": 1, "ok": True, **asdict(done)})))
+        return done
 
 
 @pytest.fixture

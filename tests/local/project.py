@@ -16,6 +16,7 @@ from typing import Any
 
 from tests import forked_imgtool
 from tests.make.engines.support import build, busybox_base
+from tests.outputs import check_output
 from tests.plans import wheel
 from training_imgtool.base.settings import from_environment
 from training_imgtool.make.engines.docker.containers import Containers
@@ -109,6 +110,7 @@ class Project:
         ended, out, err = forked_imgtool.run(command[1:], self.env, self.folder, timeout)
         done = subprocess.CompletedProcess(command, ended, out.decode(), err.decode())
         assert done.returncode == code, f"{done.returncode}:\n{done.stdout}\n{done.stderr}"
+        check_output(command[1:], done.stdout)
         return done
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:

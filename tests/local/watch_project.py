@@ -26,6 +26,7 @@ import pytest
 from tests.local.project import IMGTOOL, Project
 from tests.make.engines.support import build, tar_of
 from tests.oci.direct.wheels import INIT_SCRIPT
+from tests.outputs import check_document
 from training_imgtool.base.context.tar import MTIME
 from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.base.settings import from_environment
@@ -211,6 +212,7 @@ class Watching:
                 found = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 raise AssertionError(f"no {event} in {seconds} s:\n{''.join(self.lines[-40:])}") from None
+            check_document("run", found)
             if found["event"] == event:
                 return found
 

@@ -1,3 +1,4 @@
 """The version of imgtool; pyproject.toml reads it from this file."""
 
 __version__ = "0.1.0"
+SCHEMA = 1  # of the JSON documents; what would break their readers raises it

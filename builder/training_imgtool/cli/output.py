@@ -16,6 +16,7 @@ import typer
 
 from training_imgtool.base.errors import FieldError, FieldListError, ImgtoolError, LocalFileError, UsageError
 from training_imgtool.base.sanitize import sanitize_lines
+from training_imgtool.base.version import SCHEMA
 
 _MACHINE_ERRORS = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBADF})
 _KINDS = re.compile(r"(?:note|warning|no counterpart): ")
@@ -94,7 +95,13 @@ def _cause(error: Exception) -> str:
 
 def emit_json(document: Any) -> None:
     """Writes one JSON document to stdout."""
-    emit(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    numbered = {"schema": SCHEMA, **document} if "ok" in document else document
+    emit(json.dumps(numbered, indent=2, ensure_ascii=False) + "\n")
+
+
+def emit_event(event: dict[str, Any]) -> None:
+    """Writes an event of `run --watch`, one line, to stdout."""
+    emit(json.dumps({"schema": SCHEMA, **event}, ensure_ascii=False) + "\n")
 
 
 def emit_note(text: str) -> None:
@@ -139,7 +146,7 @@ def _emit_result(error: dict[str, Any], arguments: Sequence[str]) -> None:
         return
     try:
         if "--watch" in options:  # whose output is one object per line
-            emit(json.dumps({"event": "stopped", "error": error}, ensure_ascii=False) + "\n")
+            emit_event({"event": "stopped", "error": error})
         else:
             emit_json({"ok": False, "error": error})
     except (ReaderGone, LocalFileError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from training_imgtool.cli.output import emit_json
@@ -12,8 +14,13 @@ def register(app: typer.Typer) -> None:
     app.command("schema")(schema)
 
 
-def schema() -> None:
+def schema(
+    output: Annotated[
+        str | None, typer.Option(metavar="VERB", help="Print that of what a verb prints with --json.")
+    ] = None,
+) -> None:
     """Print the JSON schema of image.yaml."""
     from training_imgtool.model.json_schema import json_schema
+    from training_imgtool.model.output_schema import output_schema
 
-    emit_json(json_schema())
+    emit_json(output_schema(output) if output else json_schema())

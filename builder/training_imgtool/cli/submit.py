@@ -63,7 +63,10 @@ def submit(
         for line in written.notes:
             emit_note(line)
         if dry_run:
-            emit(job.commands())
+            if as_json:
+                emit_json({"ok": True, "commands": job.commands().splitlines()})
+            else:
+                emit(job.commands())
             return
         if status or logs or cancel:
             _ask(job, logs=logs, cancel=cancel, as_json=as_json)
