@@ -38,7 +38,16 @@ def harmless(read: Reader) -> Reader:
     def reader(text: str, file: str) -> Iterator[Statement]:
         try:
             yield from read(text, file)
-        except (ValueError, SyntaxError, TypeError, AttributeError, KeyError, RecursionError, configparser.Error):
+        except (
+            ValueError,
+            SyntaxError,
+            TypeError,
+            AttributeError,
+            KeyError,
+            RecursionError,
+            MemoryError,
+            configparser.Error,
+        ):
             return
 
     return reader

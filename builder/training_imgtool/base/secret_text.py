@@ -65,12 +65,12 @@ _TOKENS_NAME = r"(?i)token$"
 _TOKENS_VALUE = r"[A-Za-z0-9_\-.=/+]{12,}\Z"  # a model's "[PAD]" or "</s>" is a token too
 # Values that only say where a secret is (a path, a variable, a resource name, a URL), and switches.
 _POINTER = r"(?i)(?:[./~].*|\$.*|projects/.+|[a-z][a-z0-9+.-]*://.*|true|false|yes|no|none|null|[0-9]{1,6})\Z"
-_ASSIGNMENT = r"""(?<![\w.-])([\w.-]{1,99})\\?["']?\s{0,9}[:=]\s{0,9}\\?["']?(?=([^\s"',}\]\\]{1,999}))"""
+_ASSIGNMENT = r"""(?<![\w.-])([\w.-]{1,99})\\?["']?\s{0,9}[:=]\s{0,9}\\?["']?(?=([^\s"',}\]\\]{1,200}))"""
 _WORD = r"(?P<word>passw(?:or)?d|passphrase|pwd|secret|credentials?|key|token|pass)"
-_PLAIN = _WORD + r"""["']?[ \t]{0,9}[:=][ \t]{0,9}["']?(?P<value>[^\s"',}\]]{1,999})"""
+_PLAIN = _WORD + r"""["']?[ \t]{0,9}[:=][ \t]{0,9}["']?(?P<value>[^\s"',}\]]{1,200})"""
 _OF_TYPE = r"(?::[ \t]{0,9}\w{1,99}[ \t]{0,9})?"
 _QUOTED = (
-    _WORD + r"""\\?["']?\]?[ \t]{0,9}""" + _OF_TYPE + r"""[:=][ \t]{0,9}\\?["'](?P<value>[^\s"'\\]{1,999})\\?["']"""
+    _WORD + r"""\\?["']?\]?[ \t]{0,9}""" + _OF_TYPE + r"""[:=][ \t]{0,9}\\?["'](?P<value>[^\s"'\\]{1,200})\\?["']"""
 )
 # Values in files that stand for another one, or name something: a variable, a file, a function.
 _PLACEHOLDER = (
@@ -78,18 +78,18 @@ _PLACEHOLDER = (
     r"|[^A-Za-z0-9]*\Z|[a-z_]+(?:\.[a-z_]+)+\Z|\w+\.(?:pem|key|json|txt|ya?ml|env)\Z|(?-i:[A-Z_]+\Z)|[\w.]+\(.*"
 )
 _PLACEHOLDER_URL = r":(?:pass|passwd|password|pwd?|secret|token|\*+|x+)@"
-_VALUE = r"""["']?(?![$<{/`"'-])([^\s"'|;&]{4,})"""
+_VALUE = r"""["']?(?![$<{/`"'-])[^\s"'|;&]{4,200}"""
 _COMMANDS = tuple(
     pattern.replace("VALUE", _VALUE)
     for pattern in (
         r"""(?i)\bauthorization["']?\s{0,9}[:=]\s{0,9}["']?(?:bearer|basic|token|apikey)\s+VALUE""",
-        r"""\b(?:curl|wget|https?)\b.{0,500}?\s(?:-[A-Za-z]{0,9}[uU]|--user|--proxy-user)[\s=]{0,9}["']?[^\s:"'$]{1,99}:VALUE""",
-        r"\b(?:sshpass|useradd|usermod|sqlcmd)\b.{0,300}?\s-[pP][\s=]{0,9}VALUE",
-        r"\b(?:docker|podman|buildah|skopeo|crane|oras|helm)\b.{0,300}?\blogin\b.{0,300}?\s-p[\s=]{0,9}VALUE",
-        r"\b(?:mysql\w*|mariadb\w*|7z|zip|unzip)\b.{0,300}?\s-[pP]\s?VALUE",
-        r"\bredis-cli\b.{0,300}?\s-a\s+VALUE",
-        r"""[\w.-]{1,99}:VALUE["']?\s{0,9}\|\s{0,9}(?:sudo\s+)?chpasswd""",
-        r"""VALUE["']?\s{0,9}\|\s{0,9}(?:sudo\s+)?passwd\b""",
+        r"""\b(?:curl|wget|https?)\b.{0,200}?\s(?:-[A-Za-z]{0,9}[uU]|--user|--proxy-user)[\s=]{0,9}["']?[^\s:"'$]{1,99}:VALUE""",
+        r"\b(?:sshpass|useradd|usermod|sqlcmd)\b.{0,200}?\s-[pP][\s=]{0,9}VALUE",
+        r"\b(?:docker|podman|buildah|skopeo|crane|oras|helm)\b.{0,60}?\blogin\b.{0,200}?\s-p[\s=]{0,9}VALUE",
+        r"\b(?:mysql\w*|mariadb\w*|7z|zip|unzip)\b.{0,200}?\s-[pP]\s?VALUE",
+        r"\bredis-cli\b.{0,200}?\s-a\s+VALUE",
+        r"""(?<![\w.-])[\w.-]{1,99}:VALUE["']?\s{0,9}\|\s{0,9}(?:sudo\s+)?chpasswd""",
+        r"""(?<![^\s"'])VALUE["']?\s{0,9}\|\s{0,9}(?:sudo\s+)?passwd\b""",
         r"\bpass:VALUE",
         r"\blogin\s+\S{1,99}\s+password\s+VALUE",
         r"\bwandb\s+login\s+(?:--\S{1,99}\s+)?VALUE",
@@ -115,21 +115,21 @@ def detect_secret(text: str) -> str | None:
 
 def detect_named_secret(name: str, value: str) -> str | None:
     """Returns the kind of credential that `value` is under `name` (PASSWORD, --api-key), or None."""
-    if kind := detect_secret(value):
-        return kind
+    return detect_secret(value) or ("a secret by its name" if _names_secret(name, value) else None)
+
+
+def _names_secret(name: str, value: str) -> bool:
     if not value or not re.search(_SECRETS_NAME, name) or re.match(_POINTER, value):
-        return None
-    if re.search(_TOKENS_NAME, name) and not re.match(_TOKENS_VALUE, value):
-        return None
-    return "a secret by its name"
+        return False
+    return not re.search(_TOKENS_NAME, name) or bool(re.match(_TOKENS_VALUE, value))
 
 
 def detect_line_secret(line: str) -> str | None:
     """Returns the kind of credential in a line of a file, such as `password: …` or `--token=…`, or None."""
     if kind := detect_secret(line):
         return kind
-    kinds = (detect_named_secret(name, value) for name, value in re.findall(_ASSIGNMENT, line))
-    return next((kind for kind in kinds if kind), None)
+    found = any(_names_secret(name, value) for name, value in re.findall(_ASSIGNMENT, line))
+    return "a secret by its name" if found else None
 
 
 def detect_command_secret(text: str) -> str | None:
@@ -156,8 +156,8 @@ def detect_file_secret(text: str, *, settings: bool, code: bool) -> str | None:
         value = text[match.start("value") : match.end("value")]
         before = re.search(r"[\w.-]*\Z", text[max(match.start() - 99, 0) : match.start()])
         name = f"{before and before[0]}{text[match.start() : match.end('word')]}"
-        if not _is_placeholder(name, value) and (kind := detect_named_secret(name, value)):
-            return kind
+        if not _is_placeholder(name, value) and _names_secret(name, value):
+            return "a secret by its name"
     return None
 
 

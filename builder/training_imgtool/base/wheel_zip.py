@@ -96,6 +96,8 @@ def _read_member(path: Path, info: zipfile.ZipInfo) -> Member:
         raise NeedsEngineError(
             f"{path.name}: {info.filename} is encrypted or compressed with method {info.compress_type}"
         )
+    if not 0 <= info.header_offset < 1 << 62:
+        raise _damage_error(path, f"{info.filename} lies outside it")
     mode = info.external_attr >> 16
     return Member(
         name=info.filename,

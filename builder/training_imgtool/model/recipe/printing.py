@@ -25,7 +25,7 @@ from training_imgtool.model.recipe.recipe import Copy, Recipe, print_lines
 
 LONGEST = 1 << 20  # characters of a printed Dockerfile, bytes of a template
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-+]([^}]*))?\})")
-_PAIR = re.compile(r"""(\w+)=("(?:\\.|[^"\\])*"|'[^']*'|\S+)""")
+_PAIR = re.compile(r"""(?<!\w)(\w+)=("(?:\\.|[^"\\])*"|'[^']*'|\S+)""")
 _LONGEST_VALUE = 1000  # characters of a variable
 _PATIENCE = 60  # seconds of wall time for a child that may use 5 of CPU
 

@@ -70,7 +70,9 @@ def name_image(folder: Path, digest: str, name: str) -> None:
     try:
         with _lock(folder):
             present = _read_index(folder)
-            entry = next(entry for entry in present["manifests"] if entry.get("digest") == digest)
+            entry = next((entry for entry in present["manifests"] if entry.get("digest") == digest), None)
+            if entry is None:
+                raise LocalFileError(f"{folder}: lost {digest}", hint="another program writes there")
             _add_entry(folder, present, {**entry, "annotations": {_NAME: name}})
     except OSError as error:
         raise LocalFileError(f"{folder}: cannot be written: {error.strerror}") from error
@@ -101,9 +103,12 @@ def _read_index(folder: Path) -> dict[str, Any]:
         return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
     try:
         document = json.loads(path.read_bytes())
-        if not isinstance(document["manifests"], list):
+        entries = document["manifests"]
+        if not isinstance(entries, list) or not all(
+            isinstance(entry.get("annotations") or {}, dict) for entry in entries
+        ):
             raise TypeError  # noqa: TRY301 - all the ways of being no index end in one message
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LocalFileError(f"{path}: not an OCI index", hint="choose another folder") from error
     return dict(document)
 
