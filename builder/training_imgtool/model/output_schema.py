@@ -29,8 +29,9 @@ def output_schema(verb: str) -> dict[str, Any]:
 def _document(name: str, fields: Mapping[str, str], failure: dict[str, Any]) -> dict[str, Any]:
     """Returns the schema of one document, or of an event of `run --watch`; each may have an `error`."""
     _, is_event, event = name.partition(" --watch ")
-    ok, kind = ("event", f"={event}: what happened") if is_event else ("ok", "boolean: whether the verb succeeded")
-    made = _object({"schema": "integer: the version of the documents", ok: kind, **fields})
+    first = {"event": f"={event}: what happened"} if is_event else {}
+    first |= {"ok": "boolean: whether the verb succeeded"} if event in {"", "ended"} else {}
+    made = _object({"schema": "integer: the version of the documents", **first, **fields})
     made["properties"] |= {"schema": {"const": SCHEMA}, "error": failure}
     made["required"] += ["error"] if {event, name} & {"failed", "stopped", "failure"} else []
     return {"title": name, **made}
