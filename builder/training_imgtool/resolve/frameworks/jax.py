@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -27,8 +28,10 @@ from training_imgtool.resolve.versions.markers import marker_environment
 from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release, gpu_of
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding, usable_pythons
+from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 
 _OLDEST_GPU = {"12": 52, "13": 75}  # compute capability times ten
+_MOST_LISTED = 12
 _MACHINES = ("x86_64", "aarch64")
 _CUDA_WHEELS = ("nvidia-cuda-runtime", "nvidia-cudnn")
 _GLIBC = re.compile(r"manylinux_(\d+_\d+)_")
@@ -101,6 +104,18 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
         notes=(),
     )
     return replace(matrix, learned={"jax": (minor, release)}), ""
+
+
+def list_releases(index: FileIndex) -> list[dict[str, Any]]:
+    """Lists the newest releases on an index, the newest first, with the Pythons that jaxlib of that version is for."""
+    names = [tuple(file.file for file in index.files(package)) for package in ("jax", "jaxlib")]
+    versions = {file.split("-")[1] for file in names[0] if file.endswith(".whl")}
+    newest = sorted(filter(_is_version, versions), key=Version, reverse=True)[:_MOST_LISTED]
+    keys = dict(zip(("python", "python_arm64"), _MACHINES, strict=True))
+    return [
+        {"jax": version} | {key: [*list_pythons(names[1], version, machine)] for key, machine in keys.items()}
+        for version in newest
+    ]
 
 
 def _read(index: Index, name: str, version: str) -> Package | None:
