@@ -154,6 +154,11 @@ def test_max_wait_counts_only_with_flex_start() -> None:
         ),
         (Target.TFJOB, spec(BARE, web_access=True), "job.region, job.web_access"),
         (Target.PODS, spec({M: cpu()}, region=None), "roles.master.machine"),
+        (
+            Target.JOBSET,
+            spec({M: RoleSpec(gpus=Gpus(type="A100"))}, region=None),
+            "roles.master.gpus.type (choose the nodes with roles.master.node_selector)",
+        ),
         (Target.COMPOSE, spec(GPU_TRIO, region=None), "roles.master.machine, roles.worker.machine, roles.ps.machine"),
     ],
 )

@@ -26,7 +26,7 @@ from training_imgtool.jobs.model import (
     spec_hash,
 )
 from training_imgtool.jobs.service import KEY
-from training_imgtool.jobs.tables import has_gpus
+from training_imgtool.jobs.tables import gpu_label, has_gpus
 from training_imgtool.jobs.text import submit_lines
 from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.job import JobSpec, Scheduling
@@ -276,6 +276,9 @@ def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
         left += [f"roles.{role}.{n}" for n in _list_given(RoleSpec, of_role) if n not in row.role | _EVERY_ROLE]
         if of_role.tpu and "tpu" in row.role:
             left = [key for key in left if key != f"roles.{role}.machine"]  # it tells how many chips a host has
+        gpu = of_role.gpus.type if of_role.gpus and "reservation" in row.role else "any"
+        if row.kinds and gpu != "any" and not (of_role.node_selector or gpu_label(gpu)):
+            left.append(f"roles.{role}.gpus.type (choose the nodes with roles.{role}.node_selector)")
     left += _without_effect(spec, target)
     if row.grace:
         left = [f"{key} ({row.grace})" if key == "job.grace_period" else key for key in left]
