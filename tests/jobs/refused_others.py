@@ -30,13 +30,6 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
         "job.image_pull_secrets[0]",
         "'A' is not a Kubernetes name",
     ),
-    (
-        "kube duration",
-        TF,
-        spec(BARE, scheduling=Scheduling(max_running="1h")),
-        "job.scheduling.max_running",
-        "'1h' is not a duration",
-    ),
     *(
         (f"volume {target} {kind}", target, spec(BARE, volumes=(volume,)), "job.volumes[0]", message)
         for target, kind, volume, message in (
@@ -169,22 +162,6 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
         "job.eci.driver",
         "'470' is not a driver of",
     ),
-    (
-        "eci cache",
-        EC,
-        spec(BARE, eci=Eci(image_cache="yes")),
-        "job.eci.image_cache",
-        "'yes': expected create, auto, none",
-    ),
-    ("eci cache size", EC, spec(BARE, eci=Eci(cache_size_gb=10)), "job.eci.cache_size_gb", "10: expected 20 to 32768"),
-    (
-        "eci retention",
-        EC,
-        spec(BARE, eci=Eci(retention_days=70000)),
-        "job.eci.retention_days",
-        "70000: expected 1 to 65536",
-    ),
-    ("eci node", EC, spec(BARE, eci=Eci(virtual_node="taint")), "job.eci.virtual_node", "'taint': expected label"),
     ("compose memory", CO, spec({M: RoleSpec(memory="16GiB")}), "roles.master.memory", "'16GiB' is not a size"),
     ("compose cpus", CO, spec({M: RoleSpec(cpus="many")}), "roles.master.cpus", "'many' is not a number of CPUs"),
     ("compose project", CO, spec(ONE, id="My Job"), "job.id", "'My Job' is not a Compose project"),

@@ -123,7 +123,9 @@ class Eci:
     cache_size_gb: int | None = key(
         "The ImageCache's size in GiB, 20 to 32768.", default=None, minimum=20, maximum=32768
     )
-    retention_days: int | None = key("Days until Alibaba Cloud deletes the ImageCache.", default=None, minimum=1)
+    retention_days: int | None = key(
+        "Days until Alibaba Cloud deletes the ImageCache.", default=None, minimum=1, maximum=65536
+    )
     driver: str | None = key("The NVIDIA driver's major version, such as 535.", default=None)
     virtual_node: str = key(
         "How Pods reach the virtual node.", default="label", choices=("label", "toleration", "none")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -20,6 +20,7 @@ from training_imgtool.jobs.yamlio import read_table
 _SOURCE = "sbatch manual"
 _MARK = "#SBATCH"
 _IMAGE = re.compile(r"--container-image[= ]['\"]?([^\s'\"\\]+)")
+_SUCH_AS = {"time": "such as 90 (minutes), 1:30:00 or 2-12", "size": "such as 32G: a whole number, K, M, G or T"}
 _MEMORIES = {"mem", "mem-per-cpu", "mem-per-gpu"}
 Placed = tuple[int, Finding]
 
@@ -69,38 +70,34 @@ def _options(text: str) -> Iterator[tuple[str, Finding | None]]:
         if not word.startswith("-") or word == "-":
             yield "", _error(f"{word!r} is not an option: expected -X or --NAME, values with spaces in quotes")
             continue
-        given, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--"):
-            given, equals, value = word[1], "=" if word[2:] else "", word[2:]
-        name, kind = _find(given, long=word.startswith("--"))
-        if kind is None:
-            yield name, _unknown(word, given)
+        long = word.startswith("--")
+        given, equals, value = word[2:].partition("=") if long else (word[1], "=" if word[2:] else "", word[2:])
+        found = _find(given, long=long)
+        if len(found) != 1:
+            yield given, _unknown(word, found, key_hint(given, _table()[0]) if long else "see man sbatch")
             words = words if equals else []  # nobody knows whether the next word is its value
             continue
+        ((name, kind),) = found.items()
         if not equals and kind != "flag" and not kind.endswith("?"):
             equals, value = "=", words.pop(0) if words else ""
-        if kind == "flag" and not word.startswith("--") and value:  # -Qv is -Q -v
+        if kind == "flag" and not long and value:  # -Qv is -Q -v
             words.insert(0, f"-{value}")
             equals = ""
         yield name, _value_finding(name, kind, value if equals else None)
 
 
-def _find(given: str, *, long: bool) -> tuple[str, str | None]:
-    """Returns the option of a name, of its only beginning, or of a letter, and the kind of its value."""
-    options = _table()[0]
-    if not long:
-        return next(((name, kind) for name, (kind, short) in options.items() if short == given), (given, None))
-    begun = [name for name in options if name.startswith(given)]
-    name = given if given in options else begun[0] if len(begun) == 1 else None
-    return (name, options[name][0]) if name else (given, None)
+def _find(given: str, *, long: bool) -> dict[str, str]:
+    """Returns the option of a name or of a letter, or those that begin so; each with the kind of its value."""
+    kinds = {name: kind for name, (kind, short) in _table()[0].items() if long or short == given}
+    return {given: kinds[given]} if given in kinds else {
+        name: kind for name, kind in kinds.items() if not long or name.startswith(given)
+    }  # fmt: skip
 
 
-def _unknown(word: str, given: str) -> Finding:
-    begun = [f"--{name}" for name in _table()[0] if name.startswith(given)] if word.startswith("--") else []
-    if len(begun) > 1:
-        return _error(f"{word!r} may be {', '.join(begun)}")
-    hint = key_hint(given, _table()[0]) if word.startswith("--") else None
-    if hint or not word.startswith("--"):
+def _unknown(word: str, found: Collection[str], hint: str | None) -> Finding:
+    if found:
+        return _error(f"{word!r} may be --{', --'.join(found)}")
+    if hint:
         return _error(f"{word!r} is not an option of sbatch", hint)
     message = f"{word!r} is not an option of sbatch: a cluster without a plugin for it refuses the script"
     return replace(_error(message), severity=Severity.WARNING)
@@ -117,10 +114,7 @@ def _value_finding(name: str, kind: str, value: str | None) -> Finding | None:
         return None
     if not value:
         return _error(f"--{name} needs a value")
-    hint = {"time": "such as 90 (minutes), 1:30:00 or 2-12", "size": "such as 32G: whole numbers, K, M, G or T"}.get(
-        kind
-    )
-    return _error(f"--{name}: {value!r} is not a value that sbatch reads", hint)
+    return _error(f"--{name}: {value!r} is not a value that sbatch reads", _SUCH_AS.get(kind))
 
 
 @cache

@@ -50,7 +50,6 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
     """Finds everything that keeps this spec from being ECI Pods."""
     return [
         *errors(spec, images, suffix=longest_suffix(spec)),
-        *_cache_errors(spec.job.eci or _DEFAULT),
         *(error for role in replicas(spec) for error in _machine_errors(spec, role, options)),
     ]
 
@@ -164,21 +163,6 @@ def _driver_notes(spec: ImageSpec, role: Role, eci: Eci, cuda: str | None) -> It
     if not _runs(driver, cuda):
         has = read_table("machines/eci.yaml")["drivers"][driver]
         yield f"warning: roles.{role}: the image has CUDA {cuda}, ECI's driver {driver} runs CUDA {has}"
-
-
-def _cache_errors(eci: Eci) -> Iterator[FieldError]:
-    choices = ("create", "auto", "none")
-    if eci.image_cache not in choices and not eci.image_cache.startswith("imc-"):
-        yield FieldError(
-            f"{eci.image_cache!r}: expected {', '.join(choices)} or a cache's ID, imc-…", field="job.eci.image_cache"
-        )
-    if eci.cache_size_gb is not None and not 20 <= eci.cache_size_gb <= 32768:
-        yield FieldError(f"{eci.cache_size_gb}: expected 20 to 32768", field="job.eci.cache_size_gb")
-    if eci.retention_days is not None and not 1 <= eci.retention_days <= 65536:
-        yield FieldError(f"{eci.retention_days}: expected 1 to 65536", field="job.eci.retention_days")
-    if eci.virtual_node not in {"label", "toleration", "none"}:
-        message = f"{eci.virtual_node!r}: expected label, toleration or none"
-        yield FieldError(message, field="job.eci.virtual_node")
 
 
 def _machine_errors(spec: ImageSpec, role: Role, options: JobOptions) -> Iterator[FieldError]:

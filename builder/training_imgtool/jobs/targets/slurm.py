@@ -28,7 +28,6 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, result_of
-from training_imgtool.jobs.shapes import DURATION
 from training_imgtool.jobs.targets.compose import cpus, is_folder
 from training_imgtool.model.job import Slurm
 from training_imgtool.model.spec import ImageSpec, Role
@@ -226,10 +225,7 @@ def _errors(spec: ImageSpec) -> Iterator[FieldError]:
         if of_role.memory and not _MEMORY.match(of_role.memory):
             message = f"{of_role.memory!r} is not a size: expected 16Gi or 512Mi"
             yield FieldError(message, field=f"roles.{role}.memory")
-    times, job_dir = spec.job.scheduling, spec.job.job_dir
-    if times and times.max_running and not DURATION.match(times.max_running):
-        message = f"{times.max_running!r} is not a duration: expected 3600s"
-        yield FieldError(message, field="job.scheduling.max_running")
+    job_dir = spec.job.job_dir
     if job_dir and is_folder(job_dir) and (not job_dir.startswith("/") or ":" in job_dir or "," in job_dir):
         yield FieldError(f"{job_dir!r}: expected an absolute folder without ':' and ','", field="job.job_dir")
     for variable in (launcher.TASKS, launcher.VARIABLE, "CLUSTER_NODES"):

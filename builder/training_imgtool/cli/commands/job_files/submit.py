@@ -9,12 +9,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 from training_imgtool.base.atomic_files import hold_lock
 from training_imgtool.base.errors import InputError, TemporaryError, UsageError, VerificationError
@@ -128,11 +126,11 @@ class Submission:
             if standing.succeeded is None:
                 self._check_stuck(standing)
                 continue
+            details = () if standing.succeeded else tuple(str(trouble) for trouble in self._troubles() if trouble.code)
             if self._service.end:
                 self._run(named(self._service.end, standing.name))
             if not standing.succeeded:
                 hint = command_line(named(self._service.logs, standing.name))
-                details = tuple(str(trouble) for trouble in self._troubles() if trouble.code)
                 raise VerificationError(self._described(standing), hint=hint, details=details)
             return
 
@@ -237,30 +235,23 @@ class Submission:
             env=dict(self._environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.PIPE if quiet else subprocess.STDOUT,
             text=True,
             errors="replace",
             pass_fds=() if self.lock is None else (self.lock,),
         ) as running:
-            said: dict[IO[str], list[str]] = {stream: [] for stream in (running.stdout, running.stderr) if stream}
-            readers = [threading.Thread(target=self._read, args=(*item, quiet)) for item in said.items()]
             try:
-                for reader in readers:
-                    reader.start()
-                code = running.wait()
-                for reader in readers:
-                    reader.join()
+                lines = [] if quiet or running.stdout is None else [self._noted(line) for line in running.stdout]
+                out, err = running.communicate()
             except BaseException:
                 running.kill()
                 raise
-        out, err = ("".join(lines) for lines in said.values())
-        return subprocess.CompletedProcess(argv, code, out, err)
+        return subprocess.CompletedProcess(argv, running.returncode, out, err or "".join(lines))
 
-    def _read(self, stream: IO[str], lines: list[str], quiet: bool) -> None:
-        for line in stream:
-            lines.append(line)
-            if not quiet and line.strip() and not _LAYER.match(line):
-                self._progress(Note(line.rstrip()))
+    def _noted(self, line: str) -> str:
+        if line.strip() and not _LAYER.match(line):
+            self._progress(Note(line.rstrip()))
+        return line
 
 
 def prepare_submission(choice: SpecChoice, request: Request, machine: Machine) -> tuple[Submission, Written]:
