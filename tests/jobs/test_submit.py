@@ -20,6 +20,7 @@ from tests.outputs import check_document
 from training_imgtool.base.errors import CredentialsError, InputError, TemporaryError, UsageError, VerificationError
 from training_imgtool.cli.commands.job_files import submit
 from training_imgtool.cli.commands.job_files.submit import Submission, Submitted
+from training_imgtool.cli.submit import _ask
 from training_imgtool.jobs import check
 from training_imgtool.jobs.service import KEY, program_error
 from training_imgtool.model.targets import Target
@@ -312,6 +313,16 @@ def test_two_runs_at_once_are_both_named(services: Services) -> None:
     assert [command.split()[:5] for command in again.others] == [["gcloud", "ai", "custom-jobs", "cancel", "1"]]
     services.submission(Target.VERTEX).cancel()
     assert [call[4] for call in services.calls if "cancel" in call] == ["2", "1"]
+
+
+def test_status_as_a_document(services: Services, capsys: pytest.CaptureFixture[str]) -> None:
+    job = services.submission(Target.COMPOSE)
+    job.submit()
+    services.change("/master", State="exited", ExitCode=7)
+    _ask(job, logs=False, cancel=False, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    check_document("submit", document)
+    assert (document["state"], document["code"]) == ("exited", 7)
 
 
 def test_what_nobody_submitted_has_no_status(services: Services) -> None:

@@ -47,8 +47,8 @@ def submit(
     from training_imgtool.cli.commands.job_files import submit as jobs
     from training_imgtool.cli.commands.job_files.config import Request
 
-    if sum((status, logs, cancel, wait, dry_run)) > 1:
-        raise UsageError("--status, --logs, --cancel, --wait and --dry-run: expected one of them")
+    _one_of("--status, --logs, --cancel, --wait, --dry-run", status, logs, cancel, wait, dry_run)
+    _one_of("--logs, --cancel, --json", logs, cancel, as_json)
     request = Request(
         target=target,
         job_id=job_id,
@@ -81,6 +81,11 @@ def submit(
             job.wait()
     if as_json:
         emit_json({"ok": True, **asdict(done)})
+
+
+def _one_of(names: str, *given: bool) -> None:
+    if sum(given) > 1:
+        raise UsageError(f"{names}: expected one of them")
 
 
 def _ask(job: Submission, *, logs: bool, cancel: bool, as_json: bool) -> None:
