@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import wraps
 from typing import Any
+from urllib.parse import unquote
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -25,6 +26,9 @@ Reader = Callable[[str, str], Iterator[Statement]]
 _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*[\"']?(?P<file>[^\s\"']+)")
 _EGG = re.compile(r"[#&]egg=(?P<name>[\w.-]+)")
 _LINK = re.compile(r"(?:(?:-e|--editable)[\s=]+)?(?P<link>git\+|https?://)")
+_WHEEL = re.compile(  # the release without its local part, which no index has
+    r"/[\w.]+-(\d[\w.!]*)(?:\+[\w.]+)?(?:-\d\w*)?-(?:cp3(?P<python>\d+)-(?!abi3|none)|[\w.]+-)[\w.-]+\.whl(?:#|$)"
+)
 _OWN_FOLDER = re.compile(r"(?:-e\s+|--editable[\s=])?(?:\.|file:\.)(?:\[[\w,\s-]*\])?")
 _LISTED = re.compile(r"(?P<name>[\w.-]+)\s+v?(?P<version>\d+(?:\.\d+)+\w*)(?:\s+/\S*)?")  # as `pip list` writes it
 _EXPORTED = re.compile(r"(?m)^[\w.-]+=[\w.]+=\w+\s*$")
@@ -69,7 +73,12 @@ def read_pip(text: str, file: str) -> Iterator[Statement]:
         elif match := _LISTED.fullmatch(line):
             yield from read_conda_row(f"{match['name']}={match['version']}", file, number)
         elif requirement := _read_pip_line(line):
-            yield Statement(Fact.PACKAGE, str(requirement), file, number)
+            wheel = _WHEEL.search(unquote(requirement.url or ""))
+            if wheel and wheel["python"]:
+                yield Statement(Fact.PYTHON, f"==3.{wheel['python']}.*", file, number)
+            yield Statement(
+                Fact.PACKAGE, f"{requirement.name}=={wheel[1]}" if wheel else str(requirement), file, number
+            )
 
 
 def _read_pip_line(line: str) -> Requirement | None:

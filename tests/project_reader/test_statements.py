@@ -102,7 +102,17 @@ Tested with TensorFlow 2.9, 2.10 and 2.11. An implementation in TensorFlow 2.0.
         (
             read_pip,
             "https://example.com/own_runtime-2.1-cp37-cp37m-linux_x86_64.whl\n",
-            "package own_runtime @ https://example.com/own_runtime-2.1-cp37-cp37m-linux_x86_64.whl",
+            "Python ==3.7.*|package own_runtime==2.1",
+        ),
+        (
+            read_pip,
+            "torch @ https://example.com/whl/torch-2.4.0%2Bcu121-cp310-cp310-linux_x86_64.whl#sha256=aa",
+            "Python ==3.10.*|package torch==2.4.0",
+        ),
+        (
+            read_pip,
+            "https://example.com/idna-3.7-py3-none-any.whl\nhttps://example.com/a-1-cp38-abi3-any.whl\n",
+            "package idna==3.7|package a==1",
         ),
         (
             read_pip,
