@@ -78,6 +78,7 @@ class Needs:
         requirements: the project's file, with its `extras`; None where the lines are all there is.
         lines: what comes on top of it.
         why_lines: why the spec does not name the project's file.
+        packages: the names of all that.
         system: Debian packages, with the place of the statement or the wheel that needs them.
         builds_only: Debian packages that the project names, and that a running program does not need.
         dropped: what the project lists and the image does not get, with the reason.
@@ -88,6 +89,7 @@ class Needs:
     extras: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
     why_lines: str | None = None
+    packages: frozenset[str] = frozenset()
     system: tuple[tuple[str, str], ...] = ()
     builds_only: tuple[str, ...] = ()
     dropped: tuple[tuple[str, str], ...] = ()
@@ -139,13 +141,15 @@ def choose_packages(
     missing += [Line(text, by, guess=True) for text, by in list_also(wanted, variant)]
     missed = {canonicalize_name(_name_of(line.text)) for line in missing}
     named = [line for line in named if canonicalize_name(_name_of(line.text)) not in missed]
-    names = frozenset(has | {canonicalize_name(_name_of(line.text)) for line in missing})
-    system, builds_only = choose_system(project, listings, names, folder, reached)
+    names = has | {canonicalize_name(_name_of(line.text)) for line in missing}
+    wheels = {name: Requirement(name) for name in names} | wanted
+    system, builds_only = choose_system(project, listings, wheels, folder, reached)
     return Needs(
         requirements=listing.file if listing and not why else None,
         extras=listing.extras if listing and not why else (),
         lines=(*named, *missing),
         why_lines=why,
+        packages=frozenset(wheels),
         system=tuple(row for row in {**system, **concessions.system}.items() if row[0] not in concessions.absent),
         builds_only=builds_only,
         dropped=(*dropped, *((f"{item.value} ({item.place}) left out", _IDLE) for item in idle)),

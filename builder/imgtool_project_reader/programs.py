@@ -36,7 +36,7 @@ _EXAMPLES = re.compile(r"(?i)examples?|samples?|tutorials?")
 _WITHIN = frozenset(  # imports of frameworks, and of what trains with them
     """jax flax equinox haiku optax tensorflow keras tf_keras tf_agents tensorforce stable_baselines tflearn
     tensorlayer tensorpack rl tf2rl t5 trax deepctr spektral csbdeep stardist autokeras keras_tuner keras_cv
-    keras_nlp deepchem ktrain kashgari""".split()  # noqa: SIM905
+    keras_nlp deepchem ktrain kashgari tfx""".split()  # noqa: SIM905
 )
 _README = 20  # of a command that the README at the top gives
 _LIST = re.compile(r"(?i)(?:requirements?|environment)[\w.-]*|pyproject\.toml|setup\.(?:py|cfg)|Pipfile")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from packaging.requirements import Requirement
+
 from imgtool_project_reader.listings import Listing
 from imgtool_project_reader.programs import Reached
 from imgtool_project_reader.read import Project
@@ -12,14 +14,18 @@ from imgtool_project_reader.tables import find_libraries, load_tables, translate
 
 
 def choose_system(
-    project: Project, listings: tuple[Listing, ...], names: frozenset[str], folder: str, reached: Reached | None
+    project: Project,
+    listings: tuple[Listing, ...],
+    wanted: Mapping[str, Requirement],
+    folder: str,
+    reached: Reached | None,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Returns the packages with the place that asks for each, and the names that only builders and people need.
 
     Args:
         project: what was read.
         listings: the chosen one first.
-        names: of the wheels, which may open libraries.
+        wanted: the wheels, which may open libraries, by name.
         folder: of the program, whose README and Dockerfile count beside those at the top.
         reached: the program's files, which may start other programs.
     """
@@ -32,7 +38,7 @@ def choose_system(
         for source in (reached.sources if reached else ())
         for name in sorted(source.programs & table.keys())
     }
-    return {**dict.fromkeys(find_libraries(names), "the wheels need it"), **started, **chosen}, left
+    return {**dict.fromkeys(find_libraries(wanted), "the wheels need it"), **started, **chosen}, left
 
 
 def _counts(item: Statement, folders: set[str]) -> bool:

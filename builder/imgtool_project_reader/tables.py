@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,10 +94,21 @@ def translate_debian(name: str) -> str:
     return name if table["runs"].fullmatch(name) and not table["builds"].fullmatch(name) else ""
 
 
-def find_libraries(names: frozenset[str]) -> tuple[str, ...]:
-    """Returns the Debian packages that the wheels of these names need."""
+def find_libraries(wanted: Mapping[str, Requirement]) -> tuple[str, ...]:
+    """Returns the Debian packages that the wheels of these requirements need."""
     table: dict[str, list[str]] = load_tables()["libraries"]
-    return tuple(sorted({package for name in names for package in table.get(name, ())}))
+    rows = ((Requirement(text), packages) for text, packages in table.items())
+    return tuple(sorted({name for row, packages in rows if _is_meant(row, wanted.get(row.name)) for name in packages}))
+
+
+def _is_meant(row: Requirement, wanted: Requirement | None) -> bool:
+    """Says whether a project wants a package, at one of the row's old releases where the row names any."""
+    if wanted is None or not row.specifier:
+        return wanted is not None
+    return any(
+        part.operator in {"==", "~=", "<="} and part.version.removesuffix(".*") in row.specifier
+        for part in wanted.specifier
+    )
 
 
 def limit_by_companion(requirement: Requirement) -> str | None:

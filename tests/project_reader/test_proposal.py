@@ -208,6 +208,26 @@ def test_the_libraries_that_wheels_open(tmp_path: Path) -> None:
     assert spec.system_packages == ("libgl1", "libglib2.0-0")
 
 
+@pytest.mark.parametrize(("pin", "packages"), [("==0.10.3.post1", ("libsndfile1",)), ("==0.12.1", ()), ("", ())])
+def test_an_old_soundfile_opens_the_library_of_the_system(tmp_path: Path, pin: str, packages: tuple[str, ...]) -> None:
+    spec = spec_of(tmp_path, {"train.py": TRAIN, "requirements.txt": f"SoundFile{pin}\n"})
+    assert spec.system_packages == packages
+
+
+@pytest.mark.parametrize(("release", "asks"), [("2.18.0", True), ("2.15.1", False)])
+def test_keras_2_beside_a_tensorflow_with_keras_3_is_asked_for(tmp_path: Path, release: str, asks: bool) -> None:
+    spec = spec_of(tmp_path, {"train.py": TRAIN, "requirements.txt": f"tensorflow=={release}\ntf-keras\n"})
+    assert ("TF_USE_LEGACY_KERAS" in spec.env) is asks
+
+
+def test_a_program_that_runs_a_pipeline_trains(tmp_path: Path) -> None:
+    runner = "from tfx.orchestration.local.local_dag_runner import LocalDagRunner\nLocalDagRunner().run(make())\n"
+    spec = spec_of(
+        tmp_path, {"pipeline/runner_local.py": runner, "requirements.txt": "tfx==1.2.0\ntensorflow==2.5.0\n"}
+    )
+    assert spec.trainer.source == "pipeline"
+
+
 def test_the_debian_packages_that_a_readme_and_a_dockerfile_install(tmp_path: Path) -> None:
     needs = proposal_of(
         tmp_path,

@@ -85,6 +85,8 @@ def init(
         emit_note(f"the program started in its image: {trial.ended}{why}")
         if trial.failed:
             raise typer.Exit(VerificationError.exit_code)
+    if not written.proposal.placement and written.proposal.has_code:
+        return
     emit_note(f"next: imgtool push{where}    # to a registry; imgtool run{where} trains here, with a Docker Engine")
 
 

@@ -24,11 +24,12 @@ from training_imgtool.cli.commands.init_text import (
     write_python,
     write_trainer,
 )
+from training_imgtool.model.frameworks.tensorflow import KERAS_2
 from training_imgtool.model.load import own_spec
 from training_imgtool.model.spec import Accelerator
 from training_imgtool.model.targets import Target
 from training_imgtool.model.value_rules import check_text, quote
-from training_imgtool.resolve.versions.matrix import load_matrix
+from training_imgtool.resolve.versions.matrix import load_matrix, version_key
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _TENSORFLOW = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
@@ -154,6 +155,8 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
     kind, (framework, _) = Accelerator(proposal.accelerator), framework_of(proposal)
     target = ("ai-platform" if framework.has_servers else "jobset") if kind is Accelerator.TPU else "vertex"
     env = {"TF_CPP_MIN_LOG_LEVEL": "1"} if framework.has_servers else {}
+    if "tf-keras" in proposal.needs.packages and version_key(proposal.choice.tensorflow or "0") >= (2, 16):
+        env[KERAS_2] = "1"
     if proposal.placement and proposal.placement.python_path:
         env["PYTHONPATH"] = proposal.placement.python_path
     needs = write_needs(proposal)
