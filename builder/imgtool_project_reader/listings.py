@@ -28,7 +28,9 @@ _KINDS = (  # a pattern of the file's name, and how much people mean it
     (re.compile(r"setup\.(?:py|cfg)"), 1.5),
     (re.compile(r".*\.ya?ml"), 1.4),
     (re.compile(r"(?i).*dockerfile.*|containerfile"), 0.6),
+    (re.compile(r"pylock.*\.toml"), 1.0),
     (re.compile(r".*\.ipynb"), 0.2),
+    (re.compile(r".*\.py"), 9.0),  # what a program says of itself
     (re.compile(r".*"), 0.4),
 )
 _USED_EXTRA = re.compile(r"extra (?:train\w*|ml|models?)")
@@ -55,8 +57,8 @@ class Listing:
     named_by: str | None = None
 
 
-def rank_listings(project: Project, folder: str) -> tuple[Listing, ...]:
-    """Returns the listings, the one for a program in `folder` first."""
+def rank_listings(project: Project, folder: str, program: str = "") -> tuple[Listing, ...]:
+    """Returns the listings, the one for `program` in `folder` first; what other programs list is theirs alone."""
     everything = [item for rows in project.statements.values() for item in rows]
     installs = [item for item in everything if item.fact is Fact.INSTALL]
     own = {canonicalize_name(item.value) for item in everything if item.fact is Fact.NAME}
@@ -69,7 +71,8 @@ def rank_listings(project: Project, folder: str) -> tuple[Listing, ...]:
             for item in rows
             if item.fact is Fact.PACKAGE and (not item.group or item.group in extras) and item.package not in own
         )
-        if packages:
+        is_others = file.endswith(".py") and PurePosixPath(file).name != "setup.py" and file != program
+        if packages and not is_others:
             score, named_by = _score(file, folder, installs, packages)
             names = tuple(extra.partition(" ")[2] for extra in extras)
             listings.append(

@@ -36,7 +36,7 @@ from imgtool_project_reader.tables import (
     load_tables,
 )
 
-_READ_BY_SPEC = re.compile(r".*\.(?:txt|in|pip)|(?:.*/)?pyproject\.toml")
+_READ_BY_SPEC = re.compile(r".*\.(?:txt|in|pip)|(?:.*/)?(?:pyproject|pylock.*)\.toml|(?!(?:.*/)?setup\.py$).*\.py")
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "python", "jupyter", "notebook", "jupyterlab", "ipykernel"})
 _ITSELF = r"(?:-e )?\.(?:\[[\w.,-]*\])?"  # a line that names the project
 _IDLE = "the program imports nothing of it, and it has no wheel, or is no Python package"

@@ -123,7 +123,7 @@ def propose(
     program = programs[0] if programs else None
     where = program.folder if program else "."
     reached = code.reach(program.source) if program else None
-    ranked = rank_listings(project, where)
+    ranked = rank_listings(project, where, program.path if program else "")
     listings = ranked if ranked and ranked[0].score > 0 else ()
     jax = None if tensorflow else find_jax(project, listings, reached)
     given = [*knowledge.releases][-1] if jax else tensorflow

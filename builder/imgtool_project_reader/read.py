@@ -19,7 +19,9 @@ from imgtool_project_reader.requirement_files import (
     read_conda,
     read_pip,
     read_pipfile,
+    read_pylock,
     read_pyproject,
+    read_script,
     read_setup_cfg,
     read_setup_py,
     read_toml_lock,
@@ -99,9 +101,11 @@ def _list_readers(conda: Reader) -> tuple[tuple[re.Pattern[str], Reader], ...]:
         ),
         (re.compile(r"pyproject\.toml"), read_pyproject),
         (re.compile(r"Pipfile"), read_pipfile),
-        (re.compile(r"(?:poetry|uv|pdm)\.lock"), read_toml_lock),
+        (re.compile(r"(?:poetry|uv|pdm|.*\.py)\.lock"), read_toml_lock),
+        (re.compile(r"pylock(?:\.[^.]+)?\.toml"), read_pylock),
         (re.compile(r"setup\.cfg"), read_setup_cfg),
         (re.compile(r"setup\.py"), read_setup_py),
+        (re.compile(r".*\.py"), read_script),
         (re.compile(r"(?i)(?:.*[._-])?(?:environment|conda|env|requirements?)[\w.-]*\.ya?ml"), conda),
         (re.compile(r"(?i)(?:.*\.)?dockerfile(?:[._-].*)?|containerfile"), read_docker),
         (re.compile(r"\.python-version|runtime\.txt"), read_python_version),
@@ -161,7 +165,12 @@ def _list_files(folder: Path, patterns: list[re.Pattern[str]]) -> Iterator[str]:
 def list_locked(project: Project) -> dict[str, Requirement]:
     """Returns the releases in the lock files of other programs."""
     items = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
-    return {item.package: item.requirement for item in items if item.file.rpartition("/")[2].endswith(".lock")}
+    return {item.package: item.requirement for item in items if is_lock(item.file)}
+
+
+def is_lock(file: str) -> bool:
+    """Says whether a file is the lock of another program."""
+    return file.endswith(".lock") or re.fullmatch(r"pylock\b.*\.toml", file.rpartition("/")[2]) is not None
 
 
 def list_placed(project: Project) -> dict[str, Statement]:

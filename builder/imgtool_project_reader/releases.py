@@ -14,7 +14,7 @@ from imgtool_project_reader.knowledge import Release
 from imgtool_project_reader.limits import find_limits, find_newest_python, has_end, limit_by_code
 from imgtool_project_reader.listings import Listing
 from imgtool_project_reader.programs import Reached
-from imgtool_project_reader.read import Project
+from imgtool_project_reader.read import Project, is_lock
 from imgtool_project_reader.source import Source
 from imgtool_project_reader.statement import (
     TENSORFLOW,
@@ -104,7 +104,7 @@ def _tensorflow_statements(
     pinned = [item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED]
     is_locked = any(item.package in TENSORFLOW for listing in first for item in listing.packages)
     for item in pinned:
-        if item.package in TENSORFLOW and item.file.endswith(".lock") and is_locked:
+        if item.package in TENSORFLOW and is_lock(item.file) and is_locked:
             yield replace(item, fact=Fact.TENSORFLOW, value=str(item.requirement.specifier))
     near = {".", folder}
     everything = [item for rows in project.statements.values() for item in rows if item.fact is Fact.TENSORFLOW]
@@ -115,7 +115,7 @@ def _tensorflow_statements(
         if listing.score > -3:
             yield from _of_listing(listing, Certainty.HINT)
     for item in pinned:
-        if item.package in TENSORFLOW and not item.file.endswith(".lock"):
+        if item.package in TENSORFLOW and not is_lock(item.file):
             yield replace(item, fact=Fact.TENSORFLOW, value=str(item.requirement.specifier), certainty=Certainty.HINT)
     prose = [item for item in everything if item not in images]
     ends = [item for item in prose if item.value.startswith("<")]  # code may have come to need more since

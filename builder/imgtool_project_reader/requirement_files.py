@@ -32,6 +32,7 @@ _WHEEL = re.compile(  # the release without its local part, which no index has
 _OWN_FOLDER = re.compile(r"(?:-e\s+|--editable[\s=])?(?:\.|file:\.)(?:\[[\w,\s-]*\])?")
 _LISTED = re.compile(r"(?P<name>[\w.-]+)\s+v?(?P<version>\d+(?:\.\d+)+\w*)(?:\s+/\S*)?")  # as `pip list` writes it
 _EXPORTED = re.compile(r"(?m)^[\w.-]+=[\w.]+=\w+\s*$")
+_SCRIPT = re.compile(r"(?m)^# /// script$\s((?:^#(?:| .*)$\s)+)^# ///$")
 _REQUIREMENTS_NAME = re.compile(r"(?:[\w.-]+/)*(?:requirements|reqs)[\w./-]*\.(?:txt|in)")
 
 
@@ -183,9 +184,35 @@ def read_pipfile(text: str, file: str) -> Iterator[Statement]:
 
 
 @harmless
+def read_script(text: str, file: str) -> Iterator[Statement]:
+    """Reads the `# /// script` block of a program (PEP 723)."""
+    (block,) = _SCRIPT.findall(text)
+    document, line = tomllib.loads(re.sub(r"(?m)^# ?", "", block)), _line_finder(text)
+    if limit := document.get("requires-python"):
+        yield Statement(Fact.PYTHON, limit, file, line("requires-python"))
+    for item in document.get("dependencies", []):
+        if parse_requirement(item):
+            yield Statement(Fact.PACKAGE, item, file, line(item))
+
+
+@harmless
+def read_pylock(text: str, file: str) -> Iterator[Statement]:
+    """Reads a pylock.toml (PEP 751): a list of packages, and a lock."""
+    document, line = tomllib.loads(text), _line_finder(text)
+    if limit := document.get("requires-python"):
+        yield Statement(Fact.PYTHON, limit, file, line("requires-python"))
+    for row in (row for row in document["packages"] if "version" in row):
+        marker = f" ; {row['marker']}" if "marker" in row else ""
+        if parse_requirement(item := f"{row['name']}=={row['version']}{marker}"):
+            yield Statement(Fact.PACKAGE, item, file, line(f'name = "{row["name"]}"'))
+    yield from read_toml_lock(text, file)
+
+
+@harmless
 def read_toml_lock(text: str, file: str) -> Iterator[Statement]:
-    """Reads the versions of a poetry.lock, uv.lock or pdm.lock. A package with several versions has none."""
-    rows = [row for row in tomllib.loads(text).get("package", []) if "version" in row]
+    """Reads the versions of a lock of Poetry, uv, PDM or PEP 751. A package with several versions has none."""
+    document = tomllib.loads(text)
+    rows = [row for row in (*document.get("package", ()), *document.get("packages", ())) if "version" in row]
     names = [row["name"] for row in rows]
     for row in rows:
         source = row.get("source")

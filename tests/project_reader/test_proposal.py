@@ -153,6 +153,36 @@ def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensor
     assert proposal_of(tmp_path, files).choice.tensorflow == tensorflow
 
 
+BLOCK = """# /// script
+# requires-python = ">=3.10,<3.12"
+# dependencies = ["tensorflow==2.14.1", "pandas==2.2.3"]
+# ///
+"""
+PYLOCK = """requires-python = ">=3.10"
+[[packages]]
+name = "tensorflow"
+version = "2.14.1"
+[[packages]]
+name = "pywin32"
+version = "1"
+marker = "sys_platform == 'win32'"
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "requirements"),
+    [
+        ({"train.py": BLOCK + TRAIN, "requirements.txt": "tensorflow==2.8.0\n"}, "train.py"),
+        ({"train.py": TRAIN, "tool.py": BLOCK, "requirements.txt": "tensorflow==2.14.1\n"}, "requirements.txt"),
+        ({"train.py": TRAIN, "pylock.toml": PYLOCK}, "pylock.toml"),
+        ({"train.py": TRAIN, "pylock.toml": PYLOCK, "requirements.txt": "tensorflow\n"}, "requirements.txt"),
+    ],
+)
+def test_what_a_program_or_a_lock_says(tmp_path: Path, files: dict[str, str], requirements: str) -> None:
+    found = proposal_of(tmp_path, files)
+    assert (found.choice.tensorflow, found.needs.requirements) == ("2.14.1", requirements)
+
+
 @pytest.mark.parametrize(
     ("code", "python"),
     [
