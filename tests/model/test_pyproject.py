@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.model.requirement_files import read_dependencies
+from training_imgtool.model.load import load
+from training_imgtool.model.requirement_files import read_dependencies, read_locked, read_requirement_files
 
 TEXT = """
 [project]
@@ -105,3 +108,94 @@ def test_the_indexes_of_uv_count_and_its_versions_are_refused() -> None:
         with pytest.raises(FieldError, match=r"imgtool does not read tool\.uv\.") as caught:
             read(UV.replace("[tool.uv]\n", f"[tool.uv]\n{line}\n"))
         assert "-c FILE" in (caught.value.hint or "")
+
+
+SCRIPT = """\
+#!/usr/bin/env -S uv run --script
+# /// script
+# requires-python = ">=3.10"
+# dependencies = [
+#   "pandas>=2",
+#
+#   "lib",
+# ]
+# [tool.uv.sources]
+# lib = { path = "libs/lib" }
+# ///
+import pandas
+"""
+PYLOCK = """
+lock-version = "1.0"
+requires-python = ">=3.10"
+[[packages]]
+name = "pandas"
+version = "2.2.3"
+marker = "sys_platform == 'linux'"
+sdist = { url = "https://host/p.tar.gz", hashes = { sha256 = "bb" } }
+wheels = [{ url = "https://host/p.whl", hashes = { sha256 = "aa" } }]
+[[packages]]
+name = "tool"
+vcs = { type = "git", url = "https://host/tool.git", commit-id = "abc", subdirectory = "py" }
+[[packages]]
+name = "lib"
+directory = { path = "libs/lib", editable = true }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("train.py", SCRIPT, ["# requires-python >=3.10", "pandas>=2", "lib @ ./libs/lib"]),
+        (
+            "pylock.train.toml",
+            PYLOCK,
+            [
+                "# requires-python >=3.10",
+                "pandas==2.2.3 ; sys_platform == 'linux' --hash=sha256:aa --hash=sha256:bb",
+                "tool @ git+https://host/tool.git@abc#subdirectory=py",
+                "lib @ ./libs/lib",
+            ],
+        ),
+    ],
+)
+def test_a_program_and_a_pylock_say_what_they_require(name: str, text: str, lines: list[str], tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    ((shown, found),) = read_requirement_files(tmp_path, name)
+    assert (shown, found.splitlines()) == (name, lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("train.py", "import pandas\n", "has no `# /// script` block"),
+        ("train.py", SCRIPT + SCRIPT, "has 2 `# /// script` blocks"),
+        ("train.py", "# /// script\n# dependencies = [\n# ///\n", "not TOML"),
+        ("train.py", '# /// script\n# dependencies = "x"\n# ///\n', "expected a list"),
+        ("pylock.toml", "packages = 7\n", "no lock of PEP 751"),
+        ("pylock.toml", '[[packages]]\nname = "x"\narchive = { url = "https://x" }\n', "x has neither a version nor"),
+        ("pylock.toml", "[[packages]]\nname = 'x'\nversion = '1'\nmarker = \"'a' in extras\"\n", "an extra or a group"),
+    ],
+)
+def test_what_of_them_is_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(FieldError, match=message):
+        read_requirement_files(tmp_path, name)
+
+
+def test_a_member_of_a_workspace_follows_its_sources_and_its_lock(tmp_path: Path) -> None:
+    shared = '[tool.uv.sources]\nlib = { workspace = true }\nfar = { path = "vendor/far" }\n'
+    (tmp_path / "pyproject.toml").write_text(f'[tool.uv.workspace]\nmembers = ["packages/*"]\n{shared}')
+    (tmp_path / "uv.lock").write_text('[[package]]\nname = "six"\nversion = "1.16.0"\n')
+    for name, needs in (("app", ["lib", "far", "six"]), ("lib", [])):
+        (tmp_path / "packages" / name).mkdir(parents=True)
+        text = f'[project]\nname = "{name}"\ndependencies = {needs}\n'
+        (tmp_path / "packages" / name / "pyproject.toml").write_text(text)
+    app = tmp_path / "packages/app"
+    ((_, found),) = read_requirement_files(app, "pyproject.toml")
+    assert found.splitlines() == ["lib @ ../lib", "far @ ../../vendor/far", "six"]
+    (app / "image.yaml").write_text(
+        'name: x\ntensorflow: "2.15.1"\nrequirements: pyproject.toml\ntrainer: {source: ., module: a}\n'
+        "roles: {master: {machine: n1-standard-4}}\n"
+    )
+    (app / "a.py").touch()
+    assert read_locked(load(app / "image.yaml")) == (("uv.lock", "six==1.16.0\n"),)

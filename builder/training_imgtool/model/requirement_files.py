@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import re
 import tomllib
 from collections import Counter
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from training_imgtool.model.load import SpecFile
 
 _STEERING = r"(?:override|constraint|exclude)-dependencies|dependency-metadata|resolution|prerelease|exclude-newer"
-_LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")
-_LOCKED = r'(?m)^\[\[package\]\]\r?\nname = "([^"\s=]+)"\r?\nversion = "([^"\s=]+)"'
+_LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml")
+_PYLOCK = re.compile(r"pylock(?:\.[^.]+)?\.toml")  # PEP 751
+_SCRIPT = re.compile(r"(?m)^# /// script$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///$")  # PEP 723
+_LOCKED = r'(?m)^\[\[packages?\]\]\r?\nname = "([^"\s=]+)"\r?\nversion = "([^"\s=]+)"'
 _MAX_FILES = 50
 _MAX_BYTES = 1 << 20
 PYTHON_LIMIT = "# requires-python "  # begins the line that a project's limit becomes in the text that a lock depends on
@@ -38,20 +41,12 @@ def read_requirement_files(
 ) -> tuple[tuple[str, str], ...]:
     """Reads the file `name` below `folder` and every file that it includes, each once: (name as included, text).
 
-    A pyproject.toml counts as the requirements that it names, with those of `extras` and `groups`; a setup.py or a
-    setup.cfg names its project. Raises FieldError for a file that is missing, outside `folder` or not text, and for
-    more than 50 files.
+    A pyproject.toml counts as the requirements that it names, with those of `extras` and `groups`; a program and a
+    pylock.toml count as those that they have; a setup.py or a setup.cfg names its project. Raises FieldError for a file
+    that is missing, outside `folder` or not text, and for more than 50 files.
     """
-    file = PurePosixPath(name).name
-    if file == PYPROJECT:
-        return ((name, read_dependencies(_read(folder, name), name, extras=extras, groups=groups)),)
-    if groups or (extras and file not in SETUP):
-        key = "groups" if groups else "extras"
-        raise FieldError(f"{name} has no {key}", field=key, hint=f"only a {PYPROJECT} has them")
-    if file in SETUP:
-        limit = re.search(r"python_requires\s*=\s*[\"']?([^\"'\n]+)", _read(folder, name))
-        head = f"{PYTHON_LIMIT}{limit[1].strip()}\n" if limit else ""
-        return ((name, f"{head}{project_line(extras)}\n"),)
+    if (text := _read_project(folder, name, extras, groups)) is not None:
+        return ((name, text),)
     texts: dict[str, str] = {}
     waiting = [name]
     while waiting:
@@ -66,6 +61,29 @@ def read_requirement_files(
             if match and "://" not in match["file"]:
                 waiting.append(join_path(current, match["file"].strip("'\"")))
     return tuple(texts.items())
+
+
+def _read_project(folder: Path, name: str, extras: tuple[str, ...], groups: tuple[str, ...]) -> str | None:
+    """Reads a file that is no requirements file as the text of one; None for a requirements file."""
+    file = PurePosixPath(name).name
+    if file == PYPROJECT:
+        place = (folder / name).parent
+        return read_dependencies(_read(folder, name), name, extras=extras, groups=groups, folder=place)
+    if groups or (extras and file not in SETUP):
+        key = "groups" if groups else "extras"
+        raise FieldError(f"{name} has no {key}", field=key, hint=f"only a {PYPROJECT} has them")
+    if file in SETUP:
+        limit = re.search(r"python_requires\s*=\s*[\"']?([^\"'\n]+)", _read(folder, name))
+        head = f"{PYTHON_LIMIT}{limit[1].strip()}\n" if limit else ""
+        return f"{head}{project_line(extras)}\n"
+    if file.endswith(".py"):
+        return _read_script(_read(folder, name), name)
+    if _PYLOCK.fullmatch(file):
+        try:
+            return _read_pylock(_parse(_read(folder, name), name), name)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise FieldError(f"{name}: no lock of PEP 751: {error!r}", field=FIELD) from error
+    return None
 
 
 def read_texts(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
@@ -84,11 +102,15 @@ def read_locked(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
     A package that it has in several versions, each for some machines, is left out.
     """
     name = spec_file.spec.requirements or ""
-    if PurePosixPath(name).name != PYPROJECT:
-        return ()
-    for file in _LOCKS:
+    path = spec_file.folder / name
+    places = [path.with_name(f"{path.name}.lock")] if path.suffix == ".py" and path.name not in SETUP else []
+    if path.name == PYPROJECT:
+        root = _find_workspace(path.parent.absolute())[0]
+        places = [folder / lock for folder in filter(None, (path.parent, root)) for lock in _LOCKS]
+    for place in places:
+        file = place.name
         try:
-            text = (spec_file.folder / join_path(name, file)).read_text(encoding="utf-8")
+            text = place.read_text(encoding="utf-8")
         except (OSError, ValueError):
             continue
         found = re.findall(_LOCKED, text)
@@ -117,17 +139,83 @@ def _read(folder: Path, name: str) -> str:
         raise FieldError(f"{name} is not UTF-8 text", field=FIELD, hint="save it as UTF-8") from error
 
 
-def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: tuple[str, ...]) -> str:
+def _parse(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FieldError(f"{name}: not TOML: {error}", field=FIELD) from None
+
+
+def _read_script(text: str, name: str) -> str:
+    """Reads the requirements in the `# /// script` block of a program; raises FieldError where it has none."""
+    blocks = _SCRIPT.findall(text)
+    if len(blocks) != 1:
+        hint = "write one (PEP 723), such as `uv add --script` does, or name a requirements file"
+        raise FieldError(f"{name} has {len(blocks) or 'no'} `# /// script` blocks", field=FIELD, hint=hint)
+    document = _parse(re.sub(r"(?m)^# ?", "", blocks[0]), name)
+    return _list_project({"project": document, "tool": document.get("tool")}, name, (), (), None)
+
+
+def _read_pylock(document: dict[str, Any], name: str) -> str:
+    """Reads a pylock.toml as lines with versions and hashes; raises FieldError for what a line cannot say."""
+    lines = [f"{PYTHON_LIMIT}{document['requires-python']}"] if "requires-python" in document else []
+    for row in document.get("packages", []):
+        package, marker = row["name"], f" ; {row['marker']}" if "marker" in row else ""
+        if re.search(r"\b(?:extras|dependency_groups)\b", marker):
+            hint = "export a file with just the groups that the image needs"
+            raise FieldError(f"{name}: {package} depends on an extra or a group", field=FIELD, hint=hint)
+        vcs, local = row.get("vcs"), row.get("directory") or row.get("archive")
+        hashes = [one.get("hashes", {}).get("sha256") for one in (*row.get("wheels", ()), row.get("sdist", {}))]
+        options = "".join(f" --hash=sha256:{value}" for value in hashes if value)
+        if vcs and "url" in vcs:
+            source = {"git": vcs["url"], "rev": vcs["commit-id"], **vcs}
+            lines.append(f"{package} @ {_uv_place({key: source[key] for key in source if key != 'path'})}{marker}")
+        elif local and "path" in local:
+            lines.append("-e ." if local["path"] == "." else f"{package} @ {_uv_place(local)}{marker}")
+        elif not local and not vcs and "version" in row:
+            lines.append(f"{package}=={row['version']}{marker}{options}")
+        else:
+            raise FieldError(f"{name}: {package} has neither a version nor a place beside the spec", field=FIELD)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _find_workspace(folder: Path) -> tuple[Path | None, dict[str, Any], dict[str, Any]]:
+    """Finds the uv workspace that a folder lies in: its root, its members as sources, and the sources for all members.
+
+    Source: https://docs.astral.sh/uv/concepts/projects/workspaces/
+    """
+    for root in (folder, *folder.parents):
+        try:
+            uv = tomllib.loads((root / PYPROJECT).read_text(encoding="utf-8"))["tool"]["uv"]
+            found = [
+                path for pattern in uv["workspace"].get("members", []) for path in root.glob(f"{pattern}/{PYPROJECT}")
+            ]
+            names = {path.parent: tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] for path in found}
+            sources = _by_name(uv.get("sources"))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            continue
+        members = {name: {"path": os.path.relpath(path, folder)} for path, name in names.items()}
+        rows = ((key, row, row.get("path")) for key, row in sources.items() if isinstance(row, dict))
+        shared = {key: {**row, **({"path": os.path.relpath(root / at, folder)} if at else {})} for key, row, at in rows}
+        return root, _by_name(members), shared
+    return None, {}, {}
+
+
+def read_dependencies(
+    text: str, name: str, *, extras: tuple[str, ...], groups: tuple[str, ...], folder: Path | None = None
+) -> str:
     """Returns the project's dependencies as the text of a requirements file, with those of `extras` and `groups`.
 
     A project whose build computes its dependencies, such as one of setuptools or Poetry, stands for itself: the text
     names its folder. Raises FieldError for a file that is not TOML or says nothing of a project, or lacks an extra or
     a group.
     """
-    try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FieldError(f"{name}: not TOML: {error}", field=FIELD) from None
+    return _list_project(_parse(text, name), name, extras, groups, folder)
+
+
+def _list_project(
+    document: dict[str, Any], name: str, extras: tuple[str, ...], groups: tuple[str, ...], folder: Path | None
+) -> str:
     project = document.get("project")
     if isinstance(project, dict):
         is_computed = bool({"dependencies", "optional-dependencies"} & {*project.get("dynamic", [])})
@@ -150,7 +238,9 @@ def read_dependencies(text: str, name: str, *, extras: tuple[str, ...], groups: 
         lines += _group(document.get("dependency-groups"), normalise_name(group), name, ())
     tool = document.get("tool")
     uv = found if isinstance(tool, dict) and isinstance(found := tool.get("uv"), dict) else {}
-    sources = _by_name(uv.get("sources"))
+    _, members, shared = _find_workspace(folder.absolute()) if folder else (None, {}, {})
+    sources = {**shared, **_by_name(uv.get("sources"))}
+    sources |= {key: row for key, row in members.items() if "workspace" in sources.get(key, ())}
     lines = [_add_source(line, sources, name) for line in dict.fromkeys(lines)]
     limit = " ".join(str(project.get("requires-python", "")).split())
     head = (f"{PYTHON_LIMIT}{limit}",) if limit else ()

@@ -226,7 +226,7 @@ def _place(name: str, number: int) -> str:
     """Returns where a message says that a line is: only the texts of requirements files have their file's lines."""
     if name == PACKAGES:
         return f"{PACKAGES}[{number - 1}]"
-    return name if PurePosixPath(name).name in {PYPROJECT, *SETUP} else f"{name}:{number}"
+    return name if name.endswith((".toml", ".py", ".cfg")) else f"{name}:{number}"
 
 
 def join_path(current: str, file: str) -> str:

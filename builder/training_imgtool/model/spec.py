@@ -226,7 +226,9 @@ class ImageSpec:
         expected="a Debian package's name, with =VERSION or without, such as libgomp1",
     )
     requirements: str | None = key(
-        "A requirements file, a pyproject.toml or a setup.py, relative to the spec.", default=None, rule="file"
+        "A requirements file, pyproject.toml, pylock.toml, setup.py, or a program with a PEP 723 block.",
+        default=None,
+        rule="file",
     )
     python_packages: tuple[str, ...] = key(
         "Requirements without a file, such as pandas>=2.",
