@@ -13,6 +13,7 @@ from packaging.version import Version
 
 from imgtool_project_reader.jax import JAX
 from imgtool_project_reader.knowledge import Variant
+from imgtool_project_reader.statement import TENSORFLOW
 from imgtool_project_reader.tables import load_tables
 
 _OF_TENSORFLOW = re.compile(
@@ -29,6 +30,10 @@ _KERAS_BEFORE = (  # for minors that begin so: TensorFlow before 2.6 brings none
     ("2.1", "keras>=2.3,<2.4"),
     ("2.", "keras>=2.3,<2.5"),
 )
+
+
+FRAMEWORKS = TENSORFLOW | JAX
+"""The packages that a spec names by its own keys."""
 
 
 def is_tensorflow(name: str) -> bool:

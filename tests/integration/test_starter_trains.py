@@ -57,7 +57,7 @@ def free_ports(count: int) -> list[int]:
 @pytest.mark.long
 @pytest.mark.parametrize("python", [KERAS_2, KERAS_3], indirect=True)
 def test_a_master_and_a_worker_learn_the_same_model(python: Path, tmp_path: Path) -> None:
-    write_starter(tmp_path, name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)
+    write_starter(tmp_path, name="m", release="2.15.1", accelerator=Accelerator.CPU)
     first, second = free_ports(2)
     cluster = {"master": [f"127.0.0.1:{first}"], "worker": [f"127.0.0.1:{second}"]}
     runs = [

@@ -13,11 +13,12 @@ from tests.oci.registry.support import Events
 from training_imgtool.base.errors import FieldError, UsageError
 from training_imgtool.base.settings import from_environment
 from training_imgtool.make import current_lock
-from training_imgtool.make.current_lock import ensure_lock, notes_between
+from training_imgtool.make.current_lock import ensure_lock
 from training_imgtool.make.inputs import prepare
 from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.model.load import load
 from training_imgtool.oci.registry.connect import Machine
+from training_imgtool.resolve.frameworks.tensorflow import notes_between
 from training_imgtool.resolve.lock.carry_over import Renewal
 from training_imgtool.resolve.lock.lockfile import dump_lock, read_lock
 from training_imgtool.resolve.lock.parse import DamagedLockError

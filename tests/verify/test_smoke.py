@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from training_imgtool.make.engines.docker.probe import Answer
+from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.verify.findings import Status
 from training_imgtool.verify.smoke import judge
 
@@ -28,7 +29,7 @@ def _answer(*changed: dict[str, Any]) -> Answer:
 
 
 def test_a_good_answer() -> None:
-    assert {finding.status for finding in judge(_answer(), "2.15.1", needs_gpu=True)} == {Status.OK}
+    assert {finding.status for finding in judge(_answer(), "2.15.1", TENSORFLOW, needs_gpu=True)} == {Status.OK}
 
 
 @pytest.mark.parametrize(
@@ -48,10 +49,17 @@ def test_a_good_answer() -> None:
     ],
 )
 def test_what_fails(answer: Answer, check: str, says: str) -> None:
-    failing = {one.check: one.found for one in judge(answer, "2.15.1", needs_gpu=True) if one.status is Status.MISMATCH}
+    failing = {
+        one.check: one.found
+        for one in judge(answer, "2.15.1", TENSORFLOW, needs_gpu=True)
+        if one.status is Status.MISMATCH
+    }
     assert says in failing[check]
 
 
 def test_a_trainer_that_reads_its_arguments_as_it_is_imported_is_fine() -> None:
-    findings = {one.check: one for one in judge(_answer({"part": "trainer", "left": "2"}), "2.15.1", needs_gpu=False)}
+    findings = {
+        one.check: one
+        for one in judge(_answer({"part": "trainer", "left": "2"}), "2.15.1", TENSORFLOW, needs_gpu=False)
+    }
     assert findings["trainer"].status is Status.OK

@@ -27,7 +27,7 @@ def compat(
 
     Of JAX, print the newest releases on the package index, with their Pythons.
     """
-    from training_imgtool.cli.commands.compat import as_data, as_text
+    from training_imgtool.resolve.frameworks.tensorflow.table import as_data, as_text
     from training_imgtool.resolve.versions.matrix import load_matrix
     from training_imgtool.resolve.wheels.store import WheelStore
 

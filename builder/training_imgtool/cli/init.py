@@ -28,8 +28,8 @@ def register(app: typer.Typer) -> None:
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the code is.")] = Path(),
-    tensorflow: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="The TensorFlow release, not the project's.")
+    release: Annotated[
+        str | None, typer.Option("--tensorflow", metavar="VERSION", help="The TensorFlow release, not the project's.")
     ] = None,
     accelerator: Annotated[Accelerator | None, typer.Option(metavar="NAME", help="cpu, gpu or tpu.")] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="The images' name, not the project's.")] = None,
@@ -57,7 +57,7 @@ def init(
             write_starter,
             folder,
             name=name,
-            tensorflow=tensorflow,
+            release=release,
             accelerator=accelerator,
             settings=machine.settings,
         )

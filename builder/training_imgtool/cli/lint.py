@@ -14,6 +14,7 @@ import typer
 from training_imgtool.base.errors import InputError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.model.frameworks import FRAMEWORKS
 
 if TYPE_CHECKING:
     from training_imgtool.jobs.lint import Message
@@ -48,7 +49,7 @@ def lint(
 
     data = sys.stdin.buffer.read() if str(file) == "-" else read_bytes(file)
     text, name = data.decode("utf-8", errors="replace"), "<stdin>" if str(file) == "-" else str(file)
-    if re.search(r"(?m)^tensorflow:\s", text):
+    if re.search(rf"(?m)^(?:{'|'.join(FRAMEWORKS)}):\s", text):
         hint = f"imgtool show {name} checks it; imgtool config {name} -o FILE makes its job file"
         raise InputError(f"{name} is a spec, not a job file", hint=hint)
     answer = _ask_slurm(text)

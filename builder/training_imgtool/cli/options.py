@@ -164,7 +164,7 @@ def read_changes(texts: list[str] | None) -> Mapping[str, str]:
     for text in texts or ():
         key, _, value = text.partition("=")
         if not key or not value:
-            raise UsageError(f"--set {text}: expected KEY=VALUE, such as tensorflow=2.15.1")
+            raise UsageError(f"--set {text}: expected KEY=VALUE, such as python=3.11")
         if key in values:
             raise UsageError(f"--set gives {key} twice", hint="run the command once per value")
         values[key] = value

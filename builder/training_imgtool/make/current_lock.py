@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from training_imgtool.base.errors import ImgtoolError, InputError, RegistryRefusedError, TemporaryError
 from training_imgtool.base.progress import Note, Progress
 from training_imgtool.base.reference import Digest, Tag, parse_reference
-from training_imgtool.model.frameworks import TENSORFLOW
+from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.load import SpecFile
 from training_imgtool.model.plan import Lock
 from training_imgtool.resolve.lock.lockfile import (
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from training_imgtool.oci.registry.connect import Machine, Registries
     from training_imgtool.resolve.lock.archives import Built
     from training_imgtool.resolve.lock.carry_over import Renewal
-    from training_imgtool.resolve.versions.matrix import Matrix
 
 
 def ensure_lock(
@@ -98,26 +97,19 @@ def _with_this_set(spec_file: SpecFile) -> str:
     return " with this --set" if spec_file.values.keys() - {"platform"} else ""
 
 
-def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
-    """Returns the notes of every minor above that of the release `before`, up to that of `after`."""
-    from training_imgtool.resolve.versions.matrix import version_key
-
-    low, high = version_key(before)[:2], version_key(after)[:2]
-    minors = (minor for name, minor in matrix.minors.items() if low < version_key(name) <= high)
-    return tuple(f"{TENSORFLOW.title} {minor.name}: {note}" for minor in minors for note in minor.notes)
-
-
 def _upgrade_notes(before: Lock, after: Lock) -> tuple[str, ...]:
-    """Returns what the version matrix says about the minors that the lock passed, such as Keras 3 in 2.16."""
+    """Returns what a framework's module says about the releases that the lock passed, such as Keras 3 in 2.16."""
+    from training_imgtool.resolve.frameworks import rules_of
     from training_imgtool.resolve.versions.matrix import load_matrix
 
-    before_of, after_of = (
-        {row.variant.name: row.variant.release for row in lock.variants if row.variant.framework is TENSORFLOW}
-        for lock in (before, after)
-    )
-    pairs = {(before_of.get(name), release) for name, release in after_of.items()}
+    old, new = ({row.variant.name: row.variant for row in lock.variants} for lock in (before, after))
+    pairs = {
+        (old[name].release, variant.release, variant.framework.key)
+        for name, variant in new.items()
+        if name in old and old[name].framework is variant.framework
+    }
     matrix = load_matrix()
-    notes = (note for old, new in sorted(filter(all, pairs)) for note in notes_between(matrix, str(old), new))
+    notes = (note for *two, key in sorted(pairs) for note in rules_of(FRAMEWORKS[key]).notes_between(matrix, *two))
     return tuple(dict.fromkeys(notes))
 
 

@@ -212,7 +212,7 @@ class ImageSpec:
         choices=("build", "refuse"),
     )
     cuda_from: str = key(
-        "gpu: `base` (an nvidia/cuda image) or `wheels` (tensorflow[and-cuda]; always with JAX).",
+        "gpu: `base` (an nvidia/cuda image) or `wheels` (NVIDIA's; always with JAX).",
         default="base",
         choices=("base", "wheels"),
     )
@@ -273,10 +273,10 @@ class ImageSpec:
         default="linux/amd64", choices=("linux/amd64", "linux/arm64"), several=True,
     )  # fmt: skip
     exclude: tuple[str, ...] = key(
-        "Folders below site-packages to leave out, such as tensorflow/include.",
+        "Folders below site-packages to leave out, such as pandas/tests.",
         default=(),
         pattern=r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*",
-        expected="a path below site-packages, such as tensorflow/include",
+        expected="a path below site-packages, such as pandas/tests",
     )
     trim: bool | None = key("Leave out what nothing in the image can open: the default.", default=None)
     compression: str = key(

@@ -238,7 +238,7 @@ class Target(StrEnum):
             volumes=_DOCKER_VOLUMES,
             job_dir=JobDir.MOUNTED,
             signs=("cluster", "task"),
-            checked_by="TensorFlow does it as it starts",
+            checked_by="the program does it as it starts",
         ),
     )
     SKYPILOT = (

@@ -14,7 +14,7 @@ from training_imgtool.make.engines.docker.containers import Containers
 from training_imgtool.make.engines.docker.probe import Answer, Probe, run_probe
 from training_imgtool.make.engines.pull import pull_image
 from training_imgtool.make.inputs import RoleImage
-from training_imgtool.model.frameworks import FRAMEWORKS, TENSORFLOW, Framework
+from training_imgtool.model.frameworks import FRAMEWORKS, Framework
 from training_imgtool.model.spec import Accelerator
 from training_imgtool.verify.findings import Finding, mismatch, ok, unproven
 
@@ -58,7 +58,7 @@ def program_of(framework: Framework) -> str:
     return folder.joinpath("smoke_program.py").read_text() + own.replace("from __future__ import annotations\n", "")
 
 
-def judge(answer: Answer, release: str, framework: Framework = TENSORFLOW, *, needs_gpu: bool) -> Iterator[Finding]:
+def judge(answer: Answer, release: str, framework: Framework, *, needs_gpu: bool) -> Iterator[Finding]:
     """Yields a finding per part of what the program printed; the text is the image's own."""
     parts = _read_parts(answer)
     if problem := _find_problem(answer, parts):

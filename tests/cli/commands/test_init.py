@@ -21,7 +21,7 @@ NAMES = ["image.yaml", "trainer/__init__.py", "trainer/task.py", "requirements.t
 @pytest.mark.parametrize("accelerator", Accelerator)
 def test_the_first_spec_loads_and_passes_the_schema(tmp_path: Path, accelerator: Accelerator) -> None:
     folder = tmp_path / "My Pröject"
-    written = write_starter(folder, tensorflow="2.15.1", accelerator=accelerator)
+    written = write_starter(folder, release="2.15.1", accelerator=accelerator)
     assert (written.table, written.notes, written.diff) == ((), (), None)
     assert written.paths == tuple(folder / name for name in NAMES)
     spec = load(folder / "image.yaml").spec
@@ -48,7 +48,7 @@ def test_the_files_end_in_a_newline_and_the_trainer_is_python(tmp_path: Path) ->
 
 
 def test_the_commented_keys_are_right_when_uncommented(tmp_path: Path) -> None:
-    write_starter(tmp_path, name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)
+    write_starter(tmp_path, name="m", release="2.15.1", accelerator=Accelerator.CPU)
     path = tmp_path / "image.yaml"
     text = path.read_text()
     for line in ("# registry: ", '# python: "3.11"', "# job_dir: "):
@@ -64,17 +64,17 @@ def test_the_commented_keys_are_right_when_uncommented(tmp_path: Path) -> None:
 
 def test_what_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("scikit-learn\n")
-    written = write_starter(tmp_path, name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)
+    written = write_starter(tmp_path, name="m", release="2.15.1", accelerator=Accelerator.CPU)
     assert tmp_path / "requirements.txt" not in written.paths
     assert (tmp_path / "requirements.txt").read_text() == "scikit-learn\n"
 
 
 def test_a_spec_that_is_there_is_compared_and_left_as_it_is(tmp_path: Path) -> None:
     project(tmp_path, {"train.py": program()})
-    write_starter(tmp_path, name="m", tensorflow="2.15.1")
+    write_starter(tmp_path, name="m", release="2.15.1")
     before = (tmp_path / "image.yaml").read_bytes()
-    assert write_starter(tmp_path, name="m", tensorflow="2.15.1").diff == ""
-    again = write_starter(tmp_path, name="n", tensorflow="2.14.1")
+    assert write_starter(tmp_path, name="m", release="2.15.1").diff == ""
+    again = write_starter(tmp_path, name="n", release="2.14.1")
     assert again.paths == ()
     assert again.diff is not None
     assert '-tensorflow: "2.15.1"' in again.diff
@@ -96,14 +96,14 @@ def test_a_spec_that_is_there_is_compared_and_left_as_it_is(tmp_path: Path) -> N
 )
 def test_names_that_no_spec_could_have(tmp_path: Path, name: str, tensorflow: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        write_starter(tmp_path, name=name, tensorflow=tensorflow, accelerator=Accelerator.CPU)
+        write_starter(tmp_path, name=name, release=tensorflow, accelerator=Accelerator.CPU)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     with pytest.raises(LocalFileError, match="cannot make the folder"):
-        write_starter(tmp_path / "f", name="m", tensorflow="2.15.1", accelerator=Accelerator.CPU)
+        write_starter(tmp_path / "f", name="m", release="2.15.1", accelerator=Accelerator.CPU)
 
 
 PROGRAM = """import argparse

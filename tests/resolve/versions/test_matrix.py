@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from training_imgtool.base.errors import FieldError, UsageError
-from training_imgtool.cli.commands.compat import as_data, as_text
+from training_imgtool.resolve.frameworks.tensorflow.table import as_data, as_text
 from training_imgtool.resolve.versions.matrix import (
     Matrix,
     load_matrix,

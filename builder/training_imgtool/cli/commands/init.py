@@ -32,7 +32,7 @@ from training_imgtool.model.value_rules import check_text, quote
 from training_imgtool.resolve.versions.matrix import load_matrix, version_key
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-_TENSORFLOW = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
+_RELEASE = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
 _OLDEST = (2, 4)  # tf.distribute.MultiWorkerMirroredStrategy was experimental before
 
 _ROLES = {
@@ -80,7 +80,7 @@ _DOCKERIGNORE = """\
 *.err
 """
 _REQUIREMENTS = """\
-# What the trainer imports besides TensorFlow, one requirement per line, such as:
+# What the trainer imports besides the framework, one requirement per line, such as:
 # pandas>=2,<3
 """
 
@@ -118,7 +118,7 @@ def starter(
     folder: Path,
     *,
     name: str | None = None,
-    tensorflow: str | None = None,
+    release: str | None = None,
     accelerator: Accelerator | None = None,
     concessions: Concessions | None = None,
     settings: Settings | None = None,
@@ -128,21 +128,21 @@ def starter(
     Raises:
         InputError: a name or release that no spec could have.
     """
-    if tensorflow is not None and not _TENSORFLOW.fullmatch(tensorflow):
-        raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {quote(tensorflow)}")
+    if release is not None and not _RELEASE.fullmatch(release):
+        raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {quote(release)}")
     if name is not None:
         _check_name(name)
     matrix = load_matrix()
-    if tensorflow is not None:
-        matrix.release(tensorflow)
+    if release is not None:
+        matrix.release(release)
     knowledge = make_knowledge(matrix, settings)
-    proposal = propose(folder, knowledge, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions)
+    proposal = propose(folder, knowledge, tensorflow=release, accelerator=accelerator, concessions=concessions)
     chosen = name or _usable_name(proposal.name or folder.resolve().name)
     _check_name(chosen)
     is_empty = not proposal.has_code
     if is_empty:
-        _check_own_trainer(proposal.choice.tensorflow)
-    spec = _write_spec(proposal, chosen, given=(tensorflow is not None, accelerator is not None), is_empty=is_empty)
+        _check_own_trainer(framework_of(proposal)[1])
+    spec = _write_spec(proposal, chosen, given=(release is not None, accelerator is not None), is_empty=is_empty)
     files = {own_spec(folder).name: spec, **(_trainer(chosen) if is_empty else proposal.new_files)}
     files[".dockerignore"] = _DOCKERIGNORE
     if is_empty and not proposal.needs.requirements:
@@ -257,17 +257,17 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_own_trainer(tensorflow: str) -> None:
-    release = _TENSORFLOW.fullmatch(tensorflow)
+def _check_own_trainer(of_choice: str) -> None:
+    release = _RELEASE.fullmatch(of_choice)
     if release and (int(release[1]), int(release[2])) < _OLDEST:
-        raise InputError(f"the first trainer needs TensorFlow 2.4 or newer, found {tensorflow}")
+        raise InputError(f"the first trainer needs TensorFlow 2.4 or newer, found {of_choice}")
 
 
 def write_starter(
     folder: Path,
     *,
     name: str | None = None,
-    tensorflow: str | None = None,
+    release: str | None = None,
     accelerator: Accelerator | None = None,
     force: bool = False,
     concessions: Concessions | None = None,
@@ -278,7 +278,7 @@ def write_starter(
     Args:
         folder: where; made when it is missing.
         name: the images' name; by default the project's, otherwise the folder's, as far as letters go.
-        tensorflow: the TensorFlow release; by default what the project's files ask for.
+        release: of TensorFlow; by default what the project's files ask for.
         accelerator: what the roles compute on; by default what the project's files ask for.
         force: replace the spec, and the file that a notebook became.
         concessions: what the project's own limits on packages have to give up.
@@ -289,7 +289,7 @@ def write_starter(
         LocalFileError: a file could not be written.
     """
     made = starter(
-        folder, name=name, tensorflow=tensorflow, accelerator=accelerator, concessions=concessions, settings=settings
+        folder, name=name, release=release, accelerator=accelerator, concessions=concessions, settings=settings
     )
     spec = own_spec(folder)
     order = sorted(

@@ -39,23 +39,24 @@ def make_knowledge(matrix: Matrix, settings: Settings | None = None) -> Knowledg
     }
 
     def find_fault(texts: Texts, variant: Variant) -> Fault | None:
-        minor, release = matrix.release(variant.tensorflow)
+        of = _spec_of(variant.tensorflow, variant.python, variant.accelerator)
+        minor, release = matrix.release(of.release)
         try:
             named = parse_requirements(texts)
             if variant.jax:
                 found = check_lines(texts)
                 return next((Fault(finding.message, finding.hint) for finding in found), None)
-            limit_pythons(release, texts, variant.python)
+            limit_pythons(release, texts, variant.python, of.framework)
         except InputError as error:
             return Fault(error.message, error.message)
-        chosen = resolve.resolve(_spec_of(variant.tensorflow, variant.python, variant.accelerator), matrix).variants[0]
+        chosen = resolve.resolve(of, matrix).variants[0]
         found = check_requirements(named, chosen, minor, release, platform=_PLATFORM, cuda_base=False)
         errors = (finding for finding in (*check_lines(texts), *found) if not finding.warning)
         return next((Fault(finding.message, finding.hint) for finding in errors), None)
 
-    def choose_python(tensorflow: str, python: str | None, accelerator: str) -> str:
+    def choose_python(release: str, python: str | None, accelerator: str) -> str:
         try:
-            return resolve.resolve(_spec_of(tensorflow, python, accelerator), matrix).variants[0].python
+            return resolve.resolve(_spec_of(release, python, accelerator), matrix).variants[0].python
         except InputError as error:
             raise ValueError(error.message if isinstance(error, FieldError) else str(error)) from error
 
@@ -97,10 +98,10 @@ def _read_yaml(text: str) -> object:
         raise ValueError(error.message) from error
 
 
-def _spec_of(tensorflow: str, python: str | None, accelerator: str) -> ImageSpec:
+def _spec_of(release: str, python: str | None, accelerator: str) -> ImageSpec:
     return ImageSpec(
         name="proposal",
-        tensorflow=tensorflow,
+        tensorflow=release,
         python=python,
         accelerator=Accelerator(accelerator),
         roles={Role.MASTER: RoleSpec()},

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from imgtool_project_reader.jax import JAX
+from imgtool_project_reader.companions import FRAMEWORKS
 from imgtool_project_reader.packages import Concessions
-from imgtool_project_reader.statement import TENSORFLOW
 from imgtool_project_reader.tables import find_distribution
 from training_imgtool.base.errors import FieldListError, ImgtoolError, InputError
 from training_imgtool.base.progress import Note
@@ -137,7 +136,7 @@ def concede(
         if older not in concessions.added:
             return replace(concessions, added={**concessions.added, older: "newer ones are for another Python"})
     needed = {canonicalize_name(match["name"]) for match in _NEEDED.finditer(text)}
-    culprits = [*dict.fromkeys(name for name in (*names, *reversed(required)) if name not in TENSORFLOW | JAX)]
+    culprits = [*dict.fromkeys(name for name in (*names, *reversed(required)) if name not in FRAMEWORKS)]
     reason = _reason(error, named[1] if named else "")
     if spared is not None and (idle := [name for name in culprits if name not in {*spared, *concessions.left_out}]):
         return replace(concessions, left_out={**concessions.left_out, idle[0]: f"{reason}; the program imports none"})

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from training_imgtool.cli.commands.compat import has_cuda_wheels
 from training_imgtool.jobs import note_loss
 from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.resolve.frameworks import rules_of
-from training_imgtool.resolve.versions.matrix import load_matrix
+from training_imgtool.resolve.versions.matrix import has_cuda_wheels, load_matrix
 
 
 def as_data(inputs: Inputs) -> dict[str, Any]:

@@ -42,6 +42,9 @@ class Rules(Protocol):
         Raises FieldError if the index lacks the release.
         """
 
+    def notes_between(self, matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
+        """Returns what a user should know who moves from one release to another."""
+
     def package(self, request: Request, accelerator: Accelerator) -> str:
         """Names the distribution that a role installs."""
 

@@ -106,6 +106,12 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
     return replace(matrix, learned={"jax": (minor, release)}), ""
 
 
+def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
+    """Returns nothing: no table has notes on JAX."""
+    del matrix, before, after
+    return ()
+
+
 def list_releases(index: FileIndex) -> list[dict[str, Any]]:
     """Lists the newest releases on an index, the newest first, with the Pythons that jaxlib of that version is for."""
     names = [tuple(file.file for file in index.files(package)) for package in ("jax", "jaxlib")]

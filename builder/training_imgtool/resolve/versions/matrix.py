@@ -266,6 +266,11 @@ def _cuda_images(tag: str, row: Mapping[str, str]) -> list[CudaImage]:
     return images
 
 
+def has_cuda_wheels(minor: Minor, release: Release) -> bool:
+    """Returns whether `cuda_from: wheels` works with the release."""
+    return bool(minor.and_cuda) and release.version not in minor.and_cuda_broken
+
+
 def gpu_of(service_name: str, matrix: Matrix) -> Gpu | None:
     """Finds the GPU that a service's word such as NVIDIA_A100_80GB means, or None."""
     words = f"_{service_name.upper().replace('-', '_')}_"

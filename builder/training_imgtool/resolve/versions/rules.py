@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from training_imgtool.base.errors import FieldError, FieldListError
-from training_imgtool.model.frameworks import TENSORFLOW, Framework
+from training_imgtool.model.frameworks import Framework
 from training_imgtool.model.requirement_files import PYTHON_LIMIT
 from training_imgtool.model.spec import Accelerator, ImageSpec
 from training_imgtool.resolve.versions.base_image import BaseImage
@@ -54,7 +54,7 @@ def usable_pythons(release: Release, platform: str) -> tuple[str, ...]:
 
 
 def limit_pythons(
-    release: Release, texts: tuple[tuple[str, str], ...], python: str | None, framework: Framework = TENSORFLOW
+    release: Release, texts: tuple[tuple[str, str], ...], python: str | None, framework: Framework
 ) -> Release:
     """Leaves out the Pythons that the project's own `requires-python` does.
 

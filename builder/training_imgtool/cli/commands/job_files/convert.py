@@ -129,7 +129,7 @@ def _with_files(spec: ImageSpec, folder: Path, package: str | None) -> tuple[Ima
     if not source.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"the package {source} is not below {folder}, where the image.yaml goes", hint="--spec FILE")
     listed = next((name for name in ("requirements.txt", "setup.py") if (folder / name).is_file()), None)
-    missing = () if listed else ("note: list what the program needs beside TensorFlow in a requirements file",)
+    missing = () if listed else ("note: list what the program needs beside the framework in a requirements file",)
     trainer = replace(spec.trainer, source=str(source.resolve().relative_to(folder.resolve())))
     return replace(spec, trainer=trainer, requirements=listed), missing
 

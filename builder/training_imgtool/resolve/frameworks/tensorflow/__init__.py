@@ -7,7 +7,7 @@ from training_imgtool.model.spec import ImageSpec
 from training_imgtool.resolve.frameworks import Index
 from training_imgtool.resolve.frameworks.tensorflow.cuda import check_cuda_base, check_gpus, cuda, cuda_base
 from training_imgtool.resolve.frameworks.tensorflow.install import constraints, libraries, package, requirements
-from training_imgtool.resolve.frameworks.tensorflow.newer import learn, needs_index
+from training_imgtool.resolve.frameworks.tensorflow.newer import learn, needs_index, notes_between
 from training_imgtool.resolve.frameworks.tensorflow.rules import check_keras, check_libtpu, check_spec
 from training_imgtool.resolve.versions.matrix import Matrix
 from training_imgtool.resolve.versions.rules import Finding
@@ -24,6 +24,7 @@ __all__ = [
     "learn",
     "libraries",
     "needs_index",
+    "notes_between",
     "package",
     "requirements",
 ]

@@ -31,6 +31,13 @@ def needs_index(matrix: Matrix, version: str) -> bool:
     return Version(version) > max(map(Version, minor.releases))
 
 
+def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
+    """Returns the notes of every minor above that of the release `before`, up to that of `after`."""
+    low, high = version_key(before)[:2], version_key(after)[:2]
+    minors = (minor for name, minor in matrix.minors.items() if low < version_key(name) <= high)
+    return tuple(f"TensorFlow {minor.name}: {note}" for minor in minors for note in minor.notes)
+
+
 def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
     """Returns the matrix with a row for the spec's release from its wheels, and a warning that nobody has tried it.
 

@@ -7,7 +7,7 @@ from typing import Any
 from training_imgtool.base.errors import FieldError, UsageError
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.resolve.frameworks.tensorflow import package
-from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, version_key
+from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, has_cuda_wheels, version_key
 from training_imgtool.resolve.versions.request import Request
 from training_imgtool.resolve.versions.resolve import resolve
 from training_imgtool.resolve.versions.rules import usable_pythons
@@ -87,11 +87,6 @@ def _row(matrix: Matrix, minor: Minor, release: Release) -> dict[str, Any]:
         "notes": list(minor.notes),
         "source": minor.source.split(),
     }
-
-
-def has_cuda_wheels(minor: Minor, release: Release) -> bool:
-    """Returns whether `cuda_from: wheels` works with the release."""
-    return bool(minor.and_cuda) and release.version not in minor.and_cuda_broken
 
 
 def _details(matrix: Matrix, minor: Minor, release: Release) -> str:
