@@ -19,7 +19,7 @@ from tests.jobs.shell import Shell
 from tests.jobs.specs import CASES, STRANGE, images, spec
 from tests.jobs.test_launcher import TELL, script, slurm
 from tests.servers.packages import python_with
-from training_imgtool.jobs import job_data, launcher
+from training_imgtool.jobs import job_data
 from training_imgtool.jobs.text import dump
 from training_imgtool.model.spec import Role, RoleSpec
 from training_imgtool.model.targets import Target
@@ -88,7 +88,7 @@ def test_skypilot_keeps_every_argument(tmp_path: Path) -> None:
     tasks = read([dump(job_data(wanted.spec, images(wanted.spec), Target.SKYPILOT)) for wanted in lists])
     shell = Shell(tmp_path)
     for task, wanted in zip(tasks, lists, strict=True):
-        (call,) = shell.run(task["run"].replace(launcher.PYTHON, "python"))
+        (call,) = shell.run(script(task["run"]).replace(sys.executable, "python"))
         assert {Role.MASTER: call[call.index("trainer.task") + 1 :]} == wanted.arguments
 
 

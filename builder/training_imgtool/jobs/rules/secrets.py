@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from training_imgtool.base.secret_text import (
-    detect_argument_secrets,
-    detect_line_secret,
-    detect_named_secret,
-    detect_secret,
-)
+from training_imgtool.base.secret_text import detect_line_secret, detect_named_secret
 from training_imgtool.jobs.model import Finding, Path, Severity
 from training_imgtool.jobs.rules.images import PLACEHOLDER
-
-_VARIABLES = {"env", "envs", "environment", "secrets", "build_args", "args"}  # keys of mappings of variables
-_COMMANDS = {"args", "command", "entrypoint", "containerArgs", "containerCommand"}
 
 
 def secret_findings(value: Any, path: Path = ()) -> Iterator[Finding]:
@@ -23,37 +15,26 @@ def secret_findings(value: Any, path: Path = ()) -> Iterator[Finding]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield from secret_findings(item, (*path, key))
-        variable, given = value.get("name"), value.get("value")
-        if isinstance(variable, str) and isinstance(given, str):
-            yield from _named(variable, given, (*path, "value"))
+        if isinstance(given := value.get("value"), str):
+            yield from _finding(detect_named_secret(str(value.get("name")), given), given, (*path, "value"))
     elif isinstance(value, list):
-        texts = tuple(item if isinstance(item, str) else "" for item in value)
-        found = detect_argument_secrets(texts) if path and path[-1] in _COMMANDS else {}
-        yield from (_finding(kind, (*path, index)) for index, kind in found.items())
         for index, item in enumerate(value):
-            yield from secret_findings(item, (*path, index)) if index not in found else ()
+            yield from secret_findings(item, (*path, index))
     elif isinstance(value, str) and path:
-        parent = path[-2] if len(path) > 1 else None
-        if parent in _VARIABLES:
-            name, equals, rest = value.partition("=") if isinstance(path[-1], int) else (str(path[-1]), "=", value)
-            yield from _named(name, rest, path) if equals else ()
-        elif kind := detect_line_secret(value) if "\n" in value else detect_secret(value):
-            yield _finding(kind, path)
+        named = isinstance(path[-1], str) and "\n" not in value
+        yield from _finding(
+            detect_named_secret(str(path[-1]), value) if named else detect_line_secret(value), value, path
+        )
 
 
 def line_secrets(lines: list[str]) -> Iterator[tuple[int, Finding]]:
     """Does so for the lines of a script, each with its index."""
     for index, line in enumerate(lines):
-        if (kind := detect_line_secret(line)) and not PLACEHOLDER.search(line):
-            yield index, _finding(kind, ())
+        yield from ((index, finding) for finding in _finding(detect_line_secret(line), line, ()))
 
 
-def _named(name: str, value: str, path: Path) -> Iterator[Finding]:
-    if (kind := detect_named_secret(name, value)) and not PLACEHOLDER.search(value):
-        yield _finding(kind, path)
-
-
-def _finding(kind: str, path: Path) -> Finding:
-    message = f"the value looks like {kind}, so it is not shown: whoever reads the file has it"
-    hint = "let the file refer to the secret: a spec has job.secrets for that"
-    return Finding(path=path, message=message, hint=hint, severity=Severity.WARNING)
+def _finding(kind: str | None, value: Any, path: Path) -> Iterator[Finding]:
+    if kind and not PLACEHOLDER.search(str(value)):
+        message = f"the value looks like {kind}, so it is not shown: whoever reads the file has it"
+        hint = "let the file refer to the secret: a spec has job.secrets for that"
+        yield Finding(path=path, message=message, hint=hint, severity=Severity.WARNING)
