@@ -322,6 +322,8 @@ def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
             "a proxy is in env: here NO_PROXY names the replicas too; a job's replicas would reach each other through"
             " the proxy, and hang: name their hosts in no_proxy"
         )
+    if missing := [each.mount for each in spec.job.volumes if not each.memory and each.mount != results_folder(spec)]:
+        notes.append(f"of job.volumes the first alone has a folder here: there is none at {', '.join(missing)}")
     if service is Service.AI_PLATFORM and spec.job.env:
         notes.append("job.env is not set: AI Platform cannot set environment variables")
     if service is Service.VERTEX and spec.job.hyperparameters:
