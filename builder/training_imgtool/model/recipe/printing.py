@@ -141,7 +141,8 @@ def _make_error(template: str, error: Mapping[str, str], values: Mapping[str, An
 def _check_secrets(text: str, template: str, allow_secrets: Collection[str]) -> None:
     """Refuses a credential anywhere in a printed text: whoever pulls the image could read it. It is never shown."""
     lines = without_variables(text, allowed_variables(allow_secrets)).split("\n")
-    for number, line in (*enumerate(lines, 1), *_expand(lines)):
+    places = {line: number for number, line in (*_expand(lines), *enumerate(lines, 1))}
+    for line, number in places.items():
         if kind := find_secret(line):
             raise TemplateError(
                 f"{template}: line {number} of the Dockerfile that it prints holds {kind}",
