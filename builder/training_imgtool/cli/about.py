@@ -18,15 +18,8 @@ from training_imgtool.model.value_rules import find_nearest
 _SHELLS = ("bash", "zsh", "fish")
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verbs."""
-    app.command("help", help="Explain a verb with all its options.")(explain)
-    app.command("completion", help="Print the completion script of a shell.")(completion)
-    app.command("version", help="Print the version.")(lambda: emit(f"imgtool {__version__}\n"))
-
-
-def explain(verb: Annotated[str | None, typer.Argument(metavar="[VERB]", help="Such as push.")] = None) -> None:
-    """Prints the whole help of a verb, or the list of verbs."""
+def help_(verb: Annotated[str | None, typer.Argument(metavar="[VERB]", help="Such as push.")] = None) -> None:
+    """Explain a verb with all its options."""
     if verb is not None and verb not in verbs.VERBS:
         close = find_nearest(verb, verbs.VERBS)
         raise UsageError(f"imgtool has no verb {verb}", hint=f"did you mean {close}?" if close else "imgtool help")
@@ -39,11 +32,16 @@ def explain(verb: Annotated[str | None, typer.Argument(metavar="[VERB]", help="S
     emit(command.get_help(context) + "\n")
 
 
-def completion(
+def completion_(
     ctx: typer.Context,
     shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", autocompletion=lambda: _SHELLS)],
 ) -> None:
-    """Prints the completion script of a shell."""
+    """Print the completion script of a shell."""
     if shell not in _SHELLS:
         raise UsageError(f"completion {shell}: expected {', '.join(_SHELLS)}")
     typer.completion.shell_complete(ctx.find_root().command, {}, "imgtool", "_IMGTOOL_COMPLETE", f"source_{shell}")
+
+
+def version_() -> None:
+    """Print the version."""
+    emit(f"imgtool {__version__}\n")

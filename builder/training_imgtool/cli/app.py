@@ -16,8 +16,8 @@ from training_imgtool.cli.output import emit, emit_error
 
 _FIRST = ("init", "push", "config", "run", "verify")  # all that most people need
 _MORE = ("submit", "build", "lock", "show", "render", "lint", "sign", "doctor", "prune", "compat", "schema")
-_ABOUT = ("help", "completion", "version")  # in one module, about.py
-VERBS = (*_FIRST, *_MORE, *_ABOUT)  # in the order of the help; each other is a module of this package
+_ABOUT = ("help", "completion", "version")  # in one module, about.py, as `help_` and so on
+VERBS = (*_FIRST, *_MORE, *_ABOUT)  # in the order of the help; each other is a function in a module of its name
 
 
 class _Verbs(typer.core.TyperGroup):
@@ -48,11 +48,10 @@ def command_line(verbs: Iterable[str] = VERBS) -> typer.Typer:
         epilog="For a first project: imgtool init. Without SPEC, imgtool reads ./image.yaml or"
         " ./imgtool.yaml, else the only one in images/*. Results go to stdout, progress goes to stderr.",
     )
-    for module in dict.fromkeys("about" if verb in _ABOUT else verb for verb in verbs):
-        importlib.import_module(f"training_imgtool.cli.{module}").register(app)
-    for command in app.registered_commands:
-        if command.cls is None or not issubclass(command.cls, Verb):
-            command.cls = Verb
+    for verb in verbs:
+        module = importlib.import_module(f"training_imgtool.cli.{'about' if verb in _ABOUT else verb}")
+        function = getattr(module, f"{verb}_" if verb in _ABOUT else verb)
+        app.command(verb, cls=getattr(module, "COMMAND", Verb))(function)
     app.callback()(_options)
     return app
 

@@ -11,11 +11,6 @@ from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("build")(build)
-
-
 def build(
     spec: opt.Spec = None,
     changes: opt.Changes = None,

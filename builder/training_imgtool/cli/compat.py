@@ -12,11 +12,6 @@ from training_imgtool.cli.output import emit, emit_json
 from training_imgtool.model.frameworks import JAX
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("compat")(compat)
-
-
 def compat(
     release: Annotated[
         str | None, typer.Argument(metavar="[TF]", help="A TensorFlow release or minor, or the word jax.")

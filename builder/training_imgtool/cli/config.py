@@ -22,11 +22,6 @@ def _list_formats() -> list[str]:
     return list(Format)
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("config")(config)
-
-
 def config(
     spec: opt.Spec = None,
     changes: opt.Changes = None,

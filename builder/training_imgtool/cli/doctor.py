@@ -9,11 +9,6 @@ from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit, emit_json
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("doctor")(doctor)
-
-
 def doctor(
     spec: opt.Spec = None, changes: opt.Changes = None, registry: opt.Registry = None, as_json: opt.Json = False
 ) -> None:

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 _MOST_ROWS = 24
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("init")(init)
-
-
 def init(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the code is.")] = Path(),
     release: Annotated[

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 _PATIENCE = 60  # seconds
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("lint")(lint)
-
-
 def lint(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file, YAML or JSON; - reads stdin.")],
     region: Annotated[str | None, typer.Option(metavar="REGION", help="Where the job will run.")] = None,

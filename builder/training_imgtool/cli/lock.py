@@ -13,11 +13,6 @@ from training_imgtool.cli.output import emit, emit_json, emit_note
 from training_imgtool.model.frameworks import FRAMEWORKS
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("lock")(lock)
-
-
 def lock(
     spec: opt.Spec = None,
     changes: opt.Changes = None,

@@ -17,11 +17,6 @@ from training_imgtool.cli.progress_lines import format_size
 _DAY = 86_400
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("prune")(prune)
-
-
 def prune(
     unused_for: Annotated[
         float, typer.Option("--unused-for", metavar="DAYS", min=0, help="Keep what a run used within DAYS.")

@@ -9,11 +9,6 @@ import typer
 from training_imgtool.cli import options as opt
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("push")(push)
-
-
 def push(
     spec: opt.Spec = None,
     changes: opt.Changes = None,

@@ -12,11 +12,6 @@ from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_note
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("render")(render)
-
-
 def render(
     spec: opt.Spec = None,
     changes: opt.Changes = None,

@@ -52,15 +52,13 @@ class _Command(opt.Verb):
         return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]
 
 
+COMMAND = _Command
+
+
 def _list_services() -> list[str]:
     from training_imgtool.local.replicas import Service
 
     return list(Service)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("run", cls=_Command)(run)
 
 
 def run(

@@ -9,11 +9,6 @@ import typer
 from training_imgtool.cli.output import emit_json
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("schema")(schema)
-
-
 def schema(
     output: Annotated[
         str | None, typer.Option(metavar="VERB", help="Print that of what a verb prints with --json.")

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from training_imgtool.oci.registry.connect import Machine
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("show")(show)
-
-
 def show(
     spec: opt.Spec = None,
     changes: opt.Changes = None,

@@ -11,11 +11,6 @@ from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_json
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("sign")(sign)
-
-
 def sign(
     spec: opt.Spec = None,
     changes: opt.Changes = None,

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from training_imgtool.cli.commands.job_files.submit import Submission
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("submit")(submit)
-
-
 def submit(
     spec: opt.Spec = None,
     changes: opt.Changes = None,

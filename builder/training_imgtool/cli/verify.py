@@ -14,11 +14,6 @@ from training_imgtool.cli.machine import open_machine, signatory
 from training_imgtool.cli.output import emit, emit_error, emit_json
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command("verify")(verify)
-
-
 def verify(
     spec: opt.Spec = None,
     changes: opt.Changes = None,
