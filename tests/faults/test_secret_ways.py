@@ -91,7 +91,7 @@ def test_in_what_a_template_prints(pushing: Project, proxy: FaultProxy, line: st
     [
         "password = getpass.getpass()\ntoken = os.environ['HF_TOKEN']\napi_key: str = settings.api_key\n",
         'pad_token = "[PAD]"\nmask_token="<mask>"\nnext_token = "nextPageToken"\nSECRET = "OUR_SECRET"\n',
-        'url = f"https://{user}:{password}@host"\nproxy = "http://user:password@proxy"\n',
+        'url = f"https://{user}:{password}@host"\nproxy = "http://user:password@proxy" or "ftp://anonymous:guest@x"\n',
         'parser.add_argument("--password", default="changeme", help="secret: ask the team")\n',
         'parser.add_argument("--token_file", default="token.json")\nkey = "image/encoded"\n',
     ],

@@ -77,7 +77,7 @@ _PLACEHOLDER = (
     r"(?i)[<{\[(*%:].*|.*(?:example|placeholder|dummy|your|change_?me|insert|redacted|xxx|\.\.\.|\$\{|passw(?:or)?d).*"
     r"|[^A-Za-z0-9]*\Z|[a-z_]+(?:\.[a-z_]+)+\Z|\w+\.(?:pem|key|json|txt|ya?ml|env)\Z|(?-i:[A-Z_]+\Z)|[\w.]+\(.*"
 )
-_PLACEHOLDER_URL = r":(?:pass|passwd|password|pwd?|secret|token|\*+|x+)@"
+_PLACEHOLDER_URL = r"(?:anonymous:[^\s/@]{1,99}|:(?:pass|passwd|password|pwd?|secret|token|\*+|x+))@"
 _VALUE = r"""["']?(?![$<{/`"'-])[^\s"'|;&]{4,200}"""
 _COMMANDS = tuple(
     pattern.replace("VALUE", _VALUE)

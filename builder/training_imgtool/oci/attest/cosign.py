@@ -60,7 +60,7 @@ class Signatory:
 def check_key(key: str) -> None:
     """Raises LocalFileError for a file that is missing; a service or a variable may hold the key (`gcpkms://…`)."""
     if re.match(r"[a-z0-9]+:", key) is None and not Path(key).is_file():
-        raise LocalFileError(f"{key}: no such file")
+        raise LocalFileError(f"{key}: {'is no regular file' if Path(key).exists() else 'no such file'}")
 
 
 def find_cosign(settings: Settings) -> Cosign:
