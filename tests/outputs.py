@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 
 from training_imgtool.base.errors import UsageError
-from training_imgtool.model.output_schema import output_schema
+from training_imgtool.model.json_schema import output_schema
 
 
 def check_output(arguments: Sequence[object], out: str) -> None:

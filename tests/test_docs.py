@@ -22,7 +22,7 @@ from tests.package_graph import ROOT, modules
 from training_imgtool.base.context.secret_files import by_name
 from training_imgtool.base.errors import UsageError
 from training_imgtool.cli.app import command_line
-from training_imgtool.model.output_schema import output_schema
+from training_imgtool.model.json_schema import output_schema
 from training_imgtool.model.recipe.jinja import exec_json, quote, shell
 from training_imgtool.model.recipe.printing import print_template
 

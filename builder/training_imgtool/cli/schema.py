@@ -15,7 +15,6 @@ def schema(
     ] = None,
 ) -> None:
     """Print the JSON schema of image.yaml."""
-    from training_imgtool.model.json_schema import json_schema
-    from training_imgtool.model.output_schema import output_schema
+    from training_imgtool.model.json_schema import json_schema, output_schema
 
     emit_json(output_schema(output) if output else json_schema())

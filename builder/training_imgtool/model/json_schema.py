@@ -7,11 +7,14 @@ and booleans for text, except for keys whose text cannot look like a number.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, get_args, get_origin
 
+from training_imgtool.base.errors import UsageError
+from training_imgtool.base.resources import data_file
 from training_imgtool.model.decode import is_required, list_field_kinds, strip_none
 from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.spec import ImageSpec, Role
@@ -40,6 +43,14 @@ def json_schema() -> dict[str, Any]:
         "oneOf": [{"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in FRAMEWORKS],
         "definitions": dict(sorted(definitions.items())),
     }
+
+
+def output_schema(verb: str) -> dict[str, Any]:
+    """Returns the schema of what a verb prints with `--json`; raises UsageError for a verb that prints none."""
+    schemas: dict[str, dict[str, Any]] = json.loads(data_file("outputs.json").read_text(encoding="utf-8"))
+    if verb not in schemas:
+        raise UsageError(f"{verb} prints no JSON document", hint=f"those that do: {', '.join(schemas)}")
+    return schemas[verb]
 
 
 def _dataclass(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:

@@ -1,38 +1,44 @@
-"""The JSON schema of what a verb prints with `--json`, made from `data/outputs.toml`."""
+"""Makes the JSON schemas of what each verb prints with `--json` from `outputs.toml`, for `scripts/docs`."""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from training_imgtool.base.errors import UsageError
-from training_imgtool.base.resources import data_file
 from training_imgtool.base.version import SCHEMA
 
 
-def output_schema(verb: str) -> dict[str, Any]:
-    """Returns the schema of a verb's documents, ok or failed; raises UsageError for a verb that prints none."""
-    tables = tomllib.loads(data_file("outputs.toml").read_text(encoding="utf-8"))
-    failure = _object(tables.pop("error"))
-    named = [(name, fields) for names, fields in tables.items() for name in names.split(", ")]
-    found = [_document(name, fields, failure) for name, fields in named if name.split()[0] == verb]
-    if not found:
-        verbs = ", ".join(dict.fromkeys(name.split()[0] for name, _ in named))
-        raise UsageError(f"{verb} prints no JSON document", hint=f"those that do: {verbs}")
-    found.append(_document("failure", {}, failure))
-    title = f"what imgtool {verb} --json prints"
-    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": title, "anyOf": found}
+def write_schemas() -> str:
+    """The schemas by verb, each on a line of a JSON document."""
+    tables = tomllib.loads(Path(__file__).with_name("outputs.toml").read_text())
+    error = _object(tables.pop("error"))
+    verbs: dict[str, list[dict[str, Any]]] = {}
+    for names, fields in tables.items():
+        for name in names.split(", "):
+            verbs.setdefault(name.split()[0], []).append(_document(name, fields))
+    lines = []
+    for verb, documents in verbs.items():
+        schema = {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "title": f"what imgtool {verb} --json prints",
+            "anyOf": [*documents, _document("failure", {})],
+            "definitions": {"error": error},
+        }
+        lines.append(f"{json.dumps(verb)}: {json.dumps(schema, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _document(name: str, fields: Mapping[str, str], failure: dict[str, Any]) -> dict[str, Any]:
+def _document(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
     """Returns the schema of one document, or of an event of `run --watch`; each may have an `error`."""
     _, is_event, event = name.partition(" --watch ")
     first = {"event": f"={event}: what happened"} if is_event else {}
     first |= {"ok": "boolean: whether the verb succeeded"} if event in {"", "ended"} else {}
     made = _object({"schema": "integer: the version of the documents", **first, **fields})
-    made["properties"] |= {"schema": {"const": SCHEMA}, "error": failure}
+    made["properties"] |= {"schema": {"const": SCHEMA}, "error": {"$ref": "#/definitions/error"}}
     made["required"] += ["error"] if {event, name} & {"failed", "stopped", "failure"} else []
     return {"title": name, **made}
 
