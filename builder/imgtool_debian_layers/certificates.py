@@ -27,7 +27,7 @@ _HEADER = """\
 # line begins with ! is certificate filename to be deselected.
 #
 """
-_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE-----")
 _SEQUENCE, _SET, _VERSION, _UTF8 = 0x30, 0x31, 0xA0, 0x0C
 _ENCODINGS = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 26: "ascii", 28: "utf-32-be", 30: "utf-16-be"}
 
