@@ -1,7 +1,8 @@
 """Compares what is attached to an image with what imgtool attaches to it.
 
-Whoever can push can attach anything to any image, and programs read it as what imgtool says. So what bears the type of
-one of imgtool's documents must be, byte for byte, the one that this machine writes; what others attached is reported.
+Anyone who can push can attach any document to any image, and programs take such a document for imgtool's. So a
+document with the type of one of imgtool's must equal, byte for byte, the one that this machine writes. `verify` reports
+all others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from training_imgtool.oci.registry.manifests import OCI_EMPTY, Descriptor, Manif
 from training_imgtool.oci.registry.referrers import describe_referrer, read_referrers, sbom_tag, statement_tag
 from training_imgtool.verify.findings import Accepted, Finding, mismatch, ok, unproven
 
-_MOST = 100  # documents of others that are read
+_MOST = 100  # how many documents that others attached imgtool reads
 _OF_ANOTHER_VERSION = unproven("attestations", "written by another version of imgtool", Accepted.ATTACHED)
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _BUNDLE_KEYS = {"mediaType", "verificationMaterial", "dsseEnvelope"}
@@ -38,10 +39,10 @@ def check_attached(
     Args:
         registry: its client.
         image: the image.
-        wanted: what imgtool writes about it; of a kind that is there twice, either will do.
+        wanted: the documents that imgtool writes about it; two of the same kind are alternatives.
         required: whether each kind must be there.
 
-    Raises what reading from the registry raises, except for a document that is not as it should be.
+    Raises what reading from the registry raises. A wrong document is no error: it gives a finding.
     """
     try:
         check = _Check(registry, image, wanted, read_referrers(registry, image))
@@ -64,7 +65,7 @@ def _of_others(what: str) -> Finding:
 
 
 class _Check:
-    """What is attached to one image; `listed` are the entries of the lists of its referrers."""
+    """The documents attached to one image; `listed` has the entries of the lists of the image's referrers."""
 
     def __init__(
         self, registry: Registry, image: Digest, wanted: tuple[Attachment, ...], listed: list[Mapping[str, Any]]
@@ -74,7 +75,7 @@ class _Check:
         self._listed = [{key: value for key, value in entry.items() if value or key == "size"} for entry in listed]
 
     def find_missing(self) -> list[str]:
-        """Lists the names of kinds that are not listed, or not whole; cosign's tag must name something."""
+        """Lists the kinds that are not listed or not whole. cosign's tag must name a manifest, too."""
         whole = {row.kind for row in self._wanted if self._is_whole(row)}
         missing = list(dict.fromkeys(row.name for row in self._wanted if row.kind not in whole))
         has_tag = self._registry.head(statement_tag(self._image)) is not None
@@ -89,7 +90,7 @@ class _Check:
         )
 
     def find_odd(self) -> Iterator[Finding]:
-        """Yields a finding for each document that is none of those that are wanted."""
+        """Yields a finding for each document that is not one of the wanted ones."""
         ours = [describe_referrer(row.manifest) for row in self._wanted]
         foreign = [entry for entry in self._listed if entry not in ours]
         if len(foreign) > _MOST:
@@ -97,7 +98,7 @@ class _Check:
             return
         for entry in foreign:
             manifest = self._registry.find_manifest(self._image.repository.digest(entry["digest"]))
-            if manifest is not None:  # else a clean-up of the registry took it
+            if manifest is not None:  # otherwise a clean-up of the registry deleted it
                 yield from self._judge(str(entry.get("artifactType", "")), manifest)
         manifest = self._registry.find_manifest(statement_tag(self._image))
         if manifest is not None and manifest.digest not in {entry["digest"] for entry in ours}:
@@ -106,7 +107,7 @@ class _Check:
             yield _of_others("a bill under cosign's tag")
 
     def _judge(self, listed_as: str, manifest: Manifest) -> Iterator[Finding]:
-        """Yields what is wrong with a manifest that refers to the image, and with how it is listed."""
+        """Yields the faults of a manifest that refers to the image, and of its entry in the list."""
         layers = () if manifest.is_index else manifest.layers
         blobs = () if manifest.is_index else (manifest.config, *layers)
         named = {listed_as, str(manifest.document.get("artifactType", "")), *(blob.media_type for blob in blobs)} - {""}

@@ -1,8 +1,8 @@
-"""Compares an image of a registry with the one that this machine made of the same inputs.
+"""Compares an image in a registry with the image that this machine made from the same inputs.
 
-Nothing of the registry's image is interpreted. Its manifest and its config must be byte for byte what this machine
-writes. A layer of another digest may be the same archive, compressed by another library: then its content, inflated,
-must be the archive that this machine made.
+imgtool interprets nothing in the registry's image. The manifest and the config must equal, byte for byte, the ones that
+this machine writes. A layer with another digest may hold the same archive, compressed by another library. imgtool
+inflates such a layer, and the result must be the archive that this machine made.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from training_imgtool.oci.registry.manifests import Descriptor, Manifest, read_d
 from training_imgtool.verify.findings import Accepted, Finding, Status, mismatch, ok, unproven
 
 _MOST_NAMED = 3  # differences in one line
-_LARGEST_BYTECODE = 1000  # times the compressed size of the layer made here; what gzip can come to at most
+_LARGEST_BYTECODE = 1000  # times the compressed size of the layer made here: the highest ratio of gzip
 
 
 def compare_image(
     registry: Registry, image: Digest, manifest: Manifest, made: DirectImage, *, compiles_alike: Callable[[], bool]
 ) -> tuple[Finding, ...]:
-    """Compares an image of a registry with the same image made here.
+    """Compares an image in a registry with the same image, made on this machine.
 
     Args:
         registry: its client.
         image: the image.
-        manifest: what the registry has under its digest; its layers and its config are descriptors.
+        manifest: the manifest that the registry has under the image's digest; its layers and config are descriptors.
         made: the image that it must be.
-        compiles_alike: whether this machine has the very release of Python that the image has. Releases of one minor
-            version compile a few files in a hundred differently.
+        compiles_alike: whether this machine has exactly the image's release of Python. Releases of one minor version
+            compile a few percent of the files differently.
 
     Raises what reading from the registry and making a layer again raise.
     """
@@ -48,7 +48,7 @@ def compare_image(
 
 @dataclass(slots=True)
 class _Comparison:
-    """One comparison. `_wanted` becomes the manifest that a registry must have, where layers may differ in bytes."""
+    """One comparison. `_wanted` becomes the manifest that the registry must have; layers may differ in bytes."""
 
     registry: Registry
     image: Digest
@@ -139,7 +139,7 @@ class _Comparison:
 
 
 def _may_be_the_same(row: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Returns whether a descriptor is that of a layer in all but how its archive was compressed."""
+    """Returns whether two descriptors may differ only in how the layer's archive was compressed."""
     return row["digest"] != wanted["digest"] and {**row, "digest": wanted["digest"], "size": wanted["size"]} == wanted
 
 
@@ -174,7 +174,7 @@ def _hash_content(stored: Iterator[bytes], made: Descriptor) -> str:
 
 
 def _find_difference(made: LayerSource, stored: Iterator[bytes]) -> str | None:
-    """Returns what differs first in a stored layer; None if it is the archive that was made."""
+    """Returns the first difference in a stored layer; None if the layer is the archive that this machine made."""
     theirs = decompress_strictly(stored, made.descriptor.media_type)
     offset = _find_offset(decompress(made.open()), theirs)
     return None if offset is None else _name_path(made, offset)
@@ -192,7 +192,7 @@ def _find_offset(ours: Iterator[bytes], theirs: Iterator[bytes]) -> int | None:
 
 
 def _name_path(made: LayerSource, offset: int) -> str:
-    """Names the path of the archive made here in which the byte `offset` lies."""
+    """Names the path that has the byte `offset` in the archive made here."""
     with tempfile.TemporaryFile() as file:
         file.writelines(decompress(made.open()))
         file.seek(0)
@@ -200,4 +200,4 @@ def _name_path(made: LayerSource, offset: int) -> str:
             for member in archive:
                 if offset < member.offset_data + member.size:
                     return f"/{member.name} differs"
-    return "there is more behind its last path"
+    return "there are more bytes after its last path"

@@ -1,4 +1,4 @@
-"""What `verify` found out about an image."""
+"""The findings of `verify` about an image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 300
 
 
 class Status(StrEnum):
-    """How a check came out."""
+    """The result of a check."""
 
     OK = "ok"
     MISMATCH = "MISMATCH"
@@ -33,7 +33,7 @@ class Accepted(StrEnum):
 
 
 def read_accepted(words: Collection[str]) -> frozenset[Accepted]:
-    """Reads the words of `--accept`; raises UsageError for another one."""
+    """Reads the words of `--accept`; raises UsageError for an unknown word."""
     for word in words:
         if word not in list(Accepted):
             raise UsageError(f"--accept {word}: expected {', '.join(Accepted)}")
@@ -45,11 +45,11 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        check: its name, as in docs/verify.md.
-        status: how the check came out.
-        found: what the registry has, or what hinders the check.
-        expected: what it should have; empty where `found` says enough.
-        accepted_as: which word of `--accept` lets it pass; None if nothing does.
+        check: the check's name, as in docs/verify.md.
+        status: the check's result.
+        found: what the registry has, or why the check is not possible.
+        expected: what the registry should have; empty where `found` is enough.
+        accepted_as: the word of `--accept` that lets the finding pass; None if no word does.
     """
 
     check: str
@@ -60,22 +60,22 @@ class Finding:
 
 
 def ok(check: str, found: str) -> Finding:
-    """Returns a finding about what is as it should be."""
+    """Returns a finding about something that is right."""
     return _make(check, Status.OK, found, "")
 
 
 def mismatch(check: str, found: str, expected: str) -> Finding:
-    """Returns a finding about what is not as it should be."""
+    """Returns a finding about something that is wrong."""
     return _make(check, Status.MISMATCH, found, expected)
 
 
 def unproven(check: str, why: str, accepted_as: Accepted | None = None) -> Finding:
-    """Returns a finding about what this machine cannot prove."""
+    """Returns a finding about something that this machine cannot prove."""
     return _make(check, Status.UNPROVEN, why, "", accepted_as)
 
 
 def _make(check: str, status: Status, found: str, expected: str, accepted_as: Accepted | None = None) -> Finding:
-    """Makes one line for a terminal of text that a registry may have written."""
+    """Makes a finding whose texts are safe for a terminal, since a registry may have written them."""
     return Finding(
         check=check,
         status=status,
@@ -87,7 +87,7 @@ def _make(check: str, status: Status, found: str, expected: str, accepted_as: Ac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageReport:
-    """One role's image with all findings about it, and the index that names it, if one does."""
+    """One role's image with all findings about it, and the index that names the image, if there is one."""
 
     role: Role
     image: Digest

@@ -1,4 +1,4 @@
-"""The findings of a run as a table, as plain data, and as one line for each that fails."""
+"""The findings of a run as a table, as plain data, and as one line for each failed check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NARROWEST = 20  # columns of text
 
 
 def list_failures(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
-    """Lists what fails, a line each: mismatches first."""
+    """Lists the failed checks, one line each, mismatches first."""
     lines = [
         (
             finding.status,
@@ -30,9 +30,9 @@ def _describe(status: Status, found: str, expected: str) -> str:
 
 
 def as_text(reports: tuple[ImageReport, ...], width: int | None = None) -> str:
-    """Formats the table. What is the same for several roles stands there once.
+    """Formats the table. Findings that several roles share appear once.
 
-    With a width, what is well is cut there, and what is not goes on in the next line.
+    With a width, lines of passed checks are cut there, and lines of other checks are wrapped.
     """
     merged: dict[tuple[str, Status, str, str], list[str]] = {}
     for report in reports:

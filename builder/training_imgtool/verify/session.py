@@ -37,8 +37,8 @@ class VerifyRun:
     """One run of `verify`.
 
     Attributes:
-        signed_by: who must have signed the images; None where nobody asks.
-        accept: what passes although this machine cannot prove it.
+        signed_by: who must have signed the images; None to skip that check.
+        accept: the findings that pass although this machine cannot prove them.
         smoke: whether a container imports TensorFlow and the trainer.
     """
 
@@ -51,10 +51,10 @@ class VerifyRun:
 
 
 def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
-    """Compares the images of the roles with what this machine makes of the same inputs.
+    """Compares the images of the roles with the images that this machine makes from the same inputs.
 
     Raises ImageMissingError when an image is not in the registry, EngineUnavailableError for a smoke test without an
-    engine, and what the registry's client raises; what is wrong with an image is in the report.
+    engine, and what the registry's client raises. The report has the faults of the images.
     """
     with _open_engine(run) as engine:
         reports: list[ImageReport] = []
@@ -114,7 +114,7 @@ def _examine(run: VerifyRun, image: RoleImage, digest: Digest, engine: DockerEng
 
 
 def _find_blobs(digest: Digest, manifest: Manifest, registry: Registry) -> Finding:
-    """Asks the registry for every blob that the manifest names: registries take manifests of blobs that they lack."""
+    """Asks the registry for every blob of the manifest, because registries accept manifests whose blobs are missing."""
     blobs = dict.fromkeys((manifest.config, *manifest.layers))
     there = run_all({blob: partial(registry.has_blob, digest.repository, blob) for blob in blobs})
     if missing := [blob.short for blob, is_there in there.items() if not is_there]:
@@ -136,7 +136,7 @@ def _compare(run: VerifyRun, image: RoleImage, digest: Digest, manifest: Manifes
 
 
 def _with_indexes(run: VerifyRun, reports: list[ImageReport]) -> list[ImageReport]:
-    """Adds to each report a finding about the index that names its image; raises ImageMissingError for one."""
+    """Adds to each report a finding about the index of its image; raises ImageMissingError if an index is missing."""
     inputs = run.inputs.named_by_index()
     wanted = inputs.selected(run.roles)
     indexes = require_images(inputs, run.machine, wanted)
@@ -153,7 +153,7 @@ def _with_indexes(run: VerifyRun, reports: list[ImageReport]) -> list[ImageRepor
 
 
 def _compare_index(index: Digest, images: list[Digest], registries: Registries) -> Finding:
-    """Compares an index, byte for byte, with the one of the images that were examined."""
+    """Compares an index, byte for byte, with the index that imgtool writes for the examined images."""
     registry, entries = registries.at(index.repository), []
     for image in images:
         manifest = registry.manifest(image)

@@ -1,4 +1,4 @@
-"""The smoke test: whether an image starts, in a short-lived container. It is no evidence of what the image holds."""
+"""The smoke test: does an image start in a short-lived container? It is no evidence of the image's content."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Parts = Mapping[str, Mapping[str, Any]]
 
 
 def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine: Machine) -> Iterator[Finding]:
-    """Has a container open libraries, import the framework, multiply with it, and import the trainer.
+    """Runs a container that opens libraries, imports the framework, multiplies matrices, and imports the trainer.
 
-    Raises what pulling the image and the engine raise.
+    Raises what the engine raises, also when it pulls the image.
     """
     plan = image.plan
     name = pull_image(digest, image.key, platform=plan.platform, engine=engine, machine=machine)
@@ -39,7 +39,7 @@ def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine:
     variant = plan.locked.variant
     machine.progress(Step(str(image.role), f"importing {variant.framework.key} and {plan.entry.name}"))
     module = plan.entry.module or plan.entry.arguments[-1]
-    alone = {image.role: ["localhost"]}  # so that nothing waits for others
+    alone = {image.role: ["localhost"]}  # so that the trainer waits for no other replica
     env = cluster_env(variant.framework, Flavour.LOCAL, alone, image.role, 0)
     request = {"module": module, "libraries": sorted(variant.libraries), "env": env, "framework": variant.framework.key}
     text = f"{program_of(variant.framework)}\nrun(json.loads({json.dumps(request)!r}))\n"
@@ -59,7 +59,7 @@ def program_of(framework: Framework) -> str:
 
 
 def judge(answer: Answer, release: str, framework: Framework, *, needs_gpu: bool) -> Iterator[Finding]:
-    """Yields a finding per part of what the program printed; the text is the image's own."""
+    """Yields a finding for each part of the program's output, which is foreign text."""
     parts = _read_parts(answer)
     if problem := _find_problem(answer, parts):
         yield mismatch("smoke test", problem, "a program that starts and ends")
@@ -108,7 +108,7 @@ def _read_parts(answer: Answer) -> dict[str, Mapping[str, Any]]:
 
 
 def _find_problem(answer: Answer, parts: Parts) -> str | None:
-    """Returns why the program did not start or end by itself; None if it did."""
+    """Returns why the program did not start or did not end by itself; None if it did both."""
     if answer.fault is not None:
         return answer.fault
     if not parts:

@@ -1,11 +1,11 @@
-"""The program that runs inside an image and prints what works there, one JSON object per line.
+"""A program that runs inside an image and prints what works there, as one JSON object per line.
 
-`smoke.check_start` sends its text as the argument of `python -c`, with a framework's part and a call of `run` behind
-it, so it needs the standard library only and keeps to Python 3.7. A child does the work, and its parent prints how it
-ended, since importing a framework or a trainer may crash. The output is text of the image, which can say anything: the
-reader must sanitize it, and takes it for a smoke test only.
+`smoke.check_start` passes the program's text to `python -c`, followed by a framework's part and a call of `run`. So the
+program needs only the standard library, and runs from Python 3.7 on. Importing a framework or a trainer may crash, so a
+child process does the work and its parent prints how the child ended. The image can print anything, so the reader must
+sanitize the output, and uses it only for the smoke test.
 """
-# Whatever an image's own code raises is an answer:
+# Every exception of the image's own code is an answer:
 # ruff: noqa: BLE001
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run(request: Fields) -> None:
     """Opens libraries, imports the framework, computes a little, then imports the trainer without running it."""
 
     def work(report: Report) -> None:
-        child = os.fork()  # the framework must find the libraries by itself
+        child = os.fork()  # the framework must find its libraries without help
         if child == 0:
             _report_libraries(request["libraries"], report)
             os._exit(0)
@@ -48,7 +48,7 @@ def _report_libraries(names: list[str], report: Report) -> None:
     libraries = []
     for name in names:
         fields: Fields = {"name": name}
-        try:  # by its name alone, as frameworks and cuDNN do
+        try:  # by name alone, as frameworks and cuDNN open libraries
             ctypes.CDLL(name)
         except OSError as error:
             fields["error"] = str(error)[:300]
@@ -98,7 +98,7 @@ def _describe_failure(error: BaseException) -> Fields:
 
 
 def _run_apart(work: Callable[[Report], object]) -> None:
-    """Does the work in a child, whose prints go to stderr; reports how it ended."""
+    """Does the work in a child process, whose output goes to stderr; reports how the child ended."""
     channel = os.dup(1)
     os.dup2(2, 1)
 

@@ -1,1 +1,1 @@
-"""The part of the smoke test that each framework has: `compute`, which runs inside an image, in Python 3.7."""
+"""Each framework's own part of the smoke test: `compute`, which runs inside an image, from Python 3.7 on."""

@@ -1,4 +1,4 @@
-"""A product of matrices on each GPU, or on the CPU."""
+"""Multiplies matrices with JAX on each GPU, or on the CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def compute(jax: Any) -> dict[str, Any]:
-    """Returns the GPUs that JAX sees, and the devices that multiplied right; else raises ValueError."""
+    """Returns the GPUs that JAX sees, and the devices that multiplied; raises ValueError for a wrong product."""
     numpy, used = jax.numpy, []
     devices = jax.local_devices()
     for device in devices:

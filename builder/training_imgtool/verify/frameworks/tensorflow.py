@@ -1,4 +1,4 @@
-"""A product of matrices on each GPU, or on the CPU."""
+"""Multiplies matrices with TensorFlow on each GPU, or on the CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def compute(tensorflow: Any) -> dict[str, Any]:
-    """Returns the GPUs that TensorFlow sees, and the devices that multiplied right; else raises ValueError."""
+    """Returns the GPUs that TensorFlow sees, and the devices that multiplied; raises ValueError for a wrong product."""
     config = tensorflow.config
     listed = getattr(config, "list_physical_devices", None) or config.experimental.list_physical_devices
     gpus = [device.name for device in listed("GPU")]
