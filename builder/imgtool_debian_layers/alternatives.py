@@ -1,4 +1,4 @@
-"""Groups of alternatives, as update-alternatives links and records them."""
+"""Writes the links and records that update-alternatives makes for groups of alternatives."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LINKS = "/etc/alternatives"
 
 
 def make_alternatives(effects: Iterable[Effect], unpacking: Unpacking) -> Iterator[Entry]:
-    """Yields the links and records of groups of alternatives, those of the base included.
+    """Yields the links and records of groups of alternatives, including those of the base.
 
-    Raises NeedsAptError for a group that was changed by hand, and where update-alternatives would stop or remove.
+    Raises NeedsAptError for a group that somebody changed by hand, and where update-alternatives would fail or delete.
     """
     groups: dict[str, Group] = {}
     for effect in effects:
@@ -38,7 +38,7 @@ def make_alternatives(effects: Iterable[Effect], unpacking: Unpacking) -> Iterat
 
 
 def _list_links(name: str, group: Group, unpacking: Unpacking) -> Iterator[tuple[str, str, str]]:
-    """Yields name, link and target of the group's best choice, and of its slaves whose files are there."""
+    """Yields name, link and target of the group's best choice, and of each of its slaves whose file exists."""
     nodes, files = unpacking.nodes, group.choices[group.best].slaves
     slaves = ((alias, link, files.get(alias, "")) for alias, link in group.slaves.items())
     for alias, link, target in ((name, group.link, group.best), *slaves):
@@ -54,7 +54,7 @@ def _list_links(name: str, group: Group, unpacking: Unpacking) -> Iterator[tuple
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A file that a group may lead to; `slaves` has further files by the names of their links."""
+    """A file that the group's link may point to; `slaves` maps the names of further links to their files."""
 
     priority: int
     slaves: Mapping[str, str] = field(default_factory=dict)
@@ -65,10 +65,10 @@ class Group:
     """A group in automatic mode.
 
     Attributes:
-        link: its link.
-        slaves: further links by their names.
-        choices: the files that the link may lead to, by path.
-        best: the path that it leads to.
+        link: the path of its link.
+        slaves: the paths of further links, by name.
+        choices: the files that the link may point to, by path.
+        best: the path that the link points to.
     """
 
     link: str
@@ -77,9 +77,9 @@ class Group:
     best: str = ""
 
     def with_choice(self, path: str, choice: Choice, slaves: Mapping[str, str]) -> Group:
-        """Adds a choice to the group, or replaces that of the same path; `slaves` are links by their names."""
+        """Adds a choice to the group, or replaces the choice of the same path; `slaves` maps names to links."""
         choices = {**self.choices, path: choice}
-        first = [self.best] if self.best else []  # it stays unless another has a higher priority
+        first = [self.best] if self.best else []  # the best choice stays unless another one has a higher priority
         best = max((*first, *choices), key=lambda path: choices[path].priority)
         links = {**self.slaves, **slaves}
         return Group(
@@ -90,7 +90,7 @@ class Group:
         )
 
     def text(self) -> str:
-        """Writes the file: mode and links, an empty line, each choice with its priority and slaves, an empty line."""
+        """Formats the group's file: mode, links, an empty line, each choice with priority and slaves, an empty line."""
         lines = ["auto", self.link]
         for name, link in self.slaves.items():
             lines += [name, link]
@@ -101,9 +101,9 @@ class Group:
 
 
 def parse_group(text: str, name: str, current: str) -> Group:
-    """Reads the file of a group whose link leads to `current`.
+    """Reads the file of a group whose link points to `current`.
 
-    Raises NeedsAptError for one in manual mode, or of another form.
+    Raises NeedsAptError for a group in manual mode, and for a file in another format.
     """
     message = f"the base's alternatives of {name} were chosen by hand, or are damaged"
     lines = text.split("\n")

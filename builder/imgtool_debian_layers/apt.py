@@ -19,7 +19,7 @@ from imgtool_debian_layers.database import cut_name, parse_stanzas, read_install
 from imgtool_debian_layers.errors import NeedsAptError, NoSolutionError, UnreachableError
 from imgtool_debian_layers.package_file import Package
 
-_SECONDS = 600.0  # for one run of apt, downloads of indexes included
+_SECONDS = 600.0  # limit for one run of apt, including its downloads of indexes
 _CONFIG = """\
 Dir "{root}/";
 Dir::Etc "{root}/etc/apt/";
@@ -37,7 +37,7 @@ Acquire::Retries "3";
 """
 _ACTION = re.compile(r"(?P<verb>Inst|Remv) (?P<name>\S+?)(?::\w+)?(?: \[[^\]]+\])? ?(?:\((?P<new>\S+) .*|\[.*)?")
 _FOLDER, _FILE = "/etc/apt/apt.conf.d", "/etc/apt/apt.conf"
-_NAME = re.compile(r"[\w-][\w.-]*")  # apt reads files without an ending, and those that end in .conf
+_NAME = re.compile(r"[\w-][\w.-]*")  # apt reads files without an extension, and files that end in .conf
 _OPTION = re.compile(r'(?P<name>\S+) "(?P<value>.*)";')
 _DATES = re.compile(r"(?i)Acquire::(?:Check-Date|Check-Valid-Until|(?:Max|Min)-ValidTime)(?:::.*)?")
 _HARMLESS = re.compile(
@@ -58,11 +58,11 @@ def resolve_packages(
     environ: Mapping[str, str],
     mirrors: Mapping[str, str],
 ) -> tuple[Package, ...]:
-    """Resolves what `apt-get install --no-install-recommends` would install on a base, in apt's order.
+    """Lists the packages that `apt-get install --no-install-recommends` would install on a base, in apt's order.
 
     Args:
         system: the base.
-        requested: packages as apt takes them, `NAME` or `NAME=VERSION`.
+        requested: packages as apt-get accepts them, `NAME` or `NAME=VERSION`.
         architecture: Debian's name, such as `amd64`.
         environ: apt's environment, with PATH and proxies.
         mirrors: addresses of archives to use instead of those that the base names.
@@ -99,7 +99,7 @@ class _Apt:
         self._environ = {**environ, "APT_CONFIG": str(root / "apt.conf"), "LC_ALL": "C.UTF-8"}
 
     def update(self) -> None:
-        """Reads the archives' indexes."""
+        """Downloads the archives' indexes."""
         result = self._call("apt-get", "update", "--quiet=2")
         if result.returncode:
             lines = _cut_last_lines(result.stderr)
@@ -107,7 +107,7 @@ class _Apt:
             raise UnreachableError(message, details=lines[1:])
 
     def dump_configuration(self, text: str) -> str:
-        """Prints all options as `NAME "VALUE";` lines, with those of a configuration."""
+        """Returns all options as `NAME "VALUE";` lines, including the options of the configuration `text`."""
         path = self._root / "base.conf"
         path.write_text(text, errors="surrogateescape")
         return self.run("dump", f"--config-file={path}", program="apt-config")
@@ -137,7 +137,7 @@ class _Apt:
 
 
 def _write(root: Path, system: BaseSystem, architecture: str, mirrors: Mapping[str, str]) -> None:
-    """Lays out the private folder: the base's database, sources, preferences and keys."""
+    """Fills the private folder with the base's database, sources, preferences and keys."""
     files = dict(make_private_sources(system, mirrors, root))
     files["status"] = system.texts.get("/var/lib/dpkg/status", b"")
     files["extended_states"] = system.texts.get("/var/lib/apt/extended_states", b"")
@@ -150,7 +150,7 @@ def _write(root: Path, system: BaseSystem, architecture: str, mirrors: Mapping[s
 
 
 def _require_real_names(requested: tuple[str, ...], actions: tuple[dict[str, str], ...], system: BaseSystem) -> None:
-    """Raises NeedsAptError for a name that stands for others: nobody knows which package was wanted."""
+    """Raises NeedsAptError for a name that is no package's own, since it does not tell which package is wanted."""
     present = {name for name, _ in read_installed(system)} | {action["name"] for action in actions}
     for text in requested:
         if cut_name(text) not in present:
@@ -165,7 +165,7 @@ def _parse_actions(text: str) -> Iterator[dict[str, str]]:
 
 
 def _parse_records(text: str) -> dict[tuple[str, str], dict[str, str]]:
-    stanzas = reversed([*parse_stanzas(text)])  # of several archives the first one counts
+    stanzas = reversed([*parse_stanzas(text)])  # if several archives have the package, apt takes the first one
     return {(stanza["Package"], stanza["Version"]): stanza for stanza in stanzas}
 
 
@@ -193,13 +193,13 @@ def _cut_last_lines(text: str) -> tuple[str, ...]:
 
 
 def find_date_options(system: BaseSystem, dump: Callable[[str], str]) -> str:
-    """Collects what a base says about the age of archives' indexes, as apt's configuration.
+    """Collects a base's options on the age of archives' indexes, as a configuration of apt.
 
     Args:
         system: the base.
-        dump: gives what `apt-config dump` prints with a configuration.
+        dump: returns the output of `apt-config dump` for a configuration.
 
-    Raises NeedsAptError for another option that may change what apt installs, or runs a program.
+    Raises NeedsAptError for any other option that may change what apt installs, or that runs a program.
     """
     text = "\n".join(_read_texts(system))
     if not text:

@@ -1,4 +1,4 @@
-"""What a base image's layers say about its Debian system: every path, and the texts that apt and dpkg read."""
+"""A base image's Debian system, read from its layers: every path, and the texts that apt and dpkg read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from imgtool_debian_layers.errors import NeedsAptError
 
-_MOST_TEXT = 64 << 20  # bytes of the texts of a layer
+_MOST_TEXT = 64 << 20  # bytes of all texts of one layer
 _LARGEST_TEXT = 8 << 20
 _MOST_LINKS = 40  # Linux' MAXSYMLINKS
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
@@ -24,7 +24,7 @@ _TEXTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What is at a path: `kind` is `d` (folder), `l` (symbolic link), `h` (hard link) or `f` (anything else)."""
+    """The entry at a path: `kind` is `d` (folder), `l` (symbolic link), `h` (hard link) or `f` (anything else)."""
 
     kind: str
     mode: int = 0o644
@@ -34,7 +34,7 @@ class Node:
 
 
 class LayerFile(NamedTuple):
-    """An entry of a layer, with the path that its archive has, and what reads its content."""
+    """An entry of a layer, with its path in the archive and a function that reads its content."""
 
     path: str
     node: Node
@@ -44,13 +44,13 @@ class LayerFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BaseSystem:
-    """A base's files: every path with its node, and the texts by their path (resolved, absolute)."""
+    """A base's files: each path with its node, and the texts by path (absolute, links resolved)."""
 
     nodes: Mapping[str, Node]
     texts: Mapping[str, bytes] = field(default_factory=dict)
 
     def text(self, path: str) -> str:
-        """Returns a text; empty when the base has none at that path."""
+        """Returns the text at a path; empty when the base has none there."""
         return self.texts.get(path, b"").decode("utf-8", "surrogateescape")
 
     def below(self, folder: str) -> tuple[str, ...]:
@@ -90,9 +90,9 @@ def read_base(layers: Iterable[Iterable[LayerFile]]) -> BaseSystem:
 
 
 def resolve(nodes: Mapping[str, Node], path: str) -> str:
-    """Follows the links of an absolute path's folders; its last part stays as it is.
+    """Follows the links among the folders of an absolute path, but not the path's last part.
 
-    Raises NeedsAptError for a loop.
+    Raises NeedsAptError for a loop of links.
     """
     left = _split(path)
     at, links = "/", 0
@@ -139,7 +139,7 @@ def _read_layer(files: Iterable[LayerFile]) -> _Layer:
 
 
 def _read_text(layer: _Layer, file: LayerFile) -> bytes | None:
-    """Reads what a file says; None for what is no file, or is too large to be one of apt's or dpkg's."""
+    """Reads a file's text; None if it is not a file, or too large to be one of apt's or dpkg's."""
     if file.node.kind == "f":
         return file.read() if file.size <= _LARGEST_TEXT else None
     if file.node.kind == "h":
@@ -151,7 +151,7 @@ def _read_text(layer: _Layer, file: LayerFile) -> bytes | None:
 
 
 def _clean(path: str) -> str:
-    """Makes a path absolute; engines unpack with the image's root as theirs."""
+    """Makes a path absolute, because engines unpack layers into the image's root."""
     return "/" + posixpath.normpath(f"/{path}").lstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""/etc/ssl/certs as update-ca-certificates and `openssl rehash` make it, from the certificates that a package ships."""
+"""Makes /etc/ssl/certs from a package's certificates, as update-ca-certificates and `openssl rehash` do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make_bundle(paths: Mapping[str, bytes]) -> bytes:
 
 
 def make_links(paths: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
-    """Yields the links of /etc/ssl/certs: `NAME.pem` to each certificate, `HASH.N` to that; or NeedsAptError."""
+    """Yields the links of /etc/ssl/certs: `NAME.pem` to each certificate, `HASH.N` to `NAME.pem`; or NeedsAptError."""
     counts: dict[str, int] = {}
     for path in sorted((path for path in paths if path.endswith(".crt")), key=str.encode):
         name = posixpath.basename(path).removesuffix(".crt")
@@ -62,7 +62,7 @@ def make_links(paths: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
 def hash_subject(pem: bytes) -> str:
     """Hashes as `openssl x509 -subject_hash`: SHA-1 of the subject's canonical form (`x509_name_canon`).
 
-    Raises ValueError, IndexError or KeyError for what is no certificate.
+    Raises ValueError, IndexError or KeyError if `pem` is not a certificate.
     """
     match = _PEM.search(pem)
     if match is None:
@@ -84,7 +84,7 @@ def _split_names(names: bytes) -> list[bytes]:
 
 
 def _canonicalise(attribute: bytes) -> bytes:
-    """Encodes one attribute: its object identifier, and its text in UTF-8, small letters and single blanks."""
+    """Encodes one attribute: its object identifier, and its text in UTF-8, in lower case and with single spaces."""
     (_, identifier), (kind, value) = _iterate_elements(attribute)
     if kind in _ENCODINGS:
         text = value.decode(_ENCODINGS[kind]).encode()

@@ -1,4 +1,4 @@
-"""The records of dpkg and apt after an installation: status, `info/`, triggers, what apt chose itself."""
+"""The records of dpkg and apt after an installation: status, `info/`, triggers, automatically installed packages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _EXECUTABLE = frozenset({"preinst", "postinst", "prerm", "postrm", "config"})
 _INTEREST = {"interest": "", "interest-await": "", "interest-noawait": "/noawait"}
 _ACTIVATE = frozenset({"activate", "activate-await", "activate-noawait"})
 Stanza = dict[str, str]
-"""Fields by their name as written; a value keeps its line breaks and the blank that begins a further line."""
-# The order of dpkg's `fieldinfos` (lib/dpkg/parse.c); all other fields follow as the package has them.
+"""Fields by name, spelled as in the file; a value keeps its line breaks and the space that begins each further line."""
+# The order of dpkg's `fieldinfos` (lib/dpkg/parse.c). All other fields follow in the package's own order.
 _ORDER = tuple(
     name
     for line in (
@@ -36,17 +36,17 @@ _NAMES = {name.lower(): name for name in _ORDER}
 
 @dataclass(frozen=True, slots=True)
 class InstalledPackage:
-    """A package that is unpacked.
+    """A package that is being unpacked.
 
     Attributes:
-        name: the package's.
-        architecture: the package's.
-        file: where it lies on this machine.
+        name: the package's name.
+        architecture: the package's architecture.
+        file: the package's file on this machine.
         control: its control files by name.
-        stanza: its own control data.
+        stanza: the fields of its `control` file.
         conffiles: the paths of its configuration files.
         paths: its paths in the order of its archive.
-        md5: the sums of its configuration files, and of all files where the package brings no sums.
+        md5: the MD5 sums of its configuration files, and of all files if the package has no `md5sums`.
     """
 
     name: str
@@ -65,7 +65,7 @@ class InstalledPackage:
         return f"{self.name}:{self.architecture}" if both else self.name
 
     def note(self, path: str, data: bytes | None) -> None:
-        """Notes a path that is unpacked, and the content of a file."""
+        """Records an unpacked path, and the MD5 sum of a file's content where it is needed."""
         self.paths.append(path if path != "/" else "/.")
         if data is not None and (path in self.conffiles or "md5sums" not in self.control):
             self.md5[path] = hashlib.md5(data, usedforsecurity=False).hexdigest()
@@ -74,7 +74,7 @@ class InstalledPackage:
 def open_package(package: Package, file: Path) -> InstalledPackage:
     """Reads the control files of a package.
 
-    Raises DamagedError when it is another package, NeedsAptError for a flag that dpkg gives a configuration file.
+    Raises DamagedError when `file` is another package, NeedsAptError for a configuration file with a flag of dpkg.
     """
     control = read_control(file)
     stanza = next(parse_stanzas(control.get("control", b"").decode("utf-8", "surrogateescape")), {})
@@ -95,7 +95,7 @@ def cut_name(requested: str) -> str:
 def read_installed(system: BaseSystem) -> dict[tuple[str, str], Stanza]:
     """Reads the packages of a base by name and architecture.
 
-    Raises NeedsAptError for one that is not wholly installed, DamagedError for a damaged database.
+    Raises NeedsAptError for a package that is not fully installed, DamagedError for a damaged database.
     """
     stanzas = {}
     for stanza in parse_stanzas(system.text(STATUS)):
@@ -124,9 +124,9 @@ def make_database_files(system: BaseSystem, installed: Iterable[InstalledPackage
 def mark_automatic(
     system: BaseSystem, installed: Iterable[InstalledPackage], requested: tuple[str, ...], architecture: str
 ) -> bytes:
-    """Writes apt's extended_states: which packages apt chose itself, whatever their section.
+    """Formats apt's extended_states, which lists the packages that apt installed automatically, in any section.
 
-    As apt does (pkgDepCache::writeStateFile of apt 2.4 to 2.8), it drops a package that is now requested, or not there.
+    As apt does (pkgDepCache::writeStateFile of apt 2.4 to 2.8), it drops packages that are now requested or missing.
     """
     names = [package.name for package in installed]
     wanted = set(map(cut_name, requested))
@@ -143,7 +143,7 @@ def mark_automatic(
 
 
 def make_trigger_files(system: BaseSystem, installed: Iterable[InstalledPackage]) -> Iterator[tuple[str, int, bytes]]:
-    """Yields the files of `triggers/` that gain a line."""
+    """Yields the files of `triggers/` to which the packages add a line."""
     texts: dict[str, str] = {}
     for package in installed:
         for directive, trigger in _read_directives(package):
@@ -205,7 +205,7 @@ def _make_info_files(package: InstalledPackage) -> Iterator[tuple[str, int, byte
 
 
 def parse_stanzas(text: str) -> Iterator[Stanza]:
-    """Yields the stanzas of a control file; raises DamagedError for a line that is none of it."""
+    """Yields the stanzas of a control file; raises DamagedError for a line that belongs to no stanza."""
     stanza: Stanza = {}
     name = ""
     for line in text.split("\n"):
@@ -228,12 +228,12 @@ def parse_stanzas(text: str) -> Iterator[Stanza]:
 
 
 def format_stanza(stanza: Mapping[str, str]) -> str:
-    """Writes a stanza as dpkg does into its status file, with the blank line that ends it."""
+    """Formats a stanza as dpkg writes it into its status file, with a blank line at the end."""
     names = sorted(stanza, key=lambda name: _RANK.get(name.lower(), len(_ORDER)))  # the sort is stable
     lines = (f"{name}:{'' if stanza[name].startswith(chr(10)) else ' '}{stanza[name]}\n" for name in names)
     return "".join((*lines, "\n"))
 
 
 def format_status(stanzas: Mapping[tuple[str, str], Mapping[str, str]]) -> bytes:
-    """Writes /var/lib/dpkg/status: every package by its name and architecture, sorted as dpkg sorts."""
+    """Formats /var/lib/dpkg/status: every package by name and architecture, in dpkg's order."""
     return "".join(format_stanza(stanzas[key]) for key in sorted(stanzas)).encode()

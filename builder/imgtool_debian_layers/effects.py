@@ -1,4 +1,4 @@
-"""Effects of scripts that stand for themselves: folders, links, files, and conditions."""
+"""Effects of scripts that concern one path: folders, links, files, and conditions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REPLACES = frozenset({EffectKind.LINK, EffectKind.FILE, EffectKind.COPY})
 
 
 def replaced_path(effect: Effect) -> str:
-    """Returns the path that an effect makes in place of a package's own file; empty when it makes none."""
+    """Returns the path that an effect creates instead of the package's own file; empty if there is none."""
     return effect.path if effect.kind in _REPLACES and not effect.keep else ""
 
 
@@ -24,10 +24,10 @@ def make_effect(effect: Effect, unpacking: Unpacking, contents: Mapping[str, byt
 
     Args:
         effect: what a script does.
-        unpacking: the image by now.
+        unpacking: the image as it is now.
         contents: the files that effects copy.
 
-    Raises NeedsAptError where the script would do something else on this base.
+    Raises NeedsAptError if the script would do something else on this base.
     """
     if effect.kind is EffectKind.ABSENT:
         pattern = effect.path

@@ -1,4 +1,4 @@
-"""What may go wrong. The caller translates these errors to its own."""
+"""The errors of this package. The caller translates them into its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class DebianError(Exception):
 
 
 class NeedsAptError(DebianError):
-    """What the installation leaves behind is not known, so apt itself has to install the packages."""
+    """The installation may have an effect that imgtool does not know, so apt itself has to install the packages."""
 
 
 class NoSolutionError(DebianError):
@@ -21,7 +21,7 @@ class NoSolutionError(DebianError):
 
 
 class DamagedError(DebianError):
-    """A package or the base's database is not what its format or its name says."""
+    """A package or the base's database does not match its format or its name."""
 
 
 class UnreachableError(DebianError):

@@ -34,12 +34,12 @@ from imgtool_debian_layers.scripts import (
 )
 from imgtool_debian_layers.unpack import Entry, Unpacking
 
-_VERSION = 3  # of how layers are made
+_VERSION = 3  # raise it when layers are made in another way
 _LIBRARY = re.compile(r"(?:lib.*|ld-.*)\.so(?:\..+)?")
 _LOADER_CONF = "/etc/ld.so.conf"
-_KEPT = (_LOADER_CONF, certificates.SHIPPED)  # contents that effects read
+_KEPT = (_LOADER_CONF, certificates.SHIPPED)  # files whose content effects read
 _CACHE = "/etc/ld.so.cache"
-_EMPTIED = ("/var/lib/apt/lists", "/var/log/apt")  # folders that image builds empty in the end
+_EMPTIED = ("/var/lib/apt/lists", "/var/log/apt")  # folders that image builds usually empty at the end
 _REMOVED = (
     "/var/cache/apt/pkgcache.bin",
     "/var/cache/apt/srcpkgcache.bin",
@@ -49,7 +49,7 @@ _REMOVED = (
 )
 
 ReadLibrary = Callable[[bytes], tuple[str, int] | None]
-"""Reads the DT_SONAME, empty without one, and the e_machine of a shared library; None for any other file."""
+"""Reads the DT_SONAME (empty if missing) and the e_machine of a shared library; returns None for any other file."""
 
 
 class _Library(NamedTuple):
@@ -58,7 +58,7 @@ class _Library(NamedTuple):
 
 
 def layer_version() -> str:
-    """Names what decides the bytes of layers beside their inputs: the way they are made, and the table of scripts."""
+    """Names what decides a layer's bytes besides its inputs: the version of this code, and the table of scripts."""
     return f"{_VERSION}-{hash_table()}"
 
 
@@ -72,20 +72,20 @@ def make_layer(
     sonames: tuple[str, ...] = (),
     library_path: str = "",
 ) -> Iterator[Entry]:
-    """Yields the entries of the layer that an installation of packages is, in their order.
+    """Yields the entries of the layer that an installation of packages makes, in the layer's order.
 
     Args:
         system: the base.
-        packages: what apt installs, in its order, and where each verified file lies.
+        packages: the packages that apt installs, in apt's order, each with its verified file.
         requested: the packages that were asked for, `NAME` or `NAME=VERSION`.
         architecture: Debian's name, such as `amd64`.
-        read_library: reads libraries.
-        sonames: libraries that the loader must find in the end.
-        library_path: the LD_LIBRARY_PATH that it has then.
+        read_library: reads the header of a library.
+        sonames: libraries that the loader must find after the installation.
+        library_path: the LD_LIBRARY_PATH that the loader has then.
 
     Raises:
         NeedsAptError: a script, a trigger or a file has an effect that is not known.
-        DamagedError: a package is damaged, or not the one that it is called.
+        DamagedError: a package is damaged, or its name is wrong.
         OSError: a file cannot be read.
     """
     installed = [open_package(package, file) for package, file in packages]
@@ -123,11 +123,11 @@ def _check_base(system: BaseSystem, installed: list[InstalledPackage]) -> None:
 
 @dataclass(slots=True)
 class Installation:
-    """An installation under way.
+    """An installation in progress.
 
     Attributes:
-        image: where its files lie.
-        read_library: reads libraries.
+        image: the image's files so far.
+        read_library: reads the header of a library.
         sources: files that scripts copy.
     """
 
@@ -135,7 +135,7 @@ class Installation:
     read_library: ReadLibrary
     sources: frozenset[str] = frozenset()
     _libraries: dict[str, _Library] = field(default_factory=dict)
-    _contents: dict[str, bytes] = field(default_factory=dict)  # of files that effects read
+    _contents: dict[str, bytes] = field(default_factory=dict)  # contents of files that effects read
     _cache: bytes = field(init=False)
     _diverted: frozenset[str] = field(init=False)
 
@@ -145,7 +145,7 @@ class Installation:
         self._diverted = frozenset(system.text("/var/lib/dpkg/diversions").splitlines())
 
     def unpack(self, package: InstalledPackage, file: PackedFile) -> Iterator[Entry]:
-        """Yields the entries of a package's file, and keeps what scripts read of it."""
+        """Yields the entries of a package's file, and keeps its content if a script reads it."""
         package.note(file.path, file.data if file.kind == "f" else None)
         if file.kind == "f":
             library = self.read_library(file.data) if _LIBRARY.fullmatch(posixpath.basename(file.path)) else None
@@ -158,7 +158,7 @@ class Installation:
         yield from self.image.place(package.name, file)
 
     def apply(self, effects: tuple[Effect, ...]) -> Iterator[Entry]:
-        """Yields what scripts leave behind."""
+        """Yields the entries that scripts leave behind."""
         for effect in effects:
             match effect.kind:
                 case EffectKind.ALTERNATIVE | EffectKind.LDCONFIG:
@@ -186,7 +186,7 @@ class Installation:
                 raise NeedsAptError(f"the loader does not find {soname} in the base or its packages")
 
     def _make_certificates(self) -> Iterator[Entry]:
-        """Yields what update-ca-certificates makes of a first installation."""
+        """Yields the entries that update-ca-certificates makes at a first installation."""
         shipped = {path: data for path, data in self._contents.items() if path.startswith(certificates.SHIPPED)}
         folders = (f"{certificates.FOLDER}/", "/usr/local/share/ca-certificates/", certificates.CONFIGURATION)
         conflict = next((path for path in self.image.system.nodes if path.startswith(folders)), None)
@@ -230,7 +230,7 @@ class Installation:
     def _find_libraries(
         self, of_base: Mapping[str, _Library], folders: frozenset[str]
     ) -> Iterator[tuple[str, _Library]]:
-        """Yields the libraries that packages brought, and links to such, by the name that ldconfig gives each."""
+        """Yields the packages' libraries and the links to them, each with the name that ldconfig gives it."""
         yield from self._libraries.items()
         for path, node in self.image.placed.items():
             above, name = posixpath.split(path)
@@ -245,7 +245,7 @@ class Installation:
 
 
 def list_base_libraries(cache: LoaderCache, nodes: Mapping[str, Node]) -> dict[str, _Library]:
-    """Maps files of the base to its libraries; of several names in its loader cache the longest is the soname."""
+    """Maps paths to libraries of the base. If the loader cache has several names for one, the longest is the soname."""
     machines = {flags: machine for machine, flags in FLAGS.items()}
     libraries: dict[str, _Library] = {}
     for row in sorted(cache.libraries, key=lambda row: len(row.soname)):
@@ -255,15 +255,15 @@ def list_base_libraries(cache: LoaderCache, nodes: Mapping[str, Node]) -> dict[s
 
 
 def name_link(link: str, soname: str) -> str:
-    """Names a library as ldconfig sees it through a link.
+    """Returns the name that ldconfig gives a library that it finds through a link.
 
-    A link with the soname, or the start of it that ends with .so, counts under its own name (glibc, elf/ldconfig.c).
+    The link keeps its own name if that is the soname, or the soname up to its `.so` (glibc, elf/ldconfig.c).
     """
     return link if link.endswith(".so") and soname.startswith(link) else soname or link
 
 
 def _clean(system: BaseSystem) -> Iterator[Entry]:
-    """Yields whiteouts for what a base keeps of its own installations."""
+    """Yields whiteouts for files that the base's own installations left behind."""
     for path in sorted(system.nodes):
         if posixpath.dirname(path) in _EMPTIED or path in _REMOVED:
             above, name = posixpath.split(path.lstrip("/"))

@@ -146,7 +146,7 @@ def _number(text: str, at: int) -> tuple[int, int]:
 
 
 def _make_string_table(texts: set[str]) -> tuple[dict[str, int], bytes]:
-    """Texts that end with another one share its place: sorted by their ends, the longer one first."""
+    """Makes a table in which a text that ends another text shares its bytes: sorted by ends, the longer text first."""
     raw = {text: text.encode("utf-8", "surrogateescape") for text in texts}
     ordered = sorted(raw, key=lambda text: raw[text][::-1], reverse=True)
     offsets: dict[str, int] = {}

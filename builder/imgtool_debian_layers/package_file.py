@@ -32,7 +32,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package by name and hash; `file` is its path in an archive, which the base's sources name."""
+    """A package by name and hash; `file` is its path in one of the archives of the base's sources."""
 
     name: str
     version: str
@@ -44,7 +44,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class PackedFile:
-    """One path of a package; `kind` as in `Node`, `owner` as `USER:GROUP`."""
+    """One path of a package; `kind` has the values of `Node`, `owner` is `USER:GROUP`."""
 
     path: str  # absolute
     kind: str
@@ -57,7 +57,7 @@ class PackedFile:
 def read_control(path: Path) -> dict[str, bytes]:
     """Reads the control files of a package, by name: `control`, `postinst`, `triggers`.
 
-    Raises DamagedError for what is no package, OSError when it cannot be read.
+    Raises DamagedError if the file is not a package, OSError if it cannot be read.
     """
     files: dict[str, bytes] = {}
     with _open_member(path, "control.tar") as archive:

@@ -1,7 +1,7 @@
-"""Maintainer scripts: which of them do nothing that matters in an image, and what the known others do.
+"""Maintainer scripts: which ones have no effect on an image, and which effects the other known ones have.
 
-No script runs here. What one does is known if, apart from comments, it consists of debhelper's generated blocks of
-`scripts.toml`, or if the rest is listed there by its sha256. All others need apt itself.
+imgtool runs no script. It knows a script if, apart from comments, the script consists of generated blocks of debhelper
+that `scripts.toml` lists, or if `scripts.toml` lists the sha256 of the rest. All other scripts need apt itself.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ AT_INSTALL = ("preinst", "postinst", "config")
 class EffectKind(StrEnum):
     """What an effect does to its path."""
 
-    ABSENT = "absent"  # nothing matches the pattern `path`, or apt has to run the script
-    PRESENT = "present"  # the path is there, or apt has to run the script
+    ABSENT = "absent"  # if anything matches the pattern `path`, apt has to run the script
+    PRESENT = "present"  # if the path is missing, apt has to run the script
     FOLDER = "folder"
-    LOCAL_FOLDER = "local-folder"  # below /usr/local: of root:staff where the base says so (Debian Policy 9.1.2)
+    LOCAL_FOLDER = "local-folder"  # below /usr/local; root:staff owns it if the base says so (Debian Policy 9.1.2)
     LINK = "link"
     FILE = "file"
-    COPY = "copy"  # of the file `target` of a package
-    APPEND = "append"  # `text` to a file of the base
+    COPY = "copy"  # copies the file `target` of a package
+    APPEND = "append"  # appends `text` to a file of the base
     ALTERNATIVE = "alternative"  # update-alternatives --install `path` `name` `target` `priority`, with `slaves`
     LDCONFIG = "ldconfig"
     CERTIFICATES = "certificates"  # update-ca-certificates
@@ -50,15 +50,15 @@ class Effect:
 
     Attributes:
         kind: what it does.
-        path: where.
-        target: of a link; the source of a copy.
-        mode: of a folder or file.
-        owner: `USER:GROUP`, by the base's names.
-        text: of a file.
-        keep: what is at the path already stays.
-        name: of a group of alternatives.
-        priority: of an alternative.
-        slaves: of an alternative, as link, name and file.
+        path: the path that it changes.
+        target: the target of a link, or the source of a copy.
+        mode: the mode of a folder or file.
+        owner: `USER:GROUP`, as names of the base.
+        text: the text of a file.
+        keep: whether an entry that is already at the path stays.
+        name: the name of a group of alternatives.
+        priority: the priority of an alternative.
+        slaves: the slaves of an alternative, as link, name and file.
     """
 
     kind: EffectKind
@@ -107,10 +107,10 @@ def find_script_effects(package: str, name: str, data: bytes) -> tuple[Effect, .
 
 
 def hash_script(rest: str) -> tuple[str, str]:
-    """Hashes what is left of a script without generated blocks; returns also the minor version of Python in it.
+    """Hashes the rest of a script without its generated blocks; also returns the minor version of Python in the script.
 
-    The versions of Python's packages differ in nothing but that number, so `@` stands for it. Lines that only list data
-    count as `DATA`. The digest is empty when nothing is left.
+    The packages of different Pythons differ only in that number, so `@` replaces it. `DATA` replaces lines that only
+    list data. The digest is empty when no rest is left.
     """
     lines = normalise(rest)
     if lines and lines[-1].strip() == "exit 0":
@@ -138,7 +138,7 @@ def find_trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
 
 
 def normalise(text: str) -> list[str]:
-    """Returns the lines that do something; comments stay if a here-document may have them as content."""
+    """Returns the lines of a script that do something. Comments stay if they may be content of a here-document."""
     plain = "<<" not in text
     return [
         line
@@ -148,7 +148,7 @@ def normalise(text: str) -> list[str]:
 
 
 def _take_block(block: re.Match[str], rules: _Rules, effects: list[Effect]) -> str:
-    """Takes a known block's effects and leaves nothing of it; an unknown block stays."""
+    """Removes a known block and adds its effects to `effects`; an unknown block stays."""
     body = "\n".join(normalise(block["body"]))
     for helper, pattern, does in rules.blocks:
         if helper == block["helper"] and pattern.fullmatch(body):
@@ -158,7 +158,7 @@ def _take_block(block: re.Match[str], rules: _Rules, effects: list[Effect]) -> s
 
 
 def hash_table() -> str:
-    """Hashes the table: what it says decides the bytes of layers."""
+    """Hashes the table, because its content decides the bytes of layers."""
     return hashlib.sha256(_read_table()).hexdigest()
 
 

@@ -1,7 +1,7 @@
-"""Where the files of packages come to lie in an image, as dpkg unpacks them.
+"""Places the files of packages in an image as dpkg unpacks them.
 
-dpkg follows the links that a base has in place of folders (`/lib` to `usr/lib`), leaves folders that exist as they are,
-leaves out what `path-exclude` names, and stops where two packages have the same file.
+dpkg follows links that a base has instead of folders (`/lib` to `usr/lib`), does not change folders that exist, skips
+the paths that `path-exclude` names, and fails where two packages have the same file.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _WILDCARD = re.compile(r"[*?\[\\]")
 
 
 class Entry(NamedTuple):
-    """An entry of the layer: its path, relative to the root, and the content of a file.
+    """An entry of the layer: its path, relative to the root, and a file's content.
 
-    The target of a hard link is relative to the root too. A file called `.wh.NAME` removes NAME.
+    The target of a hard link is also relative to the root. A file called `.wh.NAME` deletes NAME.
     """
 
     path: str
@@ -35,13 +35,13 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Unpacking:
-    """The base's paths with those of the packages that were placed so far.
+    """The paths of the base and of the packages placed so far.
 
     Attributes:
         system: the base.
         replaced: paths that a script writes instead of the package.
-        nodes: every path of the image by now.
-        placed: the paths that packages brought.
+        nodes: every path of the image so far.
+        placed: the paths of the packages.
     """
 
     system: BaseSystem
@@ -59,9 +59,9 @@ class Unpacking:
         self._groups = _parse_ids(self.system.text("/etc/group"))
 
     def place(self, package: str, file: PackedFile) -> Iterator[Entry]:
-        """Yields the entries of a file, the folders above it included that nobody has; nothing for what stays as it is.
+        """Yields the entries of a file and of missing folders above it; nothing if dpkg would change nothing.
 
-        Raises NeedsAptError where dpkg would replace something, or stop.
+        Raises NeedsAptError where dpkg would replace a file, or fail.
         """
         if file.path == "/" or self._is_left_out(file):
             return
@@ -81,7 +81,7 @@ class Unpacking:
             yield from self.make(path, self._make_node(package, file), file.data)
 
     def make(self, path: str, node: Node, data: bytes = b"") -> Iterator[Entry]:
-        """Yields the entries of a new path, and of the folders above it that nobody has."""
+        """Yields the entries of a new path and of the missing folders above it."""
         above = posixpath.dirname(path)
         if above not in self.nodes:
             yield from self.make(above, Node("d", 0o755))
@@ -89,16 +89,16 @@ class Unpacking:
         yield Entry(path.lstrip("/"), node, data)
 
     def make_link(self, path: str, target: str) -> Iterator[Entry]:
-        """Yields the entries of a new symbolic link of root."""
+        """Yields the entries of a new symbolic link that root owns."""
         return self.make(path, Node("l", 0o777, target=target))
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> Iterator[Entry]:
-        """Yields the entries of a file that the base may have already, with its mode and owner there."""
+        """Yields the entries of a file; if the base already has the file, it keeps its mode and owner."""
         present = self.system.nodes.get(path)
         return self.make(path, present if present is not None and present.kind == "f" else Node("f", mode), data)
 
     def find_owner(self, text: str) -> tuple[int, int]:
-        """Looks up the numbers of `USER:GROUP` in the base; raises NeedsAptError for a name that it lacks."""
+        """Looks up the numbers of `USER:GROUP` in the base; raises NeedsAptError for a name that the base lacks."""
         user, _, group = text.partition(":")
         try:
             return _find_id(user, self._users), _find_id(group, self._groups)
@@ -126,7 +126,7 @@ class Unpacking:
         return node is not None and node.kind == "d"
 
     def _is_left_out(self, file: PackedFile) -> bool:
-        """Returns whether dpkg skips a path: the last filter that matches counts (dpkg(1), --path-exclude)."""
+        """Returns whether dpkg skips a path; the last filter that matches decides (dpkg(1), --path-exclude)."""
         skip = False
         for include, pattern in self._filters:
             if fnmatch.fnmatchcase(file.path, pattern):
@@ -138,13 +138,13 @@ class Unpacking:
 
 
 def _read_path_filters(system: BaseSystem) -> Iterator[tuple[bool, str]]:
-    """Yields the filters of dpkg's configuration in the order in which dpkg reads them: True to include.
+    """Yields the filters of dpkg's configuration in the order in which dpkg reads them; True means include.
 
     Raises NeedsAptError for an option that may change what dpkg installs.
     """
     for path in (*system.below("/etc/dpkg/dpkg.cfg.d"), "/etc/dpkg/dpkg.cfg"):
         if not re.fullmatch(r"[\w-]+", posixpath.basename(path)) and path != "/etc/dpkg/dpkg.cfg":
-            continue  # dpkg reads names of letters, digits, `_` and `-` only
+            continue  # dpkg reads only files whose names consist of letters, digits, `_` and `-`
         for line in (line.strip() for line in system.text(path).splitlines()):
             if not line or line.startswith("#"):
                 continue
