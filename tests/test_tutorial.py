@@ -127,7 +127,7 @@ def test_the_tutorial_prints_what_it_says(newcomer: Newcomer) -> None:
     [
         *("push", "push --dry-run", "build --output oci:layout", "build --push --dry-run", "show"),
         *("show --why --set compression=zstd", "lock", "lint tags.yaml", "doctor", "prune --dry-run", "verify"),
-        *("compat 2.15", "compat"),
+        *("compat 2.15", "compat", "compat jax"),
     ],
 )
 def test_what_a_verb_prints_fits_its_schema(newcomer: Newcomer, command: str) -> None:

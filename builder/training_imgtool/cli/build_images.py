@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from training_imgtool.base.progress import Note
 from training_imgtool.cli.commands.images import build_images, prepare_build
 from training_imgtool.cli.machine import open_machine
-from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.cli.output import emit_result
 from training_imgtool.make.request import BuildOptions, BuildResult, BuildRun
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ def build_and_print(
                 _note_push(inputs, images, machine)
             rows = [_as_data(image) for image in images]
             lines = [f"{image.role} {image.reference}" for image in images]
-    if as_json:
-        emit_json({"ok": True, "images": rows})
-    else:
-        emit("".join(f"{line}\n" for line in lines))
+    emit_result({"ok": True, "images": rows}, "".join(f"{line}\n" for line in lines), as_json=as_json)
 
 
 def _note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) -> None:

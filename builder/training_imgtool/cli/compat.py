@@ -8,7 +8,7 @@ import typer
 
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
-from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.cli.output import emit_result
 from training_imgtool.model.frameworks import JAX
 
 
@@ -31,14 +31,11 @@ def compat(
 
         with open_machine("quiet") as machine:
             releases = list_releases(WheelStore(machine.settings).index)
-        if as_json:
-            emit_json({"ok": True, "releases": releases})
-        for row in () if as_json else releases:
-            pythons = (", ".join(row[key]) or "none" for key in ("python", "python_arm64"))
-            emit("{}  x86-64: {}  aarch64: {}\n".format(str(row["jax"]).ljust(10), *pythons))
+        rows = [
+            (row["jax"], *(", ".join(row[key]) or "none" for key in ("python", "python_arm64"))) for row in releases
+        ]
+        lines = (f"{jax:10}  x86-64: {pythons}  aarch64: {pythons_arm}\n" for jax, pythons, pythons_arm in rows)
+        emit_result({"ok": True, "releases": releases}, "".join(lines), as_json=as_json)
         return
     matrix = load_matrix()
-    if as_json:
-        emit_json({"ok": True, **as_data(matrix, release)})
-    else:
-        emit(as_text(matrix, release))
+    emit_result({"ok": True, **as_data(matrix, release)}, as_text(matrix, release), as_json=as_json)

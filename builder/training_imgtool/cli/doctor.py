@@ -6,7 +6,7 @@ import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.cli.output import emit_result
 
 
 def doctor(
@@ -17,8 +17,6 @@ def doctor(
 
     findings = doctor.examine(opt.read_choice(spec, changes, registry), machine.settings())
     code = doctor.exit_code(findings)
-    if as_json:
-        emit_json({"ok": code == 0, "checks": [finding.as_data() for finding in findings]})
-    else:
-        emit("".join(f"{finding.as_line()}\n" for finding in findings))
+    text = "".join(f"{finding.as_line()}\n" for finding in findings)
+    emit_result({"ok": code == 0, "checks": [finding.as_data() for finding in findings]}, text, as_json=as_json)
     raise typer.Exit(code)

@@ -13,7 +13,7 @@ import typer
 
 from training_imgtool.base.errors import InputError
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.cli.output import emit_result
 from training_imgtool.model.frameworks import FRAMEWORKS
 
 if TYPE_CHECKING:
@@ -50,10 +50,8 @@ def lint(
     answer = _ask_slurm(text)
     messages = judge(text, name, allow_unknown=allow_unknown, region=region, strict=strict, answer=answer)
     wrong = any(message.severity is Severity.ERROR for message in messages)
-    if as_json:
-        emit_json({"ok": not wrong, "findings": [_row(message) for message in messages]})
-    else:
-        emit("".join(f"{message}\n" + (f"  {message.hint}\n" if message.hint else "") for message in messages))
+    text = "".join(f"{message}\n" + (f"  {message.hint}\n" if message.hint else "") for message in messages)
+    emit_result({"ok": not wrong, "findings": [_row(message) for message in messages]}, text, as_json=as_json)
     if wrong:
         raise typer.Exit(3)
 

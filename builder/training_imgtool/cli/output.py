@@ -99,6 +99,11 @@ def emit_json(document: Any) -> None:
     emit(json.dumps(numbered, indent=2, ensure_ascii=False) + "\n")
 
 
+def emit_result(document: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """Writes a result to stdout, as a JSON document or as text."""
+    emit_json(document) if as_json else emit(text)
+
+
 def emit_event(event: dict[str, Any]) -> None:
     """Writes an event of `run --watch`, one line, to stdout."""
     emit(json.dumps({"schema": SCHEMA, **event}, ensure_ascii=False) + "\n")

@@ -8,7 +8,7 @@ import typer
 
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
-from training_imgtool.cli.output import emit, emit_json, emit_note
+from training_imgtool.cli.output import emit_note, emit_result
 
 if TYPE_CHECKING:
     from training_imgtool.cli.commands.why import Why
@@ -37,15 +37,13 @@ def show(
         inputs = plan_images(choice, machine, check=not (why or no_check))
         rows = _explain(inputs, machine) if why else ()
     if why:
-        _print_why(rows, as_json=as_json)
+        document = {"ok": True, "roles": [row.as_data() for row in rows]}
+        emit_result(document, "".join(row.as_text() for row in rows), as_json=as_json)
         return
     for other in inputs.others:
         emit_note(f"{other.plan.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")
     data = show.as_data(inputs)
-    if as_json:
-        emit_json({"ok": True, **data})
-    else:
-        emit(show.as_text(data))
+    emit_result({"ok": True, **data}, show.as_text(data), as_json=as_json)
 
 
 def _explain(inputs: Inputs, machine: Machine) -> tuple[Why, ...]:
@@ -55,10 +53,3 @@ def _explain(inputs: Inputs, machine: Machine) -> tuple[Why, ...]:
     return tuple(
         row for each in inputs.by_platform for row in explain(each, machine.settings.state, machine.registries)
     )
-
-
-def _print_why(rows: tuple[Why, ...], *, as_json: bool) -> None:
-    if as_json:
-        emit_json({"ok": True, "roles": [row.as_data() for row in rows]})
-    else:
-        emit("".join(row.as_text() for row in rows))

@@ -8,7 +8,7 @@ import typer
 
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
-from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.cli.output import emit_result
 
 
 def sign(
@@ -33,7 +33,6 @@ def sign(
         images, sign_images = find_proven(choice, key, machine, roles=tuple(roles or ()), unproven=unproven)
     sign_images(tuple(dict.fromkeys(image for _, image in images)))  # with the terminal: cosign may ask for a password
     named = dict(images)  # of an image for several platforms, its index
-    if as_json:
-        emit_json({"ok": True, "images": [{"role": str(role), "reference": str(ref)} for role, ref in named.items()]})
-    else:
-        emit("".join(f"{role} {image}\n" for role, image in named.items()))
+    rows = [{"role": str(role), "reference": str(ref)} for role, ref in named.items()]
+    text = "".join(f"{role} {image}\n" for role, image in named.items())
+    emit_result({"ok": True, "images": rows}, text, as_json=as_json)

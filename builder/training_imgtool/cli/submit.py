@@ -11,7 +11,7 @@ import typer
 from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
-from training_imgtool.cli.output import emit, emit_json, emit_note
+from training_imgtool.cli.output import emit, emit_json, emit_note, emit_result
 
 if TYPE_CHECKING:
     from training_imgtool.cli.commands.job_files.submit import Submission
@@ -58,10 +58,7 @@ def submit(
         for line in written.notes:
             emit_note(line)
         if dry_run:
-            if as_json:
-                emit_json({"ok": True, "commands": job.commands().splitlines()})
-            else:
-                emit(job.commands())
+            emit_result({"ok": True, "commands": job.commands().splitlines()}, job.commands(), as_json=as_json)
             return
         if status or logs or cancel:
             _ask(job, logs=logs, cancel=cancel, as_json=as_json)
@@ -92,4 +89,4 @@ def _ask(job: Submission, *, logs: bool, cancel: bool, as_json: bool) -> None:
     else:
         standing, lines = job.status()
         document = {"ok": True, "job": standing.name, "state": standing.state, "code": standing.code}
-        emit_json({**document, "details": list(lines)}) if as_json else emit("\n".join((*lines, "")))
+        emit_result({**document, "details": list(lines)}, "\n".join((*lines, "")), as_json=as_json)

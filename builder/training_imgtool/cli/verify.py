@@ -11,7 +11,7 @@ import typer
 from training_imgtool.base.errors import VerificationError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine, signatory
-from training_imgtool.cli.output import emit, emit_error, emit_json
+from training_imgtool.cli.output import emit_error, emit_result
 
 
 def verify(
@@ -57,10 +57,9 @@ def verify(
             smoke=smoke,
         )
     failures = report.list_failures(reports)
-    if as_json:
-        emit_json({"ok": not failures, "images": report.as_data(reports), "failures": [*failures]})
-    else:
-        emit(report.as_text(reports, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+    text = report.as_text(reports, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+    document = {"ok": not failures, "images": report.as_data(reports), "failures": [*failures]}
+    emit_result(document, text, as_json=as_json)
     for line in failures:
         emit_error(f"Error: {line}\n")
     if failures:
