@@ -6,16 +6,21 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from tests.plans import wheel
 from training_imgtool.base.errors import VerificationError
+from training_imgtool.base.progress import Progress, silent
 from training_imgtool.base.resources import data_file
+from training_imgtool.model.plan import Wheel
 from training_imgtool.resolve.lock.trim import (
     ALWAYS,
     ELF,
     TRIM_RULES,
     WheelContents,
+    WheelReader,
     find_rule,
     list_unused,
     names_in_elf,
@@ -24,6 +29,7 @@ from training_imgtool.resolve.lock.trim import (
     parse_contents,
     read_contents,
 )
+from training_imgtool.resolve.wheels.store import WheelStore
 
 BLOCK = 1 << 20
 NCCL = WheelContents(paths={"nvidia/nccl/lib/libnccl.so.2": (9, "nccl")}, names={"nccl": frozenset({"nccl", "curand"})})
@@ -192,3 +198,23 @@ def test_a_damaged_wheel(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [None, [], {"paths": {}}, {"paths": {"a": 1}, "names": {}}, {"paths": 1, "names": 2}])
 def test_other_data_is_no_contents(data: object) -> None:
     assert parse_contents(data) is None
+
+
+def test_wheels_without_such_files_are_not_read(tmp_path: Path) -> None:
+    class Store:
+        """Has one wheel, whose content cannot be read, though its directory can."""
+
+        def fetch(self, wheels: tuple[Wheel, ...], progress: Progress) -> None:
+            del wheels, progress
+
+        def require(self, wheel: Wheel) -> Path:
+            return tmp_path / wheel.file
+
+    one = wheel("plain", "1.0")
+    with zipfile.ZipFile(tmp_path / one.file, "w") as archive:
+        archive.writestr("plain.py", "import nvrtc\n")
+    damaged = (tmp_path / one.file).read_bytes().replace(b"import nvrtc", b"import nvrtX")
+    (tmp_path / one.file).write_bytes(damaged)
+    reader = WheelReader(cast("WheelStore", Store()), tmp_path / "remembered.json", silent)
+    assert reader.list_unused((one,)) == ()
+    assert not (tmp_path / "remembered.json").exists()

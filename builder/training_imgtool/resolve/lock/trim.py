@@ -16,6 +16,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -211,22 +212,29 @@ def read_contents(path: Path, package: str) -> WheelContents:
 
     Raises VerificationError when it is damaged.
     """
-    from training_imgtool.base.wheel_zip import ZIP_ERRORS  # each push loads this module, for the rules
-
     paths: dict[str, tuple[int, str]] = {}
     names: dict[str, set[str]] = {}
     own = {rule.name for rule in TRIM_RULES if _is_owner(package, rule.owners)}
+    with _opening(path) as archive:
+        for member in archive.infolist():
+            rule, top = find_rule(_INSTALLED.sub("", member.filename, count=1)) or (ALWAYS, "")
+            if top:
+                paths[top] = (paths.get(top, (0, rule))[0] + member.file_size, rule)
+            with archive.open(member) as stream:
+                names.setdefault(rule, set()).update(names_in_file(member.filename, _read_blocks(stream)) - own)
+    return WheelContents(paths=paths, names={rule: frozenset(named) for rule, named in names.items() if named})
+
+
+@contextmanager
+def _opening(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Opens a wheel; whatever is wrong with it until the end of the block raises VerificationError."""
+    from training_imgtool.base.wheel_zip import ZIP_ERRORS  # each push loads this module, for the rules
+
     try:
         with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
-                rule, top = find_rule(_INSTALLED.sub("", member.filename, count=1)) or (ALWAYS, "")
-                if top:
-                    paths[top] = (paths.get(top, (0, rule))[0] + member.file_size, rule)
-                with archive.open(member) as stream:
-                    names.setdefault(rule, set()).update(names_in_file(member.filename, _read_blocks(stream)) - own)
+            yield archive
     except (*ZIP_ERRORS, OSError) as error:
         raise VerificationError(f"{path.name}: damaged wheel: {error}", hint=f"remove {path}, run again") from error
-    return WheelContents(paths=paths, names={rule: frozenset(named) for rule, named in names.items() if named})
 
 
 def _is_owner(package: str, owners: tuple[str, ...]) -> bool:
@@ -285,12 +293,21 @@ class WheelReader:
             size = sum(wheel.size for wheel in missing) / 1e6
             self._progress(Step("trim", f"reading {len(missing)} wheels, {size:.1f} MB"))
             self._store.fetch(missing, self._progress)
+            if not any(row.paths for row in contents.values() if row) and not any(map(self._has_paths, missing)):
+                self._progress(Done("trim", Outcome.LOCKED, f"{len(missing)} wheels have nothing to leave out"))
+                return ()
             read = run_all({wheel.sha256: partial(self._read, wheel) for wheel in missing}, most=_AT_ONCE)
             contents |= read
             new = {sha256: row.as_data() for sha256, row in read.items()}
             write_cached(self._path, {**self._read_remembered(), **new})
             self._progress(Done("trim", Outcome.LOCKED, f"{len(missing)} wheels"))
         return list_unused(filter(None, contents.values()))
+
+    def _has_paths(self, wheel: Wheel) -> bool:
+        """Says whether a rule is about a file of a wheel; none of its files is read for that. Raises as `_read`."""
+        path = self._store.require(wheel)
+        with _opening(path) as archive:
+            return any(find_rule(_INSTALLED.sub("", name, count=1)) for name in archive.namelist())
 
     def _read(self, wheel: Wheel) -> WheelContents:
         return read_contents(self._store.require(wheel), wheel.name)
