@@ -34,8 +34,8 @@ _MUCH_CODE = 100_000_000  # bytes
 def build(run: BuildRun, docker: DockerEngine | None = None) -> tuple[BuildResult, ...]:
     """Makes sure that the sink has the images of the selected roles, for one platform.
 
-    The sink is the one that the options name; an open engine's own store where they name none.
-    Raises what finding, building and pushing raise. The tags that the user named move only when every role has arrived.
+    The options name the sink; without one, the sink is the store of the open engine. Raises what finding, building
+    and pushing raise. The tags that the user named move only after the sink has the images of all roles.
     """
     check_inputs(run)
     results = dict(find_results(run)) if run.options.push else {}
@@ -53,13 +53,13 @@ def build(run: BuildRun, docker: DockerEngine | None = None) -> tuple[BuildResul
 
 
 def _lost_cache(run: BuildRun, error: LocalFileError) -> bool:
-    """Tells whether a file of the cache, which may be deleted at any time, is not there any more."""
+    """Tells whether somebody deleted a file of the cache, which is allowed at any time."""
     cause = error.__cause__
     return isinstance(cause, FileNotFoundError) and Path(str(cause.filename)).is_relative_to(run.machine.settings.cache)
 
 
 def _make_missing(run: BuildRun, docker: DockerEngine | None, results: dict[Role, BuildResult]) -> None:
-    """Makes the images that the results lack, and adds them."""
+    """Makes the images that the results lack, and adds them to the results."""
     from training_imgtool.make.engines.engine import Engine
     from training_imgtool.make.sinks import open_sink
 
@@ -81,7 +81,7 @@ def check_inputs(run: BuildRun) -> None:
 
 
 def _list_tasks(run: BuildRun, sink: Sink, results: dict[Role, BuildResult]) -> dict[str, Callable[[], None]]:
-    """Adds the images that the sink has to the results, and returns what makes each of the others, by its roles."""
+    """Adds the sink's images to the results, and maps the roles of each other image to the function that makes it."""
     if not run.options.no_cache:
         results |= sink.find(tuple(image for image in run.wanted if image.role not in results))
     by_key: dict[str, list[RoleImage]] = {}
@@ -98,10 +98,10 @@ def _list_tasks(run: BuildRun, sink: Sink, results: dict[Role, BuildResult]) -> 
 
 
 def _make(run: BuildRun, images: list[RoleImage], sink: Sink, results: dict[Role, BuildResult]) -> None:
-    """Makes an image, and puts it into the sink for each role that it is of.
+    """Makes one image, and puts it into the sink for each of its roles.
 
-    Imgtool makes it, or an engine if only that can. The parent image comes first: only that tells whether its wheels
-    fit together without an engine.
+    Imgtool makes the image, or an engine if imgtool cannot. The parent image comes first, because only making the
+    parent shows whether its wheels fit together without an engine.
     """
     started, (image, *others) = time.monotonic(), images
     if run.options.engine == "buildx":
@@ -122,7 +122,7 @@ def _make(run: BuildRun, images: list[RoleImage], sink: Sink, results: dict[Role
 
 
 def _append(run: BuildRun, image: RoleImage, sink: Sink, appending: Appending) -> BuildResult:
-    """Appends an image; to a parent image made anew where the registry has lost the old one."""
+    """Appends an image to its parent image; makes the parent again where the registry has lost it."""
     run.machine.progress(Step(image.role, "appending"))
     try:
         with sink.builder.append(appending, image.role) as made:
@@ -136,7 +136,7 @@ def _append(run: BuildRun, image: RoleImage, sink: Sink, appending: Appending) -
 
 
 def _outcomes(run: BuildRun, results: Mapping[Role, BuildResult]) -> tuple[str, ...]:
-    """Returns one line per role of a failed run: the image's name, or that there is none."""
+    """Returns one line per role of a failed run: the image's name, or `failed`."""
     if not results:
         return ()
     outcomes = {role: f"{result.outcome} {result.reference}" for role, result in results.items()}
@@ -144,7 +144,7 @@ def _outcomes(run: BuildRun, results: Mapping[Role, BuildResult]) -> tuple[str, 
 
 
 def _note_size(run: BuildRun) -> None:
-    """Tells the user when the code is so large that it must contain data, which every change would send again."""
+    """Notes when the code is so large that it must contain data, which imgtool would upload again after each change."""
     files = run.inputs.context.on_disk()
     size = sum(entry.size for entry in files)
     if size > _MUCH_CODE:

@@ -37,17 +37,17 @@ def ensure_lock(
     write: bool = True,
     built: Built | None = None,
 ) -> Lock:
-    """Returns the spec's lock when it is current, else makes one and writes it beside the spec.
+    """Returns the spec's lock if it is current; otherwise makes a new lock and writes it beside the spec.
 
-    A new one keeps the versions and the bases of the one before, where they still fit.
+    A new lock keeps the versions and the bases of the old lock where they still fit.
 
     Args:
         spec_file: the spec.
-        machine: that makes it; its progress gets a line per change.
-        locked: raise InputError instead of making one.
-        renewal: what to resolve again even if the present lock is current; it also replaces a damaged lock.
-        write: write a new one beside the spec.
-        built: wheels of source archives that an earlier call built, which gains those of this one.
+        machine: the machine that makes the lock; its progress gets a line per change.
+        locked: raise InputError instead of making a lock.
+        renewal: what to resolve again even if the present lock is current; a renewal also replaces a damaged lock.
+        write: whether to write a new lock beside the spec.
+        built: the wheels that earlier calls built from source archives; this call adds its own.
     """
     identity, progress = identify_lock(spec_file), machine.progress
     path = identity.path
@@ -98,7 +98,7 @@ def _with_this_set(spec_file: SpecFile) -> str:
 
 
 def _upgrade_notes(before: Lock, after: Lock) -> tuple[str, ...]:
-    """Returns what a framework's module says about the releases that the lock passed, such as Keras 3 in 2.16."""
+    """Returns a framework's notes on the releases between the two locks, such as Keras 3 in TensorFlow 2.16."""
     from training_imgtool.resolve.frameworks import rules_of
     from training_imgtool.resolve.versions.matrix import load_matrix
 
@@ -121,7 +121,7 @@ def _read_present(path: Path, progress: Progress, *, replace: bool) -> Lock | No
         return read_lock(path)
     except DamagedLockError as error:
         text = path.read_text(errors="replace")
-        if text.strip() and "imgtool" not in text:  # a lock has it in its first line; a merge conflict leaves it there
+        if text.strip() and "imgtool" not in text:  # the first line of a lock contains it, even after a merge conflict
             hint = f"give the spec another name than {path.stem}: its lock has the same name"
             raise InputError(
                 f"{path} is a lock of another program, which imgtool does not replace", hint=hint
@@ -191,9 +191,9 @@ def digest_of(reference: str, platform: str, registries: Registries) -> str:
 
 
 def find_moved_bases(locks: Iterable[Lock], registries: Registries) -> dict[str, str]:
-    """Maps each locked base whose tag is gone or names another image now to what the registry answers.
+    """Maps each locked base whose tag is gone, or now names another image, to what the registry answers.
 
-    A registry that does not answer says nothing of its bases.
+    If a registry does not answer, its bases are left out.
     """
     moved = {}
     rows = {(row.variant.base, row.base_digest, lock.platform) for lock in locks for row in lock.variants}
@@ -213,7 +213,7 @@ def _ask_again(tag: Tag, platform: str, registries: Registries) -> str | None:
         if registries.at(source).head(source.tag(tag.name)) is None:
             return "no such tag any more"
         return digest_of(str(tag), platform, registries)
-    except (InputError, NoPlatformError) as error:  # it has lost the platform
+    except (InputError, NoPlatformError) as error:  # the tag's image no longer has the platform
         return error.message
     except ImgtoolError:
         return None

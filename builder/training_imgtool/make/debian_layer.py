@@ -1,4 +1,4 @@
-"""The layer of a stage's Debian packages: made once, remembered here and in the registry."""
+"""The layer of a stage's Debian packages: made once, recorded on this machine and in the registry."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class LayerMaker:
     """Makes the layer of locked packages on a base.
 
     Attributes:
-        base_digest: of the base.
+        base_digest: the digest of the base.
         locked: the packages.
-        platform: of the image.
+        platform: the platform of the image.
         read_system: reads the base; called only when the layer must be made.
-        settings: the machine's: its cache has the packages' files.
+        settings: the machine's; its cache holds the packages' files.
         progress: receives each download.
         cache: keeps the layer and its record.
-        compression: of the layer.
+        compression: how to compress the layer.
     """
 
     base_digest: str
@@ -62,7 +62,7 @@ class LayerMaker:
         )
 
     def tree(self, opened: OpenedLibraries) -> tree.Node:
-        """Lists what the layer has where; raises as `layer` does."""
+        """Lists the paths in the layer; raises as `layer` does."""
         claims = self._record(opened).claims or {}
         return tree.unpack(claims.get(_FIELD, ""))
 
@@ -92,7 +92,7 @@ class LayerMaker:
             compressed = self._compress(opened)
             if compressed.layers[0].blob != record.blob:
                 self.cache.forget(self._hash_inputs(opened))
-                raise blobs.remade_error(record.blob, "a library here differs from the one that made it first")
+                raise blobs.remade_error(record.blob, "a library of this machine differs from the first maker's")
         return self.cache.read_blob(record.blob)
 
     def _hash_inputs(self, opened: OpenedLibraries) -> str:
@@ -111,7 +111,7 @@ class LayerMaker:
 
 
 def _list_entries(items: Iterator[Item], maker: tree.TreeMaker) -> Iterator[Item]:
-    """Passes entries on and lists them."""
+    """Yields the entries unchanged, and adds each one to the maker's tree."""
     for item in items:
         entry = item.entry
         above, _, name = entry.path.rpartition("/")

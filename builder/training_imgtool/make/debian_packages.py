@@ -1,4 +1,4 @@
-"""The adapter of `imgtool_debian_layers`: base images, packages and layers as imgtool has them, and its errors."""
+"""The adapter of `imgtool_debian_layers`: translates base images, packages, layers and errors to imgtool's types."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from training_imgtool.oci.layers.tarhead import Entry, Kind
 from training_imgtool.oci.registry.manifests import Descriptor
 
 _FORMAT = "1"  # of a base's listing and texts in the cache
-_MOST_BYTES = 256 << 20  # of it
-_VENV = "opt/venv/"  # what the next stage makes
+_MOST_BYTES = 256 << 20  # of this listing
+_VENV = "opt/venv/"  # the next stage makes this folder
 _NODE_KINDS = {FOLDER: "d", LINK: "l", HARD_LINK: "h"}
 _ENTRY_KINDS = {"d": Kind.FOLDER, "l": Kind.LINK, "h": Kind.HARD_LINK, "f": Kind.FILE}
 
 Read = Callable[[Descriptor], Iterator[bytes]]
-"""Gives a layer's blocks, verified when the last one is taken."""
+"""Yields a layer's blocks, and verifies the layer after the last block."""
 
 
 def read_system(layers: tuple[Descriptor, ...], read: Read, settings: Settings) -> BaseSystem:
-    """Reads what a base's layers say about its Debian system, or what the cache has of them.
+    """Reads the Debian system of a base from its layers, or from the cache.
 
     Raises VerificationError for a damaged layer, NeedsEngineError for one that only an engine understands, and what
     `read` raises.
@@ -56,11 +56,11 @@ def read_system(layers: tuple[Descriptor, ...], read: Read, settings: Settings) 
 def resolve_packages(
     system: BaseSystem, requested: tuple[str, ...], platform: str, settings: Settings
 ) -> tuple[DebianPackage, ...]:
-    """Resolves what apt would install on a base, in its order.
+    """Resolves the packages that apt would install on a base, in apt's order.
 
     Raises:
         NeedsEngineError: this machine has no apt, or apt would remove a package.
-        InputError: apt finds no solution; `details` has its last lines.
+        InputError: apt finds no solution; `details` has apt's last lines.
         TemporaryError: an archive does not answer.
     """
     environ, mirrors = settings.environ, settings.debian_mirrors
@@ -79,7 +79,7 @@ def list_archives(system: BaseSystem, settings: Settings) -> tuple[str, ...]:
 def make_items(
     system: BaseSystem, locked: LockedDebian, files: Iterable[Path], platform: str, opened: OpenedLibraries
 ) -> Iterator[Item]:
-    """Yields the entries of the layer of locked packages, whose files come in the lock's order.
+    """Yields the entries of the layer of locked packages. `files` holds the packages' files in the lock's order.
 
     Raises NeedsEngineError for a script, a trigger or a file whose effect is not known, VerificationError for a damaged
     package, LocalFileError for one that cannot be read.
@@ -99,7 +99,7 @@ def make_items(
 
 
 def _name_architecture(platform: str) -> str:
-    return platform.removeprefix("linux/")  # Debian has the same names for those that imgtool makes images for
+    return platform.removeprefix("linux/")  # Debian uses the same names for the processors that imgtool supports
 
 
 def _make_item(made: debian.Entry) -> Item:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def open_layer(plan: RolePlan, machine: Machine, cache: LayerCache, compression: Compression) -> LayerMaker:
-    """Opens what makes the layer of a role's locked packages; it reads and fetches only what it must."""
+    """Returns the maker of the layer with a role's locked packages; the maker reads and fetches only what it needs."""
     return LayerMaker(
         base_digest=plan.base.digest,
         locked=plan.locked.debian or LockedDebian(requested=()),
@@ -37,14 +37,14 @@ def open_layer(plan: RolePlan, machine: Machine, cache: LayerCache, compression:
 
 
 def lock_debian(variant: Variant, base_digest: str, *, spec: ImageSpec, machine: Machine) -> LockedDebian | None:
-    """Returns what apt installs for a variant's `system` stage; None when it installs nothing.
+    """Returns the packages that apt installs for a variant's `system` stage; None if there are none.
 
-    It makes the layer too, which proves that imgtool can; where it cannot, the result says why an engine has to.
+    It makes the layer too, to prove that imgtool can. If imgtool cannot, the result says why an engine has to.
 
     Raises:
         FieldError: the base's archives have no such package.
         TemporaryError: an archive does not answer.
-        VerificationError: a package or the base is not what its digest says.
+        VerificationError: a package or the base does not match its digest.
     """
     requested = apt_packages(variant, (*spec.system_packages, *variant.apt))
     if not requested:
@@ -57,7 +57,7 @@ def lock_debian(variant: Variant, base_digest: str, *, spec: ImageSpec, machine:
         machine.progress(Note(f"{variant.name}: an engine installs the Debian packages: {error}"))
         return LockedDebian(requested=requested, engine=error.message)
     except InputError as error:
-        if spec.template or any(role.template for role in spec.roles.values()):  # which may add an archive
+        if spec.template or any(role.template for role in spec.roles.values()):  # these lines may add an archive
             return LockedDebian(requested=requested, engine=error.message)
         raise FieldError(error.message, field="system_packages", hint=error.hint) from error
     machine.progress(Done(subject, Outcome.LOCKED, f"{len(locked.packages)} Debian packages"))
@@ -91,7 +91,7 @@ def _resolve(
 
 
 def read_base_system(base: Digest, machine: Machine) -> BaseSystem:
-    """Reads what a base's layers say about its Debian system, or what the cache has of them."""
+    """Reads the Debian system of a base from its layers, or from the cache."""
     registry = machine.registries.at(base.repository)
     layers = registry.manifest(base).layers
     return read_system(layers, partial(registry.blob, base.repository), machine.settings)

@@ -1,7 +1,4 @@
-"""Debian packages on this machine, known by their sha256 and kept in the layer cache.
-
-They come from the base's archives.
-"""
+"""Fetches Debian packages from the base's archives, and keeps them in the layer cache by their sha256."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ class PackageStore:
     """The packages of one machine. Thread-safe.
 
     Args:
-        settings: where the cache is, and how the network is reached.
+        settings: name the cache, and how to reach the network.
         urls: the archives' addresses.
         progress: receives each download.
         pause: sleeps; replaced in tests.
@@ -53,11 +50,11 @@ class PackageStore:
         self._retry = Retry(tries=4, sleep=pause)
 
     def fetch(self, packages: tuple[DebianPackage, ...]) -> tuple[Path, ...]:
-        """Makes sure that all packages are here, several at a time, and returns their verified files.
+        """Fetches the packages that this machine lacks, several at a time, and returns the verified files of all.
 
         Raises:
             PackageGoneError: no archive has the file.
-            VerificationError: an archive, or the cache, has another file than the lock's.
+            VerificationError: a file in an archive or in the cache differs from the lock's.
             TemporaryError: the archives do not answer.
             LocalFileError: the cache cannot be written.
         """

@@ -33,7 +33,7 @@ Send = Callable[[LayerSource, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appending:
-    """Stages of an image, planned on the parent image that they are appended to."""
+    """Stages of an image, planned on the parent image to which the builder appends them."""
 
     image: RoleImage
     parent: ParentImage
@@ -42,7 +42,7 @@ class Appending:
     cache: LayerCache
 
     def is_lost(self, error: BlobUnknownError) -> bool:
-        """Tells whether the registry misses layers of the parent image, or does not name what it misses."""
+        """Tells whether the registry lacks layers of the parent image, or does not name the blobs that it lacks."""
         layers = {layer.digest for layer in self.parent.stored.manifest.layers}
         return not error.digests or bool(set(error.digests) & layers)
 
@@ -52,18 +52,18 @@ class DirectBuilder:
 
     Args:
         run: the run.
-        compression: of the layers, instead of the spec's.
-        send: takes each layer as soon as it is made, from several threads, and the name of its image.
+        compression: how to compress the layers, instead of the spec's choice.
+        send: receives each layer as soon as it is made, with the name of its image; several threads call it.
     """
 
     def __init__(self, run: BuildRun, compression: Compression | None = None, send: Send | None = None) -> None:
         self._run = run
         self._compression = compression or Compression(run.inputs.plan.compression)
         self._send = send
-        self._context_layers: OnceEach = SingleFlight()  # that the roles of this run share
+        self._context_layers: OnceEach = SingleFlight()  # the roles of this run share them
 
     def new_cache(self) -> LayerCache:
-        """Returns a view of the machine's layer cache that knows which records it gave."""
+        """Returns a view of the machine's layer cache that notes which records it returned."""
         return LayerCache(self._run.machine.settings.cache / "layers", use_cache=not self._run.options.no_cache)
 
     def plan(self, image: RoleImage, parent: ParentImage, stages: tuple[Stage, ...], cache: LayerCache) -> Appending:
@@ -74,11 +74,11 @@ class DirectBuilder:
 
     @contextmanager
     def append(self, appending: Appending, subject: str) -> Iterator[DirectImage]:
-        """Makes the image; its layers can be read until the block ends.
+        """Makes the image; you can read its layers until the block ends.
 
         Args:
             appending: what `plan` returns.
-            subject: the name of the layers in progress output.
+            subject: what progress output calls the layers.
 
         Raises what `oci.direct.build.build_image` raises.
         """
@@ -117,7 +117,7 @@ class DirectBuilder:
             self._send(layer, subject)
 
     def open_debian(self, image: RoleImage, cache: LayerCache) -> DebianLayer:
-        """Opens what makes the layer of the image's Debian packages."""
+        """Returns the maker of the layer with the image's Debian packages."""
         from training_imgtool.make.debian_stage import open_layer
 
         return open_layer(image.plan, self._run.machine, cache, self._compression)

@@ -14,7 +14,7 @@ from training_imgtool.oci.repository.stored_stages import tag_of_stage
 
 
 def dry_run(run: BuildRun) -> dict[Role, str]:
-    """Returns what `build` would do with each role, without a change: `found`, `build`, or `build-and-push`.
+    """Returns what `build` would do for each role, and changes nothing: `found`, `build`, or `build-and-push`.
 
     Raises EngineUnavailableError when an image needs an engine and none answers, and what the trainer's check raises.
     """

@@ -19,15 +19,15 @@ from training_imgtool.oci.registry.failures import TagImmutableError
 
 
 def find_images(images: tuple[RoleImage, ...], machine: Machine) -> dict[Role, Digest | None]:
-    """Finds each image by its tags, side by side; roles without an image have None.
+    """Finds each role's image by its tag, in parallel; a role without an image has None.
 
-    A role whose own tag is missing has the image of another role with the same key.
+    A role whose own tag is missing gets the image of another role with the same key.
     """
     return {role: digest for role, (digest, _) in _look_up(images, machine).items()}
 
 
 def _look_up(images: tuple[RoleImage, ...], machine: Machine) -> dict[Role, tuple[Digest | None, bool]]:
-    """Finds each role's image; also says whether the role's own tag is there."""
+    """Finds each role's image; the second value tells whether the role's own tag exists."""
     started, registries = time.monotonic(), machine.registries
     tags = {image.role: image.registry_tag for image in images}
     heads = run_all({role: partial(registries.at(tag.repository).head, tag) for role, tag in tags.items()})
@@ -52,9 +52,9 @@ def _look_up(images: tuple[RoleImage, ...], machine: Machine) -> dict[Role, tupl
 
 
 def find_image(registries: Registries, tag: Tag) -> Digest | None:
-    """Returns the digest that a registry has under a tag, once the manifest of that digest was read from it.
+    """Returns the digest of a tag in a registry, after reading the manifest of that digest.
 
-    What a HEAD request says of a tag may be a proxy's memory.
+    The answer to a HEAD request alone proves nothing, because it may come from a proxy's cache.
     """
     registry = registries.at(tag.repository)
     digest = registry.head(tag)
@@ -65,9 +65,9 @@ def find_image(registries: Registries, tag: Tag) -> Digest | None:
 def require_images(
     inputs: Inputs, machine: Machine, wanted: tuple[RoleImage, ...] | None = None
 ) -> Mapping[Role, Digest]:
-    """Returns the digest of every role, or of those that are `wanted`.
+    """Returns the digest of every role, or of the `wanted` roles.
 
-    Raises ImageMissingError that names the missing images and the command that makes them.
+    Raises ImageMissingError, which names the missing images and the command that makes them.
     """
     wanted = inputs.images if wanted is None else wanted
     digests = find_images(wanted, machine)
@@ -84,14 +84,14 @@ def require_images(
 
 
 def push_hint(inputs: Inputs) -> str:
-    """Says what to do where the images of the current inputs are missing."""
+    """Returns the hint for missing images of the current inputs."""
     return f"imgtool push {inputs.spec_file.path}; imgtool show --why names what changed since this machine's last push"
 
 
 def find_results(run: BuildRun) -> Mapping[Role, BuildResult]:
-    """Returns the images of a run that the spec's repository holds under the tags of their keys, and puts missing tags.
+    """Finds the run's images in the spec's repository by their keys, and adds tags that are missing.
 
-    None with `--no-cache`.
+    With `--no-cache`, finds no image.
     """
     if run.options.no_cache:
         return {}
@@ -106,7 +106,7 @@ def find_results(run: BuildRun) -> Mapping[Role, BuildResult]:
 
 
 def add_tag(registries: Registries, image: Digest, tag: Tag) -> None:
-    """Gives an image the tag of its key; where no tag moves, another run may have put it meanwhile."""
+    """Gives an image the tag of its key. If tags are immutable, another run may have put this tag meanwhile."""
     with suppress(TagImmutableError):
         put_tag(registries, image, tag)
 

@@ -1,7 +1,7 @@
-"""Looks for credentials in the config of an image that an engine made whole: what a template's lines come to.
+"""Looks for credentials in the config of an image that an engine made from a template.
 
-What the template prints was looked at before (`model.recipe.printing`). Only the engine knows what a line expands to,
-and what the images bring that a template starts from.
+`model.recipe.printing` has checked the template's text. Only the engine knows the expanded lines, and what the images
+contain that a template starts from.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from training_imgtool.oci.repository.stored_stages import StoredStages
 
 
 def check_finished(machine: Machine, image: RoleImage, made: Digest) -> None:
-    """Raises VerificationError where the config or the history of a template's image holds a credential."""
+    """Raises VerificationError if the config or the history of a template's image contains a credential."""
     template, registry = image.recipe.template, machine.registries.at(made.repository)
     manifest = registry.manifest(made)
     if template is None or manifest.is_index:
@@ -38,7 +38,7 @@ def check_finished(machine: Machine, image: RoleImage, made: Digest) -> None:
 
 
 def _find(document: Any, allowed: tuple[str, ...], where: str = "config") -> Iterator[tuple[str, str]]:
-    """Yields each text of a config that holds a credential, and where it is."""
+    """Yields each text of a config that contains a credential, and its place."""
     if isinstance(document, dict):
         for key, value in document.items():
             place = key if where == "config" else where

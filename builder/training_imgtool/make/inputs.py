@@ -1,4 +1,4 @@
-"""From files to content keys: loads a spec, makes sure of its lock, makes recipes, and names every image.
+"""From files to content keys: loads a spec, updates its lock, makes recipes, and names every image.
 
 Everything here is a function of files (and, only when a lock must be made, of the registry and the index).
 """
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from training_imgtool.resolve.lock.carry_over import Renewal
 
 _NAME_REGISTRY = "give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY"
-KEY_DIGITS = 32  # of 64: 128 bits, and a tag that a terminal line still holds
+KEY_DIGITS = 32  # of 64: 128 bits, in a tag that still fits into a line of a terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleImage:
-    """One role's image by its inputs: the recipe that makes it, the stages on the way, and the key that names it."""
+    """One role's image before it is made: its recipe, its stages, and the tag with its content key."""
 
     plan: RolePlan
     recipe: Recipe
@@ -56,7 +56,7 @@ class RoleImage:
 
     @property
     def own(self) -> Stage:
-        """The role's own stage, which has the code."""
+        """The role's own stage, which adds the code."""
         return self.stages[-1]
 
     @property
@@ -70,7 +70,7 @@ class RoleImage:
         return print_dockerfile(self.recipe, self.key)
 
     def subject_of(self, stage: Stage) -> str:
-        """Returns what progress calls a stage: the role for its own; stage and variant for one that roles share."""
+        """Returns a stage's name for progress: the role for its own stage; stage and variant for a shared stage."""
         return str(self.role) if stage == self.own else f"{stage.name} {self.plan.locked.variant.name}"
 
 
@@ -83,11 +83,11 @@ class Inputs:
     plan: Plan
     context: Context
     images: tuple[RoleImage, ...]
-    others: tuple[Inputs, ...] = ()  # of the same spec's further platforms
+    others: tuple[Inputs, ...] = ()  # the inputs of the spec's other platforms
 
     @property
     def by_platform(self) -> tuple[Inputs, ...]:
-        """The inputs of each platform, these first."""
+        """The inputs of each platform, with this one first."""
         return (replace(self, others=()), *self.others)
 
     def index_key(self, role: Role) -> str:
@@ -96,7 +96,7 @@ class Inputs:
         return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
 
     def named_by_index(self) -> Inputs:
-        """Adds the tags of the indexes over all platforms; changes nothing where there is one platform."""
+        """Replaces the tags with those of the indexes over all platforms, unless there is only one platform."""
         repository = self.plan.repository
         if not self.others or repository is None:
             return self
@@ -114,7 +114,7 @@ class Inputs:
         return self.plan.repository
 
     def selected(self, roles: tuple[Role, ...]) -> tuple[RoleImage, ...]:
-        """Returns the images of `roles`, all when none is named; raises UsageError for a role the spec has not."""
+        """Returns the images of `roles`, all when none is named; raises UsageError for a role that the spec lacks."""
         require_roles(roles, tuple(image.role for image in self.images))
         return tuple(image for image in self.images if not roles or image.role in roles)
 
@@ -129,16 +129,16 @@ def prepare(
     roles: tuple[Role, ...] = (),
     push: bool = False,
 ) -> Inputs:
-    """Makes the recipe of every role of a spec and works out its keys, for each of its platforms.
+    """Makes the recipe and the key of every role of a spec, for each platform of the spec.
 
     Args:
         spec_file: the spec.
-        machine: that it happens on.
+        machine: the machine that does the work.
         choice: the registry, and whether the lock has to be current.
-        renewal: make the lock anew.
-        write: whether a new lock is written; a dry run and `show` use it without that.
-        roles: that the command line names; a wrong one is found before a lock is made.
-        push: whether the run needs a registry, so that a missing one is found before a lock is made.
+        renewal: what to resolve again; None keeps a current lock.
+        write: whether to write a new lock; a dry run and `show` do not write it.
+        roles: the roles that the command line names. `prepare` rejects an unknown role before it makes a lock.
+        push: whether the run needs a registry. `prepare` reports a missing registry before it makes a lock.
 
     Raises InputError (exit 3) for anything wrong in the spec, its requirements, templates or context, and for
     a lock that is not current when it has to be.
@@ -157,7 +157,7 @@ def prepare(
 
 
 def _make_images(spec_file: SpecFile, lock: Lock, settings: Settings, registry: str | None) -> Inputs:
-    """Makes the recipe of every role for the platform of the spec, and names the images by their keys."""
+    """Makes the recipe of every role for the spec's platform, and tags the images with their keys."""
     spec, entry = spec_file.spec, spec_file.entry
     context = read_code(spec_file, settings, everything=_has_template(spec))
     plan = make_plan(
@@ -184,7 +184,7 @@ def _has_template(spec: ImageSpec) -> bool:
 
 
 def _named_libraries(spec_file: SpecFile, lock: Lock, context: Context) -> Mapping[str, str]:
-    """Returns the rules of trimming whose files the user's own files name; nothing where the lock trims nothing."""
+    """Returns the trimming rules whose files the user's own files name; empty if the lock trims nothing."""
     if spec_file.spec.trim is False or not any(locked.unused for locked in lock.variants):
         return {}
     from training_imgtool.make.named_libraries import named_by_user
@@ -200,7 +200,7 @@ def require_roles(roles: Iterable[Role], present: tuple[Role, ...]) -> None:
 
 
 def _registry(named: str | None, settings: Settings, spec: ImageSpec) -> str | None:
-    """Returns the registry that somebody names instead of the spec; raises UsageError for an invalid one."""
+    """Returns the registry from the option, the environment or the spec; raises UsageError for an invalid one."""
     if (given := settings.find_registry(named, spec.registry)) is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Whether the image has the shared libraries that the program's imports load: its base, its packages and its wheels.
+"""Checks that the image has the shared libraries that the program's imports load.
 
-An import is refused only if it fails for sure, and if the Debian package is known that mends it. The base is read for
-it, and only then.
+The libraries may come from the base, the Debian packages or the wheels. imgtool refuses an import only if it fails for
+sure and if imgtool knows the Debian package with the library. Only such an import makes imgtool read the base.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RELEASE = re.compile(r'^(ID|VERSION_ID)="?([^"\n]*)"?$', re.MULTILINE)
 
 
 class MissingLibraryError(FieldError):
-    """An import loads a shared library that the image lacks; `packages` are the Debian packages that have it."""
+    """An import loads a shared library that the image lacks; `packages` are the Debian packages that provide it."""
 
     def __init__(self, message: str, *, location: str, packages: tuple[str, ...]) -> None:
         cure = f"system_packages: [{', '.join(packages)}]; " if packages else ""
@@ -44,7 +44,7 @@ class LibraryCheck:
     """The check of one role's imports.
 
     Attributes:
-        is_complete: whether everything could be read that the result depends on.
+        is_complete: whether imgtool could read everything that the result depends on.
     """
 
     def __init__(self, inputs: Inputs, plan: RolePlan, machine: Machine) -> None:
@@ -58,10 +58,10 @@ class LibraryCheck:
         self.is_complete = True
 
     def run(self, imports: Iterable[tuple[str, Import, bool]]) -> Iterator[tuple[FieldError, bool]]:
-        """Yields what imports from wheels lack, and whether they fail for sure.
+        """Yields the libraries that imports from wheels lack, and whether these imports fail for sure.
 
         Args:
-            imports: absolute imports with their places, and whether they run for sure; those that do count first.
+            imports: absolute imports with their places, and whether they run for sure. Those that do are checked first.
         """
         from training_imgtool.make.run_wheels import open_wheel_store
 
@@ -76,7 +76,7 @@ class LibraryCheck:
                 for path, names in libraries.find_missing(self._of_trainer).items()
                 if (left := frozenset(name for name in names if not self._is_installed(name)))
             }
-            # A lock that trims was made where all wheels were at hand; a machine that needs none of them asks no more.
+            # A lock that trims was made with all wheels at hand, so a machine without wheels need not repeat the check.
             self.is_complete = libraries.is_complete or self._inputs.spec_file.spec.trim is not False
             for place, item, is_sure in sorted(imports, key=lambda row: not row[2]) if missing else ():
                 lacks = [row for row in libraries.reach(item, missing) if self._is_missing(row.soname)]
@@ -91,7 +91,7 @@ class LibraryCheck:
         return frozenset(name for name in names if ".so" in name)
 
     def _is_installed(self, soname: str) -> bool:
-        """Says whether a package of the image has a library, or may have it: a name that no table has."""
+        """Tells whether a package of the image has, or for a library in no table may have, the library."""
         packages = name_packages(soname)
         return bool(self._packages.intersection(packages)) if packages else bool(self._packages)
 

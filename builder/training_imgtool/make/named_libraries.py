@@ -1,4 +1,4 @@
-"""Which libraries the user's own files name, so that the images keep them: code, environment, arguments, lines."""
+"""Finds the libraries that the user's code, environment, arguments and shell lines name, so that images keep them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SOURCES = (".py", ".pyx", ".sh", ".pth")
 
 
 def named_by_user(spec: ImageSpec, folder: Path, context: Context) -> dict[str, str]:
-    """Maps the rules of trimming whose files the user's own files may open, to the file or key that names them.
+    """Maps each trimming rule whose files the user's own files may open to the file or key that names them.
 
     Args:
-        spec: its environment variables, arguments, lines for a shell and templates count.
-        folder: the spec's.
-        context: the trainer's files; ELF files and source code count.
+        spec: the spec, whose environment variables, arguments, shell lines and templates may name libraries.
+        folder: the spec's folder.
+        context: the trainer's files, of which ELF files and source code may name libraries.
 
     Raises InputError when a file changed since the context was read, LocalFileError for a template.
     """
@@ -45,7 +45,7 @@ def _settings(spec: ImageSpec) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def _in_text(text: str) -> frozenset[str]:
-    """Returns a value such as `LD_PRELOAD=libnvblas.so.12` names a library as an ELF file does."""
+    """Finds library names in a text: `LD_PRELOAD=libnvblas.so.12` names a library just as an ELF file does."""
     data = text.encode(errors="surrogateescape")
     return names_in_source(data) | names_in_elf([data])
 
@@ -55,7 +55,7 @@ def _templates(spec: ImageSpec, folder: Path) -> Iterator[tuple[str, frozenset[s
     for name in sorted(filter(None, names)):
         path = folder / name
         if not path.is_file():
-            continue  # the template's own check says so
+            continue  # the template's own check reports it
         try:
             yield name, _in_text(path.read_text(errors="surrogateescape"))
         except OSError as error:

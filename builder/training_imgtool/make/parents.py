@@ -1,7 +1,8 @@
-"""Finds the parent image of a role: the image that the role's own stage is appended to.
+"""Finds the parent image of a role: the image to which imgtool appends the role's own stage.
 
-For a registry that is the stage below the role's own, which lies in the repository under its key: made, once per run,
-when it is missing; an engine makes those with lines for a shell. For all other sinks it is the base.
+For a registry, the parent is the image of the stage below, which the repository has under the stage's key. If it is
+missing, imgtool makes it once per run, or an engine does if the stage runs shell lines. For all other sinks, the parent
+is the base.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LARGEST_RECORDS = 1 << 20  # bytes of an annotation
 
 
 class Parents(ABC):
-    """Finds the parent images of one run, and knows their files. Thread-safe."""
+    """Finds the parent images of one run and the files in them. Thread-safe."""
 
     def __init__(self, run: BuildRun, builder: DirectBuilder) -> None:
         self._run = run
@@ -53,19 +54,19 @@ class Parents(ABC):
     def of(self, image: RoleImage, lost: Appending | None = None) -> Appending:
         """Returns the image's stages planned on its parent image.
 
-        With `lost`, an earlier answer whose parent the registry no longer has, makes the parent again. Raises
-        NeedsEngineError when only an engine can make the image, and what finding and making the parent raise.
+        `lost` is an earlier result whose parent the registry has lost; with it, this method makes the parent again.
+        Raises NeedsEngineError when only an engine can make the image, and what finding and making the parent raise.
         """
 
     def close(self, *, failed: bool) -> None:
-        """Ends the work in the background: waits for it, or gives it up when the run failed."""
+        """Waits for the work in the background, or cancels it when the run failed."""
         del failed
 
     def _find_base(self, image: RoleImage) -> StoredImage:
         return self._stored.base(image.recipe.base, image.plan.platform)
 
     def _files_below(self, image: RoleImage, count: int) -> Files:
-        """Returns the files of the image's lowest `count` stages on the base; each is read once, when needed."""
+        """Returns the files of the base and the image's lowest `count` stages; reads each stage once."""
         key = image.stages[count - 1].key if count else str(image.recipe.base)
         with self._lock:
             if key in self._files:
@@ -133,7 +134,7 @@ class StageParents(Parents):
         return self._plan(image, stored, slice(count, None), self._builder.new_cache())
 
     def close(self, *, failed: bool) -> None:
-        """Waits until the next run can find what this one made; a failed run gives up."""
+        """Waits until the next run can find the stages that this one made; a failed run cancels that work."""
         self._background.shutdown(wait=not failed, cancel_futures=failed)
 
     def _find_once(self, image: RoleImage, count: int, lost: StoredImage | None = None) -> StoredImage:
@@ -166,7 +167,7 @@ class StageParents(Parents):
         return tag_of_stage(self._repository, stage.name, stage.key)
 
     def _files_with(self, image: RoleImage, count: int) -> Files:
-        """Adds the files of a stage; of one that an engine made, those of the layers on top of the image below."""
+        """Adds the files of a stage. For an engine's stage, these are the files of the layers above the image below."""
         if not image.stages[count - 1].engine:
             return super()._files_with(image, count)
 
@@ -199,7 +200,7 @@ class StageParents(Parents):
         return stored
 
     def _make_stage(self, image: RoleImage, count: int, tag: Tag) -> StoredImage:
-        """Makes the image of stages that need no engine, on the next one below that an engine made, or on the base."""
+        """Makes the image of stages that need no engine, on the nearest engine's stage below, or on the base."""
         first = count - 1
         while first and not image.stages[first - 1].engine:
             first -= 1
@@ -217,7 +218,7 @@ class StageParents(Parents):
         return stored
 
     def _append_stages(self, image: RoleImage, stages: slice, tag: Tag) -> StoredImage:
-        """Appends stages; does it once more if a layer or the image below is not what somebody noted of it."""
+        """Appends stages; tries again once if a layer differs from its record, or if the image below is incomplete."""
         cache = self._builder.new_cache()
         below = self._find_once(image, stages.start)
         cache.given |= self._find_latest(image)
@@ -227,7 +228,7 @@ class StageParents(Parents):
             is_below_lost = not error.digests or {layer.digest for layer in below.manifest.layers} & {*error.digests}
             below = self._find_once(image, stages.start, below) if is_below_lost else below
         except VerificationError:
-            pass  # a layer came out as other bytes than its record says, which is dropped now
+            pass  # a layer differs from its record, which the cache has dropped now
         return self._append(image, stages, tag, below, self._builder.new_cache())
 
     def _append(self, image: RoleImage, stages: slice, tag: Tag, below: StoredImage, cache: LayerCache) -> StoredImage:
@@ -240,13 +241,13 @@ class StageParents(Parents):
         return make_stored(stage, self._repository)
 
     def _latest(self, image: RoleImage) -> Tag:
-        """Returns the tag of the last packages of a variant and platform; it moves, and decides no digest."""
+        """Returns the tag of the last packages of a variant and platform. The tag moves; no digest depends on it."""
         plan = image.plan
         words = (PACKAGES, "latest", plan.locked.variant.name, *plan.platform.split("/"))
         return self._repository.tag("-".join(words))
 
     def _find_latest(self, image: RoleImage) -> dict[str, Record]:
-        """Reads the records of the last packages, so that their layers need no wheels if they are the same."""
+        """Reads the layer records of the last packages, so that an unchanged layer needs no wheels."""
         if self._run.options.no_cache:
             return {}
         with suppress(ImgtoolError):
@@ -257,14 +258,14 @@ class StageParents(Parents):
         return {}
 
     def _name_latest(self, image: RoleImage, stored: StoredImage) -> None:
-        """Moves the tag that `_find_latest` reads; it only saves time, and some registries let no tag move."""
+        """Moves the tag that `_find_latest` reads. Some registries refuse to move tags; the tag only saves time."""
         manifest = stored.manifest
         with suppress(ImgtoolError):
             registry = self._registries.at(self._repository)
             registry.put_manifest(self._latest(image), manifest.media_type, manifest.body)
 
     def _run_stage(self, image: RoleImage, count: int, *, anew: bool) -> StoredImage:
-        """Has an engine make a stage on the image below; raises what `Engine.require` and `run_stage` raise."""
+        """Makes a stage on the image below with an engine; raises what `Engine.require` and `run_stage` raise."""
         stage = image.stages[count - 1]
         self._run.machine.progress(Note(f"{stage.name}: needs an engine: {stage.engine}"))
         self._engine.require(stage.name, stage.engine)
@@ -284,7 +285,7 @@ class StageParents(Parents):
 
 
 def _check_user(image: RoleImage, base: StoredImage) -> None:
-    """Requires the spec's word for who runs an image whose base has a user and whose lines run as root."""
+    """Requires `user` in the spec if the base sets a user and the spec's shell lines run as root."""
     user = (read_config(base.config).get("config") or {}).get("User")
     if user not in ROOT and not image.recipe.user:
         raise FieldError(
@@ -293,5 +294,5 @@ def _check_user(image: RoleImage, base: StoredImage) -> None:
 
 
 def _records_in(manifest: Manifest) -> dict[str, Record]:
-    """Reads the records of layers that the manifest of a stage carries."""
+    """Reads the layer records in the manifest of a stage."""
     return read_records(manifest.document["config"].get("annotations"))

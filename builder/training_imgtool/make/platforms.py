@@ -1,7 +1,7 @@
-"""Images for several platforms: each is made like any other, and an index names them all.
+"""Builds images for several platforms, and an index that names them all.
 
-Nothing runs on a foreign processor: the direct builder copies files and wheels. The index has a tag of its own,
-`ROLE-KEY`, whose key follows from those of its images.
+imgtool makes each image as it makes any other. Nothing runs on a foreign processor, because the direct builder copies
+files and wheels. The index has its own tag, `ROLE-KEY`; its key is a hash of the keys of its images.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from training_imgtool.oci.registry.manifests import Manifest, index_body, index_
 
 
 def build_platforms(run: BuildRun) -> tuple[BuildResult, ...]:
-    """Builds the images of a spec, or with several platforms also the indexes that name them.
+    """Builds the images of a spec, and the indexes if the spec has several platforms.
 
-    Raises UsageError for an index that is not pushed, and what finding, building and pushing raise.
+    Raises UsageError if the options do not push an index, and what finding, building and pushing raise.
     """
     if not run.inputs.others:
         return build(run)
@@ -53,7 +53,7 @@ def _read_entry(registry: Registry, manifest: Manifest, repository: Repository) 
 
 
 def _make(run: BuildRun, missing: tuple[RoleImage, ...]) -> dict[Role, BuildResult]:
-    """Builds the images of every platform, and puts their indexes."""
+    """Builds the images of every platform, and pushes their indexes."""
     roles = tuple(image.role for image in missing)
     options = replace(run.options, roles=roles, tags=())
     of_role: dict[Role, list[BuildResult]] = {role: [] for role in roles}
@@ -61,7 +61,7 @@ def _make(run: BuildRun, missing: tuple[RoleImage, ...]) -> dict[Role, BuildResu
         view = replace(run.machine, progress=partial(_tell, run.machine.progress, inputs.plan.platform))
         for result in build(replace(run, inputs=inputs, options=options, machine=view)):
             of_role[result.role].append(result)
-    made: dict[tuple[Digest | None, ...], BuildResult] = {}  # by the digests that an index names
+    made: dict[tuple[Digest | None, ...], BuildResult] = {}  # an index names digests, so these images need no tags
     indexes = {}
     for image in missing:
         digests = tuple(result.digest for result in of_role[image.role])
@@ -96,7 +96,7 @@ def _put_index(image: RoleImage, results: list[BuildResult], registries: Registr
 
 
 def pair_parts(inputs: Inputs, results: Iterable[BuildResult]) -> tuple[tuple[Inputs, BuildResult], ...]:
-    """Pairs each image with the inputs of its platform; an index that was found is left out with its images."""
+    """Pairs each image with the inputs of its platform; leaves out an index that the registry had, and its images."""
     if not inputs.others:
         return tuple((inputs, result) for result in results)
     return tuple(
@@ -105,7 +105,7 @@ def pair_parts(inputs: Inputs, results: Iterable[BuildResult]) -> tuple[tuple[In
 
 
 def _tell(progress: Progress, platform: str, event: Event) -> None:
-    """Passes an event on with the platform behind its subject."""
+    """Passes an event on with the platform after its subject."""
     if isinstance(event, Note):
         progress(replace(event, text=f"{platform}: {event.text}"))
     else:

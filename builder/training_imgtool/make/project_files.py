@@ -17,13 +17,13 @@ from training_imgtool.model.load import SpecFile, find, load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChoice:
-    """What a command line says of a spec.
+    """The options of a command line that concern the spec.
 
     Attributes:
-        path: the file or its folder; None looks for one.
-        values: of keys of the spec, in place of the file's.
-        registry: in place of the spec's.
-        locked: refuse a lock that is missing or stale, instead of writing one.
+        path: the file or its folder; None searches for a spec.
+        values: values of keys, which replace those in the file.
+        registry: a registry, which replaces the spec's.
+        locked: whether to refuse a missing or stale lock instead of writing one.
     """
 
     path: Path | None = None
@@ -40,7 +40,7 @@ ANY_SPEC = SpecChoice()
 
 
 def open_spec(where: Path | None, values: Mapping[str, str] | None = None) -> SpecFile:
-    """Finds and loads the spec that the command line names, with other `values` for some of its keys."""
+    """Finds and loads the spec that the command line names; `values` replace the values of some keys."""
     try:
         cwd = Path.cwd()
     except OSError as error:
@@ -51,7 +51,7 @@ def open_spec(where: Path | None, values: Mapping[str, str] | None = None) -> Sp
 
 @contextmanager
 def _blaming(values: Mapping[str, str]) -> Iterator[None]:
-    """Turns errors of the keys that `--set` gives into a UsageError: they are not the file's."""
+    """Turns errors in keys that `--set` gives into a UsageError, because the file does not contain these values."""
     try:
         yield
     except FieldListError as errors:
@@ -63,7 +63,7 @@ def _blaming(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def read_code(spec_file: SpecFile, settings: Settings, *, everything: bool = False) -> Context:
-    """Reads the files of the code and of `files`, or all that a COPY can name; raises what `CodeFolders` raises."""
+    """Reads the code and `files`, or every file that a COPY can name; raises what `CodeFolders` raises."""
     entry = spec_file.entry
     with remembered_hashes(settings.cache, spec_file.folder) as hashes:
         folders = CodeFolders(

@@ -1,4 +1,4 @@
-"""Makes the recipe of each role's image from the plan and the files of the code."""
+"""Makes the recipe of each role's image from the role's plan and the code."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def make_recipe(spec_file: SpecFile, plan: RolePlan, context: Context, *, epoch:
 
     Args:
         spec_file: the spec.
-        plan: every choice made for the role.
-        context: the code, what `files` names, and for a template everything.
+        plan: every choice that is made for the role.
+        context: the code and `files`; for a template, every file that a COPY can name.
         epoch: SOURCE_DATE_EPOCH; 0 for none.
-        compression: of the layers.
+        compression: how to compress the layers.
 
-    Raises FieldError for a path that is not in the context or has no place in the image, and TemplateError.
+    Raises FieldError for a path that is not in the context or not allowed in the image, and TemplateError.
     """
     spec, locked = spec_file.spec, plan.locked
     env = {**spec.env, **spec.roles[plan.role].env}
@@ -64,7 +64,7 @@ def make_recipe(spec_file: SpecFile, plan: RolePlan, context: Context, *, epoch:
 
 
 def _copy_code(plan: RolePlan, path: str, context: Context) -> Copy:
-    """Copies a folder or a file of the code to its path below /app."""
+    """Describes the copy of a folder or a file of the code to the same path below /app."""
     field = "trainer.source" if path == plan.entry.folder else "trainer.include"
     if not _SOURCE.fullmatch(path):
         what = "a folder" if field == "trainer.source" else "a path"
@@ -73,7 +73,7 @@ def _copy_code(plan: RolePlan, path: str, context: Context) -> Copy:
 
 
 def _copy_files(spec: ImageSpec, home: str, context: Context, code: tuple[Copy, ...]) -> tuple[Copy, ...]:
-    """Copies what `files` names; raises FieldError where a target is somebody else's."""
+    """Describes the copies that `files` asks for; raises FieldError where a target belongs to another owner."""
     copies: list[Copy] = []
     for name, target in sorted(spec.files.items()):
         field = f"files.{name}"
@@ -101,7 +101,7 @@ def _check_target(path: str, field: str) -> None:
 
 
 def _check_apart(copy: Copy, others: tuple[Copy, ...], field: str) -> None:
-    """Requires that no file comes twice, and that none lies where another one's folder is."""
+    """Requires that no two copies write the same path, and that no file replaces a folder of another copy."""
     taken: dict[str, bool] = {}
     for other in others:
         for path in list_parents(other.target):
@@ -117,7 +117,7 @@ def _check_apart(copy: Copy, others: tuple[Copy, ...], field: str) -> None:
 
 
 def make_copy(context: Context, path: str, target: str, field: str) -> Copy:
-    """Copies a folder or a file of the context, by the path that leads to it; raises FieldError if it is not there."""
+    """Describes the copy of a folder or a file of the context; raises FieldError if the context lacks `path`."""
     try:
         real = context.resolve(path)
     except InputError as error:

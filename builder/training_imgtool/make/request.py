@@ -1,4 +1,4 @@
-"""What `build` and `push` are asked for: the spec, the options, one run with its inputs, and its results."""
+"""The request of `build` and `push`: the options, one run with its inputs, and the results."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ ENGINES = ("auto", "buildx", "direct")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
-    """The options of `build` and `push`; raises UsageError for a combination that no run can carry out."""
+    """The options of `build` and `push`; raises UsageError for options that contradict each other."""
 
     roles: tuple[Role, ...] = ()  # empty: all
     push: bool = False
-    layout: Path | None = None  # the OCI layout to write instead
+    layout: Path | None = None  # the OCI layout to write instead of pushing
     engine: str = "auto"  # one of ENGINES
     builder: str | None = None  # of buildx; with it, `auto` is `buildx`
     tags: tuple[str, ...] = ()
     no_cache: bool = False
-    create_repository: bool = False  # of Artifact Registry, where it is missing
-    check: bool = True  # that the trainer can start
+    create_repository: bool = False  # create the repository of Artifact Registry if it is missing
+    check: bool = True  # check that the trainer can start
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -41,7 +41,7 @@ class BuildOptions:
         if self.tags and not self.push:
             raise UsageError("--tag names images in the registry", hint="add --push")
         for name in self.tags:
-            try:  # the longest form that the tag can have
+            try:  # the longest form of the tag
                 Repository("", "").tag(name)
                 Repository("", "").tag(name if len(self.roles) == 1 else f"{Role.EVALUATOR}-{name}")
             except InvalidReferenceError as error:
@@ -49,7 +49,7 @@ class BuildOptions:
 
 
 def name_for_role(name: str, role: Role, *, of: int) -> str:
-    """Names what `--tag NAME` calls a role's image: NAME where the run has one image, else ROLE-NAME."""
+    """Returns the tag of a role's image for `--tag NAME`: NAME if the run has one image, else ROLE-NAME."""
     return name if of == 1 else f"{role}-{name}"
 
 
@@ -72,12 +72,12 @@ class BuildRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
-    """One role's image: where it is and how it came to be.
+    """One role's image: its place, and how the run got it.
 
     Attributes:
-        blobs: the sizes of its config and layers, by digest; empty where this run did not append it.
-        sent: those that the registry lacked before the run.
-        parts: the images of an index that this run put, in the order of the spec's platforms.
+        blobs: the sizes of the image's config and layers, by digest; empty if this run did not append the image.
+        sent: the blobs that the registry lacked before the run.
+        parts: if this run pushed an index, the images of the index in the order of the spec's platforms.
     """
 
     role: Role
@@ -86,7 +86,7 @@ class BuildResult:
     tag: Tag | None
     digest: Digest | None = None  # None when no registry has the image
     image_id: str | None = None  # in an engine's store
-    place: str | None = None  # where else it is, such as an OCI layout
+    place: str | None = None  # another place of the image, such as an OCI layout
     seconds: float = 0.0
     blobs: Mapping[str, int] = field(default_factory=dict)
     sent: frozenset[str] = frozenset()
@@ -101,12 +101,12 @@ class BuildResult:
 
     @property
     def reference(self) -> str:
-        """The image's name: its digest in the registry, else its other place, else its ID in the engine."""
+        """The image's name: the digest in the registry, else the path of the layout, else the ID in the engine."""
         return str(self.digest or self.place or self.image_id)
 
 
 def missing_push(pushed: Digest | Tag) -> VerificationError:
-    """Returns the error for an image that an engine pushed and the registry does not have."""
+    """Returns the error for an image that an engine claims to have pushed and that the registry lacks."""
     return VerificationError(
         f"{pushed}: the engine reported the push as done, but the registry does not have the image",
         hint="run the same command again; if that does not help, the registry loses what it accepts",

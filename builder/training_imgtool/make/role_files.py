@@ -1,4 +1,4 @@
-"""Which files a role's own stage puts into its image, as the direct builder would."""
+"""Lists the files that a role's own stage adds to the image, in the same way as the direct builder."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class PlacedFile:
         return self.item.entry.kind is Kind.FOLDER
 
     def held(self) -> PlacedFile:
-        """Returns the same with its content in memory; raises InputError if that has changed."""
+        """Returns the same file with its content in memory; raises InputError if the content has changed."""
         item = self.item
         if item.blocks is None:
             return self
         return replace(self, item=replace(item, data=b"".join(item.blocks()), blocks=None))
 
     def is_like(self, other: PlacedFile | None) -> bool:
-        """Tells whether it makes the same of its path as another one."""
+        """Tells whether both files give the path the same type, attributes and content."""
         return other is not None and (self.item.entry, self.sha256) == (other.item.entry, other.sha256)
 
 
@@ -43,7 +43,7 @@ Files = Mapping[str, PlacedFile]
 
 
 def list_role_files(image: RoleImage) -> Files | None:
-    """Maps the absolute paths that the role's own stage fills to what they hold; None where only an engine tells."""
+    """Maps the absolute paths that the role's own stage adds to their files; None if only an engine knows them."""
     if image.recipe.template is not None:
         return None
     layer = lay_out((*image.recipe.files, *image.recipe.code), ASSUMED)
@@ -51,7 +51,7 @@ def list_role_files(image: RoleImage) -> Files | None:
 
 
 def choose_files(built: Files, wanted: Files) -> Files:
-    """Chooses the files to put: all, since a program may have changed any; of much data what the image has not."""
+    """Chooses the files to put: all, because a program may have changed any; of large data only those that differ."""
     if sum(file.item.entry.size for file in wanted.values()) < _MUCH:
         return wanted
     chosen = {path for path, file in wanted.items() if not file.is_like(built.get(path))}
@@ -60,6 +60,6 @@ def choose_files(built: Files, wanted: Files) -> Files:
 
 
 def write_tar(files: Iterable[PlacedFile], mtime: int | None) -> Iterator[bytes]:
-    """Yields an archive of files as their layer has them; raises InputError for one that changed meanwhile."""
+    """Yields a tar of files as in their layer; raises InputError for a file that changed meanwhile."""
     ordered = sorted(files, key=lambda file: file.item.entry.path)
     return tar_writer.write_tar((file.item for file in ordered), mtime or MTIME)

@@ -1,6 +1,6 @@
-"""The wheels of a run: the machine's store, the context with their files, and those that imgtool builds from archives.
+"""The wheels of a run: the machine's store, the build context, and the wheels that imgtool builds from archives.
 
-The registry of the images has built wheels for other machines.
+imgtool keeps wheels that it built in the images' registry too, so that other machines can fetch them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
-    """Opens the machine's wheels; those that imgtool builds come from the images' registry, where that has them."""
+    """Opens the machine's wheels. Wheels that imgtool built come from the images' registry if that has them."""
     from training_imgtool.model.requirement_files import read_texts
     from training_imgtool.model.requirements import index_options
     from training_imgtool.model.secrets import with_index_logins
@@ -47,7 +47,7 @@ def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
 
 
 def check_closed(inputs: Inputs, locked: LockedVariant, settings: Settings) -> None:
-    """Raises InputError if a variant's wheels do not fit together, as far as they are on this machine."""
+    """Raises InputError if the wheels of a variant that are on this machine do not fit together."""
     from training_imgtool.model.own_projects import own_names
     from training_imgtool.resolve.wheels.metadata import WheelMetadata
 
@@ -57,7 +57,7 @@ def check_closed(inputs: Inputs, locked: LockedVariant, settings: Settings) -> N
 
 
 def keep_built_wheels(run: BuildRun) -> None:
-    """Leaves the built wheels of this machine in the images' registry. The images are up: a failure is a note."""
+    """Uploads the wheels that this machine built to the images' registry; a failure is only a note."""
     variants = {id(image.plan.locked): image.plan.locked for image in run.wanted}.values()
     built = {wheel.sha256: wheel for locked in variants for wheel in locked.wheels if wheel.source}
     if not built:
@@ -78,9 +78,10 @@ def keep_built_wheels(run: BuildRun) -> None:
 
 
 def make_build_context(inputs: Inputs, variants: Iterable[LockedVariant], machine: Machine) -> Context:
-    """Returns what a builder gets for whole images: the files of the spec below `code/`, and the variants' wheels.
+    """Returns the context for builds of whole images: the spec's files below `code/`, and the variants' wheels.
 
-    It fetches the wheels that this machine lacks; raises what fetching raises, and InputError if they do not fit.
+    Fetches the wheels that this machine lacks; raises what fetching raises, and InputError if wheels do not fit
+    together.
     """
     store = open_wheel_store(inputs, machine.settings)
     context = inputs.context.below(install_step.CODE)

@@ -1,4 +1,4 @@
-"""Sinks: each receives the images of a run. A registry, an OCI layout on disk, an engine's own store."""
+"""Sinks, which receive the images of a run: a registry, an OCI layout on disk, or an engine's own store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sink(ABC):
     Attributes:
         builder: appends stages to parent images.
         parents: finds these images.
-        at_once: how many images the sink receives side by side.
+        at_once: how many images the sink receives in parallel.
     """
 
     builder: DirectBuilder
@@ -48,26 +48,26 @@ class Sink(ABC):
     at_once = 8
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
-        """Returns the images that the sink has already."""
+        """Returns the images that the sink already has."""
         del images
         return {}
 
     @abstractmethod
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
-        """Takes a direct image, which was appended to `parent`."""
+        """Receives an image that the direct builder appended to `parent`."""
 
     def put_from_engine(self, image: RoleImage, reason: NeedsEngineError) -> BuildResult:
-        """Has an engine build an image and takes it; raises the reason where the sink takes none from an engine."""
+        """Receives an image that an engine builds; raises `reason` if the sink does not support engines."""
         del image
         reason.hint = reason.hint or _PUSH
         raise reason
 
     def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
-        """Names an image that the sink took for another role."""
+        """Names an image that the sink already received for another role."""
         return replace(result, role=image.role, tag=image.tag, seconds=0.0)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
-        """Gives the images their further names, once all have arrived."""
+        """Gives the images their other names after the sink has received all of them."""
         del results
 
     def close(self, *, failed: bool) -> None:
@@ -79,7 +79,7 @@ class Sink(ABC):
 def open_sink(run: BuildRun, engine: Engine, docker: DockerEngine | None = None) -> Iterator[Sink]:
     """Opens the sink that the options name, else the store of `docker` or of the machine's engine.
 
-    Raises EngineUnavailableError for an engine that does not answer.
+    Raises EngineUnavailableError if that engine does not answer.
     """
     with ExitStack() as stack:
         sink = _make_sink(run, engine, docker, stack)
@@ -113,7 +113,7 @@ def _make_sink(run: BuildRun, engine: Engine, docker: DockerEngine | None, stack
 
 
 class RegistrySink(Sink):
-    """Pushes images to the spec's repository; each is done when the registry has answered for its digest."""
+    """Pushes images to the spec's repository. A push is complete when the registry confirms the image's digest."""
 
     def __init__(self, run: BuildRun, engine: Engine) -> None:
         self._run = run
@@ -130,7 +130,7 @@ class RegistrySink(Sink):
         tag = image.registry_tag
         try:
             digest = self._publisher.publish(made, tag, image.role, parent.repository)
-        except TagImmutableError:  # somebody else pushed an image of the same key meanwhile
+        except TagImmutableError:  # another run pushed an image of the same key meanwhile
             other = None if self._run.options.no_cache else find_image(self._registries, tag)
             if other is None:
                 raise
@@ -141,13 +141,13 @@ class RegistrySink(Sink):
         return replace(BuildResult.for_image(image, Outcome.APPENDED, digest), blobs=blobs, sent=sent)
 
     def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
-        """Puts the manifest under the role's tag, too."""
+        """Puts the manifest under the other role's tag, too."""
         if result.digest is not None:
             add_tag(self._registries, result.digest, image.registry_tag)
         return super().share(image, result)
 
     def put_from_engine(self, image: RoleImage, reason: NeedsEngineError) -> BuildResult:
-        """Has an engine push the image; raises the reason where the options forbid that."""
+        """Pushes the image with an engine; raises `reason` if the options forbid engines."""
         if self._run.options.engine == "direct":
             raise reason
         if self._run.options.engine == "auto":
@@ -164,13 +164,13 @@ class RegistrySink(Sink):
             keep_built_wheels(self._run)
 
     def close(self, *, failed: bool) -> None:
-        """Waits for uploads; gives them up when the run failed."""
+        """Waits for uploads, or cancels them when the run failed."""
         self.parents.close(failed=failed)
         self._publisher.close(wait=not failed)
 
 
 class _LocalSink(Sink):
-    """What the sinks on this machine share: they append to the base and need no layer before the image is whole."""
+    """A sink on this machine: appends to the base, and needs no layer before the whole image is made."""
 
     def __init__(self, run: BuildRun, compression: Compression | None = None) -> None:
         self._run = run
@@ -179,7 +179,7 @@ class _LocalSink(Sink):
         self.parents = BaseParents(run, self.builder)
 
     def _reader(self, parent: StoredImage) -> Callable[[Descriptor], Iterator[bytes]]:
-        """Reads a layer of the image that a role was appended to, verified."""
+        """Returns a function that reads and verifies a layer of the parent image."""
         return lambda layer: self._registries.at(parent.repository).blob(parent.repository, layer)
 
 
@@ -212,12 +212,12 @@ class LayoutSink(_LocalSink):
 
 
 class EngineSink(_LocalSink):
-    """Leaves images in an engine's own store, under their key and, where the spec names a registry, their tag."""
+    """Loads images into an engine's own store, under their key and, if the spec names a registry, their tag."""
 
     at_once = 4
 
     def __init__(self, run: BuildRun, engine: DockerEngine) -> None:
-        super().__init__(run, Compression.GZIP)  # Docker Engine reads zstd since 23.0
+        super().__init__(run, Compression.GZIP)  # Docker Engine reads zstd from 23.0 on
         self._engine = engine
 
     def find(self, images: tuple[RoleImage, ...]) -> Mapping[Role, BuildResult]:
@@ -237,7 +237,7 @@ class EngineSink(_LocalSink):
         return BuildResult.for_image(image, Outcome.APPENDED, image_id=image_id)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
-        """Gives each image its tag, where the spec names a registry."""
+        """Gives each image its tag if the spec names a registry."""
         for result in results:
             if result.tag and result.image_id:
                 self._engine.tag(result.image_id, result.tag)

@@ -1,8 +1,8 @@
 """Checks before a build that the trainer can start in its image.
 
-The program exists. It and the files that it may import parse for the image's Python. Whatever it imports as it starts,
-itself or through its own files, is the trainer's, in a locked wheel, or Python's own. imgtool refuses only what fails
-for sure: an import in a function, a condition or a `try` may never run, or may fail.
+The program must exist. The program and the files that it may import must parse for the image's Python. Each module that
+the program or one of its files imports at the start must come from the trainer, a locked wheel or Python. imgtool
+refuses only what fails for sure. An import in a function, a condition or a `try` may never run, or is allowed to fail.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EXTENSION = ".so"
 def check_trainer(inputs: Inputs, machine: Machine) -> None:
     """Checks the trainer of every role.
 
-    Prints what may be wrong as notes. Raises FieldListError with the places of what cannot work.
+    Prints possible faults as notes. Raises FieldListError with the places of certain faults.
     """
     files = {entry.path: entry for entry in inputs.context.on_disk() if entry.path.endswith(".py")}
     digest = hashlib.sha256(json.dumps([(path, files[path].sha256) for path in sorted(files)]).encode()).hexdigest()
@@ -61,9 +61,9 @@ class _Check:
     """The check of one role's code.
 
     Attributes:
-        errors: what cannot work, with its place.
-        notes: what may not work.
-        is_complete: whether every wheel could be read that an import may come from.
+        errors: the certain faults, with their places.
+        notes: the possible faults.
+        is_complete: whether imgtool could read every wheel that may provide an import.
     """
 
     def __init__(self, inputs: Inputs, plan: RolePlan, machine: Machine, files: Mapping[str, Entry]) -> None:
@@ -74,7 +74,7 @@ class _Check:
         spec = inputs.spec_file.spec
         of_role = spec.roles[plan.role]
         self._starts_entry = of_role.command is None
-        entry = plan.entry  # `python FILE` searches the file's folder first, `-m` the folder that it starts in
+        entry = plan.entry  # `python FILE` searches the file's folder first, `python -m` the current folder
         first = posixpath.dirname(entry.script) if entry.script else entry.home
         python_path = plan.env.get("PYTHONPATH", "").split(":")
         folders = [f"{folder}/".removeprefix("/app/").strip("/") for folder in python_path if _is_below_app(folder)]
@@ -87,7 +87,7 @@ class _Check:
         self._python = plan.locked.variant.python
 
     def key_for(self, files: str) -> str:
-        """Hashes all that the result depends on, with the hash of the files."""
+        """Hashes everything that the result depends on, including `files`, the hash of the files."""
         locked = self._plan.locked
         system = [self._plan.base.digest, *([row.sha256 for row in locked.debian.packages] if locked.debian else ())]
         wheels = [*(wheel.sha256 for wheel in locked.wheels), *system, *self._plan.system_packages]
@@ -108,7 +108,7 @@ class _Check:
         return _find_modules(self._inputs.context.entries, self._roots)
 
     def run(self) -> None:
-        """Fills in errors and notes."""
+        """Runs the check, and adds to `errors` and `notes`."""
         if not self._starts_entry:
             return
         entry = self._find_entry_file()
@@ -124,7 +124,7 @@ class _Check:
         )
 
         def list_imports(path: str) -> Iterator[tuple[Import, bool]]:
-            """Yields the imports that run for sure, and whether the code above them may have changed what they find."""
+            """Yields the imports that run for sure, and whether code above them may change where Python searches."""
             source = sources.get(path)
             if source is not None:
                 items = source.imports + (source.main_imports if path == entry and function is None else ())
@@ -133,7 +133,7 @@ class _Check:
         def list_sure(path: str) -> Iterator[Import]:
             return (item for item, is_changed in list_imports(path) if not is_changed)
 
-        taken: dict[tuple[str, Import], bool] = {}  # from wheels, and whether for sure
+        taken: dict[tuple[str, Import], bool] = {}  # imports from wheels, and whether they run for sure
         for path in self._modules.reach(entry, list_sure, self._is_only_module):
             for item, is_changed in list_imports(path):
                 is_sure = not (is_changed or may_have_more)
@@ -212,12 +212,12 @@ class _Check:
         return None
 
     def _is_only_module(self, package: str, name: str) -> bool:
-        """Says whether `from package import name` has to import the module: the package's text gives no such name."""
+        """Tells whether `from package import name` must import a module because the package defines no such name."""
         from training_imgtool.base.context.python_source import read_module
 
         path = self._modules.files.get(package)
         if not path or path not in self._files:
-            return path == ""  # a plain folder has nothing else
+            return path == ""  # a folder without __init__.py has only modules
         try:
             names = read_module(b"".join(blocks(self._files[path]))).names
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -256,9 +256,9 @@ class _Check:
             self._report(_error_at(path, item.line, message, hint=hint), is_sure=is_sure)
 
     def _check_libraries(self, taken: Mapping[tuple[str, Import], bool]) -> None:
-        """Reports imports from wheels that load a shared library which the image lacks."""
+        """Reports imports from wheels that load a shared library that the image lacks."""
         if self._runs_lines:
-            return  # which may install it
+            return  # these lines may install the library
         from training_imgtool.make.library_check import LibraryCheck
 
         check = LibraryCheck(self._inputs, self._plan, self._machine)
@@ -272,7 +272,7 @@ class _Check:
         self.is_complete &= check.is_complete
 
     def _find_folder(self, top: str) -> str | None:
-        """Returns a folder of the trainer that has a module or a package of that name, else None."""
+        """Returns a folder of the trainer that contains a module or a package of that name, else None."""
         for path in self._files:
             parts = path.removesuffix(".py").split("/")
             if top in parts:
@@ -280,7 +280,7 @@ class _Check:
         return None
 
     def _find_left_out(self, path: str, module: str) -> str | None:
-        """Returns the pattern of the file or folder on this machine that would be the module in the context."""
+        """Returns a pattern for the module's file or folder on this machine, which the context leaves out."""
         origin = self._files[path].origin
         if not isinstance(origin, OnDisk) or not origin.path.endswith(path):
             return None
@@ -288,7 +288,7 @@ class _Check:
         absent = (name.split(".") for name in _list_prefixes(module) if not self._modules.has(name))
         for place in (posixpath.join(root, *names) for names in absent for root in self._roots):
             if (start / place).is_dir():
-                return f"{place}/**"  # Docker reads `!FOLDER` only if a pattern leaves out the folder itself
+                return f"{place}/**"  # Docker applies `!FOLDER` only if a pattern leaves out the folder itself
             if (start / f"{place}.py").is_file():
                 return f"{place}.py"
         return None
@@ -302,11 +302,11 @@ class _Check:
 
 @dataclass(frozen=True, kw_only=True)
 class _Modules:
-    """The modules of a role's code, by the names that the image's Python finds them by.
+    """The modules of a role's code, under the names by which the image's Python imports them.
 
     Attributes:
-        files: modules and packages by dotted name; the value is the file, empty for a plain folder.
-        opaque: the dotted names of symbolic links and of extension modules, which may have any names below them.
+        files: the files of modules and packages, by dotted name; empty for a folder without __init__.py.
+        opaque: the dotted names of symbolic links and extension modules, which may contain any other name.
     """
 
     files: Mapping[str, str]
@@ -317,11 +317,11 @@ class _Modules:
         return module.partition(".")[0] in self.files
 
     def has(self, module: str) -> bool:
-        """Returns whether the trainer has a module, or something opaque that it may lie in."""
+        """Returns whether the trainer has a module, or has an opaque name that may contain the module."""
         return module in self.files or any(f"{module}.".startswith(f"{name}.") for name in self.opaque)
 
     def find_missing(self, module: str, item: Import) -> str | None:
-        """Returns the first module that an import needs and the trainer lacks; a plain folder has only modules."""
+        """Returns the first module that an import needs and the trainer lacks. A plain folder contains only modules."""
         is_folder = self.files.get(module) == "" and module not in self.opaque
         needed = [module, *(f"{module}.{name}" for name in item.names if is_folder and name != "*")]
         return next((name for name in needed if not self.has(name)), None)
@@ -348,9 +348,9 @@ class _Modules:
     ) -> Iterator[str]:
         """Yields the program's file and the files that it imports, directly or through others.
 
-        `is_module(x, name)` says whether `from x import name` takes the module of that name, where there is one.
+        `is_module(x, name)` tells whether `from x import name` imports the module of that name if there is one.
         """
-        packages = _list_prefixes(self._names.get(entry, "").rpartition(".")[0])  # `-m` runs their __init__.py first
+        packages = _list_prefixes(self._names.get(entry, "").rpartition(".")[0])  # -m runs their __init__.py
         waiting = [entry, *filter(None, map(self.files.get, packages))]
         found = set(waiting)
         while waiting:
@@ -371,7 +371,7 @@ class _Modules:
 
 
 def _find_modules(entries: Iterable[Entry], roots: Iterable[str]) -> _Modules:
-    """Finds the modules in the folders that Python searches, the first of `roots` first; an empty root is the top."""
+    """Finds the modules in the folders `roots`, in the order in which Python searches; "" is the top folder."""
     files: dict[str, str] = {}
     opaque: set[str] = set()
     paths = [(entry.path, entry.kind) for entry in entries if _may_be_module(entry)]

@@ -1,1 +1,1 @@
-"""Engines: Docker's, which has images and runs containers (`docker/`), and what runs RUN instructions (`buildx/`)."""
+"""Engines: the Docker Engine, which stores images and runs containers (`docker/`), and buildx for RUN instructions."""

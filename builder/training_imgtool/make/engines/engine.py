@@ -1,6 +1,7 @@
 """The engine of one run, a builder of buildx: it runs the stages that have lines for a shell, or makes whole images.
 
-A stage reads no files: its lines run on an image by digest. Of a whole image, the builder gets what `render -o` writes.
+A stage reads no files, because its lines run on an image by digest. For a whole image, the builder gets the files that
+`render -o` writes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from training_imgtool.model.recipe.recipe import RUN, SETUP, Stage
 
 
 class Engine:
-    """Has one builder of buildx run stages, each key once; it looks for buildx when a stage needs it. Thread-safe."""
+    """Runs stages on one builder of buildx, each key once; looks for buildx when a stage needs it. Thread-safe."""
 
     def __init__(self, run: BuildRun) -> None:
         self._run = run
@@ -52,7 +53,7 @@ class Engine:
             self._opened.stop()
 
     def require(self, label: str, reason: str) -> None:
-        """Raises EngineUnavailableError with the reason when buildx is not installed, or the options forbid it."""
+        """Raises an error with the reason if buildx is not installed, or if the options forbid engines."""
         if self._run.options.engine == "direct":
             raise NeedsEngineError(f"the stage {label} needs an engine: {reason}", hint="leave out --engine direct")
         try:
@@ -64,15 +65,15 @@ class Engine:
     def run_stage(self, image: RoleImage, stage: Stage, tag: Tag, below: Digest, *, anew: bool = False) -> Digest:
         """Runs a stage on the image `below`, and pushes it under a tag.
 
-        Returns the digest that the registry confirms. What lines do differs from run to run, and one key has one
-        digest: so runs that share a cache take turns, and take what another one pushed meanwhile.
+        Returns the digest that the registry confirms. The same lines can give different images, but one key must have
+        one digest. So runs that share a cache take turns, and each run uses an image that another run pushed meanwhile.
 
         Args:
             image: the image that the stage belongs to.
             stage: the stage.
-            tag: where it goes.
+            tag: the tag to push.
             below: the image that the stage starts from.
-            anew: pushes it in any case, as the registry has lost a part of what it has under the tag.
+            anew: whether to push even if the tag exists, because the registry has lost a part of its image.
 
         Raises what `Buildx.run` raises, and VerificationError when the registry has another image, or none.
         """
@@ -136,9 +137,9 @@ class Engine:
             image: the image that the stage belongs to.
             stage: the stage, for messages.
             text: the Dockerfile.
-            tag: where the result goes.
-            base: the repository of the image that it starts from.
-            secrets: whether it mounts those of the spec.
+            tag: the tag of the result.
+            base: the repository of the image that the build starts from.
+            secrets: whether the build mounts the secrets of the spec.
         """
         run = self._run
         given = take_secrets(run) if secrets else ()
@@ -156,7 +157,7 @@ class Engine:
         )
 
     def _origin_of(self, repository: Repository) -> Repository:
-        """Returns a repository by its own name where imgtool reads a mirror of it."""
+        """Returns the original repository of one that is a mirror; other repositories stay as they are."""
         roles = self._run.inputs.plan.roles
         origins = {role.base.repository: parse_reference(role.base_name).repository for role in roles}
         return origins.get(repository, repository)
@@ -179,7 +180,7 @@ class Engine:
         return logins
 
     def _confirm(self, solved: Solved, tag: Tag) -> Digest:
-        """Asks the registry for what the builder says that it pushed."""
+        """Checks that the registry has the image that the builder reports as pushed."""
         registry, other = self._registries.at(tag.repository), None
         for place in (tag.repository.digest(solved.digest), tag):
             try:

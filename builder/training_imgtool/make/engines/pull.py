@@ -1,4 +1,4 @@
-"""Gets an image of a registry into an engine's own store."""
+"""Brings an image from a registry into an engine's own store."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def pull_image(
     engine: DockerEngine,
     machine: Machine,
 ) -> str:
-    """Returns the name that the engine knows the image by: its digest, or the image's ID.
+    """Pulls or loads an image; returns its name in the engine: the digest, or the image's ID.
 
-    Docker before 23 unpacks no zstd layer. It gets such an image as `docker load` reads it, with those layers unpacked:
-    the config is the same, and with it the image's ID.
+    Docker before 23 cannot unpack zstd layers. imgtool loads an image with such layers as `docker load` does, with
+    these layers uncompressed. The config stays the same, and so does the image's ID.
 
     Args:
         digest: the image.
         key: its content key; a loaded image gets the name `imgtool/stage:<key>`.
         platform: such as `linux/amd64`.
-        engine: where the image goes.
+        engine: the engine that gets the image.
         machine: reads the image, and has the login for an engine that pulls.
 
     Raises what `DockerEngine.pull_base`, `DockerEngine.load` and the registry's client raise.

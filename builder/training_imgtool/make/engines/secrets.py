@@ -1,6 +1,6 @@
-"""The secrets that an engine mounts: where each comes from, and whether every id has a place and a use.
+"""The secrets that an engine mounts: the source of each, and checks that every secret has a source and a use.
 
-A value never enters a text that imgtool writes: programs get the name of a file or of an environment variable.
+imgtool never writes a secret's value: programs get the name of a file or of an environment variable.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def _mounts_secrets(inputs: Inputs) -> bool:
 
 
 def check_given(run: BuildRun, images: Iterable[RoleImage]) -> None:
-    """Raises InputError for a secret that lines of the images' `run` mount and that has no place."""
+    """Raises InputError for a secret without a source that lines of the images' `run` mount."""
     if any(image.recipe.run.lines or image.recipe.run_after_packages.lines for image in images):
         take_secrets(run)
 
 
 def take_secrets(run: BuildRun) -> tuple[SecretSource, ...]:
-    """Returns every secret that an engine can mount; raises InputError for one of the spec that has no place."""
+    """Returns every secret that an engine can mount; raises InputError if one of the spec has no source."""
     from training_imgtool.model.secrets import secret_sources
 
     spec_file = run.inputs.spec_file
@@ -69,9 +69,9 @@ def take_secrets(run: BuildRun) -> tuple[SecretSource, ...]:
 
 
 def hidden_values(secrets: Iterable[SecretSource], environ: Mapping[str, str], text: str) -> tuple[str, ...]:
-    """Returns the lines of the secrets, which no log may show; raises InputError for a secret that is not there.
+    """Returns the lines of the secrets, which no log may show; raises InputError for a secret whose source is missing.
 
-    Ordinary words and what the stage's own `text` contains are left out: `***` in their place would make the log
+    The result leaves out ordinary words and lines of the stage's own `text`: `***` in their place would make the log
     unreadable and hide nothing.
     """
     from training_imgtool.base.settings import LARGEST_SECRET

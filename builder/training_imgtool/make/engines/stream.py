@@ -1,4 +1,4 @@
-"""Follows one long request to an engine: streams its answer, ends it on demand, notices when the engine is gone.
+"""Follows one long request to an engine: yields the answer, stops on demand, and notices when the engine is gone.
 
 The request runs in a thread of its own, so the thread that follows it can always be interrupted: by a signal, by
 `close()` of the engine, or because the engine no longer answers. docker-py offers none of the three.
@@ -46,7 +46,7 @@ class Running:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Counts what runs in the block."""
+        """Counts a request while the block runs."""
         with self._idle:
             self._count += 1
         try:
@@ -57,7 +57,7 @@ class Running:
                 self._idle.notify_all()
 
     def stop(self, seconds: float) -> None:
-        """Has every request end, and waits until each has freed what it holds, for `seconds` at most."""
+        """Ends every request, and waits at most `seconds` until all of them have freed their resources."""
         self.stopped.set()
         with self._idle:
             self._idle.wait_for(lambda: not self._count, seconds)
@@ -75,11 +75,11 @@ def follow(
 
     Args:
         request: what to send.
-        where: what the engine is at, for messages.
+        where: the engine's current work, for messages.
         stopped: set by another thread to end every request of the engine.
-        answers: checks whether the engine still answers, after `silence_seconds` without an event; the request
-            is given up when it says no twice.
-        silence_seconds: how long a silent engine is left alone.
+        answers: checks whether the engine still answers. `follow` calls it after `silence_seconds` without an event,
+            and gives the request up after two failed checks.
+        silence_seconds: how long to wait for an event before a check.
 
     Raises EngineUnavailableError when stopped or when the engine no longer answers, and whatever the request
     or its body raised.
@@ -121,7 +121,7 @@ def _run(request: Request, events: queue.Queue[Any], done: threading.Event) -> N
 def _receive(
     events: queue.Queue[Any], stopped: threading.Event, answers: Callable[[], bool], silence_seconds: float
 ) -> Iterator[Event | str]:
-    """Yields the events, or why there will be no more."""
+    """Yields the events, or a text that explains why no more will come."""
     heard = time.monotonic()
     silent = 0
     while True:

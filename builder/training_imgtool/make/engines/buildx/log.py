@@ -1,4 +1,4 @@
-"""What `buildx build --progress rawjson` prints on stderr: progress to show, and the words of a failure.
+"""Reads what `buildx build --progress rawjson` prints on stderr: the progress, and the message of a failure.
 
 A line is a JSON object with `vertexes`, `statuses`, `logs` and `warnings` (BuildKit's `client.SolveStatus`), or text.
 """
@@ -27,7 +27,7 @@ _SOURCE_LINE = re.compile(r"\S*Dockerfile:(\d+)\Z")
 _LAYER = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _SHOWN_DIGEST = 19
 _RENDERED = "`imgtool render` prints the Dockerfile"
-_IN_MESSAGES = 60  # characters of an instruction: the cause comes after it
+_IN_MESSAGES = 60  # characters of an instruction, so that the cause after it stays visible
 _PREFIX = re.compile(
     r"(?:failed to build: |failed to solve: |failed to solve with frontend \S+: |failed to create LLB definition: "
     r"|rpc error: code = \w+ desc = )+"
@@ -58,13 +58,13 @@ class SolveLog:
     """Reads the lines of one build, and keeps what an error message needs.
 
     Args:
-        subject: of the progress events.
-        progress: takes the steps and what they print.
-        hidden: values of secrets, which no line shows should a step print them.
+        subject: the subject of the progress events.
+        progress: receives the steps and their output.
+        hidden: the values of secrets, which this class masks in every line.
 
     Attributes:
-        instruction: the instruction of the vertex that failed, else of the one that began last; empty before the first.
-        source_line: the line of the Dockerfile that buildx blames, 1-based; None when it names none.
+        instruction: the instruction that failed, else the one that began last; empty before the first.
+        source_line: the line of the Dockerfile that buildx blames, from 1; None when buildx names no line.
         hid: whether a step printed a secret.
     """
 
@@ -93,7 +93,7 @@ class SolveLog:
 
     @property
     def words(self) -> str:
-        """What buildx says about the failure, without `ERROR:`; empty when it says nothing."""
+        """The message of buildx about the failure, without `ERROR:`; empty when there is none."""
         errors = [line.removeprefix("ERROR: ") for line in self._words if line.startswith("ERROR: ")]
         return errors[-1] if errors else " ".join(self._words[-3:])
 
@@ -170,7 +170,7 @@ class SolveLog:
         return shown
 
     def finish(self) -> None:
-        """Shows lines without an end."""
+        """Shows the last lines that lack a line end."""
         for vertex, line in self._partial.items():
             self._print(vertex, line)
         self._partial.clear()
@@ -186,8 +186,8 @@ class Attempt:
     """A build that failed.
 
     Attributes:
-        solve: what was asked for.
-        builder: what messages call the builder.
+        solve: the request.
+        builder: the builder's name in messages.
         log: what buildx printed.
     """
 
@@ -206,7 +206,7 @@ class Attempt:
 
     @property
     def start_hint(self) -> str:
-        """What to do about a builder that is gone."""
+        """The hint for a builder that does not answer."""
         return f"`docker buildx inspect{self.flag}` shows its state; start it, or name another one with --builder"
 
     @property
@@ -216,7 +216,7 @@ class Attempt:
 
 
 def failure(attempt: Attempt, status: int) -> ImgtoolError:
-    """Makes the error of a build that failed, from the first meaning of its words, else from buildx' exit status."""
+    """Makes the error of a failed build from the first pattern that its message matches, else from the exit status."""
     log, words = attempt.log, _PREFIX.sub("", attempt.log.words)
     if is_full(words) or is_full("\n".join(log.tail)):
         hint = f"`docker buildx prune{attempt.flag}` frees space"
@@ -233,7 +233,7 @@ def failure(attempt: Attempt, status: int) -> ImgtoolError:
 
 
 def _own_failure(attempt: Attempt, words: str) -> ImgtoolError:
-    """Makes the error of a build that neither a step nor a registry ended."""
+    """Makes the error of a build that failed for a reason other than a step or a registry."""
     text = f"{attempt.where}: {words}"
     if _NOT_THERE.search(attempt.log.words):
         what = "stopped while this ran" if attempt.log.instruction else "does not answer"
@@ -254,7 +254,7 @@ def _ended_step(attempt: Attempt, code: int) -> ImgtoolError:
 
 
 def _refused(attempt: Attempt, doing: str, words: str, host: str, login: Login | None) -> ImgtoolError:
-    """Makes the error of a registry that refused the builder, which reads images without IMGTOOL_MIRRORS."""
+    """Makes the error of a registry that refused the builder. Builders ignore IMGTOOL_MIRRORS."""
     error = registry_error(doing, words, host, login, engine=attempt.builder)
     error.hint = f"{error.hint}; if the builder has another name for {host}: IMGTOOL_BUILDER_REGISTRIES={host}=HOST"
     return error

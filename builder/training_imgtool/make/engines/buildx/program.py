@@ -1,7 +1,7 @@
 """The adapter of the program `docker buildx`: finds it, and gives it an environment.
 
-buildx reads logins from `config.json` in DOCKER_CONFIG. A login that imgtool found elsewhere, such as a Google token,
-reaches it in a `config.json` of its own, in memory where the system has a folder for that.
+buildx reads logins from `config.json` in DOCKER_CONFIG. imgtool passes a login from elsewhere, such as a Google token,
+in a separate `config.json`. That file is in memory where the system has a folder for that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SECONDS = 30.0  # buildx gives a builder 20 s
 
 
 def find_program(settings: Settings) -> tuple[str, ...]:
-    """Finds the words that start buildx: its plugin, from PATH or Docker's folders of plugins, else `docker buildx`.
+    """Finds the command that starts buildx: its plugin in PATH or in Docker's plugin folders, else `docker buildx`.
 
     Raises EngineUnavailableError when this machine has neither.
     """
@@ -55,7 +55,7 @@ def find_program(settings: Settings) -> tuple[str, ...]:
 
 
 def _has_buildx(docker: str, environ: Mapping[str, str]) -> bool:
-    """Returns whether `docker` has the plugin; without it, `docker` takes buildx' options for its own, and errs."""
+    """Returns whether `docker` has the plugin; without the plugin, `docker` rejects the options of buildx."""
     command = [docker, "buildx", "version"]
     try:
         done = subprocess.run(command, env=dict(environ), capture_output=True, timeout=_SECONDS, check=False)
@@ -66,7 +66,7 @@ def _has_buildx(docker: str, environ: Mapping[str, str]) -> bool:
 
 @contextmanager
 def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterator[Mapping[str, str]]:
-    """Yields the variables of a buildx that logs in at registry hosts with `logins`, and else as Docker does."""
+    """Yields environment variables with which buildx uses `logins` for their hosts, and Docker's logins for others."""
     variables = {
         **settings.environ,
         "BUILDX_CONFIG": settings.environ.get("BUILDX_CONFIG") or str(settings.docker_config.absolute() / "buildx"),
@@ -93,7 +93,7 @@ def _config(original: Path, logins: Mapping[str, Login]) -> dict[str, Any]:
         document = read if isinstance(read, dict) else {}
     except (OSError, ValueError):
         document = {}
-    document.pop("credsStore", None)  # would win over `auths`
+    document.pop("credsStore", None)  # a helper would take precedence over `auths`
     helpers = document.get("credHelpers")
     if isinstance(helpers, dict):
         document["credHelpers"] = {host: helper for host, helper in helpers.items() if host not in logins}
@@ -115,12 +115,12 @@ class BuilderInstance:
     """One builder.
 
     Attributes:
-        name: what `--builder` takes.
+        name: the value for `--builder`.
         driver: docker, docker-container, kubernetes, remote or cloud; empty where buildx does not say.
-        current: whether buildx uses it when none is named.
-        endpoints: where its nodes are.
+        current: whether buildx uses this builder when the command names none.
+        endpoints: the addresses of the builder's nodes.
         running: whether a node runs.
-        error: why it does not, in buildx's words; empty when it says nothing.
+        error: why no node runs, in buildx's words; empty when buildx gives no reason.
     """
 
     name: str
@@ -143,7 +143,7 @@ class BuilderInstance:
 
 
 def list_builders(settings: Settings) -> tuple[BuilderInstance, ...]:
-    """Asks buildx for its builders; raises EngineUnavailableError when there is no buildx, or it fails."""
+    """Asks buildx for its builders; raises EngineUnavailableError when buildx is missing or fails."""
     program = find_program(settings)
     with open_environment(settings, {}) as environment:
         try:
@@ -166,7 +166,7 @@ def list_builders(settings: Settings) -> tuple[BuilderInstance, ...]:
 
 
 def _builder(line: str) -> BuilderInstance:
-    """Reads one line of `buildx ls --format json`; raises EngineUnavailableError for what is none."""
+    """Reads one line of `buildx ls --format json`; raises EngineUnavailableError if the line is not a builder."""
     try:
         document = json.loads(line)
         nodes = [node for node in document.get("Nodes") or () if isinstance(node, dict)]

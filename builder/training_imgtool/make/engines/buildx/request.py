@@ -1,4 +1,4 @@
-"""What a builder is to run: a stage on an image, or the Dockerfile of a whole image."""
+"""A request to a builder: to run a stage on an image, or to build the Dockerfile of a whole image."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from training_imgtool.base.settings import SecretSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solve:
-    """A stage to run, or an image to make, and to push.
+    """A stage to run, or an image to make, whose result the builder pushes.
 
     Attributes:
-        subject: what progress calls it.
-        dockerfile: the text.
-        is_whole: whether it is the Dockerfile of the whole image, as `imgtool render` prints it.
-        context: writes a tar of exactly what the stage reads.
-        name: the tag that the builder pushes, by the registry's name at the builder.
+        subject: the name in progress events.
+        dockerfile: the text of the Dockerfile.
+        is_whole: whether that is the Dockerfile of the whole image, as `imgtool render` prints it.
+        context: writes a tar of exactly the files that the stage reads.
+        name: the tag that the builder pushes, with the registry's name as the builder knows it.
         plain_http: whether the builder pushes over plain HTTP.
         platform: such as linux/amd64.
-        secrets: those that the stage mounts.
-        hidden: their values, which no log shows.
-        logins: by the registry's name at the builder.
-        no_cache: run every step again.
+        secrets: the secrets that the stage mounts.
+        hidden: the values of these secrets, which no log shows.
+        logins: the logins, by the registry's name as the builder knows it.
+        no_cache: whether to run every step again.
     """
 
     subject: str
@@ -42,5 +42,5 @@ class Solve:
 
     @property
     def host(self) -> str:
-        """The registry that it is pushed to."""
+        """The registry to which the builder pushes."""
         return self.name.partition("/")[0]

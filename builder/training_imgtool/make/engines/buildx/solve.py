@@ -1,4 +1,4 @@
-"""Has a builder run one stage, or make a whole image, and push it: `buildx build` with a Dockerfile and its files."""
+"""Asks a builder to run one stage, or to make a whole image, and to push the result with `buildx build`."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from training_imgtool.make.engines.buildx.request import Solve
 from training_imgtool.make.engines.stream import Event, Running, follow
 
 _STOP_SECONDS = 3.0
-SILENCE_SECONDS = 30.0  # of silence, after which imgtool asks whether the builder answers
+SILENCE_SECONDS = 30.0  # without output, after which imgtool asks whether the builder answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solved:
-    """What buildx says that it pushed: `sha256:…` of the manifest, and of its config where buildx names it."""
+    """What buildx reports as pushed: the digest of the manifest, and of the config where buildx names it."""
 
     digest: str
     config: str | None
 
 
 class Buildx:
-    """Runs builds on one builder. Thread-safe: a process per build.
+    """Runs builds on one builder, each in its own process. Thread-safe.
 
     Args:
-        settings: the machine's.
-        builder: the builder's name; None for the one that buildx itself chooses.
+        settings: the machine's settings.
+        builder: the builder's name; None lets buildx choose.
     """
 
     def __init__(self, settings: Settings, builder: str | None) -> None:
@@ -47,13 +47,13 @@ class Buildx:
 
     @property
     def name(self) -> str:
-        """What messages call the builder."""
+        """The builder's name in messages."""
         return f"builder {self._builder}" if self._builder else "buildx' current builder"
 
     def run(self, solve: Solve, progress: Progress) -> Solved:
-        """Runs a stage and pushes it; what the result says is the builder's word, not the registry's.
+        """Runs a stage and pushes it. The result is what the builder reports; the registry has not confirmed it.
 
-        Raises BuildFailedError, InputError, EngineUnavailableError, LocalFileError, and those of a registry.
+        Raises BuildFailedError, InputError, EngineUnavailableError, LocalFileError, and the errors of a registry.
         """
         with self._running.counted(), tempfile.TemporaryDirectory(prefix="imgtool-stage-") as place:
             folder = Path(place)
@@ -70,14 +70,14 @@ class Buildx:
             return _read_metadata(folder / "metadata.json", solve, self.name)
 
     def stop(self) -> None:
-        """Ends every build that is under way; each raises EngineUnavailableError.
+        """Stops every running build; each raises EngineUnavailableError.
 
-        Waits until their files are gone, but not longer than a stopped process has to end.
+        Waits until the files of these builds are deleted, but at most as long as a stopped process may take to end.
         """
         self._running.stop(_STOP_SECONDS + 1)
 
     def _follow(self, process: _Process, attempt: Attempt) -> int:
-        """Reads buildx' lines to its end; returns its status."""
+        """Reads the lines of buildx until it ends; returns its exit status."""
         try:
             for event in follow(
                 process,
@@ -120,9 +120,9 @@ class Buildx:
 def _write_files(solve: Solve, folder: Path) -> Path:
     """Writes the Dockerfile and the context, and returns the context's folder.
 
-    No .dockerignore applies, since the context is what the stage reads. The folder is called by what is in it: buildx
-    tells the builder its name, and the builder takes a file for that of the last context of this name if size and time
-    are the same (buildkit `fsutil`, buildx `build/opt.go`).
+    No .dockerignore applies, because the context contains only what the stage reads. The folder's name is a hash of
+    its content: buildx sends the name to the builder, and the builder reuses a file of the last context with this name
+    if size and time are the same (buildkit `fsutil`, buildx `build/opt.go`).
     """
     try:
         (folder / "Dockerfile").write_text(solve.dockerfile)
@@ -146,7 +146,7 @@ def _write_files(solve: Solve, folder: Path) -> Path:
 
 
 class _Process:
-    """buildx, whose lines are the events of `stream.follow`; an aborted one ends the builder's work too."""
+    """A process of buildx, whose lines are events for `stream.follow`; aborting it also stops the builder's work."""
 
     def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
         try:
@@ -171,7 +171,7 @@ class _Process:
         self.status = self._process.wait()
 
     def abort(self) -> None:
-        """Ends buildx, unless it has ended."""
+        """Stops buildx if it still runs."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -186,7 +186,7 @@ class _Process:
 
 
 def _read_metadata(path: Path, solve: Solve, builder: str) -> Solved:
-    """Reads what `--metadata-file` says; raises EngineUnavailableError when it names no digest."""
+    """Reads the file of `--metadata-file`; raises EngineUnavailableError when it contains no digest."""
     try:
         document = json.loads(path.read_text())
         digest, config = document.get("containerimage.digest"), document.get("containerimage.config.digest")

@@ -1,7 +1,7 @@
 """The adapter of docker-py: connects to a Docker Engine and speaks its API.
 
-docker-py would read config.json and every login in it, follow the environment's proxies and .netrc, and let the errors
-of four packages through. `_Client` and `DockerApi` prevent that.
+By itself, docker-py reads config.json with every login in it, follows the environment's proxies and .netrc, and passes
+on the errors of four packages. `_Client` and `DockerApi` prevent that.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from training_imgtool.make.engines.docker.context import Endpoint
 from training_imgtool.make.engines.docker.registry_errors import FULL_HINT, is_full
 from training_imgtool.make.engines.stream import Event, Running, follow
 
-_OLDEST_API = (1, 32)  # the first that takes a platform for a pull
+_OLDEST_API = (1, 32)  # the first version whose pull accepts a platform
 _SHORT_SECONDS = 60.0
 _PING_SECONDS = 10.0
 _CLOSE_SECONDS = 3.0
-SILENCE_SECONDS = 30.0  # of silence, after which imgtool pings the engine
+SILENCE_SECONDS = 30.0  # without an event, after which imgtool pings the engine
 _PACKAGES = frozenset({"docker", "requests", "urllib3", "http", "json", "ssl"})
 _CUT = frozenset({"IncompleteRead", "InvalidChunkLength"})  # of urllib3 and http.client
 _START = "start it (for example `sudo systemctl start docker`), or point DOCKER_HOST or `docker context use` at one"
 
 
 def reach(endpoint: Endpoint, timeout: float) -> tuple[DockerApi, str]:
-    """Returns the API of the engine, once it has answered, and its answer's header Server.
+    """Waits for the engine's answer, and returns the engine's API and the answer's header `Server`.
 
-    Raises EngineUnavailableError when it does not answer within `timeout` seconds, or is too old.
+    Raises EngineUnavailableError when the engine does not answer within `timeout` seconds, or is too old.
     """
     try:
         with closing(_Client(endpoint, "1.32", timeout)) as client:
@@ -73,7 +73,7 @@ def _api_version(version: str, endpoint: Endpoint) -> str:
 
 
 class _Client(docker.APIClient):
-    """docker-py's client without what it takes from files and the environment by itself. One request at a time."""
+    """docker-py's client, which ignores files and environment variables here. It sends one request at a time."""
 
     def __init__(self, endpoint: Endpoint, version: str, timeout: float | None) -> None:
         _knock(endpoint, timeout or _PING_SECONDS)
@@ -83,22 +83,22 @@ class _Client(docker.APIClient):
             ca = str(endpoint.ca) if endpoint.ca else None
             tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=ca, verify=endpoint.verify)
         agent = f"training-imgtool/{__version__}"
-        wait: Any = timeout  # None, for a stream, waits without end; the stubs know whole seconds only
+        wait: Any = timeout  # None, for a stream, waits forever; the type stubs allow whole seconds only
         super().__init__(endpoint.url, version=version, timeout=wait, tls=tls, user_agent=agent)
         self.aborted = threading.Event()
         self.trust_env = False  # no .netrc, no proxy between here and the engine
 
     @property
     def _general_configs(self) -> dict[str, Any]:
-        return {"proxies": {}}  # docker-py reads the file where this is empty
+        return {"proxies": {}}  # docker-py reads config.json if this is empty
 
     @_general_configs.setter
     def _general_configs(self, value: object) -> None:
-        """Leaves aside the config.json that docker-py has read."""
+        """Ignores the config.json that docker-py has read."""
 
 
 def _knock(endpoint: Endpoint, timeout: float) -> None:
-    """Raises OSError when nobody listens on the socket: docker-py leaves its own open when it cannot connect."""
+    """Raises OSError when nobody listens on the socket. docker-py would not close a socket that fails to connect."""
     if endpoint.url.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(timeout)
@@ -130,7 +130,7 @@ class _Request:
         self._client.aborted.set()
         response = self._response
         if response is not None:
-            with suppress(Exception):  # it may have ended meanwhile
+            with suppress(Exception):  # the response may have ended meanwhile
                 response.raw.shutdown()
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class _Request:
 
 
 class DockerApi:
-    """One engine's API: questions with short answers, and streams. Thread-safe: each request has its connection."""
+    """One engine's API: short requests, and streams. Thread-safe, because each request has its own connection."""
 
     def __init__(self, endpoint: Endpoint, version: str) -> None:
         self.endpoint = endpoint
@@ -159,11 +159,11 @@ class DockerApi:
 
     @contextmanager
     def ask(self, doing: str, *, refused: Callable[[str, int | None], ImgtoolError] | None = None) -> Iterator[Any]:
-        """Opens a docker-py client for short answers; raises EngineUnavailableError for what goes wrong.
+        """Opens a docker-py client for short requests; raises EngineUnavailableError if one fails.
 
         Args:
             doing: the purpose of the request, for messages.
-            refused: makes the error when the engine says no, from its words and the answer's status.
+            refused: makes the error when the engine refuses, from the engine's message and the status.
         """
         try:
             with closing(_Client(self.endpoint, self._version, _SHORT_SECONDS)) as client:
@@ -176,7 +176,7 @@ class DockerApi:
             raise engine_error(doing, self.endpoint, error) from error
 
     def inspect(self, name: str) -> dict[str, Any] | None:
-        """Inspects what the engine knows of an image, or None when it has no such image."""
+        """Returns what the engine reports about an image; None when the engine has no such image."""
         with self.ask(f"looking for the image {name}") as client, suppress(docker.errors.ImageNotFound):
             image: dict[str, Any] = client.inspect_image(name)
             return image
@@ -194,8 +194,8 @@ class DockerApi:
 
         Args:
             send: sends the request with a docker-py client (its event `aborted` ends it) and returns the events.
-            where: what the engine is at, for messages.
-            refused: makes the error when the engine's answer has a status of failure, from its words and the status.
+            where: the engine's current work, for messages.
+            refused: makes the error of a failed answer, from the engine's message and the status.
         """
         try:
             with self.running.counted():
@@ -217,12 +217,12 @@ class DockerApi:
             raise engine_error(where(), self.endpoint, error) from error
 
     def close(self) -> None:
-        """Ends every stream, and waits a little until their connections are closed: that makes the engine stop."""
+        """Ends every stream, and waits briefly until the connections are closed, which makes the engine stop."""
         self.running.stop(_CLOSE_SECONDS)
 
 
 def is_engine_fault(error: BaseException) -> bool:
-    """Returns whether the error came from talking to the engine, and not from a mistake in this program."""
+    """Returns whether an exchange with the engine failed, and not a mistake in imgtool."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _PACKAGES
 
 
@@ -234,7 +234,7 @@ def engine_error(doing: str, where: object, error: BaseException) -> EngineUnava
 
 
 def find_cause(error: BaseException) -> str:
-    """Finds the innermost reason, in one line: the system's words, the engine's, or the library's."""
+    """Finds the innermost reason, in one line: the message of the system, of the engine, or of a library."""
     for inner in _inner(error):
         if isinstance(inner, TimeoutError) or "Timeout" in type(inner).__name__:
             return "no answer in time"
@@ -250,7 +250,7 @@ def find_cause(error: BaseException) -> str:
 
 
 def hint_for(error: BaseException) -> str:
-    """Returns what to do about it."""
+    """Returns the hint for an error."""
     numbers = {inner.errno for inner in _inner(error) if isinstance(inner, OSError)}
     if numbers & {errno.EACCES, errno.EPERM}:
         return "this user may not use the socket: add it to the group `docker` and log in again, or use sudo"
@@ -258,7 +258,7 @@ def hint_for(error: BaseException) -> str:
 
 
 def _inner(error: BaseException) -> Iterator[BaseException]:
-    """Yields the error and what it was made from, outermost first: libraries pass causes as arguments too."""
+    """Yields the error and its causes, outermost first. Some libraries pass the cause as an argument."""
     seen: list[BaseException] = []
     queue = [error]
     while queue and len(seen) < 20:

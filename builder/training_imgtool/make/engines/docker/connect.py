@@ -14,9 +14,9 @@ _FIRST_WITH_ZSTD = 23
 
 
 def connect(settings: Settings, timeout: float = 2.0) -> DockerEngine:
-    """Connects the engine that DOCKER_HOST, a Docker context or the default names, once it has answered.
+    """Connects to the engine that DOCKER_HOST, a Docker context or the default names, and waits for its answer.
 
-    Raises EngineUnavailableError when it does not answer within `timeout` seconds, or is too old.
+    Raises EngineUnavailableError when the engine does not answer within `timeout` seconds, or is too old.
     """
     api, server = reach(find_endpoint(settings), timeout)
     product = _PRODUCT.match(server)

@@ -1,4 +1,4 @@
-"""Containers and their network on a Docker Engine: what `imgtool run` needs of it, and nothing more."""
+"""Containers and their network on a Docker Engine: only the operations that `imgtool run` needs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 GONE = 404
 _LONGEST_END = 1 << 20  # bytes
 CONFLICT = 409
-_TRIES = 5  # to get the subnet that it requests
+_TRIES = 5  # at most, to create a network with the subnet that the request names
 
 
 class Change(IntEnum):
-    """How a path differs from the image; the values are those of GET /containers/ID/changes."""
+    """How a path differs from the image; GET /containers/ID/changes uses these values."""
 
     MODIFIED = 0
     ADDED = 1
@@ -33,9 +33,9 @@ class Change(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineHost:
-    """What the engine's machine has: CPUs, bytes of memory, and whether containers can have GPUs and limits.
+    """The engine's machine: its CPUs, its bytes of memory, and whether containers can have GPUs and limits.
 
-    `rootless` says that the engine is no root's: root in a container is whoever runs the engine.
+    `rootless` means that an ordinary user runs the engine, and that root in a container is this user.
     """
 
     cpus: int
@@ -48,14 +48,14 @@ class EngineHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A private network. `addresses` is its subnet when containers may choose their address in it."""
+    """A private network. `addresses` is its subnet if a container may request an address in it."""
 
     id: str
     name: str
     addresses: ipaddress.IPv4Network | None
 
     def address(self, number: int) -> str | None:
-        """Returns the address of the container `number` (from 0), or None to take whichever is free."""
+        """Returns the address for the container `number` (from 0), or None to let the engine choose a free one."""
         if self.addresses is None or number + 3 >= self.addresses.num_addresses:
             return None
         return str(self.addresses.network_address + 2 + number)  # .1 is the gateway
@@ -66,18 +66,18 @@ class Container:
     """A container to make.
 
     Attributes:
-        name: its name in the engine.
+        name: the container's name in the engine.
         image: a reference or ID that the engine has.
         hostname: the container's own host name: a DNS label.
-        aliases: the names under which others in the network find it.
-        address: its address in the network, or None for any.
-        command: arguments behind the entry point; None for the image's own.
-        entrypoint: instead of the image's.
-        mounts: folders of the engine's machine, by where they appear in the container.
-        cpus: how many CPUs it may use at most; None for all.
-        memory: how many bytes it may use at most; None for all.
-        gpus: IDs of the GPUs that it gets, or how many; none when empty or 0.
-        user: who its program runs as, `UID:GID`; empty for the image's own.
+        aliases: the names under which other containers of the network find this one.
+        address: the container's address in the network, or None for any.
+        command: arguments after the entry point; None for the image's own.
+        entrypoint: an entry point in place of the image's.
+        mounts: folders of the engine's machine, by their paths in the container.
+        cpus: the most CPUs that the container may use; None for all.
+        memory: the most bytes that the container may use; None for all.
+        gpus: the IDs or the number of the container's GPUs; empty or 0 for none.
+        user: the user of the program, `UID:GID`; empty for the image's own.
     """
 
     name: str
@@ -103,9 +103,9 @@ class Ended:
 
     Attributes:
         exit_code: 128 and the number of a signal that killed it.
-        out_of_memory: whether the kernel killed it for that.
-        fault: the engine's own word, such as why it did not start.
-        finished: when, in seconds since 1970 by the engine's clock; 0 when the engine does not say.
+        out_of_memory: whether the kernel killed the container because memory ran out.
+        fault: the engine's message, such as why the container did not start.
+        finished: the time in seconds since 1970 by the engine's clock; 0 when the engine gives none.
     """
 
     exit_code: int
@@ -124,7 +124,7 @@ class Found:
 
 
 class RefusedError(EngineUnavailableError):
-    """The engine answered, and refused: its words, and the status of its answer."""
+    """The engine refused a request; the error has the engine's message and the status of its answer."""
 
     retryable = False
 
@@ -134,13 +134,13 @@ class RefusedError(EngineUnavailableError):
 
 
 class Containers:
-    """The containers of one engine. Thread-safe; what the engine refuses is a RefusedError."""
+    """The containers of one engine. Thread-safe. Every method raises RefusedError when the engine refuses."""
 
     def __init__(self, api: DockerApi) -> None:
         self.api = api
 
     def machine(self) -> EngineHost:
-        """Returns what there is to share out."""
+        """Returns the CPUs, the memory and the GPUs of the engine's machine."""
         with self.api.ask("asking what the machine has") as client:
             info = client.info()
         return EngineHost(
@@ -158,9 +158,10 @@ class Containers:
         return str(image["Id"]) if image else None
 
     def create_network(self, name: str, labels: Mapping[str, str]) -> Network:
-        """Creates a private network whose containers can have own addresses, and so keep them when restarted.
+        """Creates a private network whose containers can request addresses, and so keep them when they restart.
 
-        An engine allows that only in a subnet that the request names, so this requests the chosen subnet again.
+        An engine allows requests only in a subnet that the creator named. So this method lets the engine choose a
+        subnet, and then creates the network again with that subnet.
         """
         chosen = self._create_network(name, labels, None)
         for _ in range(_TRIES):
@@ -169,7 +170,7 @@ class Containers:
             self.remove_network(chosen.id)
             try:
                 return self._create_network(name, labels, chosen.addresses)
-            except RefusedError:  # somebody was quicker
+            except RefusedError:  # another program has taken the subnet meanwhile
                 chosen = self._create_network(name, labels, None)
         return Network(id=chosen.id, name=chosen.name, addresses=None)
 
@@ -183,7 +184,7 @@ class Containers:
         return Network(id=str(made["Id"]), name=name, addresses=_subnet(configs))
 
     def create(self, container: Container) -> str:
-        """Makes a container and returns its ID; it does not run yet."""
+        """Makes a container, without starting it, and returns its ID."""
         with self.api.ask(f"making {container.name}", refused=make_refusal(container.name)) as client:
             endpoint = client.create_endpoint_config(aliases=list(container.aliases), ipv4_address=container.address)
             made = client.create_container(
@@ -202,12 +203,12 @@ class Containers:
         return str(made["Id"])
 
     def start(self, container_id: str, name: str) -> None:
-        """Starts a container; raises RefusedError with the engine's words when its program cannot be run."""
+        """Starts a container; raises RefusedError with the engine's message when the container's program cannot run."""
         with self.api.ask(f"starting {name}", refused=make_refusal(name)) as client:
             client.start(container_id)
 
     def output(self, container_id: str, name: str) -> Iterator[bytes]:
-        """Yields what the container prints, as it comes, until it ends."""
+        """Yields the container's output as it arrives, until the container ends."""
 
         def send(client: Any) -> Iterator[Event]:
             blocks = client.logs(container_id, stdout=True, stderr=True, stream=True, follow=True)
@@ -218,7 +219,7 @@ class Containers:
                 yield event["data"]
 
     def last_output(self, container_id: str, name: str, lines: int, *, only_errors: bool = False) -> bytes:
-        """Returns the last lines that a container has printed, or their part on stderr; at most 1 MiB."""
+        """Returns the last lines that a container printed, or only those on stderr; at most 1 MiB."""
         output = bytearray()
         with self.api.ask(f"reading the end of {name}'s output", refused=make_refusal(name)) as client:
             blocks = client.logs(
@@ -231,7 +232,7 @@ class Containers:
         return bytes(output[-_LONGEST_END:])
 
     def wait(self, container_id: str, name: str) -> Ended:
-        """Returns when the container has ended; raises RefusedError when somebody removes it."""
+        """Waits until the container has ended; raises RefusedError when somebody removes it."""
 
         def send(client: Any) -> list[Event]:
             return [client.wait(container_id)]
@@ -239,7 +240,7 @@ class Containers:
         with self.api.stream(send, where=lambda: f"{name}: waiting", refused=make_refusal(name)) as events:
             codes = [int(event["StatusCode"]) for event in events]
         state = self._state(container_id, name)
-        if state.get("Dead") or state.get("Status") == "removing":  # the engine still describes it for a moment
+        if state.get("Dead") or state.get("Status") == "removing":  # still reported for a moment
             raise RefusedError(f"{name}: another program is removing its container", status=GONE)
         return _read_end(state, codes[0] if codes else -1)
 
@@ -259,23 +260,23 @@ class Containers:
         return tuple(sanitize_line(path) for path, kind in rows.items() if kind is not Change.DELETED)
 
     def changes(self, container_id: str, name: str) -> dict[str, Change]:
-        """Maps the paths that differ from the image to how they do."""
+        """Maps each path that differs from the image to the kind of difference."""
         with self.api.ask(f"looking at {name}'s files", refused=make_refusal(name)) as client:
             rows = client.diff(container_id) or ()
         return {str(row["Path"]): Change(row["Kind"]) for row in rows}
 
     def put(self, container_id: str, name: str, archive: Iterator[bytes]) -> None:
-        """Puts the files of a tar archive into a container, which need not run."""
+        """Copies the files of a tar archive into a container, even one that does not run."""
         with self.api.ask(f"putting files into {name}", refused=make_refusal(name)) as client:
             client.put_archive(container_id, "/", b"".join(archive))
 
     def words(self, image: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Returns the entry point and the arguments that an image starts with."""
+        """Returns the entry point and the default arguments of an image."""
         config = (self.api.inspect(image) or {}).get("Config") or {}
         return tuple(config.get("Entrypoint") or ()), tuple(config.get("Cmd") or ())
 
     def volumes(self, container_id: str, name: str) -> tuple[str, ...]:
-        """Lists where the image declares volumes: `changed` has nothing of them, and they go with the container."""
+        """Lists the volumes that the image declares. `changed` leaves them out, and `remove` deletes them."""
         with self.api.ask(f"looking at {name}", refused=make_refusal(name)) as client:
             mounts = client.inspect_container(container_id).get("Mounts") or ()
         return tuple(sanitize_line(str(mount["Destination"])) for mount in mounts if mount["Type"] == "volume")
@@ -305,23 +306,23 @@ class Containers:
             return bytes(client.exec_start(made["Id"]))
 
     def signal(self, container_id: str, name: str) -> None:
-        """Sends a signal, such as SIGTERM; one that has ended already is fine."""
+        """Sends a signal, such as SIGTERM; does nothing if the container has ended."""
         with _tolerating(GONE, CONFLICT), self.api.ask(f"sending {name}", refused=make_refusal(name)) as client:
             client.kill(container_id, signal=name)
 
     def remove(self, container_id: str) -> None:
-        """Kills and removes a container with its volumes; one that is gone, or being removed, is fine."""
+        """Kills and removes a container with its volumes; succeeds if the container is gone or being removed."""
         refused = make_refusal(container_id[:12])
         with _tolerating(GONE, CONFLICT), self.api.ask("removing a container", refused=refused) as client:
             client.remove_container(container_id, force=True, v=True)
 
     def remove_network(self, network_id: str) -> None:
-        """Removes a network; a missing network is no error."""
+        """Removes a network; succeeds if there is none."""
         with _tolerating(GONE), self.api.ask("removing a network", refused=make_refusal(network_id[:12])) as client:
             client.remove_network(network_id)
 
     def containers_with(self, label: str) -> tuple[Found, ...]:
-        """Returns the containers, ended ones too, that carry `NAME` or `NAME=VALUE`."""
+        """Returns the containers, running or ended, with the label `NAME` or `NAME=VALUE`."""
         with self.api.ask("listing containers") as client:
             rows = client.containers(all=True, filters={"label": label})
         return tuple(
@@ -330,7 +331,7 @@ class Containers:
         )
 
     def networks_with(self, label: str) -> tuple[Found, ...]:
-        """Returns the networks that carry `NAME` or `NAME=VALUE`."""
+        """Returns the networks with the label `NAME` or `NAME=VALUE`."""
         with self.api.ask("listing networks") as client:
             rows = client.networks(filters={"label": label})
         return tuple(Found(id=str(row["Id"]), name=str(row["Name"]), labels=row["Labels"] or {}) for row in rows)
@@ -338,7 +339,7 @@ class Containers:
 
 @contextmanager
 def _tolerating(*statuses: int) -> Iterator[None]:
-    """Takes an answer with one of these statuses for success."""
+    """Treats an answer with one of these statuses as success."""
     try:
         yield
     except RefusedError as error:
@@ -356,7 +357,7 @@ def _read_end(state: Mapping[str, Any], code: int) -> Ended:
 
 
 def make_refusal(name: str) -> Callable[[str, int | None], RefusedError]:
-    """Returns what makes the error of the engine's words about `name`."""
+    """Returns a function that makes the error from the engine's message about `name`."""
 
     def error(words: str, status: int | None) -> RefusedError:
         text = join_lines(words, limit=400)
@@ -380,10 +381,10 @@ def _host_config(client: Any, container: Container) -> Any:
             {"Type": "bind", "Source": folder, "Target": inside, "ReadOnly": False}
             for inside, folder in container.mounts.items()
         ],
-        cap_drop=["ALL"],  # a training program needs none of root's rights
+        cap_drop=["ALL"],  # a training program needs none of root's capabilities
         security_opt=["no-new-privileges"],
         restart_policy={"Name": "no"},
-        log_config={"type": "json-file", "config": {}},  # the engine's default may keep nothing to read
+        log_config={"type": "json-file", "config": {}},  # the engine's default driver may keep no output
         **limits,
     )
 

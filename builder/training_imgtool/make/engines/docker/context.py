@@ -1,8 +1,8 @@
 """Which Docker Engine to talk to: DOCKER_HOST, else the Docker context, else the usual socket.
 
 The order is that of the `docker` command (docker/cli, `cli/command/cli.go`, `resolveContextName`): DOCKER_HOST,
-DOCKER_CONTEXT, `currentContext` of config.json. A context lies in `contexts/meta/<sha256 of its name>/meta.json`,
-its certificates in `contexts/tls/<the same>/docker/{ca,cert,key}.pem`.
+DOCKER_CONTEXT, `currentContext` of config.json. A context is in `contexts/meta/<sha256 of its name>/meta.json`,
+and its certificates are in `contexts/tls/<the same>/docker/{ca,cert,key}.pem`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LARGEST_FILE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where an engine answers.
+    """The address of an engine.
 
     Attributes:
         url: `unix:///PATH` or `tcp://HOST:PORT`.
-        source: what named it, for messages: `DOCKER_HOST`, `Docker context x`, `the default`.
-        tls: whether a tcp endpoint speaks TLS; `verify` whether its certificate is checked.
+        source: the setting that named the address, for messages: `DOCKER_HOST`, `Docker context x`, `the default`.
+        tls: whether a tcp endpoint speaks TLS; `verify` tells whether to check the engine's certificate.
     """
 
     url: str
@@ -45,7 +45,7 @@ class Endpoint:
 
 
 def find_endpoint(settings: Settings) -> Endpoint:
-    """Finds the engine that the settings name; raises EngineUnavailableError that says which setting is wrong."""
+    """Finds the engine that the settings name; raises EngineUnavailableError, which names the wrong setting."""
     config = _config(settings.docker_config / "config.json")
     if settings.docker_host:
         return _from_host(settings.docker_host, settings)
@@ -101,7 +101,7 @@ def _from_context(name: str, source: str, contexts: Path) -> Endpoint:
 
 
 def checked_host(host: object, source: str) -> str:
-    """Returns `host` when it is a kind of address that works here; raises EngineUnavailableError otherwise."""
+    """Returns `host` if imgtool supports this kind of address; raises EngineUnavailableError otherwise."""
     expected = "expected unix:///PATH or tcp://HOST:PORT"
     if not isinstance(host, str):
         raise EngineUnavailableError(f"{source}: no Docker host in it; {expected}")
@@ -134,7 +134,7 @@ def _certificates(folder: Path) -> dict[str, Any]:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """Reads config.json; nothing when it is missing or broken: its logins are not this module's."""
+    """Reads config.json; returns an empty mapping when it is missing or broken, as another module reads the logins."""
     try:
         document = _json(path)
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
 """The Docker Engine's store: loads images, pulls them by digest, names and removes them.
 
-Success is what the engine was seen to have: an image under its key, a base under its digest.
+A method succeeds only after the engine has listed the result: an image under its key, or a base under its digest.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from training_imgtool.make.engines.docker.client import DockerApi
 
 STAGES = "imgtool/stage"
-_KEY_DIGITS = 32  # of a key in the tag that an image has in a registry
+_KEY_DIGITS = 32  # of the key, in an image's tag in a registry
 
 
 class DockerEngine:
-    """A Docker Engine that answered. Reads no environment, prints nothing. Thread-safe: a connection per request.
+    """A Docker Engine that answered. Reads no environment variables. Thread-safe: each request has a connection.
 
     Attributes:
         api: its API.
-        reads_zstd: whether it unpacks zstd layers.
-        is_docker: whether it is Docker's, and not another one with the same API.
+        reads_zstd: whether the engine unpacks zstd layers.
+        is_docker: whether the engine is Docker's, and not another program with the same API.
     """
 
     def __init__(self, api: DockerApi, *, reads_zstd: bool, is_docker: bool) -> None:
@@ -45,7 +45,7 @@ class DockerEngine:
         return str(image["Id"]) if image else None
 
     def pull_base(self, base: Digest, platform: str, login: Login | None, progress: Progress) -> None:
-        """Makes the base available under its digest; one that is there for this platform is not pulled.
+        """Pulls the base under its digest, unless the engine has it for this platform.
 
         Raises InputError (the base is for another platform), RegistryRefusedError, CredentialsError, TemporaryError,
         EngineUnavailableError.
@@ -82,9 +82,9 @@ class DockerEngine:
             client.tag(image_id, str(tag.repository), tag.name)
 
     def count_held(self, diff_ids: Sequence[str]) -> int:
-        """Counts the lowest layers of an image that the engine has as such, so that `load` needs no bytes of them.
+        """Counts an image's lowest layers that the engine has already, so that `load` can leave them out.
 
-        None where the store is containerd's, or where the engine is not Docker's: those want every layer.
+        The count is None for containerd's image store and for other engines than Docker's: both need every layer.
         Raises EngineUnavailableError.
         """
         with self.api.ask("listing the images") as client:
@@ -95,7 +95,7 @@ class DockerEngine:
         return max((sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], one)) for one in pairs), default=0)
 
     def load(self, blocks: Iterable[bytes], key: str) -> str:
-        """Loads an image from a tar as `docker load` takes it, and names it `imgtool/stage:<key>`; returns its ID.
+        """Loads an image from a tar in the format of `docker load`, names it `imgtool/stage:<key>`, and returns its ID.
 
         Raises EngineUnavailableError.
         """
@@ -124,7 +124,7 @@ class DockerEngine:
         return image_id
 
     def close(self) -> None:
-        """Stops what is still running: loads and pulls end in their threads with EngineUnavailableError."""
+        """Stops the running loads and pulls, which raise EngineUnavailableError in their threads."""
         self.api.close()
 
 
@@ -133,10 +133,10 @@ def _is_for(image: Mapping[str, Any], platform: str) -> bool:
 
 
 def _auth(login: Login | None, host: str) -> dict[str, str]:
-    """Returns what goes into X-Registry-Auth. Never None, for which docker-py would look up a login of its own."""
+    """Returns the content of X-Registry-Auth. It is never None, because docker-py would look up a login for None."""
     if login is None:
         return {}
-    if login.username == "<token>":  # what a credential helper answers for an identity token
+    if login.username == "<token>":  # credential helpers use this user name for an identity token
         return {"identitytoken": login.password, "serveraddress": host}
     return {"username": login.username, "password": login.password, "serveraddress": host}
 
@@ -150,7 +150,7 @@ def list_stages(api: DockerApi) -> dict[str, float]:
 
 
 def remove_stage(api: DockerApi, name: str) -> bool:
-    """Removes an image under all names that its key is part of; false when a container runs on it.
+    """Removes all names of an image that contain its key; returns false when a container uses the image.
 
     Raises EngineUnavailableError.
     """
@@ -168,9 +168,9 @@ def measure_layers(api: DockerApi) -> int:
 
 
 def remove_image(api: DockerApi, name: str) -> bool:
-    """Takes an image's name away, and with it what nothing else needs; false when a container runs on it.
+    """Removes a name of an image, and then what no other name needs; returns false when a container uses the image.
 
-    A name that is not there is fine. Raises EngineUnavailableError.
+    Succeeds if there is no such name. Raises EngineUnavailableError.
     """
     try:
         with api.ask(f"removing {name}", refused=make_refusal(f"removing {name}")) as client:
@@ -183,7 +183,7 @@ def remove_image(api: DockerApi, name: str) -> bool:
 
 
 def _built(image: dict[str, Any]) -> float:
-    """Returns the later of when it was made and when it got its name; 0 for what the engine does not say."""
+    """Returns the time of the image's creation or of its last tagging, whichever is later; 0 where both are unknown."""
     named = (image.get("Metadata") or {}).get("LastTagTime")
     return max(_seconds(image.get("Created")), _seconds(named))
 

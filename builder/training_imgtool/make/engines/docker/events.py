@@ -1,6 +1,6 @@
-"""What the Docker Engine's event streams say: progress to show, or the error.
+"""Reads the Docker Engine's event streams: the progress, or the error.
 
-Pull and load answer with status 200 and JSON objects; a failure is an object with `errorDetail` among them.
+Pull and load answer with status 200 and a stream of JSON objects. A failure is an object with `errorDetail`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class PullLog:
     """Reads the events of one pull.
 
     Args:
-        subject: of the progress events.
+        subject: the subject of the progress events.
         host: the registry.
-        login: what was sent to it.
-        progress: takes the transfers, one per layer.
+        login: the login that the engine sent to the registry.
+        progress: receives the transfers, one per layer.
     """
 
     def __init__(self, subject: str, host: str, login: Login | None, progress: Progress) -> None:
@@ -34,7 +34,7 @@ class PullLog:
         self._sizes: dict[str, int] = {}
 
     def take(self, event: Event) -> None:
-        """Reads one event; raises the error that it is."""
+        """Reads one event; raises the error if the event is one."""
         if message := error_message(event):
             raise self.failure(message)
         status, layer = str(event.get("status", "")), str(event.get("id", ""))
@@ -44,7 +44,7 @@ class PullLog:
             self._progress(Transfer(self._subject, layer, size, size))
 
     def where(self) -> str:
-        """Returns what is done, for messages."""
+        """Returns the current work, for messages."""
         return f"{self._subject}: pull"
 
     def _show(self, layer: str, detail: object) -> None:
@@ -54,13 +54,13 @@ class PullLog:
             self._progress(Transfer(self._subject, layer, current, self._sizes[layer]))
 
     def failure(self, message: str, status: int | None = None) -> ImgtoolError:
-        """Makes the error that the engine's `message` is."""
+        """Makes the error from the engine's `message`."""
         del status
         return registry_error(self.where(), message, self._host, self._login)
 
 
 def error_message(event: Event) -> str | None:
-    """Returns the engine's sentence when the event is an error."""
+    """Returns the engine's message if the event is an error."""
     detail = event.get("errorDetail")
     message = detail.get("message") if isinstance(detail, Mapping) else None
     text = message or event.get("error")

@@ -1,7 +1,7 @@
-"""One short-lived container on a Docker Engine that runs a program and is gone again: what `imgtool verify` needs.
+"""Runs a program in a short-lived container on a Docker Engine, for `imgtool verify`.
 
-Without a network, without privileges, and never longer than its time. A label says until when, so that what a killed
-process left behind is swept by the next one.
+The container has no network, no privileges and a time limit. A label on the container holds the end of that time, so
+that a later process can remove the containers of a process that was killed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from training_imgtool.make.engines.docker.containers import Containers, RefusedE
 if TYPE_CHECKING:
     from training_imgtool.make.engines.docker.client import DockerApi
 
-UNTIL = "dev.imgtool.probe.until"  # seconds since 1970, after which the container is nobody's
+UNTIL = "dev.imgtool.probe.until"  # seconds since 1970, after which any process may remove the container
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 30.0
-_LAST_ERRORS = 5  # lines
+_LAST_ERRORS = 5  # lines of stderr
 _refuse = make_refusal("looking into the image")
 
 
@@ -45,7 +45,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of it. `fault` is the engine's word on why the program did not start, else None."""
+    """The result of a probe. `fault` is the engine's message if the program did not start, else None."""
 
     output: bytes = b""
     errors: str = ""  # the last lines of stderr
@@ -54,9 +54,9 @@ class Answer:
 
 
 def run_probe(api: DockerApi, probe: Probe, *, now: Callable[[], float] = time.time) -> Answer:
-    """Runs a program in a new container and removes it, whatever happens.
+    """Runs a program in a new container, and removes the container in any case.
 
-    Raises EngineUnavailableError when the engine fails; a program that cannot be started is an Answer.
+    Raises EngineUnavailableError when the engine fails. A program that cannot start is an Answer with a fault.
     """
     containers = Containers(api)
     container = ""
@@ -76,7 +76,7 @@ def run_probe(api: DockerApi, probe: Probe, *, now: Callable[[], float] = time.t
 
 
 def sweep(api: DockerApi, *, now: Callable[[], float] = time.time) -> int:
-    """Removes the containers of processes that were killed; returns how many there were."""
+    """Removes the containers that killed processes left; returns their number."""
     containers = Containers(api)
     gone = 0
     for container in containers.containers_with(UNTIL):
@@ -110,7 +110,7 @@ def _create(api: DockerApi, probe: Probe, until: float) -> str:
 
 
 def _wait_for_end(containers: Containers, container: str, seconds: float) -> bool:
-    """Waits for the container's end; returns whether it came within so many seconds."""
+    """Waits until the container ends; returns whether it ended within `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if containers.ended(container, "the probe") is not None:

@@ -1,4 +1,4 @@
-"""What a registry's no means when only the engine's sentence about it is left.
+"""Finds the meaning of a registry's refusal in the engine's message.
 
 The Docker Engine reports a failed pull or push as free text in an answer with status 200. The texts are
 those of distribution/distribution `registry/api/errcode` and of moby's `distribution/errors.go`.
@@ -49,11 +49,11 @@ _NO_RIGHT = (
     "{sent} may lack the right to do this (on Artifact Registry: role Artifact Registry Writer), "
     "or the repository does not exist at {host}"
 )
-_NO_ZSTD = (  # the engine compared the layer's digest before it unpacked it, so another try gives the same
+_NO_ZSTD = (  # the engine checks the layer's digest before it unpacks the layer, so another try fails too
     "Docker before 23 does not read zstd layers: take a newer engine, `compression: gzip` in the spec, "
     "or --engine direct where the verb has it"
 )
-_MEANINGS: tuple[tuple[re.Pattern[str], type[ImgtoolError], str], ...] = (  # the first that fits, with its hint
+_MEANINGS: tuple[tuple[re.Pattern[str], type[ImgtoolError], str], ...] = (  # the first pattern that matches counts
     (_IMMUTABLE, RegistryRefusedError, "the tag is taken and cannot be moved: choose another one with --tag"),
     (_TLS, RegistryRefusedError, _TRUST),
     (_NO_HOST, TemporaryError, _TRY_AGAIN),
@@ -70,9 +70,9 @@ _ELSE = (RegistryRefusedError, "the words are those of {host} or of the engine")
 def registry_error(
     doing: str, message: str, host: str, login: Login | None, *, engine: str = "the Docker Engine"
 ) -> ImgtoolError:
-    """Makes the error of `message`, which an engine gave while `doing` something with the registry `host`.
+    """Makes the error from the `message` of an engine that was `doing` something with the registry `host`.
 
-    RegistryRefusedError for an unknown text, which imgtool does not try again.
+    An unknown message becomes a RegistryRefusedError, after which imgtool does not try again.
     """
     text = f"{doing}: {host} refused through {engine}: {sanitize_line(message)}"
     found = (meaning[1:] for meaning in _MEANINGS if meaning[0].search(message))
@@ -86,5 +86,5 @@ def registry_error(
 
 
 def is_full(message: str) -> bool:
-    """Returns whether `message` says that the engine's disk is full."""
+    """Returns whether `message` means that the engine's disk is full."""
     return bool(_FULL.search(message))
