@@ -48,7 +48,13 @@ def read_user_config(environ: Mapping[str, str]) -> Mapping[str, Given]:
             hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(KEYS)}"
             raise UsageError(f"{place}: unknown key {key!r}", hint=hint)
         kind, what = (dict, "table") if key in _TABLES else (list, "list") if key[:2] == "in" else (str, "text")
-        parts = [*value.items()] if isinstance(value, dict) else [[one] for one in value] if kind is list else [[value]]
+        parts = (
+            [*value.items()]
+            if isinstance(value, dict)
+            else [[one] for one in value]
+            if isinstance(value, list)
+            else [[value]]
+        )
         if not isinstance(value, kind) or not all(
             isinstance(word, str) and word.strip() for part in parts for word in part
         ):

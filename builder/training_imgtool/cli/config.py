@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from training_imgtool.jobs.model import Format
 
 
-def _list_formats() -> list[str]:
-    from training_imgtool.jobs.model import Format
-
-    return list(Format)
-
-
 def config(
     spec: opt.Spec = None,
     changes: opt.Changes = None,
@@ -38,7 +32,7 @@ def config(
             "--format",
             metavar="FORMAT",
             help="yaml, json, gcloud, env, docker-run.",
-            autocompletion=_list_formats,
+            autocompletion=lambda: ["yaml", "json", "gcloud", "env", "docker-run"],
         ),
     ] = "yaml",
     hosts: Annotated[

@@ -6,8 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,10 +16,6 @@ from training_imgtool.base.errors import InputError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit_result
 from training_imgtool.model.frameworks import FRAMEWORKS
-
-if TYPE_CHECKING:
-    from training_imgtool.jobs.lint import Message
-
 
 _PATIENCE = 60  # seconds
 
@@ -51,7 +48,7 @@ def lint(
     messages = judge(text, name, allow_unknown=allow_unknown, region=region, strict=strict, answer=answer)
     wrong = any(message.severity is Severity.ERROR for message in messages)
     text = "".join(f"{message}\n" + (f"  {message.hint}\n" if message.hint else "") for message in messages)
-    emit_result({"ok": not wrong, "findings": [_row(message) for message in messages]}, text, as_json=as_json)
+    emit_result({"ok": not wrong, "findings": [asdict(message) for message in messages]}, text, as_json=as_json)
     if wrong:
         raise typer.Exit(3)
 
@@ -70,16 +67,3 @@ def _ask_slurm(text: str) -> str | None:
         return ""
     is_away = any(words in done.stderr.lower() for words in ("unable to contact", "slurm.conf", "configuration file"))
     return None if is_away or not said else said[0]
-
-
-def _row(message: Message) -> dict[str, Any]:
-    return {
-        "file": message.file,
-        "line": message.line,
-        "column": message.column,
-        "field": message.field,
-        "severity": str(message.severity),
-        "message": message.message,
-        "hint": message.hint,
-        "source": message.source,
-    }

@@ -87,12 +87,6 @@ class Verb(typer.core.TyperCommand):
                         formatter.write_dl(records, col_max=27)
 
 
-def _list_engines() -> list[str]:
-    from training_imgtool.make.request import ENGINES
-
-    return list(ENGINES)
-
-
 Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="A spec such as image.yaml, or its folder.")]
 Changes = Annotated[
     list[str] | None,
@@ -116,7 +110,12 @@ ProgressMode = Annotated[
 ]
 EngineName = Annotated[
     str,
-    typer.Option("--engine", metavar="NAME", help="What builds: auto, buildx or direct.", autocompletion=_list_engines),
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="What builds: auto, buildx or direct.",
+        autocompletion=lambda: ["auto", "buildx", "direct"],
+    ),
 ]
 Builder = Annotated[
     str | None,

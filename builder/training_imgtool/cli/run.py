@@ -55,12 +55,6 @@ class _Command(opt.Verb):
 COMMAND = _Command
 
 
-def _list_services() -> list[str]:
-    from training_imgtool.local.replicas import Service
-
-    return list(Service)
-
-
 def run(
     ctx: typer.Context,
     spec: opt.Spec = None,
@@ -75,7 +69,7 @@ def run(
             "--as",
             metavar="SERVICE",
             help="ai-platform, vertex, tfjob or local.",
-            autocompletion=_list_services,
+            autocompletion=lambda: ["ai-platform", "vertex", "tfjob", "local"],
         ),
     ] = None,
     job_dir: Annotated[

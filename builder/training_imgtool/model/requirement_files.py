@@ -80,8 +80,8 @@ def _read_project(folder: Path, name: str, extras: tuple[str, ...], groups: tupl
         return _read_script(_read(folder, name), name)
     if _PYLOCK.fullmatch(file):
         try:
-            return _read_pylock(_parse(_read(folder, name), name), name)
-        except (LookupError, TypeError, AttributeError) as error:
+            return _read_pylock(tomllib.loads(_read(folder, name)), name)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise FieldError(f"{name}: no lock of PEP 751: {error!r}", field=FIELD) from error
     return None
 
@@ -139,43 +139,32 @@ def _read(folder: Path, name: str) -> str:
         raise FieldError(f"{name} is not UTF-8 text", field=FIELD, hint="save it as UTF-8") from error
 
 
-def _parse(text: str, name: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FieldError(f"{name}: not TOML: {error}", field=FIELD) from None
-
-
 def _read_script(text: str, name: str) -> str:
     """Reads the requirements in the `# /// script` block of a program; raises FieldError where it has none."""
     blocks = _SCRIPT.findall(text)
     if len(blocks) != 1:
         hint = "write one (PEP 723), such as `uv add --script` does, or name a requirements file"
         raise FieldError(f"{name} has {len(blocks) or 'no'} `# /// script` blocks", field=FIELD, hint=hint)
-    document = _parse(re.sub(r"(?m)^# ?", "", blocks[0]), name)
-    return _list_project({"project": document, "tool": document.get("tool")}, name, (), (), None)
+    block = re.sub(r"(?m)^# ?", "", blocks[0])
+    return read_dependencies(f"[project]\n{block}", name, extras=(), groups=())
 
 
 def _read_pylock(document: dict[str, Any], name: str) -> str:
     """Reads a pylock.toml as lines with versions and hashes; raises FieldError for what a line cannot say."""
     lines = [f"{PYTHON_LIMIT}{document['requires-python']}"] if "requires-python" in document else []
-    for row in document.get("packages", []):
-        package, marker = row["name"], f" ; {row['marker']}" if "marker" in row else ""
+    for row in document["packages"]:
+        marker, vcs = f" ; {row['marker']}" if "marker" in row else "", row.get("vcs", {})
         if re.search(r"\b(?:extras|dependency_groups)\b", marker):
             hint = "export a file with just the groups that the image needs"
-            raise FieldError(f"{name}: {package} depends on an extra or a group", field=FIELD, hint=hint)
-        vcs, local = row.get("vcs"), row.get("directory") or row.get("archive")
-        hashes = [one.get("hashes", {}).get("sha256") for one in (*row.get("wheels", ()), row.get("sdist", {}))]
-        options = "".join(f" --hash=sha256:{value}" for value in hashes if value)
-        if vcs and "url" in vcs:
-            source = {"git": vcs["url"], "rev": vcs["commit-id"], **vcs}
-            lines.append(f"{package} @ {_uv_place({key: source[key] for key in source if key != 'path'})}{marker}")
-        elif local and "path" in local:
-            lines.append("-e ." if local["path"] == "." else f"{package} @ {_uv_place(local)}{marker}")
-        elif not local and not vcs and "version" in row:
-            lines.append(f"{package}=={row['version']}{marker}{options}")
-        else:
-            raise FieldError(f"{name}: {package} has neither a version nor a place beside the spec", field=FIELD)
+            raise FieldError(f"{name}: {row['name']} depends on an extra or a group", field=FIELD, hint=hint)
+        files = (*row.get("wheels", ()), row.get("sdist", {}))
+        hashes = "".join(f" --hash=sha256:{one['hashes']['sha256']}" for one in files if one)
+        source = row.get("directory") or row.get("archive") or {"git": vcs.get("url"), "rev": vcs.get("commit-id")}
+        place = _uv_place({**source, **{key: vcs[key] for key in vcs if key == "subdirectory"}})
+        if place is None and (vcs or "version" not in row or "archive" in row):
+            raise FieldError(f"{name}: {row['name']} has neither a version nor a place beside it", field=FIELD)
+        plain = f"{row['name']} @ {place}{marker}" if place else f"{row['name']}=={row['version']}{marker}{hashes}"
+        lines.append("-e ." if place == "./." else plain)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -210,12 +199,10 @@ def read_dependencies(
     names its folder. Raises FieldError for a file that is not TOML or says nothing of a project, or lacks an extra or
     a group.
     """
-    return _list_project(_parse(text, name), name, extras, groups, folder)
-
-
-def _list_project(
-    document: dict[str, Any], name: str, extras: tuple[str, ...], groups: tuple[str, ...], folder: Path | None
-) -> str:
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FieldError(f"{name}: not TOML: {error}", field=FIELD) from None
     project = document.get("project")
     if isinstance(project, dict):
         is_computed = bool({"dependencies", "optional-dependencies"} & {*project.get("dynamic", [])})

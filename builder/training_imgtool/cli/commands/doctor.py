@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -95,18 +96,13 @@ def exit_code(checks: tuple[Check, ...]) -> int:
 
 def _command(settings: Settings) -> str:
     """Says which program the name `imgtool` starts; raises UsageError if it is another one."""
-    path = shutil.which("imgtool", path=settings.environ.get("PATH"))
-    if path is None:
+    if (path := shutil.which("imgtool", path=settings.environ.get("PATH"))) is None:
         return f"{__version__}; PATH has no imgtool"
-    try:
-        done = subprocess.run(
-            [path, "--version"], env=dict(settings.environ), capture_output=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        done = None
-    if done is None or done.stdout.split() != [b"imgtool", __version__.encode()]:
-        raise UsageError(f"{path} is another program", hint=f"training-imgtool starts this one, {__version__}")
-    return f"{__version__} at {path}"
+    with suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.check_output([path, "-V"], env=settings.environ, stderr=subprocess.DEVNULL, timeout=20)
+        if said.split() == [b"imgtool", __version__.encode()]:
+            return f"{__version__} at {path}"
+    raise UsageError(f"{path} is another program", hint=f"training-imgtool starts this one, {__version__}")
 
 
 def _uv() -> str:
