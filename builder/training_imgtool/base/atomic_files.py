@@ -14,10 +14,10 @@ from pathlib import Path
 from training_imgtool.base.errors import LocalFileError
 
 _HINTS = {
-    errno.ENOSPC: "free some space and run it again; the old file is as it was",
+    errno.ENOSPC: "free some space and run the command again; the old file is as it was",
     errno.EACCES: "choose another place, or get write permission there",
     errno.ENOENT: "create the folder first",
-    errno.EBUSY: "the file is a mount of its own: mount its folder instead",  # rename(2)
+    errno.EBUSY: "the file is a mount point; mount its folder instead",  # rename(2)
 }
 _DAY_NS = 86_400 * 10**9
 
@@ -33,7 +33,7 @@ def write_atomic(
         path: the file, new or old. Its folder must exist.
         data: the file's whole content.
         mode: permission bits; by default those of the old file, for a new one those of the umask.
-        follow: what happens to a symbolic link: it stays and its target gets the content, or the file replaces it.
+        follow: whether to write to the target of a symbolic link; otherwise the file replaces the link.
         durable: whether to wait for the disk, so that the content outlasts a loss of power.
 
     Raises:
@@ -61,7 +61,7 @@ def write_atomic(
 
 
 def mark_used(path: Path, state: os.stat_result) -> None:
-    """Records, once a day, that a run used a file of the cache; `prune` reads it. Many systems mount with noatime.
+    """Records, once a day, that a run used a file of the cache, for `prune`; many systems mount with noatime.
 
     Args:
         path: the file.
@@ -92,12 +92,12 @@ def check_writable(path: Path) -> None:
 def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator[int]:
     """Keeps other threads and processes from writing `path` while the block runs.
 
-    The lock is the kernel's (flock on a hidden file next to `path`), so it ends with its process; a lock file that a
-    killed run left behind locks nothing. Yields its descriptor: a program that inherits it holds the lock too.
+    The kernel holds the lock (flock on a hidden file next to `path`), so the lock ends with its process. The lock file
+    of a killed run locks nothing. Yields the file's descriptor; a program that inherits it also holds the lock.
 
     Args:
         path: the output that two runs must not write at once; it need not exist.
-        note: takes one message when this run has to wait for another.
+        note: receives one message when this run has to wait for another.
 
     Raises:
         LocalFileError: the folder is missing or read-only.
@@ -112,7 +112,7 @@ def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator
         yield handle
     finally:
         with contextlib.suppress(OSError):
-            beside.unlink()  # still locked: a waiting run notices that its file is gone, and creates a new one
+            beside.unlink()  # still locked; a waiting run notices that its file is gone, and creates a new one
         os.close(handle)
 
 
@@ -141,7 +141,7 @@ def _wait(handle: int, path: Path, note: Callable[[str], None] | None) -> None:
 
 
 def _same_file(handle: int, path: Path) -> bool:
-    """Returns whether `path` is still the open file: the previous holder deletes it."""
+    """Returns whether `path` is still the open file, because the previous holder deletes the file."""
     try:
         state = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - compared with fstat
     except FileNotFoundError:
@@ -163,7 +163,7 @@ def _target(path: Path) -> tuple[Path, os.stat_result | None]:
 
 
 def _take_over(handle: int, old: os.stat_result | None, mode: int | None) -> None:
-    """Gives an open file `mode`, or that of the file it replaces, and that one's owner if the process is allowed to."""
+    """Gives an open file `mode` or the old file's mode, and the old file's owner if the process is allowed to."""
     if old is not None:
         with contextlib.suppress(PermissionError):
             os.fchown(handle, old.st_uid, old.st_gid)
@@ -173,7 +173,7 @@ def _take_over(handle: int, old: os.stat_result | None, mode: int | None) -> Non
 
 
 def _sync_folder(folder: Path) -> None:
-    """Writes a folder's entries to the disk where the file system can."""
+    """Writes a folder's entries to the disk if the file system can do that."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""What an ELF file says of itself to the loader: its name, its machine and the libraries that it needs."""
+"""Reads the entries of an ELF file that the loader uses: its name, its machine and the libraries that it needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Library:
     """A shared library.
 
     Attributes:
-        soname: its DT_SONAME, empty without one.
+        soname: its DT_SONAME; empty if it has none.
         machine: its e_machine.
         needed: its DT_NEEDED, in their order.
     """
@@ -34,10 +34,10 @@ Read = Callable[[int, int], bytes]
 
 
 def read_library(read: Read) -> Library | None:
-    """Reads what a shared library of 64 bits says of itself; None for any other file.
+    """Reads the header of a 64-bit shared library; returns None for any other file.
 
     Args:
-        read: returns the file's bytes from an offset on, so many or, at its end, fewer.
+        read: returns a number of the file's bytes from an offset on; fewer at the end of the file.
     """
     head = read(0, _HEADER.size)
     if len(head) < _HEADER.size or head[:6] != b"\x7fELF\x02\x01":
@@ -71,7 +71,7 @@ def read_library(read: Read) -> Library | None:
 
 
 def _read_table(read: Read, offset: int, size: int) -> bytes:
-    """Reads a table; raises ValueError if the file ends before it does, or says that it is very large."""
+    """Reads a table; raises ValueError if the file ends within the table, or if the table's size is too large."""
     if size > _MOST:
         raise ValueError(size)
     data = read(offset, size)

@@ -10,7 +10,7 @@ class ImgtoolError(Exception):
     """An error with an exit code of its own.
 
     Args:
-        message: what happened: what imgtool found and what it expected; one line if possible.
+        message: what imgtool found and what it expected; one line if possible.
         hint: what the user can do, or None.
         details: further lines, such as the last lines of a build step.
     """
@@ -42,7 +42,7 @@ class InputError(ImgtoolError):
 
 
 class ImageMissingError(InputError):
-    """Images of the current inputs are nowhere."""
+    """The registry has no images of the current inputs."""
 
 
 class FieldError(InputError):
@@ -123,4 +123,4 @@ class VerificationError(ImgtoolError):
 
 
 class PackageGoneError(VerificationError):
-    """The archives of a base no longer have a version of a Debian package that the lock names."""
+    """The lock names a version of a Debian package that the base's archives no longer have."""

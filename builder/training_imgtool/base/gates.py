@@ -1,6 +1,7 @@
-"""Empty values: an option or a variable that somebody names and leaves empty, as a script does whose own is not set.
+"""Refuses empty values of options and variables, which a script passes when one of its own variables is not set.
 
-Some of them decide what counts as evidence, who made it and where it goes: empty, they would be open gates.
+Some options and variables decide what imgtool accepts as evidence, who made it and where it goes. An empty value would
+switch such a check off.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ GATES = ("IMGTOOL_ATTESTATIONS", "IMGTOOL_BUILDER", "IMGTOOL_CA_FILE", "IMGTOOL_
 
 
 def check_given(name: str, value: object) -> None:
-    """Raises UsageError if an option or an argument is, or holds, an empty or blank text."""
+    """Raises UsageError if an option's or argument's value is, or contains, an empty or blank text."""
     items = value if isinstance(value, list | tuple) else (value,)
     if any(isinstance(item, str) and not item.strip() for item in items):
-        raise UsageError(f"{name} is empty", hint="is a variable of your script not set? Else leave it out")
+        raise UsageError(f"{name} is empty", hint="set it (a variable of your script may be missing), or omit it")
 
 
 def check_variables(environ: Mapping[str, str]) -> None:
-    """Raises UsageError for a variable that is a gate and empty; others count as not set when they are."""
+    """Raises UsageError for an empty variable among the gates; imgtool treats other empty variables as not set."""
     for name in GATES:
         if name in environ and not environ[name].strip():
-            raise UsageError(f"{name} is empty", hint="is a variable of your script not set? Else unset it")
+            raise UsageError(f"{name} is empty", hint="set it (a variable of your script may be missing), or unset it")

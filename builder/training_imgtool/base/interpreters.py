@@ -1,4 +1,4 @@
-"""A Python interpreter of this machine, as what compiles bytecode sees it."""
+"""A Python interpreter of this machine that compiles bytecode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from training_imgtool.base.errors import NeedsEngineError
 
 
 class NoInterpreterError(NeedsEngineError):
-    """This machine has no Python of the minor version that is needed."""
+    """This machine has no Python of the needed minor version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Interpreter:
     Attributes:
         python: the minor version, `3.11`.
         magic: the first four bytes of its bytecode files, in hexadecimal.
-        tag: the part of their names, `cpython-311`.
+        tag: the tag in the names of its bytecode files, `cpython-311`.
         version: the full version, `3.11.7`.
     """
 
@@ -36,6 +36,6 @@ class Interpreter:
 
 
 def this_platform() -> str:
-    """Returns the platform of containers that this machine runs, such as `linux/amd64`."""
+    """Returns the platform of the containers that this machine can run, such as `linux/amd64`."""
     machine = platform.machine().lower()
     return f"linux/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine, machine) }"

@@ -1,7 +1,7 @@
-"""Small files of the cache. A run that finds none works longer, with the same result.
+"""Small files of the cache. A run without them takes longer and has the same result.
 
-Several users may share a cache. What another user wrote, or may write, is not believed, except root's: what a run
-remembers decides what is in images. Large files are named by their content, which is hashed as it is read.
+Several users may share a cache. imgtool ignores small files that another user, except root, wrote or may write, because
+they decide the content of images. The name of a large file is its hash, which imgtool checks when it reads the file.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _NAME_DIGITS = 40
 
 
 def make_file_name(text: str) -> str:
-    """Returns a file name for any text."""
+    """Makes a file name from any text."""
     return f"{hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]}.json"
 
 
 def read_cache_file(path: Path, limit: int = MAX_BYTES) -> bytes | None:
-    """Returns the bytes of a file of the cache; None if it is missing, larger than `limit`, or another user's."""
+    """Returns the bytes of a file of the cache; None if the file is missing, larger than `limit`, or another user's."""
     try:
         with path.open("rb") as stream:
             state = os.fstat(stream.fileno())
@@ -41,7 +41,8 @@ def read_cache_file(path: Path, limit: int = MAX_BYTES) -> bytes | None:
 def write_cache_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Writes a file of the cache, with the permission bits `mode`; writes nothing if the cache is read-only.
 
-    It does not wait for the disk, which takes milliseconds a file: what a loss of power damages is read as missing.
+    It does not wait for the disk, which takes milliseconds per file. imgtool treats a file that a loss of power damaged
+    as missing.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

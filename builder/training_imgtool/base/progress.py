@@ -1,4 +1,4 @@
-"""Progress of long work: typed events, and the interface that takes them.
+"""Progress of long work: typed events, and the interface that receives them.
 
 The command line shows the events (`cli.progress`); tests collect them in a list. The `subject` of an event is a role,
 a shared stage (`packages cpu`), or a thing such as `base python:3.11-slim`.
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Outcome(StrEnum):
-    """How an image, or a part of one, came to be."""
+    """How imgtool got an image or a part of an image."""
 
     FOUND = "found"
     FETCHED = "fetched"
@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """`subject` will begin later, and will move `size` bytes (None if unknown), exactly or about that."""
+    """`subject` will begin later and will move `size` bytes (None if unknown), exactly or approximately."""
 
     subject: str
     size: int | None = None
@@ -87,10 +87,10 @@ Event = Planned | Step | Transfer | LogLine | Done | Note
 
 
 class Progress(Protocol):
-    """Takes events from any thread. Calls must be cheap: there is one per block of bytes."""
+    """Receives events from any thread. A call must be cheap, because each block of bytes causes one."""
 
     def __call__(self, event: Event) -> None:
-        """Takes one event."""
+        """Receives one event."""
 
 
 def silent(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Python's parser, for any thread."""
+"""Python's parser, usable from any thread."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _ONE_AT_A_TIME = threading.Lock()
 def parse_python(source: str | bytes, path: str = "<unknown>", *, python: tuple[int, int] | None = None) -> ast.Module:
     """Parses a module as a version of Python does, this one by default; raises what `ast.parse` raises.
 
-    CPython 3.11 counts how deep the tree is in one place for all threads: in two at once its parser may end in a
-    SystemError (https://github.com/python/cpython/issues/106905).
+    CPython 3.11 keeps one counter of the tree's depth for all threads. If two threads parse at once, the parser may
+    raise SystemError (https://github.com/python/cpython/issues/106905).
     """
     with _ONE_AT_A_TIME:
         return ast.parse(source, path, feature_version=python)

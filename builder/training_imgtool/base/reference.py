@@ -2,7 +2,7 @@
 
 The grammar is that of the OCI distribution specification 1.1 ("Pulling manifests") and of distribution/reference: a
 registry host with an optional port, a path of lower-case components, then `:TAG` (at most 128 characters) or `@sha256:`
-and 64 hexadecimal digits. A name without a host is one of Docker Hub.
+and 64 hexadecimal digits. A name without a host belongs to Docker Hub.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _HOST = re.compile(
 )
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
-_LOGIN = re.compile(r"@(?![a-z0-9]+:[0-9a-fA-F]{8})[^@]*/")  # an '@' that a path follows, and no digest
+_LOGIN = re.compile(r"@(?![a-z0-9]+:[0-9a-fA-F]{8})[^@]*/")  # an '@' before a path, not before a digest
 _LONGEST_NAME = 255
 
 
 class InvalidReferenceError(InputError):
-    """A name that no registry would accept."""
+    """The name is one that no registry would accept."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,7 +41,7 @@ class Repository:
         return f"{self.registry}/{self.path}"
 
     def tag(self, name: str) -> Tag:
-        """Returns the tag `name` of this repository; raises InvalidReferenceError."""
+        """Returns the reference to the tag `name` in this repository; raises InvalidReferenceError."""
         if not _TAG.match(name):
             raise InvalidReferenceError(
                 f"{name!r} is not a tag: expected 1 to 128 letters, digits, '.', '_' or '-', the first not '.' or '-'"
@@ -49,7 +49,7 @@ class Repository:
         return Tag(self, name)
 
     def digest(self, digest: str) -> Digest:
-        """Returns the manifest `digest` of this repository; raises InvalidReferenceError."""
+        """Returns the reference to the manifest `digest` in this repository; raises InvalidReferenceError."""
         return Digest(self, check_digest(digest))
 
     def child(self, name: str) -> Repository:
@@ -59,7 +59,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tag:
-    """A name that its owner can move to another image, so a job file never contains one."""
+    """A name that its owner can move to another image. So a job file never contains a tag."""
 
     repository: Repository
     name: str
@@ -70,7 +70,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Digest:
-    """A manifest by the hash of its bytes: a name that always means the same image."""
+    """A manifest, named by the hash of its bytes. So the name always means the same image."""
 
     repository: Repository
     digest: str

@@ -13,9 +13,9 @@ def data_file(name: str, folder: str = "data") -> Path:
 
 
 def directory(name: str) -> Path:
-    """Returns the folder `name`: of the installed package (`training_imgtool/_data`), else of the checkout.
+    """Returns the folder `name` of the installed package (`training_imgtool/_data`), or else of the checkout.
 
-    Raises FileNotFoundError when the installation is broken and has neither.
+    Raises FileNotFoundError if the installation is broken, so that neither folder exists.
     """
     for folder in (PACKAGE / "_data" / name, PACKAGE.parents[1] / name):
         if folder.is_dir():

@@ -1,4 +1,4 @@
-"""The results of the Python interface: frozen values that can be pickled and compared."""
+"""The results of the Python interface: frozen values that you can pickle and compare."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result", bound=_OfRole)
 
 @dataclass(frozen=True, slots=True)
 class ByRole(Mapping[str, Result], Generic[Result]):
-    """Results by role: a mapping that cannot be changed, and can be pickled. Of several platforms the first counts."""
+    """Results by role: an immutable mapping that you can pickle. Of several platforms, it has the first one's."""
 
     results: tuple[Result, ...]
 
@@ -44,11 +44,11 @@ class PlannedImage:
         tag: the tag that names it by its content key; None if neither the spec nor the machine names a registry.
         key: the content key, 64 hexadecimal digits: equal inputs have equal keys.
         tensorflow: the package and its version, such as `tensorflow-cpu 2.15.1`; None with another framework.
-        jax: the same of JAX.
-        python: the minor version.
-        cuda: the version, or None.
+        jax: the same for JAX.
+        python: the minor version of Python.
+        cuda: the version of CUDA, or None.
         base: the base image, by digest.
-        wheel_bytes: bytes of the wheels that it installs, to download.
+        wheel_bytes: the size of the wheels to download.
         needs_engine: why a stage of it needs an engine; None if imgtool makes all of it.
     """
 
@@ -69,10 +69,10 @@ class Plan:
     """What a push would make.
 
     Attributes:
-        name: the spec's.
-        platform: such as `linux/amd64`; of several the first.
-        warnings: what the versions bring with them.
-        images: by role.
+        name: the spec's name.
+        platform: the first platform, such as `linux/amd64`.
+        warnings: warnings about the chosen versions.
+        images: the images by role.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Image:
         reference: `REPOSITORY@sha256:DIGEST`, which a job file names.
         digest: `sha256:DIGEST`.
         outcome: `found` (the registry had it), `appended` (imgtool made it) or `built` (an engine did).
-        seconds: the time that it took.
+        seconds: the time that imgtool took for it.
     """
 
     role: str
@@ -105,12 +105,12 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedImage:
-    """An image that is what lock, base and code say.
+    """An image that matches the lock, the base and the code.
 
     Attributes:
         role: `master`, `worker`, `ps` or `evaluator`.
         reference: `REPOSITORY@sha256:DIGEST`.
-        checks: what was found, by the name of the check.
+        checks: the finding of each check, by the check's name.
     """
 
     role: str
@@ -120,7 +120,7 @@ class VerifiedImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """A replica of a run: `seconds` from its first start to its end, `peak_bytes` of memory as sampled every second."""
+    """A replica of a run: `seconds` from its first start to its end, `peak_bytes` of memory, sampled every second."""
 
     name: str
     role: str
@@ -135,13 +135,13 @@ class Run:
     """A run that succeeded.
 
     Attributes:
-        job_dir: where the trainers wrote.
-        checkpoint: the newest one, below job_dir; None if there is none.
-        seconds: from the first start to the end.
-        kept: what of it is in job_dir, by the names of the files: `result`, `logs`, `nothing`, or `lost` when a model
-            or checkpoint went with a container and less stays.
-        lost: by replica, the files that its program wrote elsewhere in its container, which is gone.
-        replicas: in the order of the cluster.
+        job_dir: the folder for the trainers' results.
+        checkpoint: the newest checkpoint below job_dir; None if there is none.
+        seconds: the time from the first start to the end.
+        kept: what job_dir contains, by the names of its files: `result`, `logs` or `nothing`; `lost` when a model or
+            checkpoint was deleted with a container and job_dir has less.
+        lost: by replica, the files that its program wrote elsewhere in its container, which was deleted.
+        replicas: the replicas in the order of the cluster.
     """
 
     job_dir: Path

@@ -1,8 +1,8 @@
 r"""Makes foreign text safe for a terminal and for a message.
 
-Build logs, servers' answers and image names are written by others, and a terminal obeys what they contain: it moves
+Others write build logs, servers' answers and image names, and a terminal obeys control characters in them: it moves
 the cursor, sets its title, reorders text (CVE-2021-42574). The functions here drop colours and cursor movements, and
-write every other character that is not visible as `\x07` or `\u202e`.
+replace every other invisible character by its escape, such as `\x07` or `\u202e`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _USER_IN_URL = r"(?<=://)[^/\s@]+@"
 
 
 def sanitize_line(text: str, *, limit: int = LONGEST_LINE) -> str:
-    """Returns one line of `text` as a terminal may show it.
+    """Returns one line of `text`, safe for a terminal.
 
-    Leaves out what a carriage return overwrites, turns a tab into a space, and cuts after `limit` characters.
+    Leaves out text that a carriage return overwrites, turns a tab into a space, and cuts after `limit` characters.
     """
     text = text.rstrip("\r\n").rpartition("\r")[2]
     if len(text) > limit:
@@ -44,7 +44,7 @@ def join_lines(text: str, limit: int = LONGEST_EXCERPT) -> str:
 
 
 def mask_secrets(text: str, limit: int = LONGEST_EXCERPT) -> str:
-    """Returns `join_lines(text)` without what may be secret: long words (digests stay), users in URLs, `password=…`."""
+    """Returns `join_lines(text)` without possible secrets: long words except digests, users in URLs, `password=…`."""
     line = re.sub(_USER_IN_URL, "…@", join_lines(text, limit * 4))
     line = re.sub(_NAMED_VALUE, r"\1…", line)
     line = re.sub(_LONG_WORD, lambda word: word.group() if re.fullmatch(_DIGEST, word.group()) else "…", line)

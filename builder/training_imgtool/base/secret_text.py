@@ -1,14 +1,14 @@
 """Detects credentials in text, such as a spec whose values end up in images and job files.
 
-A value counts when it has the shape of a known credential, or when its name, such as `DB_PASSWORD`, says so. No result
-contains the value itself. Each pattern reads a text of any kind in a time that grows with its length alone.
+A value is a credential if it has the format of a known one, or if its name, such as `DB_PASSWORD`, says so. No result
+contains the value itself. The time that a pattern needs grows only linearly with the length of any text.
 """
 
 from __future__ import annotations
 
 import re
 
-# Kind, texts of which every match contains one, pattern. Sources: the issuers' documentation of their token prefixes.
+# Kind, texts (every match contains one of them), pattern. Sources: the issuers' documentation of their token prefixes.
 _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("a URL with a password", "://", r"://[^/\s:@\"']*:(?![$<{%*])[^/\s@\"'{]+@"),
     ("a URL with a token", "://", r"://(?=[A-Za-z_-]{0,99}[0-9])[\w-]{20,}@"),
@@ -62,8 +62,8 @@ _SECRETS_NAME = (
     r"|(?:admin|db|ftp|mail|mysql|postgres|redis|root|smtp|ssh|user)_?pass$"
 )
 _TOKENS_NAME = r"(?i)token$"
-_TOKENS_VALUE = r"[A-Za-z0-9_\-.=/+]{12,}\Z"  # a model's "[PAD]" or "</s>" is a token too
-# Values that only say where a secret is (a path, a variable, a resource name, a URL), and switches.
+_TOKENS_VALUE = r"[A-Za-z0-9_\-.=/+]{12,}\Z"  # a model's "[PAD]" and "</s>" are also called tokens
+# Values that only name a secret's place (a path, a variable, a resource name, a URL), and switches.
 _POINTER = r"(?i)(?:[./~].*|\$.*|projects/.+|[a-z][a-z0-9+.-]*://.*|true|false|yes|no|none|null|[0-9]{1,6})\Z"
 _ASSIGNMENT = r"""(?<![\w.-])([\w.-]{1,99})\\?["']?\s{0,9}[:=]\s{0,9}\\?["']?(?=([^\s"',}\]\\]{1,200}))"""
 _WORD = r"(?P<word>passw(?:or)?d|passphrase|pwd|secret|credentials?|key|token|pass)"
@@ -72,7 +72,7 @@ _OF_TYPE = r"(?::[ \t]{0,9}\w{1,99}[ \t]{0,9})?"
 _QUOTED = (
     _WORD + r"""\\?["']?\]?[ \t]{0,9}""" + _OF_TYPE + r"""[:=][ \t]{0,9}\\?["'](?P<value>[^\s"'\\]{1,200})\\?["']"""
 )
-# Values in files that stand for another one, or name something: a variable, a file, a function.
+# Values in files that are placeholders, or the name of something: a variable, a file, a function.
 _PLACEHOLDER = (
     r"(?i)[<{\[(*%:].*|.*(?:example|placeholder|dummy|your|change_?me|insert|redacted|xxx|\.\.\.|\$\{|passw(?:or)?d).*"
     r"|[^A-Za-z0-9]*\Z|[a-z_]+(?:\.[a-z_]+)+\Z|\w+\.(?:pem|key|json|txt|ya?ml|env)\Z|(?-i:[A-Z_]+\Z)|[\w.]+\(.*"
@@ -114,7 +114,7 @@ def detect_secret(text: str) -> str | None:
 
 
 def detect_named_secret(name: str, value: str) -> str | None:
-    """Returns the kind of credential that `value` is under `name` (PASSWORD, --api-key), or None."""
+    """Returns the kind of credential that `value` is, also judged by its `name` (PASSWORD, --api-key), or None."""
     return detect_secret(value) or ("a secret by its name" if _names_secret(name, value) else None)
 
 
@@ -145,9 +145,9 @@ def detect_file_secret(text: str, *, settings: bool, code: bool) -> str | None:
     """Returns the kind of credential in a file, or None.
 
     Args:
-        text: of the file.
+        text: the text of the file.
         settings: whether each line may be `NAME: VALUE`.
-        code: whether names are told from values by quotes.
+        code: whether quotes distinguish values from names.
     """
     if kind := detect_secret(re.sub(_PLACEHOLDER_URL, "@", text) if "://" in text else text):
         return kind
@@ -162,7 +162,7 @@ def detect_file_secret(text: str, *, settings: bool, code: bool) -> str | None:
 
 
 def _is_placeholder(name: str, value: str) -> bool:
-    """Tells whether a value of a file stands for another one, or only repeats its name."""
+    """Tells whether a value in a file is a placeholder for another one, or only repeats its name."""
     known, folded = name.lower(), re.sub(r"\W", "_", value).lower()
     if folded in known or known in folded or re.search(_SECRETS_NAME, value):
         return True

@@ -1,4 +1,4 @@
-"""Reads the machine's settings, once, from environment variables; says where the secrets of a build lie."""
+"""Reads the machine's settings once, from environment variables, including the places of a build's secrets."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _WEB = ("http://", "https://")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretSource:
-    """A secret by its place.
+    """The place of a secret.
 
     Attributes:
-        id: what `RUN --mount=type=secret,id=…` names.
+        id: the ID in `RUN --mount=type=secret,id=…`.
         env: the environment variable with the value, or None.
-        file: else the file with it.
+        file: the file with the value if `env` is None.
     """
 
     id: str
@@ -43,14 +43,14 @@ class SecretSource:
 
     @property
     def argument(self) -> str:
-        """The value of buildx's `--secret`, a line of CSV."""
+        """The value for buildx's option `--secret`, a line of CSV."""
         place = f"env={self.env}" if self.env else f"src={self.file}"
         return f"id={self.id}," + (f'"{place.replace(QUOTE, QUOTE * 2)}"' if set(place) & {",", QUOTE} else place)
 
     def read(self, environ: Mapping[str, str]) -> str | None:
-        """Reads the value; None when the variable is not set, or there is no such file, or none of a secret's size.
+        """Reads the value; None if the variable is not set, the file does not exist, or its size is not a secret's.
 
-        A pipe is no file: whoever reads it first takes it from all others.
+        A pipe is not a file, because only its first reader gets the value.
         """
         if self.file is None:
             return environ.get(self.env or "")
@@ -67,10 +67,10 @@ class Settings:
     """The machine's settings. None of them changes an image, so none is part of a content key."""
 
     cache: Path
-    state: Path = Path("/nonexistent")  # XDG_STATE_HOME: what imgtool remembers and cannot find again
+    state: Path = Path("/nonexistent")  # XDG_STATE_HOME: for facts that imgtool cannot find out again
     registry: str | None = None  # IMGTOOL_REGISTRY
-    mirrors: Mapping[str, str]  # IMGTOOL_MIRRORS: docker.io=127.0.0.1:5000,…: hosts to read bases from instead
-    debian_mirrors: Mapping[str, str] = field(default_factory=dict)  # IMGTOOL_DEBIAN_MIRRORS: URL=URL,… of archives
+    mirrors: Mapping[str, str]  # IMGTOOL_MIRRORS (docker.io=127.0.0.1:5000,…): hosts to read bases from instead
+    debian_mirrors: Mapping[str, str] = field(default_factory=dict)  # IMGTOOL_DEBIAN_MIRRORS: URL=URL,… for archives
     insecure: tuple[str, ...] = ()  # IMGTOOL_INSECURE_REGISTRIES: plain-HTTP hosts HOST[:PORT]; localhost always is one
     ca_file: Path | None = None  # IMGTOOL_CA_FILE, SSL_CERT_FILE, REQUESTS_CA_BUNDLE: certificates in a PEM file
     certificates: tuple[Path, ...] = ()  # folders of Docker and Podman with certificates of single registries
@@ -88,19 +88,19 @@ class Settings:
     config: Mapping[str, Given] = field(default_factory=dict)  # the user's configuration, by variables
 
     def find_registry(self, option: str | None, of_spec: str | None) -> Given | None:
-        """Returns the registry that an option, the environment, or for want of the spec's the configuration names."""
+        """Returns the registry from an option, else the environment, else, if the spec has none, the configuration."""
         if option or self.registry:
             return Given(option or self.registry or "", "--registry" if option else "IMGTOOL_REGISTRY")
         return None if of_spec else self.config.get("IMGTOOL_REGISTRY")
 
 
 def find_unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Finds variables that begin as imgtool's own and that it does not know."""
+    """Finds variables that imgtool does not know although their names begin like those of its own variables."""
     return tuple(sorted(name for name in environ if name.startswith("IMGTOOL_") and name not in VARIABLES))
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings:
-    """Reads the environment, and the user's configuration for what it does not say; raises UsageError."""
+    """Reads the environment, and from the user's configuration what the environment does not set; raises UsageError."""
     check_variables(environ)
     config = read_user_config(environ)
     below = {name: given.text for name, given in config.items() if name != "IMGTOOL_REGISTRY"}
@@ -145,13 +145,13 @@ def _read(environ: Mapping[str, str]) -> Settings:
 
 
 def _for_programs(environ: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
-    """Puts uv's own cache below the one that somebody names: the home may be read-only, or not exist."""
+    """Puts uv's cache below IMGTOOL_CACHE if that is set, because the home may be read-only or missing."""
     cache = environ.get("IMGTOOL_CACHE") or below.get("IMGTOOL_CACHE")
     return {**({"UV_CACHE_DIR": f"{cache}/uv"} if cache else {}), **environ}
 
 
 def _certificates(user: Path) -> tuple[Path, ...]:
-    """Returns where Docker looks for them, then where Podman does: the user's own first, as engines without root do."""
+    """Returns the folders in which Docker, then Podman, look for certificates, the user's own folders first."""
     parts = ("docker", "containers")
     return tuple(folder / part / "certs.d" for part in parts for folder in (user, Path("/etc")))
 
@@ -202,6 +202,6 @@ def _switch(name: str, environ: Mapping[str, str]) -> bool:
 def _epoch(text: str | None) -> int:
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit() and len(text) <= 11):  # 11 digits hold any date a tar header can
+    if not (text.isascii() and text.isdigit() and len(text) <= 11):  # 11 digits can express any date of a tar header
         raise UsageError(f"SOURCE_DATE_EPOCH: {text[:40]!r} is not a number of seconds since 1970")
     return int(text)

@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first signal ends the run in order, the second ends the process at once.
+"""Handles Ctrl-C, SIGTERM and SIGHUP: the first signal lets the run clean up, the second ends the process at once.
 
-By default SIGTERM and SIGHUP run no `finally` in Python. Here the first signal raises `Cancelled` in the main thread,
-so every `with` block on its stack cleans up; a process that is still there after the grace time exits.
+By default, SIGTERM and SIGHUP run no `finally` in Python. Here the first signal raises `Cancelled` in the main thread,
+so that every `with` block on its stack cleans up. If the process still runs after the grace time, it exits.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from training_imgtool.base.threads import start_thread
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 5.0
-_REPEAT_SECONDS = 0.01  # until the finalizer or the import is over
+_REPEAT_SECONDS = 0.01  # wait until the finalizer or the import has ended
 
 
 class Cancelled(BaseException):
-    """The user or the system ended this run. It is no Exception, so no handler of errors catches it.
+    """The user or the system ended this run. The class is no Exception, so that no handler of errors catches it.
 
     Args:
         signum: the signal's number.
@@ -37,11 +37,11 @@ class Cancelled(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """128 plus the signal's number, as in shells: 130, 143, 129."""
+        """128 plus the signal's number, as in shells (130, 143, 129)."""
         return 128 + self.signum
 
 
-_left: list[str] = []  # what the process leaves when it ends at once
+_left: list[str] = []  # what the process leaves behind when it ends at once
 
 
 @contextmanager
@@ -83,7 +83,7 @@ class _Stop:
         raise Cancelled(signum)
 
     def report(self, lost: sys.UnraisableHookArgs) -> None:
-        """Repeats the signal where Python only reports an exception: in a finalizer, or as an import frees its lock."""
+        """Repeats a signal where Python only reports an exception: in a finalizer, or when an import frees its lock."""
         if not isinstance(lost.exc_value, Cancelled):
             self.report_before(lost)
             return
@@ -105,11 +105,11 @@ def _repeat(signum: int) -> None:
 def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
     """Yields an event that the first signal sets; raises Cancelled in the main thread, which must be the caller.
 
-    An exception that the signal brought about, since it came in the middle of an import, counts as Cancelled too.
+    A signal in the middle of an import may cause another exception, which this function replaces by Cancelled.
 
-    The process exits with the same code at a second signal, and `grace_seconds` after the first one, even when the
-    block is over by then, since threads may keep a process alive. Signals that the process ignores from its start
-    (`nohup`, a shell's background job) stay ignored.
+    The process exits with the same code at a second signal, or `grace_seconds` after the first one, even if the block
+    has ended, since threads may keep a process alive. Signals that the process ignores from its start (`nohup`, a
+    shell's background job) stay ignored.
     """
     stop = _Stop()
     reader, writer = os.pipe()
@@ -145,23 +145,23 @@ def end_children(seconds: float = 1.0) -> None:
     deadline = time.monotonic() + seconds
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
-            with suppress(RuntimeError):  # the signal came before its start was over
+            with suppress(RuntimeError):  # the signal came before the program had started
                 thread.join(max(0.0, deadline - time.monotonic()))
     _signal_children(signal.SIGKILL)
 
 
 def _signal_children(signum: int) -> None:
-    """Signals each child, and if it leads a group the programs that it started."""
+    """Sends a signal to each child, and to the child's process group if the child leads one."""
     for pid in list_children():
         with suppress(OSError):
             (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signum)
 
 
 def _enforce_end(reader: int, grace_seconds: float) -> None:
-    """Ends the process when the grace time after a signal, which the pipe tells of, is over.
+    """Ends the process when the grace time after a signal is over; the handler reports the signal through a pipe.
 
-    Returns when the other end of the pipe closes. It is a pipe and no lock, since a handler may run while the main
-    thread holds any lock.
+    Returns when the other end of the pipe closes. A lock would not do, because a handler may run while the main thread
+    holds any lock.
     """
     while signum := os.read(reader, 1):
         if signum[0] in SIGNALS:

@@ -1,4 +1,4 @@
-"""What imgtool asks the operating system. Where a system lacks /proc, as macOS does, the answers are empty."""
+"""Facts that imgtool asks the operating system for. On a system without /proc, such as macOS, the answers are empty."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import sys
 import unicodedata
 from pathlib import Path
 
-_NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder per GPU; source: the NVIDIA driver's README
+_NVIDIA = Path("/proc/driver/nvidia/gpus")  # one folder per GPU; source: the NVIDIA driver's README
 
 
 def memory_folder() -> Path | None:
-    """Returns a folder whose files are in memory only; None where there is none."""
+    """Returns a folder whose files exist only in memory; None if there is none."""
     folder = Path("/dev/shm")  # noqa: S108 - for a file without a name
     return folder if folder.is_dir() else None
 
 
 def list_names(folder: int | Path) -> list[str]:
-    """Lists a folder in order; on macOS accents are composed, as Git has them there, however the disk keeps them."""
+    """Lists a folder in order. On macOS, it composes accents, as Git does, since the disk may store them decomposed."""
     names = os.listdir(folder)  # noqa: PTH208 - names only
     return sorted(names if sys.platform == "linux" else (unicodedata.normalize("NFC", name) for name in names))
 
@@ -40,7 +40,7 @@ def name_boot() -> str:
 
 
 def name_process_space() -> str:
-    """Reads the namespace that process numbers are of; "" where there is one for all."""
+    """Reads the namespace of process numbers; "" if the system has only one."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -48,12 +48,12 @@ def name_process_space() -> str:
 
 
 def list_nvidia_gpus() -> list[str] | None:
-    """Lists the numbers of the GPUs that NVIDIA's driver has; None where the system does not say."""
+    """Lists the numbers of the GPUs that NVIDIA's driver knows; None if the system does not tell."""
     return [str(number) for number in range(len(list(_NVIDIA.iterdir())))] if _NVIDIA.is_dir() else None
 
 
 def _fields(pid: str) -> list[str]:
-    """Reads /proc/PID/stat: the number, the state, the parent and so on, without the name, which may hold spaces."""
+    """Reads the fields of /proc/PID/stat (number, state, parent, …) without the name, which may contain spaces."""
     text = _read(f"/proc/{pid}/stat")
     return [pid, *text.rpartition(")")[2].split()] if text else []
 

@@ -1,4 +1,4 @@
-"""Runs tasks in threads and waits for all; runs a call once for all threads that want its result."""
+"""Runs tasks in threads and waits for all of them; runs a call once for all threads that need its result."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SEVERITY_ORDER = (70, 10, 9, 7, 6, 5, 4, 8, 3, 2)  # exit codes, the most severe
 def run_all(tasks: Mapping[K, Callable[[], T]], *, most: int = 8) -> dict[K, T]:
     """Calls every task in a thread, `most` at a time; returns results by key, in the tasks' order.
 
-    A failure does not stop the other tasks. Raises the most severe failure, whose details name the others. When an
-    exception such as Cancelled interrupts the calling thread, no further task begins, and the call returns at once.
+    A failure does not stop the other tasks. Raises the most severe failure; its details name the others. When an
+    exception such as Cancelled interrupts the calling thread, no further task begins, and the call ends at once.
     """
     pool = ThreadPoolExecutor(min(most, max(1, len(tasks))), thread_name_prefix="imgtool")
     try:
@@ -59,7 +59,7 @@ def _gravity(error: BaseException) -> int:
 
 
 class SingleFlight(Generic[T]):
-    """Results by key. Waiting threads share a failure; a later caller tries again."""
+    """Results by key. If the work fails, all waiting threads get the failure; a later caller tries again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Reads `imgtool/config.toml`: what belongs to a person or a machine, and not to a project."""
+"""Reads `imgtool/config.toml`, which has settings of a person or a machine, not of a project."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ KEYS = ("registry", "builder", "engine", "progress", *_PATHS, "insecure_registri
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A setting as its variable would have it, and where it comes from: `file:line`, an option or a variable."""
+    """A setting with the value that its variable would have, and its source: `file:line`, an option or a variable."""
 
     text: str
     place: str
 
 
 def read_user_config(environ: Mapping[str, str]) -> Mapping[str, Given]:
-    """Reads the settings by their variables; raises UsageError for a wrong one, and LocalFileError."""
+    """Reads the settings by the names of their variables; raises UsageError for a wrong setting, and LocalFileError."""
     home = environ.get("HOME") or "/nonexistent"
     path = Path(environ.get("XDG_CONFIG_HOME") or f"{home}/.config") / "imgtool/config.toml"
     if not os.path.isfile(path):  # noqa: PTH113 - Path's raises where another user's home cannot be read
         return {}
-    import tomllib  # takes a while, and few machines have the file
+    import tomllib  # imported late: it takes a while, and few machines have the file
 
     found = {}
     try:

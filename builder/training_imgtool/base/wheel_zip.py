@@ -1,7 +1,7 @@
-"""A wheel as its zip directory: where each member's DEFLATE stream lies, and its bytes in blocks.
+"""Reads wheels: the zip directory, each member's DEFLATE stream, and each member's bytes in blocks.
 
-`zipfile` reads the directory, as it does for pip (zip64, data descriptors and odd names included). ISA-L inflates the
-streams, in a fraction of zlib's time.
+`zipfile` reads the directory, as in pip (including zip64, data descriptors and odd names). ISA-L inflates the streams
+several times faster than zlib.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from training_imgtool.base.inflate import crc32, inflate_errors, make_inflater
 
 _UNSAFE = re.compile(r"(?:^|/)\.wh\.|[\x00-\x1f\x7f]")  # a layer with `.wh.x` deletes x from the layers below
 _UTF8 = 0x800
-_LOCAL_HEADER = 30  # bytes before the name (APPNOTE 4.3.7)
+_LOCAL_HEADER = 30  # bytes of a local header before the name (APPNOTE 4.3.7)
 _SIGNATURE = b"PK\x03\x04"
 _ENCRYPTED = 0x1 | 0x40  # APPNOTE 4.4.4, bits 0 and 6
 _PATCHED = 0x20
 _BLOCK = 1 << 20
 MOST_READ = 16 << 20
-"""Bytes of a member that is read whole: metadata, RECORD, a script, a source to compile."""
+"""The most bytes of a member that imgtool reads whole: metadata, RECORD, a script, a source to compile."""
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
-"""What `zipfile` raises for a damaged archive, an unknown compression (NotImplementedError) and an encrypted member
+"""The errors of `zipfile` for a damaged archive, an unknown compression (NotImplementedError) and an encrypted member
 (RuntimeError)."""
 
 
@@ -42,7 +42,7 @@ class Member:
         header: the local header's offset in the file.
         compressed: bytes of the stream in the wheel.
         size: bytes of the content.
-        executable: pip gives it mode 755.
+        executable: whether pip gives it mode 755.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelFile:
-    """A wheel on this machine; `sha256` is what the lock says, `members` in the directory's order."""
+    """A wheel on this machine; `sha256` comes from the lock, `members` have the directory's order."""
 
     path: Path
     sha256: str
@@ -71,12 +71,12 @@ def open_wheel(path: Path, sha256: str) -> WheelFile:
 
     Raises:
         LocalFileError: the file cannot be read.
-        VerificationError: it is not a zip file, or has a name that means something else in a layer.
-        NeedsEngineError: a member is in a form that only an engine can unpack.
+        VerificationError: the file is not a zip file, or has a name with a special meaning in layers.
+        NeedsEngineError: only an engine can unpack one of the members.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            infos = {info.filename: info for info in archive.infolist()}  # of two entries the last counts, as for pip
+            infos = {info.filename: info for info in archive.infolist()}  # pip installs the last of two equal names
     except OSError as error:
         raise LocalFileError(f"{path}: cannot be read: {error.strerror}") from error
     except zipfile.BadZipFile as error:
@@ -91,7 +91,7 @@ def open_wheel(path: Path, sha256: str) -> WheelFile:
 def _read_member(path: Path, info: zipfile.ZipInfo) -> Member:
     if _UNSAFE.search(info.filename):
         message = f"{path.name}: {info.filename!r} is no name of a file that an image can have"
-        raise VerificationError(message, hint="take another version of the package, and tell those who publish it")
+        raise VerificationError(message, hint="use another version of the package, and tell its publishers")
     if info.flag_bits & (_ENCRYPTED | _PATCHED) or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NeedsEngineError(
             f"{path.name}: {info.filename} is encrypted or compressed with method {info.compress_type}"
@@ -117,13 +117,13 @@ def check_hash(wheel: WheelFile) -> None:
     if actual != wheel.sha256:
         raise VerificationError(
             f"{wheel.path.name}: sha256 is {actual}, the lock says {wheel.sha256}",
-            hint=f"remove {wheel.path} and run again; if it comes back, the index serves another file",
+            hint=f"remove {wheel.path} and run again; if the error comes back, the index serves another file",
         )
 
 
 @contextmanager
 def open_descriptor(wheel: WheelFile) -> Iterator[int]:
-    """Opens a file descriptor to read streams from."""
+    """Opens the wheel and yields its file descriptor, for `stream`."""
     try:
         descriptor = os.open(wheel.path, os.O_RDONLY)
     except OSError as error:
@@ -135,7 +135,7 @@ def open_descriptor(wheel: WheelFile) -> Iterator[int]:
 
 
 def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]:
-    """Yields the member's stream as it lies in the wheel, in blocks of at most 1 MiB."""
+    """Yields the member's stream as the wheel contains it, in blocks of at most 1 MiB."""
     guess = _LOCAL_HEADER + len(member.name.encode()) + 64  # most extra fields are shorter
     head = os.pread(descriptor, min(guess + member.compressed, _BLOCK), member.header)
     if head[:4] != _SIGNATURE:
@@ -160,7 +160,7 @@ def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]
 def read_content(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Yields the content of a member whose stream is `blocks`, in blocks of at most 1 MiB.
 
-    Raises VerificationError when its size or CRC-32 is not the directory's, at the first block that is too much.
+    Raises VerificationError if the size or the CRC-32 differs from the directory's, at the first byte too many.
     """
     crc, size = 0, 0
     for block in _inflate(wheel, member, blocks) if member.deflated else blocks:
@@ -218,7 +218,7 @@ class MemberReader:
 
 
 def read(wheel: WheelFile, member: Member) -> bytes:
-    """Reads the member's whole content; raises VerificationError for more than is held in memory."""
+    """Reads the member's whole content; raises VerificationError if it is too large for memory."""
     if member.size > MOST_READ:
         raise _damage_error(wheel.path, f"{member.name} has {member.size} bytes; {MOST_READ} is the most for it")
     with open_descriptor(wheel) as descriptor:
@@ -226,7 +226,7 @@ def read(wheel: WheelFile, member: Member) -> bytes:
 
 
 def starts_with(wheel: WheelFile, member: Member, start: bytes) -> bool:
-    """Returns whether the member's content begins so; the rest is not read."""
+    """Returns whether the member's content begins with `start`; it does not read the rest."""
     with open_descriptor(wheel) as descriptor:
         return next(read_content(wheel, member, stream(descriptor, wheel, member)), b"").startswith(start)
 

@@ -1,1 +1,1 @@
-"""The build context: which files an image is made of, and their hashes."""
+"""The build context: the files that go into an image, and their hashes."""

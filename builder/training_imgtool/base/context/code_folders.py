@@ -1,7 +1,7 @@
 """The context of a spec whose code lies in several folders, each with its own `.dockerignore`.
 
-The spec's folder is scanned for what the image takes from it. Every other folder that `trainer` names is scanned by
-itself, and lies in the context under its path below the top folder.
+imgtool scans the spec's folder for the paths that the image needs. It scans each other folder that `trainer` names
+separately, and places it in the context at its path below the top folder.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class CodeFolders:
         spec: the spec's file.
         top: the context's root.
         paths: the folders and files with the code, relative to `top`, none inside another.
-        allow_secrets: paths or patterns of files that look like secrets and are wanted, relative to the spec's folder.
-        hashes: as for `scan`.
-        cache: imgtool's own, which may lie in one of them.
+        allow_secrets: paths or patterns of allowed files that look like secrets, relative to the spec's folder.
+        hashes: see `scan`.
+        cache: imgtool's cache, which may lie in one of these folders.
     """
 
     spec: Path
@@ -43,7 +43,7 @@ class CodeFolders:
         return "." if self.top == self.spec.parent else os.path.relpath(self.spec.parent.resolve(), self.top)
 
     def read(self, files: Iterable[str] = ()) -> Context:
-        """Reads the code, and files of the spec's folder by their names there; raises what `scan` raises."""
+        """Reads the code and the given files of the spec's folder; raises what `scan` raises."""
         home, named = self._home, list(files)
         if any(leads_through_link(self.spec.parent, name) for name in named):
             return self.read_all()
@@ -51,14 +51,14 @@ class CodeFolders:
         return self._read([*own, *(posixpath.normpath(posixpath.join(home, name)) for name in named)])
 
     def read_all(self) -> Context:
-        """Reads the spec's folder, and the code of other folders."""
+        """Reads the whole spec's folder, and the code in other folders."""
         return self._read([self._home])
 
     def _others(self) -> list[str]:
         return [path for path in self.paths if not _lies_in(path, self._home)]
 
     def _read(self, own: list[str]) -> Context:
-        """Reads the paths of `own`, which lie in the spec's folder, and every other folder of the code."""
+        """Reads the paths of `own` in the spec's folder, and every other folder of the code."""
         context, home = Context(), self._home
         if own and not any(_lies_in(home, path) for path in self._others()):
             only = tuple(posixpath.relpath(path, home) for path in own)

@@ -1,6 +1,6 @@
-"""The build context: an immutable, sorted list of files, folders and links, known by hash.
+"""The build context: an immutable, sorted list of files, folders and links with their hashes.
 
-Files come from the spec's folder (`scan`), from elsewhere on this machine, or exist in memory only.
+Files come from the spec's folder (`scan`) or from elsewhere on this machine, or exist only in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MODES = {(Kind.FILE, 0o644): b"100644", (Kind.FILE, 0o755): b"100755", (Kind.SY
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The entries, sorted by path; a folder always comes before what it holds."""
+    """The entries, sorted by path, so that a folder comes before its content."""
 
     entries: tuple[Entry, ...] = ()
 
@@ -62,12 +62,12 @@ class Context:
         return Context(_sort((*above, *moved)))
 
     def joined(self, other: Context) -> Context:
-        """Joins two contexts, which have only folders in common."""
+        """Joins two contexts, which may share folders but no files."""
         by_path = {entry.path: entry for entry in (*other.entries, *self.entries)}
         return Context(_sort(by_path.values()))
 
     def resolve(self, path: str) -> str:
-        """Follows a path's links as engines do; raises InputError for a loop."""
+        """Follows the links in a path as engines do; raises InputError for a loop."""
         left, at, count = path.split("/")[::-1], "", 0
         while left:
             name = left.pop()
@@ -86,7 +86,7 @@ class Context:
         return at
 
     def tree_id(self, folder: str) -> str:
-        """Computes the git object id of `folder` as a tree; raises InputError when it is not there."""
+        """Computes the git tree id of `folder`; raises InputError if the folder is missing."""
         return git_tree(self.entries, posixpath.normpath(folder.strip("/")))
 
     def write_tar(self, stream: IO[bytes], mtime: int = MTIME) -> None:
@@ -104,20 +104,20 @@ def scan(
     leave_out: frozenset[str] = frozenset(),
     at: str = ".",
 ) -> Context:
-    """Reads a folder as Docker would send it, `__pycache__`, `*.pyc` and `.git` left out.
+    """Reads a folder as Docker would send it, but without `__pycache__`, `*.pyc` and `.git`.
 
     Args:
         folder: the context's root.
-        only: the paths wanted, with all below them; by default everything.
-        ignore: instead of the folder's own `.dockerignore`.
-        allow_secrets: paths or patterns of files that look like secrets and are wanted.
-        hashes: hashes from earlier runs, by path, size, times and inode; read and added to, so that an unchanged
-            tree is not read again.
+        only: the wanted paths, with everything below them; by default everything.
+        ignore: patterns to use instead of the folder's own `.dockerignore`.
+        allow_secrets: paths or patterns of allowed files that look like secrets.
+        hashes: hashes from earlier runs, by path, size, times and inode. `scan` uses them and adds new ones, so that
+            the next run does not read an unchanged tree again.
         leave_out: paths to leave out, as if `.dockerignore` listed them.
-        at: where the folder lies in a larger context, in which symbolic links may lead.
+        at: the folder's path in a larger context, into which symbolic links may lead.
 
     Raises:
-        InputError: something missing, unreadable, changing, outside, too much, or secret; it names the path.
+        InputError: a path is missing, unreadable, changing, outside the context, too large, or secret.
     """
     wanted = tuple(posixpath.normpath(path.strip("/")) for path in only)
     only = () if "." in wanted else wanted
@@ -134,7 +134,7 @@ def scan(
 
 
 def leads_through_link(folder: Path, path: str) -> bool:
-    """Returns whether what a COPY names by `path` may lie elsewhere below `folder`, so that `only` does not find it."""
+    """Returns whether a link may lead from a COPY's `path` to another place in `folder`, which `only` would miss."""
     return any((folder / above).is_symlink() for above in (Path(path), *Path(path).parents))
 
 
@@ -173,14 +173,14 @@ def _sort(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def git_tree(entries: Sequence[Entry], folder: str) -> str:
-    """Computes git's object id of `folder` as a tree, empty folders left out as git does.
+    """Computes the git tree id of `folder`, which ignores empty folders, as git does.
 
     Args:
         entries: a context's entries, sorted.
-        folder: relative path in it; `.` for all.
+        folder: a relative path in the context; `.` for all.
 
     Raises:
-        InputError: a file below it is known by another hash only, or `folder` is no folder.
+        InputError: a file below `folder` has no git hash, or `folder` is not a folder.
     """
     prefix = "" if folder == "." else f"{folder}/"
     below = [entry for entry in entries if entry.path.startswith(prefix)]
@@ -190,7 +190,7 @@ def git_tree(entries: Sequence[Entry], folder: str) -> str:
 
 
 def _tree(entries: Sequence[Entry], start: int) -> str:
-    """Computes the id of the tree whose members' names begin at `start` in their paths."""
+    """Computes the id of a tree; the names of its members begin at index `start` of their paths."""
     items: dict[bytes, tuple[bytes, bytes, str]] = {}
     below: dict[str, list[Entry]] = {}
     for entry in entries:

@@ -21,19 +21,19 @@ _VALID = re.compile(rf"(?:[^\[\\]|\\.|\[\^?(?:{_LETTER}(?:-{_LETTER})?)+\])*\Z",
 _BELOW, _ANYTHING, _NAME = "(?:.*/)?", ".*", "[^/]*"  # what stars become
 _STARS = re.compile("|".join(map(re.escape, (_BELOW, _ANYTHING, _NAME))))
 _STEP = re.compile(rf"{_STARS.pattern}|\\.|\[\^?\]?(?:\\.|[^\]])*\]|.", re.DOTALL)
-_FEW = 2  # stars; the time of `re` grows with the path's length to the power of their number
+_FEW = 2  # stars; the time that `re` needs grows with the path's length to the power of this number
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
     text: str
-    brings_back: bool  # it began with `!`
+    brings_back: bool  # the pattern began with `!`
     match: Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the patterns say of one path; its children need it."""
+    """The result for one path; the paths below it depend on this result."""
 
     ignored: bool
     matched: tuple[bool, ...]
@@ -104,7 +104,7 @@ def _clean(pattern: str) -> str:
 
 
 def _matcher(pattern: str) -> Callable[[str], object]:
-    """Returns what says whether a path matches; its time is bounded for every pattern."""
+    """Returns a function that tells whether a path matches, in bounded time for every pattern."""
     regex = _regex(pattern)
     if len(_STARS.findall(regex.pattern)) <= _FEW:
         return regex.match
@@ -112,7 +112,7 @@ def _matcher(pattern: str) -> Callable[[str], object]:
 
 
 def _match_steps(steps: tuple[str, ...], path: str) -> bool:
-    """Matches in a time that grows with steps times letters: keeps every place that each step may end at."""
+    """Matches in time proportional to steps times letters, by keeping every place at which a step may end."""
     places = {0}
     for step in steps:
         first = min(places)
@@ -159,7 +159,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
         else:
             result += f"\\{character}" if character in _ESCAPED else character
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # `[[`: Python warns of syntax that it has not yet
+        warnings.simplefilter("ignore", FutureWarning)  # Python warns of `[[`, which a later version may give a meaning
         return re.compile(rf"{result}\Z")
 
 

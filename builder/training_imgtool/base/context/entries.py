@@ -1,7 +1,7 @@
-"""What a build context consists of, and how its bytes are read without being fooled.
+"""The entries of a build context, and how imgtool reads their bytes safely.
 
-A file is opened below its root one folder at a time, never through a symbolic link, and must still be the file
-that was seen before: same inode, size and time, and in the end the same hash.
+imgtool opens a file below its root one folder at a time, never through a symbolic link. The file must still be the one
+that imgtool scanned: same inode, size and time, and at the end the same hash.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from training_imgtool.base.errors import InputError, VerificationError
 
 BLOCK = 1 << 20  # bytes read at once
-GONE = frozenset({errno.ENOENT, errno.ELOOP, errno.ENOTDIR})  # what open says when a path became something else
+GONE = frozenset({errno.ENOENT, errno.ELOOP, errno.ENOTDIR})  # errors of open when a path became something else
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # no link, and no wait for a FIFO
 
 
 class Kind(StrEnum):
-    """What an entry is."""
+    """The kind of an entry."""
 
     FILE = "file"
     DIRECTORY = "dir"
@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDisk:
-    """A file as it was when it was seen; `path` is relative to `root`."""
+    """A file as it was when imgtool scanned it; `path` is relative to `root`."""
 
     root: Path
     path: str
@@ -47,13 +47,13 @@ class Entry:
     Attributes:
         path: relative, with slashes.
         kind: file, folder or symbolic link.
-        mode: 0o755 for folders and what its owner may execute, 0o777 for links, else 0o644.
-        size: of a file, in bytes.
-        sha256: of a file.
-        blob: git's object id of a file or a link; None when only its sha256 is known.
-        target: of a link.
-        origin: where a file's bytes are: on disk in the context, in memory, in a file elsewhere, or None when
-            they are known by hash only.
+        mode: 0o755 for folders and executable files, 0o777 for links, else 0o644.
+        size: the size of a file, in bytes.
+        sha256: the hash of a file.
+        blob: the git object id of a file or a link; None when only the sha256 is known.
+        target: the target of a link.
+        origin: the place of a file's bytes: on disk in the context, in memory, or in a file elsewhere; None when only
+            their hash is known.
     """
 
     path: str
@@ -67,7 +67,7 @@ class Entry:
 
 
 def open_below(root: Path, path: str) -> int:
-    """Opens a file, following no link below `root`, which may be one; returns its descriptor. Raises OSError."""
+    """Opens a file, following no link below `root` (`root` may be one); returns its descriptor. Raises OSError."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         *folders, name = path.split("/")
@@ -84,8 +84,8 @@ def blocks(entry: Entry) -> Iterator[bytes]:
     """Yields the bytes of a file.
 
     Raises:
-        InputError: the file is no longer what was seen ("changed while reading"), or cannot be read.
-        VerificationError: a file from elsewhere does not have the hash it is known by.
+        InputError: the file has changed since the scan ("changed while reading"), or cannot be read.
+        VerificationError: a file from elsewhere does not have the expected hash.
     """
     origin = entry.origin
     if isinstance(origin, bytes):
@@ -127,7 +127,7 @@ def _wrong(entry: Entry) -> InputError | VerificationError:
 
 
 def change_error(path: str) -> InputError:
-    """Returns the error for a file that is not what it was a moment ago."""
+    """Returns the error for a file that has changed since the scan."""
     return InputError(f"changed while reading: {path}", hint="run again once nothing writes to the build context")
 
 

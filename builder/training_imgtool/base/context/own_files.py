@@ -1,9 +1,9 @@
-"""Says which files are never input of an image: they would change its key each time they change.
+"""Finds files that are never input of an image, because each change of such a file would change the image's key.
 
-These are imgtool's own locks, specs, job files and results, the files that its output goes to just now, and what tools
-leave in a folder while they work: caches, virtual environments, logs of runs, the files of editors, systems and CI, the
-credentials of CI's login steps. What decides is a file's content or its well-known name, so that every machine leaves
-out the same. Logs of imgtool are a matter for `.dockerignore`.
+These are imgtool's own locks, specs, job files and results, the files that this run's output goes to, and files that
+tools leave in a folder: caches, virtual environments, logs of runs, the files of editors, operating systems and CI, and
+the credentials of CI's login steps. A file's content or its well-known name decides, so that every machine leaves out
+the same files. To leave out logs of imgtool, users list them in `.dockerignore`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _ENDS = (".pyc", ".swp", ".swo", "~", "@tmp")  # the last is Jenkins' folder bes
 _TRACKERS = {"wandb": ("run-", "offline-run-", "latest-run", "debug"), "mlruns": ("0", ".trash", "models")}
 _LOCK = b"# Made by `imgtool lock`"
 _SPECS = (".yaml", ".yml")
-_HEAD = 200  # bytes, in which imgtool says what it wrote
-# `re` compiles a pattern when a file first needs it; most folders need few of them.
+_HEAD = 200  # bytes at a file's start that tell whether imgtool wrote it
+# `re` compiles a pattern at its first use; most folders use few of these patterns.
 _NAMES = r"\.dockerignore|gha-creds-[0-9a-f]+\.json|(?:import-)?cosign\.(?:key|pub)|.+\.cdx\.json"
 _MADE = (
-    rb"(?:\A|\n)# Written by imgtool |\A<!doctype html>\n<!-- Written by imgtool "  # of config, of run --report
+    rb"(?:\A|\n)# Written by imgtool |\A<!doctype html>\n<!-- Written by imgtool "  # config, run --report
     rb'|\A\{\n  "ok": (?:true|false),\n  "\w+": '  # --json
 )
 
 
 def is_litter(name: str) -> bool:
-    """Tells by the name alone whether a file or folder, wherever it lies, is one that a tool left."""
+    """Tells by the name alone, in any folder, whether a tool left a file or folder."""
     return name in _LITTER or name.startswith(_BEGINS) or name.endswith(_ENDS) or name[0] == name[-1] == "#"
 
 
@@ -54,7 +54,7 @@ def is_litter_folder(name: str, members: Collection[str]) -> bool:
 def list_own_files(folder: Path) -> frozenset[str]:
     """Lists the names in `folder` that an image of the whole folder leaves out, by content or by name.
 
-    What cannot be read is not left out: reading it fails later, by name.
+    An unreadable file is not left out. Reading it fails later, with a message that names it.
     """
     names = set()
     for path in folder.iterdir():
@@ -73,14 +73,14 @@ def list_own_files(folder: Path) -> frozenset[str]:
 
 
 class Streams:
-    """The files that stdout and stderr go to: what imgtool prints is no input of it."""
+    """The files that stdout and stderr go to; imgtool's output is never its input."""
 
     def __init__(self) -> None:
         states = [os.fstat(descriptor) for descriptor in (1, 2) if _is_open(descriptor)]
         self._files = {(state.st_dev, state.st_ino) for state in states if stat.S_ISREG(state.st_mode)}
 
     def __contains__(self, status: os.stat_result) -> bool:
-        """Tells whether a file is one of them."""
+        """Tells whether stdout or stderr goes to a file."""
         return (status.st_dev, status.st_ino) in self._files
 
 

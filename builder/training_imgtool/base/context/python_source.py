@@ -1,4 +1,4 @@
-"""Reads what the text of a Python file says without running it: what it imports, and when."""
+"""Finds the imports of a Python file, and when they run, without running the file."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 
 from training_imgtool.base.python_parser import is_main_guard, parse_python
 
-_MAKES_FILES = re.compile(  # code that may write a module, or fetch one
+_MAKES_FILES = re.compile(  # code that may write or download a module
     rb"\.\s*write(?:_text|_bytes|lines|str)?\s*\(|\bsubprocess\b|\bos\s*\.\s*(?:system|popen|spawn|symlink|rename)"
     rb"|\bexec\s*\(|\b(?:extractall|unpack_archive|urlretrieve|get_file|copyfile|copytree|copy2?|protoc)\b"
 )
-_FINDS_MORE = re.compile(  # code that changes where Python looks for modules, or installs some
+_FINDS_MORE = re.compile(  # code that changes where Python looks for modules, or that installs modules
     rb"\bsys\s*\.\s*(?:path|modules|meta_path|path_hooks)\b|\bfrom\s+sys\s+import\b|\b(?:addsitedir|addpackage)\b"
     rb"|\b(?:pip|conda)\b[\s\"',.]+(?:main|install)\b|\bextend_path\b"
 )
-_DYNAMIC = re.compile(  # code that may define names that its text does not have
+_DYNAMIC = re.compile(  # code that may define names that do not appear in its text
     rb"\b(?:__getattr__|globals|locals|vars|setattr|exec|__dict__|modules)\b|\bimport\s*\(?\s*\*"
 )
-_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")  # the fields of statements that have statements
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")  # the fields in which statements contain statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Import:
     """An import.
 
     Attributes:
-        line: in the file.
-        module: the dotted name, without the leading dots that `level` counts.
-        names: what follows `import` in `from x import`.
+        line: its line in the file.
+        module: the dotted name, without the leading dots, whose number is `level`.
+        names: the names after `import` in `from x import`.
     """
 
     line: int
@@ -48,10 +48,10 @@ class Source:
     """One file.
 
     Attributes:
-        imports: those that run whenever the module loads: in no function, condition, `try` or `with`.
-        main_imports: those that run besides if the file is the program.
+        imports: the imports that run whenever the module loads, outside of functions, conditions, `try` and `with`.
+        main_imports: the imports that also run if the file is the program.
         all_imports: every import, wherever it stands.
-        opens_up_at: the first line from which the code may change where Python looks for modules, or make some.
+        opens_up_at: the first line of code that may change where Python looks for modules, or create modules.
     """
 
     imports: tuple[Import, ...]
@@ -81,8 +81,8 @@ def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
 def _parse(data: bytes, path: str, python: tuple[int, int]) -> ast.Module:
     """Parses a file as a version of Python does.
 
-    Asked for Python 3.8 or older, CPython's parser also refuses `with (a):`, which every version reads: such a file is
-    parsed as the newest version does.
+    For Python 3.8 or older, CPython's parser also refuses `with (a):`, which every version accepts. This function then
+    parses the file as the newest version does.
     """
     try:
         return parse_python(data, path, python=python)
@@ -94,12 +94,12 @@ def _parse(data: bytes, path: str, python: tuple[int, int]) -> ast.Module:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module of a package that others wrote.
+    """A module of a third-party package.
 
     Attributes:
-        imports: those that run whenever the module loads.
-        names: what the text gives a value, anywhere, but for `from . import x`; None if code may add names that the
-            text does not have.
+        imports: the imports that run whenever the module loads.
+        names: all names to which the text assigns a value, except by `from . import x`; None if the code may define
+            names that do not appear in its text.
     """
 
     imports: tuple[Import, ...]
@@ -107,7 +107,7 @@ class Module:
 
 
 def read_module(data: bytes) -> Module:
-    """Parses a module, in the syntax of the Python that runs this.
+    """Parses a module in the syntax of the running Python.
 
     Raises SyntaxError, ValueError, RecursionError or MemoryError.
     """
@@ -128,7 +128,7 @@ def _list_bound(tree: ast.Module) -> Iterator[str]:
 
 
 def may_define(data: bytes, name: str) -> bool:
-    """Returns whether a module with this text may have a name: the text has it, or code that makes names as it runs."""
+    """Returns whether a module may define a name: its text contains the name, or code that creates names as it runs."""
     return not name.isascii() or bool(_DYNAMIC.search(data) or re.search(rb"\b%s\b" % name.encode(), data))
 
 
@@ -141,7 +141,7 @@ def _imports(nodes: Iterable[ast.AST]) -> Iterator[Import]:
 
 
 def _walk_statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yields the statements in the order of `ast.walk`, which spends most of its time on the expressions in them."""
+    """Yields the statements in the order of `ast.walk`, without the expressions, which take `ast.walk` longest."""
     todo: deque[ast.AST] = deque([tree])
     while todo:
         node = todo.popleft()
@@ -163,7 +163,7 @@ def _find_opening(tree: ast.Module, main: list[ast.stmt], data: bytes) -> int | 
 
 
 def _blank_prose(tree: ast.Module, data: bytes) -> bytes:
-    """Returns a file's text without its comments and the texts that are statements, such as a licence; lines stay."""
+    """Blanks a file's comments, docstrings and other bare strings; line numbers do not change."""
     lines = data.splitlines(keepends=True)
     for node in _walk_statements(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -178,6 +178,6 @@ def _blank_prose(tree: ast.Module, data: bytes) -> bytes:
                 lines[number] = (
                     lines[number].removesuffix(b"\n").removesuffix(b"\r").removesuffix(token.string.encode()) + b"\n"
                 )
-    except (tokenize.TokenError, SyntaxError):  # the parser accepted what the tokenizer does not
+    except (tokenize.TokenError, SyntaxError):  # the tokenizer refuses some texts that the parser accepts
         return data
     return b"".join(lines)

@@ -1,6 +1,6 @@
-"""Walks a folder into the entries of a build context: what Docker would send, checked and hashed.
+"""Walks a folder and makes the entries of a build context: the files that Docker would send, checked and hashed.
 
-Hashes of earlier runs save reading a big tree that did not change.
+With the hashes of earlier runs, imgtool need not read a big unchanged tree again.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from training_imgtool.base.system import list_names
 
 MOST_ENTRIES = 100_000
 MOST_BYTES = 4 << 30
-DEEPEST = 100  # folders inside each other
-_RACY_NS = 2_000_000_000  # a file this young may change again within its timestamp's tick
+DEEPEST = 100  # levels of folders
+_RACY_NS = 2_000_000_000  # so soon after a change, a file may change again without a new timestamp
 _HASHES = re.compile("[0-9a-f]{64} [0-9a-f]{40} (?:plain|secret)")
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # no link, and no wait for a FIFO
-_FEWEST = 64  # files: fewer are read faster than remembered,
-_LEAST = 16 << 20  # unless they have so many bytes
-_MOST = 200_000  # entries that are kept; then what is not in use goes
+_FEWEST = 64  # files: reading fewer files is faster than remembering them,
+_LEAST = 16 << 20  # unless they have at least so many bytes
+_MOST = 200_000  # remembered entries; beyond this number, unused ones are deleted
 _MAX_BYTES = 256 << 20
 
 
 class Walk:
-    """One walk; `entries` is what came out, unsorted.
+    """One walk; `entries` is its result, unsorted.
 
     Args:
         root: the context's folder.
-        only: the paths that are wanted with what lies below them; empty for all.
+        only: the wanted paths, with everything below them; empty for all.
         ignore: the patterns of `.dockerignore`.
-        allow_secrets: paths or patterns that may look like secrets.
-        hashes: of earlier runs, by path, size, times and inode; read and added to.
-        leave_out: paths to leave out besides.
-        at: where the folder lies in a larger context, in which symbolic links may lead.
+        allow_secrets: paths or patterns of allowed files that look like secrets.
+        hashes: hashes of earlier runs, by path, size, times and inode; the walk adds new ones.
+        leave_out: further paths to leave out.
+        at: the folder's path in a larger context, into which symbolic links may lead.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Walk:
         self._streams = Streams()
 
     def run(self) -> list[Entry]:
-        """Walks; raises InputError that names what is wrong."""
+        """Walks; raises InputError with the path and the fault."""
         try:
             descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
@@ -89,7 +89,7 @@ class Walk:
         return self.entries
 
     def _folder(self, descriptor: int, prefix: str, verdict: Verdict | None, names: list[str]) -> bool:
-        """Walks one open folder; returns whether all that it has is what tools left."""
+        """Walks one open folder; returns whether it contains nothing but files that tools left."""
         if prefix.count("/") > DEEPEST:
             raise InputError(f"{prefix}: more than {DEEPEST} folders inside each other")
         before, litter = len(self.entries), False
@@ -115,7 +115,7 @@ class Walk:
         return litter and len(self.entries) == before
 
     def _names(self, path: str) -> bool:
-        """Returns whether the spec names the path, or something below it: nothing else is wanted then."""
+        """Returns whether the spec names the path or a path below it; if not, the walk skips the path."""
         return any(path == want or want.startswith(f"{path}/") for want in self._only)
 
     def _wants(self, path: str) -> bool:
@@ -126,7 +126,7 @@ class Walk:
         )
 
     def _subfolder(self, descriptor: int, name: str, path: str, decided: Verdict) -> bool:
-        """Walks a folder; returns whether it is left out as what tools left."""
+        """Walks a folder; returns whether the folder is left out because a tool left it."""
         if decided.ignored and not self._ignore.brings_back:
             return False
         before = len(self.entries)
@@ -165,7 +165,7 @@ class Walk:
         self.entries.append(self._file(descriptor, name, path, status))
 
     def _file(self, descriptor: int, name: str, path: str, status: os.stat_result) -> Entry:
-        """Opens the file, looks again, and hashes it, unless an earlier run has hashed it."""
+        """Opens the file, checks that it is the same one, and hashes it unless an earlier run did."""
         hashes = str(self._hashes.get(self._key(path, status)))
         if not _HASHES.fullmatch(hashes):
             opened = os.open(name, _OPEN, dir_fd=descriptor)
@@ -194,7 +194,7 @@ class Walk:
         return f"{self._prefix}{path}\0{status.st_size} {times} {status.st_ino}"
 
     def _hash(self, opened: int, path: str, before: os.stat_result) -> str:
-        """Returns `SHA256 BLOB secret` or `… plain`; raises InputError when the file changes meanwhile."""
+        """Returns `SHA256 BLOB secret` or `SHA256 BLOB plain`; raises InputError if the file changes meanwhile."""
         sha256 = hashlib.sha256()
         blob = hashlib.sha1(b"blob %d\0" % before.st_size, usedforsecurity=False)
         size = 0
@@ -214,7 +214,7 @@ class Walk:
 
     def _count(self, path: str, size: int) -> None:
         if path.rpartition("/")[2].startswith(".wh."):
-            message = f"{path}: a layer of an image with such a name deletes another file"
+            message = f"{path}: in an image, a file with such a name deletes another file"
             raise InputError(message, hint="rename it, or list it in .dockerignore")
         self._bytes += size
         if len(self.entries) >= MOST_ENTRIES or self._bytes > MOST_BYTES:
@@ -225,11 +225,11 @@ class Walk:
 
 
 def _check_name(path: str) -> None:
-    """Raises InputError for a name that no one can read; folders above it have been checked."""
+    """Raises InputError for a path with unreadable characters in its last part."""
     name = path.rpartition("/")[2]
     if not (name.isascii() and name.isprintable()) and any(map(_is_control, name)):
         shown = path.encode("utf-8", "surrogateescape").decode("ascii", "backslashreplace")
-        raise InputError(f"{shown!r}: a name with control characters, or not UTF-8, has no place in an image")
+        raise InputError(f"{shown!r}: a name in an image must be UTF-8 without control characters")
 
 
 def _is_control(character: str) -> bool:
@@ -251,10 +251,10 @@ def _link(path: str, target: str, at: str) -> Entry:
 
 @contextmanager
 def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, str]]:
-    """Opens the hashes of earlier runs by path, size, times and inode. Losing them costs time, nothing else.
+    """Opens the hashes of earlier runs by path, size, times and inode. Losing them costs only time.
 
-    Each folder has a file of its own, so that a small one does not pay for a large one. What a file looks like depends
-    on the patterns for secrets, so with other patterns the file is another one.
+    Each folder has its own file of hashes, so that a large folder does not slow down a small one. Other patterns for
+    secrets give another file, since its entries tell which files look like secrets.
     """
     name = hashlib.sha256(b"\0".join((PATTERNS.encode(), bytes(root.absolute()))))
     path = cache / "hashes" / f"{name.hexdigest()}.json"
@@ -270,5 +270,5 @@ def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, s
 
 
 def _size(key: str) -> int:
-    """Returns the file's size, which its key has after the path (`context_scan.Walk`)."""
+    """Returns the file's size, which follows the path in its key (`Walk`)."""
     return int(key.partition("\0")[2].partition(" ")[0])

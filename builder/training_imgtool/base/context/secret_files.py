@@ -1,7 +1,8 @@
-"""Files that look like secrets: what must not get into an image by accident.
+"""Finds files that look like secrets and must not get into an image by accident.
 
-By name, from the defaults of the tools that write them (ssh, gcloud, aws, docker, pip, npm, git, kubectl), and by
-content: what has the shape of a credential in any file, and what a telling name has in settings and code.
+A file looks like a secret by its name, which is the default of a tool (ssh, gcloud, aws, docker, pip, npm, git,
+kubectl), or by its content: a text in the format of a credential, or, in settings and code, a value whose name
+suggests a secret.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from training_imgtool.base.errors import InputError
 from training_imgtool.base.secret_text import PATTERNS as OF_TEXT
 from training_imgtool.base.secret_text import detect_file_secret
 
-HEAD = 4 << 20  # bytes of a file that `by_content` wants to see
-_LOOK = 1 << 16  # bytes that tell text from other data, of which no more is looked at
+HEAD = 4 << 20  # bytes of a file that `by_content` needs
+_LOOK = 1 << 16  # bytes that tell text from binary data; of binary data, imgtool looks at no more
 _SETTINGS = r"(?i).*\.(?:ya?ml|toml|ini|cfg|conf|cnf|config|properties|env|sh|bash|tf|service)\Z"
 _CODE = r"(?i).*\.(?:py|pyi|ipynb|json|xml|r|jl|js|ts|java|scala|go|rb|lua|c|cc|cpp|h|hpp|rs|pl|php|gin)\Z"
 _NAMES = r"""(?xis) (?: \.env (?: \. (?!example\Z|sample\Z|template\Z|dist\Z) .* )?
@@ -39,12 +40,12 @@ PATTERNS = repr((HEAD, _NAMES, sorted(_FOLDERS), sorted(_IN_FOLDERS), _SETTINGS,
 
 
 def by_name(path: str) -> bool:
-    """Returns whether the path (relative, slashes) names what usually holds a secret."""
+    """Returns whether files with the name of `path` (relative, with slashes) usually contain secrets."""
     folders, _, name = path.rpartition("/")
-    # No pattern fits a module's name: compiling them takes half a millisecond, and many trainers have nothing else.
+    # No pattern matches a module's name. Compiling takes half a millisecond, and many trainers have only modules.
     if (name.startswith(".") or not name.endswith(".py")) and re.match(_NAMES, name):
         return True
-    if "/." not in f"/{path}" and "huggingface/" not in path:  # which every folder below has
+    if "/." not in f"/{path}" and "huggingface/" not in path:  # every folder below has the same start
         return False
     if not _FOLDERS.isdisjoint(folders.split("/")):
         return True
@@ -52,7 +53,7 @@ def by_name(path: str) -> bool:
 
 
 def by_content(path: str, head: bytes) -> bool:
-    """Returns whether a file that begins with `head` holds a credential or a private key."""
+    """Returns whether a file that begins with `head` contains a credential or a private key."""
     is_wide = head[:2] in {b"\xff\xfe", b"\xfe\xff"}
     is_text = is_wide or b"\0" not in head[:_LOOK]
     text = head[: HEAD if is_text else _LOOK].decode("utf-16" if is_wide else "latin-1", errors="replace")

@@ -1,4 +1,4 @@
-"""A build context as a tar: the same bytes for the same entries, on any machine, for any user."""
+"""Writes a build context as a tar, with the same bytes for the same entries on any machine and for any user."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from training_imgtool.base.context.entries import Entry, Kind, blocks
 
 _TYPES = {Kind.FILE: b"0", Kind.DIRECTORY: b"5", Kind.SYMLINK: b"2"}
 _BLOCK = 512
-MTIME = 315_619_200  # 1980-01-02T00:00:00Z: a zip file, which trainers make too, cannot hold anything earlier
+MTIME = 315_619_200  # 1980-01-02T00:00:00Z, because trainers may make zip files, which cannot contain earlier times
 _END = bytes(2 * _BLOCK)
 
 
 def write_tar(entries: Iterable[Entry], stream: IO[bytes], mtime: int = MTIME) -> None:
-    """Writes a POSIX tar, PAX headers only where a name needs one, owner 0:0.
+    """Writes a POSIX tar with owner 0:0, and with a PAX header only where a name needs one.
 
     Args:
-        entries: what goes in, parents before children.
-        stream: takes the bytes; nothing is buffered.
-        mtime: of every entry, seconds since 1970.
+        entries: the entries, parents before children.
+        stream: receives the bytes; nothing is buffered.
+        mtime: the time of every entry, in seconds since 1970.
 
     Raises:
-        InputError: a file changed since it was seen.
-        VerificationError: a file from elsewhere does not have its hash.
+        InputError: a file changed since the scan.
+        VerificationError: a file from elsewhere does not have the expected hash.
     """
     for entry in entries:
         stream.write(header(entry, mtime))

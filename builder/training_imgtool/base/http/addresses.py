@@ -1,8 +1,8 @@
-"""Origins, the addresses that a server may send imgtool to, and URLs for messages. No network.
+"""Checks the addresses to which a server redirects imgtool, and makes URLs fit for messages. No network.
 
-A registry gets its own credentials and nothing else: it may send a client to storage on
-another host, but not from https to http, not to a private address from a public name, never to a link-local address
-or a metadata service, and never with the credentials along (go-containerregistry's redirect and SSRF rules).
+A registry gets only its own credentials. It may redirect imgtool to storage on another host, but not from https to
+http, not from a public name to a private address, and never to a link-local address or a metadata service. imgtool
+sends no credentials to the other host (go-containerregistry's redirect and SSRF rules).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain"})
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Scheme, host and port: what credentials belong to."""
+    """Scheme, host and port, to which credentials belong."""
 
     scheme: str
     host: str
@@ -72,7 +72,7 @@ def speaks_http(host: str, insecure: tuple[str, ...]) -> bool:
 
 
 def next_url(current: str, location: str, registry: Origin, what: str) -> str:
-    """Reads the absolute URL that a Location header means.
+    """Returns the absolute URL of a Location header.
 
     Args:
         current: the URL that answered.
@@ -89,24 +89,24 @@ def next_url(current: str, location: str, registry: Origin, what: str) -> str:
         parts = urlsplit(target)
         secret = parts.username is not None or parts.password is not None
     except ValueError:
-        raise RegistryRefusedError(f"{what}: the registry sent us to an address that is no http or https URL") from None
+        raise RegistryRefusedError(f"{what}: the registry redirects to no http or https URL") from None
     shown = redact(target)
     if secret:
-        raise RegistryRefusedError(f"{what}: the registry sent us to an address with credentials in it ({shown})")
+        raise RegistryRefusedError(f"{what}: the registry redirects to an address with credentials in it ({shown})")
     if origin.scheme == "http" and urlsplit(current).scheme == "https":
         raise RegistryRefusedError(
-            f"{what}: the registry sent us from https to http ({shown})",
+            f"{what}: the registry redirects from https to http ({shown})",
             hint="a proxy in front of the registry must pass X-Forwarded-Proto, or the registry must know its URL",
         )
     if _is_metadata(origin.host):
-        raise RegistryRefusedError(f"{what}: the registry sent us to a link-local address ({shown}); not followed")
+        raise RegistryRefusedError(f"{what}: the registry redirects to a link-local address ({shown}): refused")
     if not_public(origin.host) and not private_registry(registry.host):
-        raise RegistryRefusedError(f"{what}: the registry sent us to a private address ({shown}); not followed")
+        raise RegistryRefusedError(f"{what}: the registry redirects to a private address ({shown}): refused")
     return urlunsplit(parts._replace(fragment=""))
 
 
 def private_registry(host: str) -> bool:
-    """Returns whether a registry lies in a private network by its own name, and so may name private addresses."""
+    """Returns whether a registry's own name is private; only such a registry may redirect to private addresses."""
     address = parse_address(host)
     if address is not None:
         return not address.is_global and not address.is_link_local
@@ -114,7 +114,7 @@ def private_registry(host: str) -> bool:
 
 
 def not_public(host: str) -> bool:
-    """Returns whether a host is a literal address (or a name of this machine) that the internet does not reach."""
+    """Returns whether a host is a literal address, or a name of this machine, that the internet cannot reach."""
     address = parse_address(host)
     if address is None:
         return is_loopback(host)
@@ -123,7 +123,7 @@ def not_public(host: str) -> bool:
 
 
 def _is_metadata(host: str) -> bool:
-    """Returns whether a host is a link-local address, as a cloud's metadata service is, or such a service's name."""
+    """Returns whether a host is a link-local address, such as a cloud's metadata service, or such a service's name."""
     address = parse_address(host)
     if address is None:
         return host in {"metadata", "metadata.google.internal"}
@@ -131,7 +131,7 @@ def _is_metadata(host: str) -> bool:
 
 
 def redact(url: str) -> str:
-    """Makes a URL fit for a message: no user, no password, and only values of query keys that hold no secret."""
+    """Makes a URL fit for a message: without user and password, and without values of query keys that may be secret."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -146,7 +146,7 @@ def redact(url: str) -> str:
 
 
 def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Reads a host that is an address, in every notation that a resolver takes (`127.1`, `0x7f000001`); else None."""
+    """Parses a host that is an address, in any notation of resolvers (`127.1`, `0x7f000001`); None for other hosts."""
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""One HTTP exchange with a registry, a package index or an archive: no retries, no credentials, no redirects."""
+"""Sends single HTTP requests to registries, package indexes and archives, without retries and credentials."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from training_imgtool.base.http.pool import Pool, Response, find_certificates, m
 from training_imgtool.base.http.retry import PassingError
 
 BLOCK = 256 * 1024  # bytes; 8 KiB halves the speed, and a slow link must send one within the idle limit
-SMALL = 65536  # bytes of an answer that is not content
+SMALL = 65536  # bytes of an answer that has no blob or file
 _ANSWER_SECONDS = 120.0  # for an answer that is read into memory
-_CARRYING = frozenset({"POST", "PUT", "PATCH"})  # Google's front end answers 411 where the length is not said
+_CARRYING = frozenset({"POST", "PUT", "PATCH"})  # Google's front end answers 411 if the length is missing
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Holds what a request carries: `open` gives fresh blocks for every try; `length` None means chunked."""
+    """The content of a request: `open` returns fresh blocks for every try; without `length`, the body is chunked."""
 
     open: Callable[[], Iterator[bytes]]
     length: int | None
 
 
 def bytes_body(data: bytes) -> Body:
-    """Makes a body of what is in memory."""
+    """Makes a body from bytes in memory."""
     return Body(lambda: iter((data,)), len(data))
 
 
@@ -39,10 +39,10 @@ class Answer:
     """A server's answer. Header names are lower case.
 
     Attributes:
-        method: of the request.
-        url: what answered.
-        status: such as 200.
-        headers: by name; several of one name are joined by commas.
+        method: the method of the request.
+        url: the URL that answered.
+        status: the status code, such as 200.
+        headers: the headers by name; commas join several headers of one name.
         challenges: the WWW-Authenticate headers, one by one.
         body: the content up to the caller's limit; empty for a streamed answer.
         complete: whether `body` is all of it.
@@ -68,7 +68,7 @@ class Answer:
             yield block
 
     def close(self) -> None:
-        """Gives the connection of a streamed answer back, or closes it when content is left."""
+        """Returns the connection of a streamed answer to the pool, or closes it if content is left."""
         if self.response is not None:
             self.response.close()
             self.response.release_conn()
@@ -77,19 +77,19 @@ class Answer:
 class Client:
     """Sends requests over pooled connections. Safe for threads; close it at the end.
 
-    Each origin has two sets of connections: a blob that is read while another is written must not wait for the
-    writer's.
+    Each origin has two sets of connections, one for reading and one for writing, so that reading a blob never waits for
+    the connections that write others.
 
     Args:
         proxies: `http`, `https`, `no`.
-        ca_file: a PEM file to trust instead of the system's.
+        ca_file: a PEM file of certificates to trust instead of the system's.
         certificates: folders with certificates of single hosts, as `find_certificates` reads them.
-        unverified: hosts, `HOST` or `HOST:PORT`, whose certificates nobody checks.
+        unverified: hosts, `HOST` or `HOST:PORT`, whose certificates imgtool does not check.
         connections: per host, for each of reading and writing; further requests wait for one.
         connect_seconds: limit for a connection to open, TLS included.
         idle_seconds: limit for the head of an answer, and for each few kilobytes of its content.
-        answer_seconds: limit for an answer that is read into memory, once its head is there.
-        clock: seconds.
+        answer_seconds: limit for reading an answer's content into memory.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -132,14 +132,14 @@ class Client:
         """Sends one request; neither retries nor follows redirects.
 
         Args:
-            method: of the request.
-            url: absolute.
-            headers: Content-Length is added where it is known; without it a body goes in chunks.
-            body: what to send.
-            limit: bytes of content to read; with more, the answer is not `complete`.
+            method: the HTTP method.
+            url: an absolute URL.
+            headers: the headers; `send` adds Content-Length if it is known, otherwise the body is chunked.
+            body: the content to send.
+            limit: bytes of content to read; an answer with more content is not `complete`.
             seconds: shortens the limits for connecting and between blocks.
-            stream: leaves the content of a 200 or 206 to the caller, who reads `blocks` and closes the answer. It has
-                a connection of the set for reading.
+            stream: leaves the content of a 200 or 206 to the caller, who reads `blocks` and closes the answer. Such
+                an answer uses a connection for reading.
 
         Raises: see `translate_errors`.
         """
@@ -181,9 +181,9 @@ class Client:
         limit: int = SMALL,
         stream: bool = False,
     ) -> Answer:
-        """Sends a request along redirects to any http or https address; `headers` makes those for each URL.
+        """Sends a request and follows redirects to any http or https address; `headers` returns the headers for a URL.
 
-        Raises VerificationError for a redirect to something else, and as `send`.
+        Raises VerificationError for a redirect to another scheme, and what `send` raises.
         """
         for _ in range(REDIRECTS + 1):
             answer = self.send(method, url, headers=headers(url), limit=limit, stream=stream)
@@ -227,7 +227,7 @@ class Client:
             return pool
 
     def close(self) -> None:
-        """Closes every idle connection, and each other one when its answer is closed."""
+        """Closes every idle connection at once, and each other connection when its answer is closed."""
         with self._lock:
             pools, self._pools = list(self._pools.values()), {}
         for pool in pools:
@@ -235,7 +235,7 @@ class Client:
 
 
 def _target(url: str) -> str:
-    """Returns what a request line asks for: path and query, with what may not stand there encoded."""
+    """Returns the path and query for a request line, with forbidden characters encoded."""
     parts = urlsplit(url)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     return quote(target, safe="/?:@!$&'()*+,;=%-._~[]")

@@ -1,7 +1,7 @@
-"""Connections that do not wait for ever: a server that sends a byte now and then is one that sends nothing.
+"""Connections that do not wait for ever, even if a server sends a byte now and then.
 
-The time limit of a socket counts from byte to byte. Here it counts for the whole head of an answer, and after that for
-each few kilobytes of its content, as far as imgtool waits for them.
+A socket's time limit starts again with every byte. The limit here applies to the whole head of an answer, and then to
+each few kilobytes of its content. Only the time that imgtool waits counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LEAST = 4096  # bytes of content within the time limit
 
 
 class _Stream(io.RawIOBase):
-    """Reads from a socket; raises TimeoutError when too little came in the time that was spent on waiting."""
+    """Reads from a socket; raises TimeoutError if too few bytes arrive in the time spent waiting."""
 
     def __init__(self, raw: Any, seconds: float | None) -> None:
         super().__init__()
@@ -76,6 +76,6 @@ class _SecurePool(HTTPSConnectionPool):
 
 
 def bound_waits(manager: urllib3.PoolManager) -> urllib3.PoolManager:
-    """Makes all connections of a pool manager such ones, and returns it."""
+    """Makes a pool manager use these connections, and returns it."""
     manager.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
     return manager

@@ -1,4 +1,4 @@
-"""What a failed connection means: the adapter of urllib3's exceptions."""
+"""Translates urllib3's exceptions into imgtool's errors."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from training_imgtool.base.sanitize import sanitize_line
 
 @contextlib.contextmanager
 def translate_errors(origin: Origin, *, answered: bool, proxy: str | None) -> Iterator[None]:
-    """Raises imgtool's errors for urllib3's.
+    """Raises imgtool's errors instead of urllib3's.
 
     Args:
         origin: the server.
-        answered: it has answered before, so it is coming back.
-        proxy: HOST:PORT of the proxy in between.
+        answered: whether the server has answered before, so that a failure is likely temporary.
+        proxy: HOST:PORT of the proxy, if there is one.
 
     Raises:
-        PassingError: the connection broke, or time was up.
+        PassingError: the connection broke, or took too long.
         RegistryRefusedError: TLS failed, or the proxy refuses.
         CredentialsError: the proxy wants a login, or the server a client certificate.
         TemporaryError: the host's name is unknown, or nothing listens there.
@@ -50,7 +50,7 @@ def translate_errors(origin: Origin, *, answered: bool, proxy: str | None) -> It
         reason = error.args[-1] if error.args else None
         if _is_not_http(error) or _is_not_http(reason):
             raise _not_http(origin) from error
-        if _wants_client_certificate(_cause(error)):  # TLS 1.3 says so with the first answer
+        if _wants_client_certificate(_cause(error)):  # in TLS 1.3 this alert comes with the first answer
             raise _tls_error(origin, _cause(error)) from error
         raise PassingError(f"broke the connection ({_cause(error)})") from error
 
@@ -60,7 +60,7 @@ def proxy_refusal(proxy: str, status: int) -> ImgtoolError:
     if status == 407:
         return CredentialsError(
             f"the proxy {proxy} wants a login (HTTP 407)",
-            hint="put it into HTTP_PROXY and HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT",
+            hint="put the login into HTTP_PROXY and HTTPS_PROXY, as http://USER:PASSWORD@HOST:PORT",
         )
     return RegistryRefusedError(
         f"the proxy {proxy} refuses the connection (HTTP {status})",
@@ -89,7 +89,7 @@ def _nothing_answers(origin: Origin, error: BaseException, *, answered: bool) ->
         return PassingError("refuses connections now")
     return TemporaryError(
         f"nothing answers at {redact(origin.url)} ({_cause(error)})",
-        hint="check the host's name and port, and that it runs",
+        hint="check the host's name and port, and that the server runs",
     )
 
 
@@ -110,7 +110,7 @@ def _is_not_http(error: object) -> bool:
 
 
 def _cause(error: BaseException) -> str:
-    """Finds the operating system's words for what lies behind an error."""
+    """Finds the operating system's words for the cause of an error."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:
@@ -121,21 +121,21 @@ def _cause(error: BaseException) -> str:
 
 
 def _wants_client_certificate(text: str) -> bool:
-    """Returns whether the server's alert is about the certificate that it did not get.
+    """Returns whether the server's alert is about a missing client certificate.
 
-    Go calls a missing one bad; OpenSSL with TLS 1.2 says only that the handshake failed.
+    Go calls a missing certificate bad; OpenSSL with TLS 1.2 reports only that the handshake failed.
     """
     return any(words in text for words in ("certificate required", "alert bad certificate", "alert handshake failure"))
 
 
 def _tls_error(origin: Origin, text: str) -> Exception:
-    """Returns TLS failed; `text` is OpenSSL's."""
+    """Returns the error for a failure of TLS; `text` is OpenSSL's message."""
     where = redact(origin.url)
     if "EOF occurred" in text or "UNEXPECTED_EOF" in text:
         return PassingError("broke the connection (it ended early)")
     if _wants_client_certificate(text):
         return CredentialsError(
-            f"{where} wants a client certificate, and imgtool has none that it takes",
+            f"{where} wants a client certificate, and imgtool has none that the server accepts",
             hint=f"put client.cert and client.key into /etc/docker/certs.d/{origin.names[-1]}",
         )
     if "WRONG_VERSION_NUMBER" in text or "UNKNOWN_PROTOCOL" in text or "RECORD_LAYER_FAILURE" in text:

@@ -1,7 +1,6 @@
 """Makes connection pools: TLS, certificates of single hosts, proxies, timeouts.
 
-A pool neither retries nor follows redirects, and it reads no environment and no netrc: credentials come from the
-callers.
+A pool neither retries nor follows redirects. It reads neither the environment nor netrc; the caller passes credentials.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ READ_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HostCertificates:
-    """Holds what one host's connections use beside what the machine trusts; all are PEM files.
+    """PEM files for one host's connections, in addition to the certificates that the machine trusts.
 
     Attributes:
-        authorities: further certificates of authorities.
+        authorities: certificates of further authorities.
         pairs: client certificates with their keys.
     """
 
@@ -40,12 +39,12 @@ class HostCertificates:
 
 
 def find_certificates(folders: Iterable[Path], origin: Origin) -> HostCertificates:
-    """Reads the first folder that exists for a host: `certs.d/HOST[:PORT]/`, as Docker and Podman do.
+    """Reads a host's first existing folder `certs.d/HOST[:PORT]/`, as Docker and Podman do.
 
-    `*.crt` are authorities that this host's certificate may come from, beside those that the machine trusts;
-    `NAME.cert` and `NAME.key` are a client certificate and its key (docs.docker.com, "Verify repository client with
-    certificates"). The folder of a host on port 443 may have its port in its name or not. Raises LocalFileError where
-    a folder cannot be read, or where a client certificate or its key is alone.
+    `*.crt` are further authorities that imgtool accepts for this host. `NAME.cert` and `NAME.key` are a client
+    certificate and its key (docs.docker.com, "Verify repository client with certificates"). For port 443, the folder's
+    name may include or omit the port. Raises LocalFileError if a folder cannot be read, or if a client certificate or
+    its key is missing.
     """
     for folder in (parent / name for parent in folders for name in origin.names):
         try:
@@ -76,18 +75,18 @@ def make_pool(
     connections: int = 8,
     verify: bool = True,
 ) -> Pool:
-    """Makes a pool for requests to `url` (a proxy is chosen per host, so one pool serves one host and those like it).
+    """Makes a pool for requests to `url`. The proxy depends on the host, so a pool serves one host or similar ones.
 
     Args:
         url: `http://HOST[:PORT]` or `https://HOST[:PORT]`, with or without a path.
         proxies: `http`, `https` and `no`, as in `Settings.proxies`.
-        ca_file: a PEM file to trust instead of the system's.
-        certificates: of the host alone.
-        connections: connections kept per host; further ones block until one is free.
-        verify: whether a server's certificate is checked.
+        ca_file: a PEM file of certificates to trust instead of the system's.
+        certificates: the certificates for this host only.
+        connections: connections per host; further requests wait until one is free.
+        verify: whether to check the server's certificate.
 
     Raises:
-        LocalFileError: a file of certificates is not a PEM file that can be read.
+        LocalFileError: a file of certificates cannot be read, or is not PEM.
         UsageError: a proxy's URL is wrong; the message never holds its password.
     """
     import urllib3
@@ -120,17 +119,17 @@ def make_pool(
 
 
 def timeouts(connect: float, read: float) -> urllib3.Timeout:
-    """Makes the limits of one request, in seconds."""
+    """Makes the time limits of one request, in seconds."""
     import urllib3
 
     return urllib3.Timeout(connect=connect, read=read)
 
 
 def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
-    """Returns the proxy's URL for `url`, or None. Loopback is never proxied.
+    """Returns the URL of the proxy for `url`, or None. Loopback addresses never get a proxy.
 
-    The entry `no` is a list by commas: `*`, host names (which cover their subdomains, a leading dot or
-    not), `HOST:PORT`, IP addresses and CIDR networks, as curl and Go read NO_PROXY.
+    The entry `no` is a comma-separated list of `*`, host names (which cover their subdomains, with or without a leading
+    dot), `HOST:PORT`, IP addresses and CIDR networks, as curl and Go read NO_PROXY.
     """
     from urllib.parse import urlsplit
 
@@ -165,7 +164,7 @@ def _excludes(entry: str, host: str, port: int) -> bool:
 
 
 def _tls(url: str, ca_file: Path | None, certificates: HostCertificates, *, verify: bool) -> dict[str, object]:
-    """Makes the TLS options: for https one context for all connections, since reading a CA bundle takes 20 ms."""
+    """Makes the TLS options. For https, all connections share a context, since reading a CA bundle takes 20 ms."""
     if not verify:
         return {"cert_reqs": "CERT_NONE"}
     if not url.startswith("https:"):

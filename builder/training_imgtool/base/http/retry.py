@@ -1,9 +1,9 @@
-"""Decides which failures are worth another try, how long to wait, and when to give up.
+"""Decides how long to wait before another try, and when to give up.
 
-Delays double from half a second up to 30 s, each between a half and the whole of that by chance, so that seven
-tries take 16 to 32 s and outlast the restart of a registry. Quotas are counted per minute: after a 429 delays double
-from 5 s. A server's Retry-After counts instead. The clock, the sleep and the dice are parameters, so tests wait for
-nothing.
+Delays double from half a second up to 30 s. Each wait is a random part, at least half, of its delay. So seven tries
+take 16 to 32 s, which is longer than the restart of a registry. After a 429, delays double from 5 s, because quotas
+apply per minute. If a server sends Retry-After, imgtool waits that long instead. The clock, the sleep and the random
+numbers are parameters, so that tests need not wait.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _TIMES = ("no time", "once", "twice", "three times", "four times", "five times",
 
 
 class PassingError(Exception):
-    """One try failed in a way that another may not; the retry layer decides.
+    """A try failed, and another one may succeed; `Retry` decides whether there is one.
 
     Args:
-        reason: what happened, as the end of `HOST …`, such as `answered 503`.
+        reason: what happened, as a text that follows the host's name, such as `answered 503`.
         retry_after: seconds that the server asks to wait, or None.
-        final: the error to raise when tries are used up, or None for a TemporaryError.
+        final: the error to raise when no tries are left, or None for a TemporaryError.
         tries: a lower limit on tries than the policy's, or None.
-        status: what the server answered, or 0.
+        status: the status of the answer, or 0.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class PassingError(Exception):
 
 
 class Attempt:
-    """One pass through the body of a loop over `Retry.attempts`, which goes on after a PassingError.
+    """One pass through the body of a loop over `Retry.attempts`. After a PassingError, the loop continues.
 
     Attributes:
-        number: 0 for the first.
-        error: the PassingError that ended it.
+        number: the attempt's number, from 0.
+        error: the PassingError that ended the attempt.
     """
 
     def __init__(self, number: int) -> None:
@@ -77,13 +77,13 @@ class Retry:
     """How often and how patiently to try.
 
     Attributes:
-        tries: in all, the first included.
-        base: seconds before the second try, at most; doubled for each further one.
+        tries: the number of tries, including the first.
+        base: the longest wait in seconds before the second try; it doubles for each further try.
         quota_base: the same after a 429.
-        cap: the longest wait in seconds that is our own choice.
-        patience: seconds of waiting in all; a server that asks for more ends the operation at once.
-        total: seconds for one operation, transfers included.
-        random: gives a number in [0, 1).
+        cap: the longest wait in seconds without a Retry-After.
+        patience: seconds of waiting in all; the operation fails at once if a server asks for more.
+        total: seconds for one operation, including transfers.
+        random: returns a number in [0, 1).
     """
 
     tries: int = 7
@@ -97,14 +97,14 @@ class Retry:
     random: Callable[[], float] = _dice
 
     def attempts(self, who: str, notice: Callable[[str], None] = lambda _: None) -> Iterator[Attempt]:
-        """Yields one attempt after the other until one ends without a PassingError.
+        """Yields attempts until one ends without a PassingError.
 
             for attempt in retry.attempts("HOST", notice):
                 with attempt:
                     answer = ask()
 
         Args:
-            who: the host, which begins each message.
+            who: the host, with which each message begins.
             notice: receives a text for each wait.
 
         Raises:
@@ -130,7 +130,7 @@ class Retry:
             waited += wait
 
     def check_time(self, began: float, doing: str) -> None:
-        """Raises TemporaryError when an operation that began then (by `clock`) has had its time."""
+        """Raises TemporaryError if an operation that began at the time `began` (by `clock`) has used up its time."""
         if self.clock() - began > self.total:
             raise TemporaryError(
                 f"{doing}: not done within {self.total:.0f} s", hint="the connection to the server is too slow"
@@ -144,10 +144,10 @@ class Retry:
 
 
 def retry_after(value: str | None, now: float) -> float | None:
-    """Reads the Retry-After header as seconds from now: a number or an HTTP date; None where absent or unreadable.
+    """Converts a Retry-After header, a number or an HTTP date, to seconds from now; None if missing or unreadable.
 
     Args:
-        value: the header.
+        value: the header's value.
         now: the wall clock, in seconds since 1970.
     """
     text = (value or "").strip()
@@ -155,7 +155,7 @@ def retry_after(value: str | None, now: float) -> float | None:
         return None
     if text.isascii() and text.isdigit():
         return float(text[:12])
-    from email.utils import parsedate_to_datetime  # with the dice 2 ms that most runs have no use for
+    from email.utils import parsedate_to_datetime  # imported late: `random` takes 2 ms, and most runs need none
 
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - now)

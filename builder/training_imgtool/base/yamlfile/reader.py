@@ -1,8 +1,8 @@
-"""Reads YAML as text: no value becomes a number or a boolean.
+"""Reads YAML as text, so that no value becomes a number or a boolean.
 
 The result is a tree of nodes with positions. `2.10`, `on`, `0755`, `22:22` and `12e5678` stay as typed, since YAML
-1.1 and 1.2 disagree on them, with a mark for quoted ones. The reader refuses, with its place, what a spec has no use
-for: tags, merge keys, duplicate keys, several documents, and unlimited growth through aliases.
+1.1 and 1.2 disagree on them; quoted values are marked. A spec needs no tags, merge keys, duplicate keys, several
+documents or unlimited growth through aliases, so the reader refuses them and names their place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from training_imgtool.base.secret_text import detect_line_secret
 from training_imgtool.base.yamlfile.tree import Items, Position, Scalar, Table, TreeBuilder
 
 MAX_BYTES = 1 << 20
-# Characters that YAML forbids, and line ends of YAML 1.1 that editors and YAML 1.2 do not have.
+# Characters that YAML forbids, and line ends of YAML 1.1 that editors and YAML 1.2 do not know.
 _FORBIDDEN = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -38,7 +38,7 @@ def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
         cause = "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
         raise InputError(f"{path}: {cause}") from error
     if len(data) > limit:
-        raise InputError(f"{path}: larger than {limit} bytes", hint="it should be a few kilobytes; is this the file?")
+        raise InputError(f"{path}: larger than {limit} bytes", hint="check the path; such a file has a few kilobytes")
     return data
 
 
@@ -51,8 +51,8 @@ def parse(data: bytes, name: str, *, what: str = "file") -> Table:
         what: the noun for an empty file: "the spec is empty".
 
     Raises:
-        InputError: the bytes are not YAML, not one mapping, or use what the reader refuses; `details` holds the line
-            and a caret if they help.
+        InputError: the bytes are not YAML, are not one mapping, or use what the reader refuses. If they help, `details`
+            has the line and a caret.
     """
     text = _decode(data, name)
     tree = TreeBuilder(name)
@@ -115,7 +115,7 @@ def _caret(text: str, at: Position) -> tuple[str, ...]:
 
 
 def _explain(error: Any) -> tuple[Position, str]:
-    """Returns the place and the words of a PyYAML error; only a MarkedYAMLError has a place."""
+    """Returns the place and the text of a PyYAML error; only a MarkedYAMLError has a place."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:
         return Position(1, 1), str(error)

@@ -1,6 +1,6 @@
 """A YAML document as a tree of nodes with positions.
 
-The limits on size and depth count aliases expanded, so a walk over a tree is always short.
+The limits on size and depth apply to the tree with all aliases expanded, so a walk over the tree is always short.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value's text, without quotes, escapes and folding; otherwise as typed."""
+    """A value's text as typed, but without quotes, escapes and folding."""
 
     at: Position
     text: str
@@ -57,7 +57,7 @@ Node = Scalar | Items | Table
 
 
 def to_plain(node: Node) -> Any:
-    """Turns a tree into dictionaries, lists and the text that was typed: 3.10 is not 3.1."""
+    """Turns a tree into dictionaries, lists and texts as typed, so that 3.10 does not become 3.1."""
     if isinstance(node, Table):
         return {key.text: to_plain(value) for key, value in node.entries}
     if isinstance(node, Items):
@@ -74,7 +74,7 @@ class _Frame:
         self.at = at
         self.is_table = is_table
         self.anchor = anchor
-        self.before = before  # nodes in the whole tree when it began
+        self.before = before  # nodes in the whole tree before this one
         self.children: list[Node] = []
         self.keys: dict[str, Scalar] = {}
         self.height = 0
@@ -83,7 +83,7 @@ class _Frame:
 @dataclass(frozen=True, slots=True)
 class _Anchored:
     node: Node
-    size: int  # nodes in it, aliases expanded
+    size: int  # nodes below this one, with aliases expanded
     height: int
 
 
@@ -99,7 +99,7 @@ class TreeBuilder:
         self._anchors: dict[str, _Anchored | None] = {}  # None while its node is still open
 
     def take(self, event: Any) -> None:
-        """Takes one event; raises InputError."""
+        """Processes one event; raises InputError."""
         kind = type(event).__name__
         at = Position(event.start_mark.line + 1, event.start_mark.column + 1)
         if kind == "DocumentStartEvent":
