@@ -34,7 +34,7 @@ _HEAD = 200  # bytes at a file's start that tell whether imgtool wrote it
 _NAMES = r"\.dockerignore|gha-creds-[0-9a-f]+\.json|(?:import-)?cosign\.(?:key|pub)|.+\.cdx\.json"
 _MADE = (
     rb"(?:\A|\n)# Written by imgtool |\A<!doctype html>\n<!-- Written by imgtool "  # config, run --report
-    rb'|\A\{\n  "ok": (?:true|false),\n  "\w+": '  # --json
+    rb'|\A\{\n  "schema": \d+,\n  "ok": (?:true|false),\n  "\w+": '  # --json
 )
 
 
