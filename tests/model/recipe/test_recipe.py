@@ -15,6 +15,7 @@ from training_imgtool.base.reference import Repository
 from training_imgtool.make.recipes import make_copy, make_recipe
 from training_imgtool.model.load import load
 from training_imgtool.model.plan import LockedDebian, RolePlan
+from training_imgtool.model.recipe import install_step
 from training_imgtool.model.recipe.recipe import Lines, Recipe, Template
 from training_imgtool.model.spec import Role
 
@@ -181,3 +182,11 @@ def test_a_link_that_leads_nowhere_is_no_source(folder: Path) -> None:
     (folder / "link").symlink_to("gone")
     with pytest.raises(FieldError, match="not there"):
         make_copy(scan(folder), "link", "/x", "files.link")
+
+
+def test_the_folders_of_cuda_13() -> None:
+    wheels = tuple(plans.wheel(f"nvidia-{name}", "13.5.37") for name in ("cuda-runtime", "cublas", "nccl-cu13"))
+    locked = plans.locked("gpu", package="jax", tensorflow=None, jax="0.10.2", python="3.11", wheels=wheels)
+    site = "/opt/venv/lib/python3.11/site-packages/nvidia"
+    folders = install_step.library_path(locked, cuda_base=False).split(":")[2:]
+    assert folders == [f"{site}/nccl/lib", f"{site}/cu13/lib"]

@@ -24,6 +24,7 @@ CODE = "code"
 UNCOMPILED = "tests"
 """Folders of this name get no bytecode: in a TensorFlow stack with scikit-learn they would be a third of it."""
 _CUDA_WHEEL = re.compile(r"nvidia-(?!cuda-nvcc)(.+)-cu\d+")  # cuda-nvcc holds programs, no libraries
+_CUDA_13 = "nvidia-cuda-runtime"  # from CUDA 13 on, most of its wheels have no suffix and one folder, nvidia/cu13
 _UNCHECKED_HASH_SINCE = (3, 7)  # compileall --invalidation-mode, Python 3.7's What's New
 _ROOT_ACTION_SINCE = (22, 1)  # pip's changelog; the last pip for Python 3.6 is 21.3.1
 
@@ -47,7 +48,8 @@ def library_path(locked: LockedVariant, *, cuda_base: bool) -> str:
     """
     if cuda_base:
         return CUDA_LIBRARY_PATH
-    names = (match[1].replace("-", "_") for wheel in locked.wheels if (match := _CUDA_WHEEL.fullmatch(wheel.name)))
+    names = [match[1].replace("-", "_") for wheel in locked.wheels if (match := _CUDA_WHEEL.fullmatch(wheel.name))]
+    names += [f"cu{wheel.version.partition('.')[0]}" for wheel in locked.wheels if wheel.name == _CUDA_13]
     folders = [f"{site_packages(locked)}/nvidia/{name}/lib" for name in names]
     return ":".join((DRIVER_PATH, *folders)) if folders else ""
 
