@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
@@ -77,6 +78,9 @@ def _options(
 
 def run(arguments: list[str]) -> Any:
     """Runs the verb that `arguments` begin with; returns its exit code or None, and raises typer's own errors."""
+    first = [*takewhile({"-q", "--quiet", "-v", "--verbose"}.__contains__, arguments)]  # as others take them, too
+    verb, rest = arguments[len(first) :][:1], arguments[len(first) + 1 :]
+    arguments = [*verb, *first, *rest]
     command = typer.main.get_command(command_line(_verbs(arguments)))
     return command.main(args=arguments, prog_name="imgtool", standalone_mode=False)
 

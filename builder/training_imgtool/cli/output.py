@@ -194,6 +194,8 @@ def translate(error: Exception) -> ImgtoolError:
             near = [name for name in near if name != "--push" or able]
         error.possibilities = near  # type: ignore[attr-defined]
         usage = f"{context.command_path if context else 'imgtool'} --help"
+        variable = getattr(getattr(error, "param", None), "envvar", None)
+        usage += f"; the value may come from {variable}" if variable and variable in os.environ else ""
         return UsageError(error.format_message(), hint=_ELSEWHERE.get(wrong, usage))
     if isinstance(error, typer.Abort):
         return UsageError("nothing was confirmed")
