@@ -108,15 +108,15 @@ def test_a_registry_with_the_referrers_api_gets_no_list(tmp_path: Path, project:
             machine = _machine(tmp_path / switch, server.host, project, switch, IMGTOOL_ATTESTATIONS=switch)
             machine.push(project)
             first.append(len(server.requests))
-        assert first[1] - first[0] == 5 + 3  # the bill, which all images of the lock share
+        assert first[1] - first[0] == 6 + 3  # the bill, which all images of the lock share
         counts = []
         for switch in ("off", "on"):
             project.write("trainer/task.py", f"print({switch!r})\n")
             server.clear()
             images = machine.push(project, env={"IMGTOOL_ATTESTATIONS": switch})
             counts.append(len(server.requests))
-        assert counts[1] - counts[0] == 5 + 1  # whether the bill is there
-        assert all(len(referrers(reference)) == 2 for reference in images.values())
+        assert counts[1] - counts[0] == 6 + 1  # whether the bill is there
+        assert all(len(referrers(reference)) == 3 for reference in images.values())
         assert {name[-4:] for name in server.manifests["on/demo"] if name.startswith("sha256-")} == {".att"}
         server.clear()
         machine.push(project)

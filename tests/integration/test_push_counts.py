@@ -23,7 +23,7 @@ from tests.servers.fault_proxy import FaultProxy
 pytestmark = pytest.mark.registry
 ROLES = ["master", "worker", "ps"]
 CHANGED = 12  # requests of three roles with one image whose code alone changed, without those for its old layers
-ATTESTED = 6  # requests that an image's attestation costs on a registry without the referrers API
+ATTESTED = 7  # requests that a new image's attestations cost on a registry without the referrers API
 
 
 def _blobs(manifest: dict[str, Any]) -> list[dict[str, Any]]:

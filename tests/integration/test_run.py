@@ -135,7 +135,7 @@ def test_a_failing_worker_fails_the_run_with_its_last_lines(project: Make) -> No
     done = made.run("--kill", "worker:1@30s", code=10)
     assert "Error: the run failed: worker-" in done.stderr
     assert " exited 3\n  line 22\n  line 23\n" in done.stderr
-    assert "  red alert\nTry: it is not restarted" in done.stderr
+    assert done.stderr.rstrip().endswith("  red alert")
     assert "\x1b" not in done.stderr + done.stdout
     assert "worker-1 was not killed at 30 s" in done.stdout
     assert made.left() == []
@@ -289,7 +289,7 @@ def test_a_replica_that_the_service_would_not_restart_fails_the_run(
     kill = ["--kill", "worker@0s"] if exit_code == 137 else []
     worker = SERVE if kill else f"exit {exit_code}\n"
     done = project({"master": SERVE, "worker": worker}).run("--as", service, *kill, code=10)
-    assert "Try: it is not restarted: " in done.stderr
+    assert "the run failed. " in done.stdout
 
 
 def test_a_master_that_is_killed_starts_again_from_its_checkpoint(project: Make) -> None:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit_note, emit_result
 
 if TYPE_CHECKING:
+    from training_imgtool.cli.commands.history import Pushed
     from training_imgtool.cli.commands.why import Why
     from training_imgtool.make.inputs import Inputs
     from training_imgtool.oci.registry.connect import Machine
@@ -24,6 +26,9 @@ def show(
     why: Annotated[
         bool, typer.Option("--why", help="Print instead what differs from the images that this machine pushed last.")
     ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="List instead the images in the registry by their first push.")
+    ] = False,
     no_check: opt.NoCheck = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
@@ -32,10 +37,17 @@ def show(
     from training_imgtool.cli.commands import show
     from training_imgtool.cli.commands.images import plan_images
 
+    if why and history:
+        raise UsageError("--why and --history are two questions", hint="leave one of them out")
     choice = opt.read_choice(spec, changes, registry, locked=locked)
     with open_machine(progress) as machine:
-        inputs = plan_images(choice, machine, check=not (why or no_check))
+        inputs = plan_images(choice, machine, check=not (why or history or no_check))
         rows = _explain(inputs, machine) if why else ()
+        pushed = _list_pushed(inputs, machine) if history else ()
+    if history:
+        document = {"ok": True, "images": [row.as_data() for row in pushed]}
+        emit_result(document, "".join(row.as_text() for row in pushed), as_json=as_json)
+        return
     if why:
         document = {"ok": True, "roles": [row.as_data() for row in rows]}
         emit_result(document, "".join(row.as_text() for row in rows), as_json=as_json)
@@ -44,6 +56,12 @@ def show(
         emit_note(f"{other.plan.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")
     data = show.as_data(inputs)
     emit_result({"ok": True, **data}, show.as_text(data), as_json=as_json)
+
+
+def _list_pushed(inputs: Inputs, machine: Machine) -> tuple[Pushed, ...]:
+    from training_imgtool.cli.commands.history import list_pushed
+
+    return list_pushed(inputs, machine)
 
 
 def _explain(inputs: Inputs, machine: Machine) -> tuple[Why, ...]:

@@ -76,6 +76,7 @@ class Verdict:
     because: str
     documented: bool
     delay: float = 0.0
+    hint: str | None = None  # what the user can do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +146,9 @@ def judge(service: Service, death: Death, scheduling: Scheduling | None = None) 
     verdict = _verdict(service, death, scheduling)
     if verdict.action is Action.FAIL or not (death.unstarted and death.would_repeat):
         return verdict
-    because = f"exit code {death.exit_code} before the first checkpoint; --restart restarts it, as {service} does"
-    return Verdict(action=Action.FAIL, because=because, documented=True)
+    because = f"exit code {death.exit_code} before the first checkpoint"
+    hint = f"imgtool run --restart restarts the replica, as {service} does"
+    return Verdict(action=Action.FAIL, because=because, documented=True, hint=hint)
 
 
 def _verdict(service: Service, death: Death, scheduling: Scheduling | None) -> Verdict:

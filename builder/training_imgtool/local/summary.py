@@ -169,7 +169,7 @@ def describe_end(summary: Summary) -> str:
 
 def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines: tuple[str, ...]) -> Failure:
     """Describes a death that the service would not forgive as the run's failure."""
-    message, hint = f"{death.name} exited {death.exit_code}", f"it is not restarted: {death.verdict.because}"
+    message, hint = f"{death.name} exited {death.exit_code}", death.verdict.hint
     if ended and ended.out_of_memory and not death.rehearsed:
         limit = f" of {share.memory / (1 << 30):.1f} GiB" if share.memory else ""
         message, hint = f"{death.name} ran out of its memory{limit}", "fewer --workers or --ps leave more for each"

@@ -1,19 +1,21 @@
 """Attaches a bill of materials and the provenance to each image that a run makes.
 
 Each document is an OCI manifest with the image as its `subject`, so that `oras discover` lists both. All images of a
-lock share the bill. The provenance is an unsigned envelope under the tag where cosign looks for attestations. Each
-image costs five requests, or six where the registry has no referrers API. One more request asks whether the registry
-has the bill, and two more upload a new bill.
+lock share the bill. The provenance is an unsigned envelope under the tag where cosign looks for attestations. The first
+push also attaches a note of its date and commit. Each image costs six requests, or seven where the registry has no
+referrers API. One more request asks whether the registry has the bill, and two more upload a new bill.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from training_imgtool.base.errors import RegistryRefusedError
 from training_imgtool.base.progress import Note
 from training_imgtool.base.reference import Digest
 from training_imgtool.make.inputs import Inputs, RoleImage
+from training_imgtool.make.origin import note_push
 from training_imgtool.make.request import BuildRun
 from training_imgtool.oci.attest import cyclonedx, provenance
 from training_imgtool.oci.attest.provenance import ENVELOPE, encode, make_provenance, make_statement, wrap
@@ -22,7 +24,7 @@ from training_imgtool.oci.registry.manifests import Descriptor, Manifest, sha256
 from training_imgtool.oci.registry.referrers import attach, referrer_manifest
 from training_imgtool.oci.repository.publish import Publisher
 
-FORMAT = "1"  # of both documents; change it when their content for the same image changes: `verify` tells formats apart
+FORMAT = "1"  # of both documents: what says more or less of the same image takes another, and `verify` tells them apart
 _FORMAT_KEY = "dev.imgtool.format"
 _TITLE = "org.opencontainers.image.title"
 _COSIGN = {"dev.cosignproject.cosign/signature": "", "predicateType": provenance.PREDICATE}
@@ -33,8 +35,8 @@ class Attachment:
     """One document about an image.
 
     Attributes:
-        name: the document's name in messages.
-        kind: the artifact type of the manifest.
+        name: what messages call it.
+        kind: the artifact type of its manifest.
         manifest: the exact bytes of the manifest that refers to the image.
         blob: the descriptor of `content`.
         content: the document.
@@ -48,7 +50,7 @@ class Attachment:
 
 
 def has_other_format(manifest: Manifest) -> bool:
-    """Tells whether this manifest claims that another version of imgtool wrote its documents."""
+    """Tells whether another version of imgtool wrote the documents of this manifest, or somebody says so."""
     annotations = [layer.get("annotations") for layer in manifest.document.get("layers") or ()]
     return any(isinstance(texts, dict) and texts.get(_FORMAT_KEY, FORMAT) != FORMAT for texts in annotations)
 
@@ -56,7 +58,7 @@ def has_other_format(manifest: Manifest) -> bool:
 def list_attachments(
     inputs: Inputs, image: RoleImage, made: Digest, subject: Descriptor, *, direct: bool
 ) -> tuple[Attachment, ...]:
-    """Makes what `push` attaches to an image and `verify` expects there; the last one goes under cosign's tag.
+    """Writes all that `push` attaches to an image, and `verify` expects there; the last goes where cosign looks.
 
     Args:
         inputs: the inputs of the image.
@@ -88,23 +90,23 @@ class Attestations:
         self._wanted = run.inputs.spec_file.spec.attestations and run.machine.settings.attestations
 
     def add(self, image: RoleImage, made: DirectImage) -> None:
-        """Attaches the attestations of an image that the direct builder appended; raises as `attach`."""
+        """Attaches what there is to say of an image that the direct builder appended; raises as `attach`."""
         subject = Descriptor(made.manifest_type, made.digest, len(made.manifest))
         is_first = self._publisher.was_missing(made.config_descriptor.digest)
         self._attach(image, self._publisher.repository.digest(made.digest), subject, is_first=is_first)
 
     def add_from_engine(self, image: RoleImage, made: Digest) -> None:
-        """Attaches the attestations of an image that an engine pushed; raises as `attach`."""
+        """Attaches what there is to say of an image that an engine pushed; raises as `attach`."""
         self._attach(image, made, None, is_first=False)
 
     def _attach(self, image: RoleImage, made: Digest, subject: Descriptor | None, *, is_first: bool) -> None:
-        """Makes the attestations of an image and attaches them; prints a note if the registry refuses them.
+        """Makes the attestations of an image and attaches them; notes a refusal.
 
         Args:
             image: the image's inputs.
-            made: the digest of the image.
-            subject: the descriptor of the image's manifest; None for an engine's image.
-            is_first: whether the repository never had this image before.
+            made: its digest.
+            subject: the descriptor of its manifest; None for an engine's image.
+            is_first: the repository never had this image before.
         """
         if not self._wanted:
             return
@@ -116,7 +118,9 @@ class Attestations:
         try:
             for row in rows:
                 self._publisher.require(row.blob, row.content)
-            attach(registry, made, *others, statement=statement, is_first=is_first)
+            folder, environ = inputs.spec_file.folder, self._run.machine.settings.environ
+            note = partial(note_push, rows[0].manifest, folder, environ)
+            attach(registry, made, *others, statement=statement, once=note, is_first=is_first)
         except RegistryRefusedError as error:
             if self._wanted:
                 text = "the registry does not take attestations; `attestations: false` asks for none"

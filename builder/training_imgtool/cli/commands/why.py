@@ -119,4 +119,8 @@ def _describe(name: str, was: str | None, now: str | None) -> str:
 
 
 def _path_of(state: Path, inputs: Inputs, image: RoleImage) -> Path:
-    return state / "pushed" / make_file_name(f"{inputs.repository} {image.role} {inputs.plan.platform}")
+    return (
+        state
+        / "pushed"
+        / make_file_name(f"{inputs.spec_file.path.resolve()} {inputs.repository} {image.role} {inputs.plan.platform}")
+    )

@@ -6,6 +6,7 @@ asks for images loads nothing that reads or writes them, so the methods that do 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from training_imgtool.oci.registry.manifests import (
     choose,
     parse_manifest,
     parse_platform,
+    read_document,
     sha256_digest,
 )
 from training_imgtool.oci.registry.session import Session, manifest_url
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from training_imgtool.oci.registry.upload import How, OpenBody
 
 _NO_REFERRERS_API = frozenset({404, 405, 501})
+_PAGES, _PAGE = 100, 8 << 20  # answers of a list of tags, and the bytes of each
 _ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
 
 
@@ -198,6 +201,26 @@ class Registry:
         if answer.headers.get("link"):
             raise VerificationError(f"{subject}: more refers to it than the registry lists in one answer")
         return parse_manifest(answer.body, OCI_INDEX, doing)
+
+    def list_tags(self, repository: Repository) -> list[str]:
+        """Lists all tags of a repository; empty where the registry has none of the name. Raises as `manifest`."""
+        doing, url = f"listing the tags of {repository}", self.session.url(repository, "tags/list?n=1000")
+        tags: list[str] = []
+        for _ in range(_PAGES):
+            for attempt in self.session.attempts():
+                with attempt:
+                    answer = self.session.send("GET", url, scopes=pull(repository.path), doing=doing, limit=_PAGE)
+            if answer.status == 404:
+                return tags
+            if answer.status != 200 or not answer.complete:
+                raise self.session.refusal(answer, doing)
+            listed = read_document(answer.body).get("tags")
+            tags += [tag for tag in listed if isinstance(tag, str)] if isinstance(listed, list) else []
+            link = re.match(r"<([^>]+)>", answer.headers.get("link", ""))
+            if link is None:
+                return tags
+            url = next_url(answer.url, link[1], self.session.origin, doing)
+        raise RegistryRefusedError(f"{repository} has more than {len(tags)} tags, which imgtool does not list")
 
     def _prepare_put(self, ref: Tag | Digest, media_type: str, body: bytes) -> ManifestPut:
         from training_imgtool.oci.registry.manifest_put import ManifestPut

@@ -8,7 +8,7 @@ may lose an entry. A clean-up of untagged manifests takes what such a list names
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -45,7 +45,14 @@ def referrer_manifest(
     return json.dumps(document, sort_keys=True).encode()
 
 
-def attach(registry: Registry, subject: Digest, *bodies: bytes, statement: bytes = b"", is_first: bool = False) -> None:
+def attach(
+    registry: Registry,
+    subject: Digest,
+    *bodies: bytes,
+    statement: bytes = b"",
+    once: Callable[[], bytes] | None = None,
+    is_first: bool = False,
+) -> None:
     """Puts manifests that refer to `subject` beside it, and sees that they are listed.
 
     Args:
@@ -53,6 +60,7 @@ def attach(registry: Registry, subject: Digest, *bodies: bytes, statement: bytes
         subject: what they refer to.
         bodies: the manifests.
         statement: one more, which goes under the tag where cosign keeps attestations, unless something is there.
+        once: makes one more, unless something is under that tag already.
         is_first: the subject is new in the repository, so that nobody has referred to it; saves reading the list.
 
     Raises what `Registry.put_manifest` raises, and RegistryRefusedError if something else has the list's tag.
@@ -62,6 +70,9 @@ def attach(registry: Registry, subject: Digest, *bodies: bytes, statement: bytes
         tag = statement_tag(subject)
         is_free = registry.head(tag) is None
         is_first = is_first and is_free  # a registry that mounts nothing lets an old image look new
+        if is_free and once:
+            body = once()
+            names[body] = subject.repository.digest(sha256_digest(body))
         names[statement] = tag if is_free else subject.repository.digest(sha256_digest(statement))
     listed = run_all({body: partial(registry.put_referrer, name, body) for body, name in names.items()})
     if all(listed.values()):

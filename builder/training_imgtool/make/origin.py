@@ -1,0 +1,59 @@
+"""When an image was first pushed, and from which commit: annotations of a manifest that refers to the image.
+
+Whoever makes the image again has another date, so `verify` compares none of it, and nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from training_imgtool.oci.registry.manifests import Manifest
+
+KIND = "application/vnd.dev.imgtool.push.v1+json"
+DATE, COMMIT, DIRTY = "org.opencontainers.image.created", "dev.imgtool.commit", "dev.imgtool.dirty"
+_VALUES = {DATE: r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", COMMIT: r"[0-9a-f]{40}(?:[0-9a-f]{24})?", DIRTY: r"true|false"}
+_SECONDS = 30
+
+
+def note_push(bill: bytes, folder: Path, environ: Mapping[str, str]) -> bytes:
+    """Writes the manifest of a push that happens now from a folder, from the manifest that attaches the bill."""
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return make_push_note(bill, {DATE: date, **_ask_git(folder, environ)})
+
+
+def make_push_note(bill: bytes, texts: Mapping[str, str]) -> bytes:
+    """Writes the manifest with these annotations; the bill stands where OCI wants a blob."""
+    document = json.loads(bill) | {"artifactType": KIND, "annotations": dict(texts)}
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def _ask_git(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Asks Git for the commit, and whether files of the folder differ from it; empty outside a repository."""
+    answers = []
+    for words in (("rev-parse", "--verify", "HEAD"), ("status", "--porcelain", "--", ".")):
+        try:
+            done = subprocess.run(
+                ["git", *words], cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True,
+                timeout=_SECONDS, text=True, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return {}
+        if done.returncode:
+            return {}
+        answers.append(done.stdout.strip())
+    return {COMMIT: answers[0], DIRTY: "true" if answers[1] else "false"}
+
+
+def read_push_note(manifest: Manifest) -> dict[str, str] | None:
+    """Returns the annotations of such a manifest; None for any other, and where they say anything else."""
+    document = manifest.document
+    texts = document.get("annotations")
+    if manifest.is_index or document.get("artifactType") != KIND or not isinstance(texts, dict) or DATE not in texts:
+        return None
+    known = all(name in _VALUES and re.fullmatch(_VALUES[name], str(text)) for name, text in texts.items())
+    return {name: str(text) for name, text in texts.items()} if known else None
