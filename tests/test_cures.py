@@ -113,7 +113,7 @@ CASES: list[tuple[Reader, str, str, str]] = [
     (
         _job,
         POOL.replace("aa}", "aa, args: [2.10]}"),
-        'write "2.10": without quotes YAML 1.1, which gcloud reads, takes it for something else',
+        'write "2.10": gcloud reads YAML 1.1, in which this text without quotes means something else',
         POOL.replace("aa}", 'aa, args: ["2.10"]}'),
     ),
     (_job, OBJECT.replace("TFJob", "TFJb"), "did you mean TFJob?", OBJECT),

@@ -107,7 +107,7 @@ VERTEX = (
         "workerPoolSpecs:",
         'scheduling: {strategy: "SPOT"}\nworkerPoolSpecs:',
         "workerPoolSpecs[1].machineSpec.reservationAffinity",
-        "of no reservation",
+        "do not come from a reservation",
         schema=False,
         base="reserved",
     ),

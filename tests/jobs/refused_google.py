@@ -68,7 +68,7 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
         AI,
         spec(ONE, package_uris=("gs://bkt/p.tgz",), **RUNTIME),
         "job.runtime_version",
-        "'2.11' is another TensorFlow than 2.15.1",
+        "'2.11' differs from the TensorFlow version 2.15.1",
     ),
     (
         "runtime command",

@@ -153,7 +153,7 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
         EC,
         spec({M: RoleSpec(machine="ecs.c6.large", gpus=Gpus(type="T4"))}),
         "roles.master.machine",
-        "has no GPU, and master wants 1",
+        "has no GPU, but master needs 1",
     ),
     (
         "eci driver",

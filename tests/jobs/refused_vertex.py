@@ -66,9 +66,9 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
         VX,
         spec({M: gpu("NVIDIA_TESLA_T4")}, scheduling=FLEX),
         "roles.master.gpus.type",
-        "NVIDIA_TESLA_T4: FLEX_START takes NVIDIA_L4, ",
+        "NVIDIA_TESLA_T4: FLEX_START supports NVIDIA_L4, ",
     ),
-    ("flex CPU", VX, spec(ONE, scheduling=FLEX), "roles.master.gpus.type", "is missing: FLEX_START takes"),
+    ("flex CPU", VX, spec(ONE, scheduling=FLEX), "roles.master.gpus.type", "is missing: FLEX_START supports"),
     (
         "flex pools",
         VX,
@@ -81,7 +81,7 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
         VX,
         spec({M: gpu("NVIDIA_L4", 1, "g2-standard-4")}, scheduling=replace(FLEX, max_running="604800.5s")),
         "job.scheduling.max_running",
-        "seven days at most",
+        "at most seven days",
     ),
     ("reservation", VX, spec({M: cpu(reservation="mine")}), "roles.master.reservation", "'mine' is not a reservation"),
     (
@@ -89,7 +89,7 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
         VX,
         spec({M: cpu(reservation="projects/p/zones/europe-west4-a/reservations/r")}),
         "roles.master.reservation",
-        "lies in europe-west4, the job runs in us-central1",
+        "is in europe-west4, the job runs in us-central1",
     ),
     (
         "topology",
@@ -137,7 +137,7 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
         "is not a machine type of Vertex AI",
     ),
     ("vertex region", VX, spec(ONE, region="mars-north1"), "job.region", "'mars-north1' is not a region with training"),
-    ("vertex no name", VX, spec(ONE, display_name="--"), "job.display_name", "gcloud takes '--' for no name"),
+    ("vertex no name", VX, spec(ONE, display_name="--"), "job.display_name", "gcloud does not accept '--' as a name"),
     ("vertex no region", VX, spec(ONE, region=None), "job.region", "is missing"),
     ("vertex no machine", VX, spec({M: RoleSpec()}), "roles.master.machine", "is missing: master needs"),
     (
@@ -159,7 +159,7 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
         VX,
         spec({M: RoleSpec(tpu=Tpu(type="TPU_V2", tf_version="2.15"))}),
         "roles.master.tpu.tf_version",
-        "AI Platform alone",
+        "only AI Platform has this key",
     ),
     (
         "vertex cloud_tpu",

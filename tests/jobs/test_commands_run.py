@@ -101,6 +101,6 @@ def test_vertex_flags_refuse_an_argument_that_is_there_twice() -> None:
     """gcloud 528: `argument --args: "64" cannot be specified multiple times`."""
     of = spec({M: cpu()}, args=("--units", "64", "--layers", "64"))
     wanted = Asked(of, {M: list(of.args)})
-    with pytest.raises(FieldListError, match=r"containerSpec\.args: gcloud refuses a flag that has '64' twice"):
+    with pytest.raises(FieldListError, match=r"containerSpec\.args: gcloud refuses a flag that contains '64' twice"):
         dump(job_of(wanted, Target.VERTEX), Format.GCLOUD)
     assert "64" in dump(job_of(wanted, Target.AI_PLATFORM), Format.GCLOUD)

@@ -96,5 +96,5 @@ def test_one_machines_variables_are_an_env_file() -> None:
 
 def test_an_env_file_has_no_line_feeds() -> None:
     job = job_data(of(Target.TF_CONFIG, {"CERT": KEY}), images(spec({})), Target.TF_CONFIG, OPTIONS)
-    with pytest.raises(FieldListError, match=r"job\.env\.CERT: --format env has a variable a line"):
+    with pytest.raises(FieldListError, match=r"job\.env\.CERT: --format env allows no line feeds"):
         dump(job, Format.ENV)

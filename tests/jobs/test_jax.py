@@ -159,13 +159,13 @@ def test_slurm_is_left_to_jax() -> None:
     text = dump(job_data(jax(WORKERS), images(jax(WORKERS)), Target.SLURM))
     assert "CLUSTER_LAUNCHER" not in text
     assert "JAX_" not in text
-    with pytest.raises(FieldListError, match="within one step of Slurm: expected one role"):
+    with pytest.raises(FieldListError, match="the same Slurm step: expected one role"):
         job_data(jax(TRIO), images(jax(TRIO)), Target.SLURM)
 
 
 @pytest.mark.parametrize("target", [Target.TFJOB, Target.AI_PLATFORM])
 def test_services_that_tell_tensorflow_alone_are_refused(target: Target) -> None:
-    with pytest.raises(FieldListError, match=f"{target} tells only TensorFlow of a cluster"):
+    with pytest.raises(FieldListError, match=f"{target} describes a cluster only for TensorFlow"):
         job_data(jax(TRIO), images(jax(TRIO)), target)
 
 

@@ -93,7 +93,7 @@ def test_strict_makes_errors_of_warnings(strict: bool) -> None:
             "dependsOn: [{name: driver",
             "dependsOn: [{name: nobody",
             "dependsOn[0].name",
-            "none of the jobs before",
+            "not one of the jobs before",
         ),
         (JOBSET, "[driver]", "[nobody]", "targetReplicatedJobs[0]", "'nobody' is none of driver, workers"),
         (JOBSET, "{action:", "{name: '1x', action:", "rules[0].name", "a letter first"),

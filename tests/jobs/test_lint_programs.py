@@ -55,7 +55,7 @@ def errors(text: str) -> list[str]:
         ("--nodes", "--nodes needs a value"),
         ("--node=2", "may be --nodefile, --nodelist, --nodes"),
         ("--job_name=x", "'--job_name=x' is not an option"),
-        ("--comment='a", "a quote without an end"),
+        ("--comment='a", "a quote has no end"),
     ],
 )
 def test_what_sbatch_refuses(option: str, part: str) -> None:

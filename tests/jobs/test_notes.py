@@ -58,10 +58,10 @@ def test_a_plain_job_says_only_that_the_service_closed() -> None:
     [
         ("us-central1-docker.pkg.dev/p/r/x", "us-central1", None),
         ("us-docker.pkg.dev/p/r/x", "us-central1", None),
-        ("us-docker.pkg.dev/p/r/x", "europe-west4", "lies in us, the job runs in europe-west4"),
+        ("us-docker.pkg.dev/p/r/x", "europe-west4", "is in us, the job runs in europe-west4"),
         ("europe-docker.pkg.dev/p/r/x", "europe-west4", None),
-        ("europe-west1-docker.pkg.dev/p/r/x", "europe-west4", "lies in europe-west1, the job runs in europe-west4"),
-        ("asia.gcr.io/p/x", "us-central1", "lies in asia, the job runs in us-central1"),
+        ("europe-west1-docker.pkg.dev/p/r/x", "europe-west4", "is in europe-west1, the job runs in europe-west4"),
+        ("asia.gcr.io/p/x", "us-central1", "is in asia, the job runs in us-central1"),
         ("gcr.io/p/x", "us-central1", None),
         ("docker.io/tensorflow/x", "us-central1", None),
         ("127.0.0.1:5000/x", "us-central1", "127.0.0.1:5000 is this machine's own: no service can pull"),
@@ -89,8 +89,13 @@ def test_who_needs_the_right_to_pull(target: Target, agent: str) -> None:
     ("target", "roles", "cuda", "warned"),
     [
         (AI, {M: cpu(gpus=V100)}, "12.2", None),
-        (AI, {M: cpu(gpus=V100)}, "13.0", "no driver of NVIDIA_TESLA_V100 runs CUDA 13.0: the last is CUDA 12"),
-        (AI, {M: cpu(gpus=Gpus(type="NVIDIA_TESLA_K80"))}, "12.2", "the last is CUDA 11"),
+        (
+            AI,
+            {M: cpu(gpus=V100)},
+            "13.0",
+            "no driver of NVIDIA_TESLA_V100 runs CUDA 13.0: the last supported one is 12",
+        ),
+        (AI, {M: cpu(gpus=Gpus(type="NVIDIA_TESLA_K80"))}, "12.2", "the last supported one is 11"),
         (AI, {M: cpu(gpus=Gpus(type="NVIDIA_TESLA_K80"))}, "11.8", None),
         (VX, {M: cpu(1, "g2-standard-8", gpus=L4)}, "11.2", "NVIDIA_L4 needs CUDA 11.8 or newer; the image has 11.2"),
         (VX, {M: cpu(1, "g2-standard-8", gpus=L4)}, "11.8", None),
@@ -245,7 +250,7 @@ def test_a_network_attachment_of_another_region_is_warned_of() -> None:
     for region, warned in (("us-central1", False), ("europe-west4", True)):
         of = spec(ONE, network_attachment=where.format(region))
         notes = job_data(of, images(of), VX).notes
-        assert any("attachment lies in europe-west4, the job runs in us-central1" in n for n in notes) is warned
+        assert any("attachment is in europe-west4, the job runs in us-central1" in n for n in notes) is warned
 
 
 def test_nfs_without_a_network_is_warned_of() -> None:
@@ -255,7 +260,7 @@ def test_nfs_without_a_network_is_warned_of() -> None:
     ]  # fmt: skip
     for job in networks:
         notes = job_data(of := spec(ONE, volumes=(volume,), **job), images(of), VX).notes
-        assert any("an NFS server lies in a VPC network" in note for note in notes) is (job == {})
+        assert any("an NFS server is in a VPC network" in note for note in notes) is (job == {})
 
 
 def test_an_image_with_cuda_on_a_machine_without_gpu_is_warned_of() -> None:

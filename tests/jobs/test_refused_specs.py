@@ -100,8 +100,8 @@ def test_hosts_are_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("hosts", "field", "message"),
     [
-        ("master=a,worker=b,ps=c", "roles.worker.count", "--hosts names 1, the spec says 2"),
-        ("master=a,worker=b,worker=c,ps=d,evaluator=e", "roles.evaluator.count", "--hosts names 1, the spec says 0"),
+        ("master=a,worker=b,ps=c", "roles.worker.count", "--hosts names 1, the spec has 2"),
+        ("master=a,worker=b,worker=c,ps=d,evaluator=e", "roles.evaluator.count", "--hosts names 1, the spec has 0"),
         ("master=a,worker=b,worker=b,ps=d", "roles.worker", "b:2222 appears twice"),
     ],
 )

@@ -40,7 +40,7 @@ __all__ = ["Format", "JobFile", "JobOptions", "TargetView", "check", "check_job"
 
 _EVERY_JOB = {"target", "id", "job_dir", "pass_job_dir"}
 _EVERY_ROLE = {"count", "accelerator", "base", "template", "args", "command", "env"}
-_REFUSED: Mapping[str, str] = {  # keys without which the job would be another one, and what to do instead
+_REFUSED: Mapping[str, str] = {  # keys that no target may ignore, and what to use instead
     "scale_tier": "give every role a machine and a count",
     "hyperparameters": f"tune with --target {Target.VERTEX}",
     "runtime_version": "every other target runs images",
@@ -53,7 +53,7 @@ _VOLUMES = {
     "host_path": "host_path",
     "memory": "memory",
 }
-_ARGUMENT = 131072  # characters of one variable or argument, from which on Linux refuses it
+_ARGUMENT = 131072  # characters: Linux refuses a variable or an argument of this length or more
 _PACKAGE_KEYS = ("python_version", "package_uris", "staging")
 _GKE_STREAMING = Runtime(name="GKE's image streaming")
 _STREAMING = {"pkg.dev": _GKE_STREAMING, "gcr.io": _GKE_STREAMING, "aliyuncs.com": ALIBABA}
@@ -63,17 +63,17 @@ class JobTarget(Protocol):
     """The module of a target in `jobs.targets`."""
 
     def check(self, spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
-        """Returns everything that keeps the spec from being a job there."""
+        """Returns every reason why the spec cannot be a job of this target."""
 
     def make(self, spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         """Makes the job file of a spec that `check` found nothing wrong with."""
 
     def judge(self, document: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:
-        """Finds what is wrong with a document of others; of Kubernetes, beyond its shape. Not every module has it."""
+        """Finds faults in a document that someone else wrote; for Kubernetes, beyond its shape. Optional."""
 
 
 def module_of(target: Target) -> JobTarget:
-    """Imports the target's module; a run loads only those that it needs."""
+    """Imports the target's module; a run imports only the modules that it needs."""
     return cast("JobTarget", import_module(f"{__name__}.targets.{target.replace('-', '_')}"))
 
 
@@ -84,12 +84,12 @@ def check(
 
     Raises:
         InputError: a role has no image.
-        UsageError: there is no target.
+        UsageError: neither the spec nor the caller names a target.
     """
     target = chosen(target)
     if not spec.job.runtime_version:
         for role in replicas(spec):
-            image_of(images, role)  # also at run time: a tag never gets into a job file
+            image_of(images, role)  # checked at run time too, so that no tag gets into a job file
     if leader(spec) is None:
         return [FieldError("expected a master or workers: one of them is the chief", field="roles")]
     refused = list(_misfits(spec, target))
@@ -116,7 +116,7 @@ def check(
 
 
 def chosen(target: Target | None) -> Target:
-    """Returns the target; raises UsageError, which lists them, where none was chosen."""
+    """Returns the target; raises UsageError, which lists the targets, if the user chose none."""
     if target is None:
         raise UsageError(
             "the spec names no job.target, and there is no default",
@@ -128,7 +128,7 @@ def chosen(target: Target | None) -> Target:
 def job_data(
     spec: ImageSpec, images: Mapping[Role, Digest], target: Target | None, options: JobOptions | None = None
 ) -> JobFile:
-    """Makes the job file for `target`; raises FieldListError with every violation of its rules at once."""
+    """Makes the job file for `target`; raises FieldListError with all violations of the target's rules."""
     options, target = options or JobOptions(), chosen(target)
     errors = check(spec, images, target, options)
     if errors:
@@ -146,7 +146,7 @@ def job_data(
             f"{sum(replicas(spec).values())} replicas: the variable that lists them has {_ARGUMENT} characters or more"
         )
         raise FieldListError(
-            (FieldError(message, field="roles", hint="Linux starts no program with it: fewer replicas"),)
+            (FieldError(message, field="roles", hint="Linux cannot start a program with it; use fewer replicas"),)
         )
     notes = (*(seen.named(note) for note in job.notes), *seen.notes, *_leftovers(spec, target))
     return replace(job, header=header, notes=notes)
@@ -161,7 +161,7 @@ def _longest(data: Any) -> int:
 
 
 def _with_key(seen: TargetView, target: Target, options: JobOptions) -> ImageSpec:
-    """Labels the job with its key, by which `submit` knows it again."""
+    """Labels the job with its key, by which `submit` recognizes the job."""
     if "labels" not in target.row.job:
         return seen.spec
     labels = {**seen.spec.job.labels, KEY: job_key(seen.images, seen.spec, options.package_uri)}
@@ -169,17 +169,17 @@ def _with_key(seen: TargetView, target: Target, options: JobOptions) -> ImageSpe
 
 
 def check_job(spec_file: SpecFile) -> None:
-    """Checks `job` for verbs that write no job file, so that nothing is pushed for a job that is refused.
+    """Checks `job` for verbs that write no job file, so that nobody pushes images for a job that imgtool refuses.
 
-    A spec without a target is fine, since `config --target` may name any; so is tf-config, whose hosts only `config`
-    is given. Raises FieldListError with places in the spec.
+    Accepts a spec without a target, because `config --target` may name one, and tf-config, because only `config` gets
+    its hosts. Raises FieldListError with places in the spec.
     """
     if errors := check_spec(spec_file.spec):
         raise FieldListError(tuple(_with_no_check(spec_file.located(error)) for error in errors))
 
 
 def check_spec(spec: ImageSpec) -> list[FieldError]:
-    """Does what `check` does for the spec's own target, without images."""
+    """Checks the spec for its own target as `check` does, but without images."""
     if spec.job.target in {None, Target.TF_CONFIG}:
         return []
     made_up = parse_repository("docker.io/library/image").digest("sha256:" + "0" * 64)
@@ -188,7 +188,7 @@ def check_spec(spec: ImageSpec) -> list[FieldError]:
 
 
 def _with_no_check(error: FieldError) -> FieldError:
-    """Gives the error the option that its verb has: only `config` takes `--allow-unknown`."""
+    """Replaces `--allow-unknown` in the hint, because only `config` has this option."""
     if error.hint and error.hint.startswith("--allow-unknown"):
         error.hint = "--no-check skips this check; later, config takes --allow-unknown"
     return error
@@ -196,14 +196,14 @@ def _with_no_check(error: FieldError) -> FieldError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetView:
-    """A spec as one target sees it, with the images of its roles, and notes on where it differs from the user's."""
+    """A spec as one target sees it, with the images of its roles, and notes on differences from the user's spec."""
 
     spec: ImageSpec
     images: Images
     notes: tuple[str, ...] = ()
 
     def named(self, text: str) -> str:
-        """Puts a message or a field in the words of the user's spec."""
+        """Replaces the target's role names in a message or a field by those of the user's spec."""
         return text.replace("roles.master", "roles.worker") if self.notes else text
 
 
@@ -217,7 +217,7 @@ def view_of(spec: ImageSpec, images: Images, target: Target) -> TargetView:
     if spec.framework.has_servers:
         note += (
             ", so TF_CONFIG has chief 0 and one worker less; "
-            "a trainer that takes any task with index 0 for the chief finds two"
+            "a trainer that treats every task with index 0 as the chief finds two"
         )
     named = {**images, Role.MASTER: images[Role.WORKER]} if Role.WORKER in images else images
     roles = {role: roles[role] for role in Role if role in roles}
@@ -225,7 +225,7 @@ def view_of(spec: ImageSpec, images: Images, target: Target) -> TargetView:
 
 
 def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
-    """Finds what the target cannot do and the job would be another one without."""
+    """Finds keys that the target does not support and without which the job would do something else."""
     for key, hint in _REFUSED.items():
         if getattr(spec.job, key) and key not in target.row.job:
             yield FieldError(f"{target} has none", field=f"job.{key}", hint=hint)
@@ -233,9 +233,10 @@ def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
     if own not in {"", spec.framework.key} and sum(replicas(spec).values()) > 1:
         others = ", ".join(other for other in Target if not other.row.framework)
         message = (
-            f"{target} tells only {FRAMEWORKS[own].title} of a cluster: {spec.framework.title}'s processes do not meet"
+            f"{target} describes a cluster only for {FRAMEWORKS[own].title}, so processes of "
+            f"{spec.framework.title} cannot find each other"
         )
-        yield FieldError(message, field="roles", hint=f"targets for it: {others}")
+        yield FieldError(message, field="roles", hint=f"use one of {others}")
     with_tpus = ", ".join(other for other in Target if "tpu" in other.row.role)
     for role in replicas(spec):
         if "tpu" not in target.row.role and spec.accelerator_of(role) is Accelerator.TPU:
@@ -244,7 +245,7 @@ def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
 
 
 def _volume_errors(job: JobSpec, target: Target) -> Iterator[FieldError]:
-    """Finds volumes that say where they lie not once, that the target cannot mount, or of one mount."""
+    """Finds volumes with none or several sources, volumes that the target cannot mount, and mounts used twice."""
     takes = target.row.volumes
     hint = f"it mounts {', '.join(_VOLUMES[kind] for kind in _VOLUMES if kind in takes)}" if takes else None
     for index, volume in enumerate(job.volumes):
@@ -260,12 +261,12 @@ def _volume_errors(job: JobSpec, target: Target) -> Iterator[FieldError]:
 
 
 def note_loss(spec: ImageSpec, target: Target | None) -> tuple[str, ...]:
-    """Says that the target is given no place for results that outlives the job, where that is so."""
+    """Warns if the job has no place where its results outlive its containers."""
     return (NOWHERE,) if target and keeps_nothing(spec) else ()
 
 
 def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
-    """Notes what is set in the spec and has no counterpart in the target; warns about GPUs and compression."""
+    """Lists keys of the spec that have no counterpart in the target; warns about GPUs and compression."""
     row = target.row
     left = [f"job.{name}" for name in _list_given(JobSpec, spec.job) if name not in row.job | _EVERY_JOB]
     times = spec.job.scheduling
@@ -275,7 +276,7 @@ def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
         of_role = spec.roles[role]
         left += [f"roles.{role}.{n}" for n in _list_given(RoleSpec, of_role) if n not in row.role | _EVERY_ROLE]
         if of_role.tpu and "tpu" in row.role:
-            left = [key for key in left if key != f"roles.{role}.machine"]  # it tells how many chips a host has
+            left = [key for key in left if key != f"roles.{role}.machine"]  # it decides a host's chips
         gpu = of_role.gpus.type if of_role.gpus and "reservation" in row.role else "any"
         if row.kinds and gpu != "any" and not (of_role.node_selector or gpu_label(gpu)):
             left.append(f"roles.{role}.gpus.type (choose the nodes with roles.{role}.node_selector)")
@@ -288,14 +289,14 @@ def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
     if leader(spec) is Role.WORKER and Role.PS in replicas(spec) and not row.always_chief:
         yield "warning: roles.ps: parameter servers wait for a chief, and there is no master: add `master: {}`"
     if row.away and LOOPBACK.match((spec.registry or "").partition("/")[0]):
-        yield f"warning: registry: {spec.registry} is this machine, which the machines of {target} do not reach"
+        yield f"warning: registry: {spec.registry} is this machine, which the machines of {target} cannot reach"
     yield from _gpu_warnings(spec, target)
     if spec.compression == "zstd" and not spec.job.runtime_version and (problem := _runtime(spec, target).problem):
         yield f"warning: compression: {problem}"
 
 
 def _runtime(spec: ImageSpec, target: Target) -> Runtime:
-    """Finds what pulls the images: the nodes of some clusters stream them from their cloud's registry instead."""
+    """Finds the program that pulls the images. Nodes of some clouds stream images from the cloud's own registry."""
     host = (spec.registry or "").partition("/")[0].partition(":")[0]
     streams = (runtime for end, runtime in _STREAMING.items() if host == end or host.endswith((f".{end}", f"-{end}")))
     runtime = target.row.runtime
@@ -316,7 +317,7 @@ def _without_effect(spec: ImageSpec, target: Target) -> Iterator[str]:
 
 
 def _gpu_warnings(spec: ImageSpec, target: Target) -> Iterator[str]:
-    """Roles whose image has CUDA and whose machine has no GPU, as far as the spec says."""
+    """Warns of roles whose image has CUDA and for which the spec asks for no GPU."""
     preset = "scale_tier" in target.row.job and spec.job.scale_tier not in {None, "CUSTOM"}
     for role in replicas(spec):
         of_role = spec.roles[role]

@@ -1,15 +1,15 @@
-"""The variables that tell a replica of its cluster: TF_CONFIG and CLUSTER_SPEC as each service sets them, and JAX's.
+"""The variables that describe the cluster to a replica: TF_CONFIG and CLUSTER_SPEC of each service, and JAX's.
 
 Sources: Google's pages on distributed training of AI Platform and Vertex AI; kubeflow/training-operator v1.9,
-pkg/controller.v1/tensorflow/tensorflow.go. What they say, and where they differ:
+pkg/controller.v1/tensorflow/tensorflow.go. The services set:
 
 - AI Platform sets TF_CONFIG on every machine. The first key of `cluster` is `master`, or `chief` with
-  useChiefInTfConfig; the evaluator is only ever in `task.type`. CLUSTER_SPEC, set for images, lists every
-  replica, the evaluator too, and says `master` whatever TF_CONFIG says.
+  useChiefInTfConfig; the evaluator appears only in `task.type`. CLUSTER_SPEC, which jobs with images get, lists every
+  replica with the evaluator, and always has `master`, even where TF_CONFIG has `chief`.
 - Vertex AI sets TF_CONFIG, always with `chief`, only when there is more than one replica. CLUSTER_SPEC is
   on every machine and names the pools: `workerpool0` to `workerpool3`.
-- A TFJob has TF_CONFIG only, when there is more than one replica; the evaluator is in `cluster`.
-- Machines of one's own (`local`) have what TensorFlow itself wants: `cluster` without the evaluator, and `task`.
+- A TFJob sets only TF_CONFIG, when there is more than one replica; the evaluator is in `cluster`.
+- The user's own machines (`local`) get what TensorFlow itself expects: `cluster` without the evaluator, and `task`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PORT = 2222
 
 
 class Flavour(StrEnum):
-    """Whose TF_CONFIG it is; the `-master` ones say `master` where the others say `chief`."""
+    """The service whose TF_CONFIG it is; the `-master` ones have `master` where the others have `chief`."""
 
     AI_PLATFORM = "ai-platform"
     AI_PLATFORM_MASTER = "ai-platform-master"
@@ -62,11 +62,11 @@ def tf_config(
     """Returns the TF_CONFIG of one replica, or None where the service sets none.
 
     Args:
-        flavour: whose.
+        flavour: the service whose TF_CONFIG it is.
         hosts: each role's machines as `HOST` or `HOST:PORT`, in order of index; port 2222 is added.
         role: the replica's role.
-        index: its number among its role, from 0.
-        job: what the service puts under `job`: the TrainingInput or the CustomJobSpec.
+        index: the replica's number within the role, from 0.
+        job: the value that the service puts under `job`: the TrainingInput or the CustomJobSpec.
         trial: the trial's number in a hyperparameter job.
         cloud: AI Platform's opaque `task.cloud`.
 
@@ -97,7 +97,7 @@ def cluster_spec(
 ) -> dict[str, Any] | None:
     """Returns the CLUSTER_SPEC of one replica, or None where the service has none; arguments as for `tf_config`.
 
-    Not established: further keys of AI Platform's, such as open ports.
+    Unknown: further keys of AI Platform, such as open ports.
     """
     _must_have(hosts, role, index)
     if flavour in _TFJOB:
@@ -124,11 +124,11 @@ def cluster_env(
     index: int,
     **more: Any,
 ) -> dict[str, str]:
-    """Returns the variables that tell a replica of its cluster; further arguments are those of `tf_config`.
+    """Returns the variables that describe the cluster to a replica; the other arguments are those of `tf_config`.
 
-    TensorFlow reads TF_CONFIG. The first of JAX's processes, in the order of roles, has the coordinator. Keras 3 reads
-    its own three variables, `jax.distributed.initialize()` the coordinator's address, and programs in the manner of
-    Kubeflow's runtime for JAX pass on the number and the rank.
+    TensorFlow reads TF_CONFIG. The first process of JAX, in the order of roles, runs the coordinator. Keras 3 reads
+    three variables of its own. `jax.distributed.initialize()` reads the coordinator's address. Programs for Kubeflow's
+    JAX runtime pass the number of processes and the rank to it.
     """
     if framework is TENSORFLOW:
         values = {
@@ -143,7 +143,7 @@ def cluster_env(
 
 
 def process_env(addresses: Sequence[str], rank: str) -> dict[str, str]:
-    """Returns the variables of a process of JAX; none for one that is alone."""
+    """Returns the variables of a process of JAX; a process without others needs none."""
     if len(addresses) == 1:
         return {}
     return {
@@ -157,12 +157,12 @@ def process_env(addresses: Sequence[str], rank: str) -> dict[str, str]:
 
 
 def task_name(flavour: Flavour, role: Role) -> str:
-    """Returns what TF_CONFIG calls the role."""
+    """Returns the role's name in TF_CONFIG."""
     return flavour.first if role is Role.MASTER else role.value
 
 
 def with_port(host: str) -> str:
-    """Makes `HOST:2222` of a host without a port; an IPv6 address stands in brackets."""
+    """Adds the port 2222 to a host without a port; puts an IPv6 address in brackets."""
     if host.startswith("["):
         return host if "]:" in host else f"{host}:{PORT}"
     return host if ":" in host else f"{host}:{PORT}"

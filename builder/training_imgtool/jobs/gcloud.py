@@ -1,7 +1,7 @@
-"""The `gcloud` command lines of both services, with a file and with flags alone.
+"""The `gcloud` command lines of both services, with a file or with flags alone.
 
-Source: gcloud 528.0.0. Its flags win over the file; `region` counts only as a flag; `packageUris` and
-`enableWebAccess` in the file are overwritten, so those travel as flags too.
+Source: gcloud 528.0.0. Its flags take precedence over the file. gcloud reads `region` only from a flag, and overwrites
+`packageUris` and `enableWebAccess` in the file, so imgtool writes these as flags too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TUNING_JOBS = "hp-tuning-jobs"
 _FILE_HINT = "write a file instead: imgtool config without --format gcloud"
 _TRAINING = ("ai-platform", "jobs", "submit", "training")
 _ROLE_FLAGS = {"master": "master", "worker": "worker", "parameterServer": "parameter-server"}
-PLAIN_FLAGS = {  # trainingInput's key: its flag
+PLAIN_FLAGS = {  # keys of trainingInput, and their flags
     "region": "--region",
     "jobDir": "--job-dir",
     "runtimeVersion": "--runtime-version",
@@ -33,7 +33,7 @@ PLAIN_FLAGS = {  # trainingInput's key: its flag
 
 
 def file_command(job: Mapping[str, Any], file: str, project: str | None) -> tuple[str, ...]:
-    """Writes the command that submits a Job with its file: what gcloud ignores in the file is a flag."""
+    """Writes the command that submits a Job with a file; keys that gcloud ignores in the file become flags."""
     training: Mapping[str, Any] = job["trainingInput"]
     argv = ["gcloud", *_TRAINING, job["jobId"], *_flag("--config", file), *_flag("--region", training["region"])]
     if training.get("packageUris"):
@@ -44,7 +44,7 @@ def file_command(job: Mapping[str, Any], file: str, project: str | None) -> tupl
 
 
 def ai_platform_service(job: Mapping[str, Any], project: str | None) -> Service:
-    """Makes the commands about a Job, whose ID the service takes once."""
+    """Makes the commands about a Job. The service accepts each job ID only once."""
     verb, name = ("gcloud", *_TRAINING[:2]), str(job["jobId"])
     of = tuple(_flag("--project", project))
     return Service(
@@ -59,7 +59,7 @@ def ai_platform_service(job: Mapping[str, Any], project: str | None) -> Service:
 
 
 def vertex_service(kind: str, name: str, region: str, key: str, project: str | None) -> Service:
-    """Makes the commands about a job of `CUSTOM_JOBS` or `TUNING_JOBS`: the service names it, a label tells which."""
+    """Makes commands about a job of `CUSTOM_JOBS` or `TUNING_JOBS`. A label has the key."""
     verb, of = ("gcloud", "ai", kind), ("--region", region, *_flag("--project", project))
     return Service(
         name=name,
@@ -112,7 +112,7 @@ def flag_command(job: Mapping[str, Any], project: str | None) -> tuple[str, ...]
 def vertex_file_command(
     kind: str, name: str, region: str, file: str, *, project: str | None, labels: Mapping[str, str], kms_key: str | None
 ) -> tuple[str, ...]:
-    """Writes the command that submits a file of `CUSTOM_JOBS` or `TUNING_JOBS`, which lacks name, labels and key."""
+    """Writes the command that submits a file of `CUSTOM_JOBS` or `TUNING_JOBS`; name, labels and KMS key are flags."""
     argv = ["gcloud", "ai", kind, "create", "--region", region]
     argv += [*_flag("--display-name", name), *_flag("--config", file), *_labels({"labels": labels})]
     return (*argv, *_flag("--kms-key", kms_key), *_flag("--project", project))
@@ -202,12 +202,12 @@ def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iter
 
 
 def _find_repeated(container: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Values that stand twice in one flag: gcloud keeps `--args` and `--command` like sets (`UpdateAction`)."""
+    """Finds values that one flag contains twice: gcloud treats `--args` and `--command` like sets (`UpdateAction`)."""
     for key in ("command", "args"):
         values = container.get(key, [])
         twice = next((value for index, value in enumerate(values) if value in values[:index]), None)
         if twice is not None:
-            message = f"gcloud refuses a flag that has {twice!r} twice"
+            message = f"gcloud refuses a flag that contains {twice!r} twice"
             yield FieldError(message, field=f"workerPoolSpecs[0].containerSpec.{key}", hint=_FILE_HINT)
 
 
@@ -225,11 +225,11 @@ def _pool_flag(pool: Mapping[str, Any]) -> str:
 def list_value(values: Sequence[str]) -> str:
     """Returns the values as one argument of a gcloud list flag (`gcloud topic escaping`).
 
-    gcloud splits at commas, or at the delimiter that `^DELIMITER^` announces, and drops one empty item at the end.
-    A delimiter of different characters that no value contains cannot overlap itself, so gcloud splits only there.
+    gcloud splits at commas, or at the delimiter in a leading `^DELIMITER^`, and drops one empty item at the end.
+    A delimiter of two different characters that no value contains cannot overlap itself, so gcloud splits only there.
 
     Raises:
-        FieldListError: no delimiter is left that gcloud could split at.
+        FieldListError: the values contain every possible delimiter.
     """
     punctuation = [mark for mark in string.punctuation if mark != "^"]
     pairs = ("".join(pair) for pair in permutations(punctuation, 2))
@@ -247,7 +247,7 @@ def _list_flag(flag: str, values: Sequence[str]) -> list[str]:
 
 
 def _flag(flag: str, value: object) -> list[str]:
-    """Returns the flag with its value, or nothing for None; `=` joins a value that would look like a flag."""
+    """Returns the flag with its value, or nothing for None; joins a value that looks like a flag with `=`."""
     if value is None:
         return []
     return [f"{flag}={value}"] if str(value).startswith("-") else [flag, str(value)]

@@ -1,4 +1,4 @@
-"""What the two Google services have in common: labels, names, registries, and who pulls the image."""
+"""Checks that both Google services share: keys, buckets, projects, and the images that a service can pull."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def kms_findings(value: Any, path: Path, region: str | None = None) -> Iterator[
         form = "projects/P/locations/R/keyRings/K/cryptoKeys/C"
         yield Finding(path=path, message=f"{value!r} is not a Cloud KMS key: expected {form}")
     elif region is not None and match["location"] != region:
-        message = f"the key lies in {match['location']}, the job runs in {region}: Vertex AI takes keys of its region"
+        message = f"the key is in {match['location']}, the job runs in {region}: Vertex AI needs a key there"
         yield Finding(path=path, message=message)
 
 
 def bucket_findings(value: Any, path: Path) -> Iterator[Finding]:
-    """Checks a path in Cloud Storage. A bucket that cannot exist is a warning: a job for it is made, and fails."""
+    """Checks a path in Cloud Storage. An impossible bucket name is a warning: the job only fails later."""
     if not isinstance(value, str):
         return
     match = _STORAGE.match(value)
@@ -56,7 +56,7 @@ def project_findings(value: Any, path: Path) -> Iterator[Finding]:
 
 
 def image_findings(value: Any, path: Path, region: str | None, agent: str) -> Iterator[Finding]:
-    """Checks whether an image is named by digest, and whether the service can pull it from where the job runs."""
+    """Checks that an image has a digest, and that the service can pull it in the job's region."""
     reference, findings = parse_image(value, path)
     yield from findings
     if reference is not None:
@@ -68,7 +68,7 @@ def _registry_findings(registry: str, path: Path, region: str | None, agent: str
     location = match["location"] if match else _GCR_LOCATIONS.get(registry)
     if location is None:
         if registry != "docker.io":
-            away = f"is no Artifact Registry host: {agent} can pull only what is public there"
+            away = f"is no Artifact Registry host: {agent} can pull only public images there"
             here = "is this machine's own: no service can pull from it"
             message = f"{registry} {here if LOOPBACK.match(registry) else away}"
             yield Finding(path=path, message=message, severity=Severity.WARNING)
@@ -79,13 +79,13 @@ def _registry_findings(registry: str, path: Path, region: str | None, agent: str
     if inside is None or not region.startswith(inside):
         yield Finding(
             path=path,
-            message=f"the image lies in {location}, the job runs in {region}: each start pulls across regions",
+            message=f"the image is in {location}, the job runs in {region}: each start pulls across regions",
             severity=Severity.WARNING,
         )
 
 
 def pull_rights_findings(images: Mapping[Path, str], project: str | None, agent: str) -> Iterator[Finding]:
-    """Hints at images that lie in another project than the job's."""
+    """Hints at images in another project than the job's."""
     for path, image in images.items():
         host, _, rest = image.partition("/")
         owner = rest.partition("/")[0]

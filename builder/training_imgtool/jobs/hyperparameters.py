@@ -1,6 +1,6 @@
 """Hyperparameter tuning: Vertex AI's HyperparameterTuningJob, and its rules.
 
-`gcloud ai hp-tuning-jobs create --config` takes it; display name, labels and key travel as flags.
+`gcloud ai hp-tuning-jobs create --config` reads the file; display name, labels and KMS key are flags.
 Source: the discovery document aiplatform.v1, revision 20261106; gcloud 528.0.0.
 """
 
@@ -15,7 +15,7 @@ from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.model import Document, Finding, Path, Severity, without_none
 from training_imgtool.model.job import Hyperparameters, Parameter
 
-DEFAULT_METRIC = "training/hptuning/metric"  # what cloudml-hypertune reports unless told otherwise
+DEFAULT_METRIC = "training/hptuning/metric"  # the default metric of cloudml-hypertune
 _VALUES = {
     "DOUBLE": "doubleValueSpec",
     "INTEGER": "integerValueSpec",
@@ -27,7 +27,7 @@ _NUMERIC = {"DOUBLE", "INTEGER", "DISCRETE"}
 
 
 def number_errors(spec: Hyperparameters) -> Iterator[FieldError]:
-    """Values that should be numbers and are not: they are text in the spec."""
+    """Finds values that are not numbers but should be; the spec stores them as text."""
     for index, param in enumerate(spec.params):
         if param.type not in _NUMERIC:
             continue
@@ -48,7 +48,7 @@ def _number(text: str | None) -> int | float | None:
 
 
 def range_findings(low: Any, high: Any, scale: Any, path: Path) -> Iterator[Finding]:
-    """Checks whether a smallest and a largest value go together and with the scale."""
+    """Checks a smallest and a largest value against each other and the scale."""
     if not (isinstance(low, int | float) and isinstance(high, int | float)):
         return
     if low > high:
@@ -62,12 +62,12 @@ def value_findings(values: Any, path: Path) -> Iterator[Finding]:
     if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
         return
     if any(after <= before for before, after in pairwise(values)):
-        message = "are not in strictly increasing order, as the API's reference says that they should be"
+        message = "are not in strictly increasing order, which the API's reference asks for"
         yield Finding(path=path, message=message, severity=Severity.WARNING)
 
 
 def tuning_job(spec: Hyperparameters, trial: Document) -> Document:
-    """Makes the HyperparameterTuningJob without its name, labels and key; `trial` is the CustomJobSpec of each."""
+    """Makes the HyperparameterTuningJob without name, labels and KMS key; `trial` is each trial's CustomJobSpec."""
     study = {
         "metrics": [{"metricId": spec.metric or DEFAULT_METRIC, "goal": spec.goal}],
         "parameters": [_parameter(param) for param in spec.params],
@@ -97,7 +97,7 @@ def _parameter(param: Parameter) -> Document:
 
 
 def tuning_names(spec: Hyperparameters) -> dict[str, str]:
-    """Paths of the document and the spec's keys that they come from."""
+    """Maps paths of the document to the spec's keys that they come from."""
     here = "job.hyperparameters"
     names = {
         "studySpec": here,
@@ -121,7 +121,7 @@ def study_findings(job: Mapping[str, Any]) -> Iterator[Finding]:
     """Finds what is wrong with a HyperparameterTuningJob beyond its keys, enums and trial job."""
     trials, parallel = job.get("maxTrialCount"), job.get("parallelTrialCount")
     if isinstance(trials, int) and isinstance(parallel, int) and parallel > trials:
-        message = f"{parallel} at once of {trials} trials in all"
+        message = f"{parallel} parallel trials of only {trials} in all"
         yield Finding(path=("parallelTrialCount",), message=message, severity=Severity.WARNING)
     study = job.get("studySpec")
     if isinstance(study, dict):

@@ -39,7 +39,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def job_name(spec: ImageSpec, images: Images) -> str:
-    """Names the object: as given, or by the spec's name and the job's key."""
+    """Returns the object's name: `job.id`, or the spec's name with the job's key."""
     if spec.job.id:
         return spec.job.id
     name = re.sub(r"[._]", "-", spec.name)
@@ -47,7 +47,7 @@ def job_name(spec: ImageSpec, images: Images) -> str:
 
 
 def labels(spec: ImageSpec, job: str, role: Role | None = None) -> dict[str, str]:
-    """Labels the object with the well-known labels, then the spec's."""
+    """Returns the object's labels: the well-known ones and the spec's."""
     standard = {
         "app.kubernetes.io/name": spec.name[: names.LABEL_LENGTH].rstrip("._-"),
         "app.kubernetes.io/instance": job,
@@ -67,25 +67,25 @@ def metadata(
 
 
 def queue_label(spec: ImageSpec) -> dict[str, str]:
-    """Makes the labels that hand an object to a Kueue LocalQueue, where the spec names one."""
+    """Makes the labels that assign an object to a Kueue LocalQueue, if the spec names one."""
     priority = {"kueue.x-k8s.io/priority-class": spec.job.queue_priority} if spec.job.queue_priority else {}
     return {QUEUE_LABEL: spec.job.queue, **priority} if spec.job.queue else {}
 
 
 def pod_annotations(spec: ImageSpec) -> dict[str, str]:
-    """Makes the annotations of a Pod: Kueue places a role's Pods near each other, GKE mounts buckets."""
+    """Makes the annotations of a Pod, by which Kueue places a role's Pods near each other and GKE mounts buckets."""
     fuse = {"gke-gcsfuse/volumes": "true"} if any(volume.bucket for volume in spec.job.volumes) else {}
     wanted = {"required": spec.job.required_topology, "preferred": spec.job.preferred_topology}
     return {**{f"kueue.x-k8s.io/podset-{word}-topology": label for word, label in wanted.items() if label}, **fuse}
 
 
 def literal(text: str) -> str:
-    """Writes text so that it comes through as it is: Kubernetes expands `$(NAME)` and makes `$` of `$$`."""
+    """Escapes text, because Kubernetes expands `$(NAME)` and turns `$$` into `$`."""
     return text.replace("$", "$$")
 
 
 def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[Document]) -> Document:
-    """Makes the role's container. What it needs are limits, from which Kubernetes takes the requests."""
+    """Makes the role's container. Its resources are limits, which Kubernetes also uses as requests."""
     of_role = spec.roles[role]
     limits = {**without_none({"cpu": of_role.cpus, "memory": of_role.memory}), **placement.limits(spec, role)}
     mounts = [{"name": f"volume-{index}", "mountPath": each.mount} for index, each in enumerate(spec.job.volumes)]
@@ -111,13 +111,13 @@ def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[
 
 
 def _shares_memory(spec: ImageSpec, role: Role) -> bool:
-    """Tells whether programs of the role want more than the 64 MB of /dev/shm that containers have: NCCL, libtpu."""
+    """Tells whether the role needs more than a container's 64 MB of /dev/shm, as NCCL and libtpu do."""
     own = any(volume.mount == _SHM for volume in spec.job.volumes)
     return bool(placement.limits(spec, role)) and not own
 
 
 def _volume(volume: Volume) -> Document:
-    """Makes what a Pod mounts; GKE's driver mounts a bucket, of which it may be one folder."""
+    """Makes a volume of a Pod. GKE's driver mounts a bucket or one of its folders."""
     if volume.bucket:
         bucket, _, folder = volume.bucket.removeprefix("gs://").partition("/")
         options = ",".join(["implicit-dirs", *([f"only-dir={folder.strip('/')}"] if folder else [])])
@@ -133,7 +133,7 @@ def _volume(volume: Volume) -> Document:
 
 
 def pod_spec(spec: ImageSpec, role: Role, running: Document, **more: Any) -> Document:
-    """Makes the Pod around a container; `more` are further keys of the PodSpec."""
+    """Makes the PodSpec of a container; `more` are further keys of the PodSpec."""
     job = spec.job
     volumes = [{"name": f"volume-{index}", **_volume(volume)} for index, volume in enumerate(job.volumes)]
     if _shares_memory(spec, role):
@@ -154,12 +154,12 @@ def pod_spec(spec: ImageSpec, role: Role, running: Document, **more: Any) -> Doc
 
 
 def seconds(duration: str | None) -> int | None:
-    """Counts the whole seconds of a duration that `errors` found nothing wrong with."""
+    """Returns the whole seconds of a duration in which `errors` found no fault."""
     return None if duration is None else int(float(duration.removesuffix("s")))
 
 
 def errors(spec: ImageSpec, images: Images, *, suffix: str) -> Iterator[FieldError]:
-    """Finds what no Kubernetes target takes.
+    """Finds values that no Kubernetes target accepts.
 
     Args:
         spec: the spec.
@@ -194,12 +194,12 @@ def _label_errors(spec: ImageSpec) -> Iterator[FieldError]:
     for key, problem in names.labels(spec.job.labels):
         yield FieldError(problem, field=f"job.labels.{key}")
     for key in spec.job.labels.keys() & {f"app.kubernetes.io/{word}" for word in _OWN_LABELS}:
-        yield FieldError("imgtool sets this label: Services select Pods by it", field=f"job.labels.{key}")
+        yield FieldError("imgtool sets this label, because Services select Pods by it", field=f"job.labels.{key}")
     yield from _scheduler_errors(spec)
 
 
 def _scheduler_errors(spec: ImageSpec) -> Iterator[FieldError]:
-    """Finds what is wrong with the names of queues, priorities and topologies."""
+    """Finds faults in the names of queues, priorities and topologies."""
     if spec.job.queue is not None and (message := names.subdomain(spec.job.queue) or names.label_value(spec.job.queue)):
         yield FieldError(message, field="job.queue")
     for key in ("exclusive_topology", "required_topology", "preferred_topology"):
@@ -277,9 +277,9 @@ def service(
         spec: the spec, with the job's key.
         images: the images, for the job's name.
         file: the job file.
-        documents: its objects; the last kind among them that ends tells how the job stands.
-        chief: how `kubectl logs` is told the chief's Pod.
-        end: what ends the Pods that outlive the chief.
+        documents: the objects in the file. The last kind that can end tells the job's state.
+        chief: the arguments that select the chief's Pod for `kubectl logs`.
+        end: the command that ends the Pods that outlive the chief.
     """
     name = job_name(spec, images)
     here = ("--namespace", spec.job.namespace) if spec.job.namespace else ()
@@ -307,7 +307,7 @@ def service(
 
 
 def _troubles(text: str) -> Iterator[Trouble]:
-    """Reads what keeps Pods waiting, and the exit codes of those that failed."""
+    """Finds why Pods wait, and the exit codes of Pods that failed."""
     for pod in (pod for item in read_objects(text) for pod in item.get("items", [])):
         name = pod["metadata"]["name"]
         for each in get(pod, "status", "conditions") or []:
@@ -324,7 +324,7 @@ def _troubles(text: str) -> Iterator[Trouble]:
 
 
 def chief_selector(spec: ImageSpec, name: str, index: str) -> Argv:
-    """Selects the chief's Pod of a controller, which labels its Pods with their `index`."""
+    """Makes the selector of the chief's Pod; the controller labels each Pod with its number under `index`."""
     role = leader(spec) or Role.MASTER
     own = f"app.kubernetes.io/instance={name},app.kubernetes.io/component={role}"
     return ("--selector", own if role is Role.MASTER else f"{own},{index}=0")
@@ -352,7 +352,7 @@ def _standing(text: str, name: str, count: int, chief: Argv) -> Standing | None:
 
 
 def _conditions(item: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the conditions that hold, those that end a job first."""
+    """Yields the conditions that are true, and first those that end a job."""
     yield from sorted((each["type"] for each in _true(item)), key=lambda kind: kind not in {*_SUCCEEDED, "Failed"})
 
 
@@ -366,6 +366,6 @@ def is_cluster(spec: ImageSpec) -> bool:
 
 
 def own_tolerations(spec: ImageSpec, role: Role) -> list[Document]:
-    """Lists the taints that the spec has the role accept."""
+    """Lists the tolerations that the spec gives the role."""
     items = [plain(item) for item in spec.roles[role].tolerations]
     return [{key: item[key] for key in ("key", "operator", "value", "effect") if key in item} for item in items]

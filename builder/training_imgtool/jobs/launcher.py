@@ -1,7 +1,7 @@
-"""The cluster worked out where the program starts, for services that name the machines only then.
+"""Describes the cluster when the program starts, for services that do not name the machines before.
 
-The launcher is a Python program of a few lines that a job carries in an environment variable: it reads the machines'
-names and this machine's rank, sets the variables of `jobs.cluster`, and becomes the trainer.
+The launcher is a Python program of a few lines in an environment variable of the job. It reads the machines' names and
+this machine's rank, sets the variables of `jobs.cluster`, and becomes the trainer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from training_imgtool.model.spec import INIT, ImageSpec, Role
 
 VARIABLE = "CLUSTER_LAUNCHER"
 TASKS = "CLUSTER_TASKS"
-PYTHON = "/opt/venv/bin/python"  # where every image of imgtool has it
+PYTHON = "/opt/venv/bin/python"  # its path in every image of imgtool
 SOURCE = f"""\
 import json, os, sys
 nodes, rank, first, *program = sys.argv[1:]
@@ -68,21 +68,22 @@ for name in names.split(","):
     os.environ[name] = given[name] if name in given else open(path).read().rstrip("\\n")
 os.execvp(program[0], program)
 """
-"""Starts a program with variables from a file of NAME=VALUE lines, or from a folder with a file per variable: what
-stands there shows up neither in a job file nor in what Docker tells of a container.
+"""Starts a program with variables from a file of NAME=VALUE lines, or from a folder with a file per variable.
+
+Neither a job file nor `docker inspect` shows the values of these variables.
 """
 
 
 def with_secrets(spec: ImageSpec, role: Role, place: str) -> tuple[str, ...]:
-    """Returns the command of a container that finds the values of the job's secrets at `place`."""
+    """Returns the command of a container that reads the job's secrets from `place`."""
     return (PYTHON, "-c", SECRETS_SOURCE, place, ",".join(spec.job.secrets), *trainer_command(spec, role))
 
 
 def ranks(spec: ImageSpec) -> dict[Role, int]:
     """Counts each role's replicas, in the order of ranks.
 
-    That is the order of TensorFlow's SlurmClusterResolver, by the tasks' names: chief, ps, worker. Evaluators, which
-    are not part of its cluster, come last.
+    As in TensorFlow's SlurmClusterResolver, the order is that of the tasks' names: chief, ps, worker. Evaluators come
+    last, because they are not part of the resolver's cluster.
     """
     counts = replicas(spec)
     return {role: counts[role] for role in (Role.MASTER, Role.PS, Role.WORKER, Role.EVALUATOR) if role in counts}
@@ -94,16 +95,16 @@ def cluster_tasks(spec: ImageSpec) -> str:
 
 
 def variables(spec: ImageSpec) -> dict[str, str]:
-    """Returns the variables that carry the launcher and what it needs to know."""
+    """Returns the variables that contain the launcher and its input."""
     if not spec.framework.has_servers:
         return {VARIABLE: _NODES + _PROCESS}
     return {TASKS: cluster_tasks(spec), VARIABLE: SOURCE}
 
 
 def vertex_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """Returns the command of a container on Vertex AI, which tells of its cluster in TensorFlow's words alone.
+    """Returns the command of a container on Vertex AI, which describes the cluster only in TensorFlow's variables.
 
-    Empty for the image's entry point.
+    An empty command means the image's entry point.
     """
     if spec.framework.has_servers or sum(replicas(spec).values()) == 1:
         return spec.roles[role].entrypoint
@@ -111,7 +112,7 @@ def vertex_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
 
 
 def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """Returns the role's command, or the entry point's, below the init: these services do not start the entry point."""
+    """Returns the role's command, or the entry point's, without the init, for services that ignore the entry point."""
     return spec.roles[role].entrypoint or (*INIT, PYTHON, *spec.trainer.arguments)
 
 
@@ -120,8 +121,8 @@ def format_launch(program: Sequence[str], nodes: str, rank: str, first: int = 0)
 
     Args:
         program: the trainer and its arguments, quoted for a shell.
-        nodes: the variable that holds the machines' names, separated by white space.
-        rank: the variable that holds this machine's number.
-        first: what is added to the number: the machines of other roles before this one's.
+        nodes: the variable with the machines' names, separated by white space.
+        rank: the variable with this machine's number.
+        first: the count of machines of earlier roles, which the launcher adds to the number.
     """
     return " ".join([PYTHON, "-c", f'"${VARIABLE}"', nodes, rank, str(first), *program])

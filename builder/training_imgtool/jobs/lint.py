@@ -1,4 +1,4 @@
-"""Judges a file that someone else wrote by the rules of its target, each finding with its place in the file."""
+"""Checks a file that someone else wrote against the rules of its target. Each finding has its place in the file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from training_imgtool.jobs.rules.slurm import is_script, script_findings
 from training_imgtool.jobs.yamlio import Parsed, read, reread
 from training_imgtool.model.targets import Target
 
-_BOOLEANS = {  # who does not read YAML as gcloud does
+_BOOLEANS = {  # targets whose readers differ from gcloud's YAML
     Target.COMPOSE: frozenset({"true", "false"}),
     Target.SKYPILOT: frozenset({"true", "false", "yes", "no", "on", "off"}),
 }
-_ECI = "k8s.aliyun.com/"  # what annotations begin with that only its virtual nodes read
+_ECI = "k8s.aliyun.com/"  # prefix of annotations that only ECI's virtual nodes read
 _PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]\w*\}?|<[^<>]+>|'(?:__\w+__|[A-Z][A-Z0-9_]*_(?:NAME|ID|PATH))'")
 
 
@@ -57,11 +57,11 @@ def lint(
 
     Args:
         text: the file's text: YAML or JSON.
-        file: its name, for the places.
-        allow_unknown: what the tables lack (keys, machines, accelerators, regions) is a warning.
-        region: where the job will run, for files of Google's services that leave it to a flag.
-        strict: warnings are errors, as they are in a file of which nothing was checked.
-        answer: of a batch script, what Slurm itself refuses in it: empty if nothing, None if it was not asked.
+        file: the file's name, for the places.
+        allow_unknown: whether values that the tables lack (keys, machines, accelerators, regions) are only warnings.
+        region: the job's region, for files of Google's services, which take it from a flag.
+        strict: whether warnings are errors. They always are in a file of which imgtool could check nothing.
+        answer: for a batch script, what Slurm itself refuses in it: empty if nothing, None if nobody asked Slurm.
 
     Raises:
         InputError: the text is not YAML.
@@ -95,15 +95,15 @@ def lint(
 
 
 def _lint_script(text: str, file: str, answer: str | None) -> Iterator[Message]:
-    """Says what Slurm says, which knows the cluster; without it, what is wrong with options and images."""
+    """Passes on Slurm's answer, because Slurm knows the cluster; without one, finds faults in options and images."""
     for line, finding in sorted(script_findings(text), key=lambda placed: placed[0]):
         if answer != "" or finding.severity is not Severity.ERROR:
             yield replace(_message(_filled_in(finding, None), file, None), line=line + 1)
     if answer:
         yield _message(Finding(path=(), message=answer, source="sbatch --test-only"), file, None)
     elif answer is None:
-        message = "options only: of the script, only its #SBATCH options, images and secrets were checked"
-        hint = f"`sbatch --test-only {file}` asks the cluster, and imgtool lint does it where sbatch is on PATH"
+        message = "options only: imgtool checked the script's #SBATCH options, images and secrets, and nothing else"
+        hint = f"`sbatch --test-only {file}` asks the cluster, and imgtool lint does the same where sbatch is on PATH"
         yield _message(Finding(path=(), message=message, hint=hint, severity=Severity.WARNING), file, None)
 
 
@@ -149,7 +149,7 @@ def find_target(data: Any) -> Target | None:
 
 
 def _is_header(data: Any) -> bool:
-    """Tells whether a document is the first of SkyPilot's several, which names the whole."""
+    """Tells whether a document is the header of a SkyPilot file with several tasks."""
     return (
         isinstance(data, dict)
         and bool(data)
@@ -165,7 +165,7 @@ def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:
 
 
 def _check_unrecognized(data: dict[str, Any]) -> Iterable[Finding]:
-    """Says what keeps a document from being a job file: a sign at its top that is misspelt or missing, or its kind."""
+    """Finds why a document is not a job file: a key at its top is misspelt or missing, or its kind is unknown."""
     others = {"kind": "apiVersion", "apiVersion": "kind"}
     signs = [others[key] for key in others if key in data] or [sign for target in Target for sign in target.row.signs]
     for key in data.keys() - others.keys():
@@ -179,12 +179,12 @@ def _check_unrecognized(data: dict[str, Any]) -> Iterable[Finding]:
 
 
 def _filled_in(finding: Finding, data: Any) -> Finding:
-    """Lets an error about `${NAME}` or `<name>` be none: somebody fills it in before the file is submitted."""
+    """Turns an error about `${NAME}` or `<name>` into a hint, because users replace it before they submit the file."""
     value = _value_at(data, finding.path)
     texts = (finding.message, value if isinstance(value, str) else "")
     if finding.at_key or finding.severity is not Severity.ERROR or not any(map(_PLACEHOLDER.search, texts)):
         return finding
-    return replace(finding, severity=Severity.HINT, message=f"not checked, since it is filled in: {finding.message}")
+    return replace(finding, severity=Severity.HINT, message=f"not checked, as it is a placeholder: {finding.message}")
 
 
 def _value_at(data: Any, path: Path) -> Any:
@@ -197,11 +197,11 @@ def _value_at(data: Any, path: Path) -> Any:
 
 
 def _with_bare_text(finding: Finding, parsed: Parsed) -> Finding:
-    """Adds what stands in the file where YAML makes something else of it: `2.10` is 2.1, `y` is true."""
+    """Adds the text of the file where YAML reads it differently: `2.10` is 2.1, and `y` is true."""
     mark = parsed.marks.get(finding.path)
     if mark is None or mark.bare is None or "in quotes" not in (finding.hint or ""):
         return finding
-    hint = f'write "{mark.bare}": without quotes YAML 1.1, which gcloud reads, takes it for something else'
+    hint = f'write "{mark.bare}": gcloud reads YAML 1.1, in which this text without quotes means something else'
     return replace(finding, hint=hint)
 
 

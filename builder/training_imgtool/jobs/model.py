@@ -1,4 +1,4 @@
-"""What every target shares: the job file as data, what a check found, and where in the spec it came from."""
+"""Types and functions that all targets share: the job file as data, findings, and their places in the spec."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from training_imgtool.model.targets import Target
 
 Path = tuple[str | int, ...]
 Document = dict[str, Any]
-NOT_CHECKED = "nothing was checked"  # what the message of such a finding begins with
+NOT_CHECKED = "nothing was checked"  # the messages of such findings begin with these words
 NO_MAPPING: Mapping[Any, Any] = MappingProxyType({})
 
 
 class Format(StrEnum):
-    """How a job file is printed."""
+    """A format in which imgtool prints a job file."""
 
     YAML = "yaml"
     JSON = "json"
@@ -35,10 +35,10 @@ class Format(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much a finding weighs.
+    """The severity of a finding.
 
-    Error: the service refuses the file. Warning: the service takes it, and it will hurt. Hint: what flags supply,
-    or what imgtool does not check.
+    Error: the service refuses the file. Warning: the service accepts the file, but the job will fail or suffer.
+    Hint: flags supply the value, or imgtool does not check it.
     """
 
     ERROR = "error"
@@ -48,12 +48,12 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something about one value of a job file.
+    """A fault or a hint about one value of a job file.
 
     Attributes:
         path: the value's path in the document.
-        source: for an error, where the rule stands.
-        at_key: whether it is about the key rather than what stands behind it.
+        source: for an error, the document that states the rule.
+        at_key: whether the finding is about the key rather than its value.
     """
 
     path: Path
@@ -66,14 +66,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """What the command line adds to the spec.
+    """Options that the command line adds to the spec.
 
     Attributes:
-        allow_unknown: machines, accelerators and regions that the tables lack are warnings, not errors.
+        allow_unknown: whether machines, accelerators and regions that the tables lack are only warnings.
         file: the file's name in the submit command.
-        hosts: tf-config: the machines of each role, `HOST` or `HOST:PORT`, in order of index.
-        cuda: the CUDA version in each role's image, where it has one (`Variant.cuda`).
-        package_uri: runtime_version: where the trainer's package is staged (`package.staged_uri`).
+        hosts: for tf-config, the machines of each role, `HOST` or `HOST:PORT`, in order of index.
+        cuda: the CUDA version in each role's image, if the image has CUDA (`Variant.cuda`).
+        package_uri: for runtime_version, the URL of the trainer's package (`package.staged_uri`).
         version: imgtool's version, for the header.
     """
 
@@ -87,19 +87,19 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """A job file before it is text.
+    """A job file as data, before `text.dump` prints it.
 
     Attributes:
         documents: plain data, one entry per YAML document.
         notes: for standard error, one line each.
         command: the command line that submits the file.
-        stage: the one before it, which puts the trainer's package where the job reads it.
-        service: how to ask its service's program about the job; None where nothing takes the file.
+        stage: the command to run before it, which uploads the trainer's package.
+        service: the commands of the service's program about the job; None if no service accepts the file.
         header: comment lines for the top of the YAML, without `# `.
-        api: the body for the service's API, where that is another shape than the file.
-        script: the file's text where it is a script and no YAML; the document holds its parts.
-        flags: the command line without a file, where the service has one.
-        texts: other formats that the target has, as text of all machines, or of the one that is named.
+        api: the body for the service's API, if it differs from the file.
+        script: the file's text if it is a script and not YAML; the document then contains its parts.
+        flags: the command line that submits the job without a file, if the service has one.
+        texts: other formats of the target, as functions of a machine's name; None gives the text for all machines.
     """
 
     target: Target
@@ -127,7 +127,7 @@ def format_path(path: Path) -> str:
 
 
 def spec_field(path: Path, names: Mapping[str, str]) -> str:
-    """Finds the spec's key behind a path of the document: the longest prefix in `names`, and the rest as it is."""
+    """Finds the spec's key for a path of the document: replaces the longest prefix in `names`, and keeps the rest."""
     for cut in range(len(path), 0, -1):
         field_name = names.get(format_path(path[:cut]))
         if field_name is not None:
@@ -137,14 +137,14 @@ def spec_field(path: Path, names: Mapping[str, str]) -> str:
 
 
 def add_source(findings: Iterable[Finding], source: str) -> Iterator[Finding]:
-    """Gives this source to errors that name none."""
+    """Adds the source to errors without one."""
     for finding in findings:
         named = finding.source or finding.severity is not Severity.ERROR
         yield finding if named else replace(finding, source=source)
 
 
 def first_of_each(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Keeps the first finding of each severity at each place: a value that is wrong is so once."""
+    """Keeps only the first finding of each severity at each place."""
     seen: set[tuple[Path, Severity]] = set()
     for finding in findings:
         if (finding.path, finding.severity) not in seen:
@@ -153,7 +153,7 @@ def first_of_each(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def errors_of(findings: Iterable[Finding], names: Mapping[str, str]) -> list[FieldError]:
-    """Keeps the findings that stop the file, each under the spec's own key."""
+    """Returns the errors among the findings, each under the spec's own key."""
     return [
         FieldError(finding.message, field=spec_field(finding.path, names), hint=finding.hint)
         for finding in first_of_each(findings)
@@ -162,7 +162,7 @@ def errors_of(findings: Iterable[Finding], names: Mapping[str, str]) -> list[Fie
 
 
 def notes_of(findings: Iterable[Finding], names: Mapping[str, str]) -> Iterator[str]:
-    """Writes the findings that do not stop the file, a line each; fields that share one are named together."""
+    """Writes each warning and hint as a line; one line names all fields with the same message."""
     places_by_text: dict[tuple[Severity, str], list[str]] = {}
     for finding in first_of_each(findings):
         if finding.severity is not Severity.ERROR:
@@ -183,7 +183,7 @@ def image_of(images: Images, role: Role) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Makes dicts, lists and scalars of a frozen dataclass; fields at their default are left out."""
+    """Converts a frozen dataclass to dicts, lists and scalars; leaves out fields with their default values."""
     if is_dataclass(value) and not isinstance(value, type):
         given = {item.name: getattr(value, item.name) for item in fields(value) if not _is_default(item, value)}
         return {name: plain(item) for name, item in given.items()}
@@ -200,15 +200,15 @@ def _is_default(item: Field[Any], owner: Any) -> bool:
 
 
 def spec_hash(spec: ImageSpec) -> str:
-    """Hashes what the spec says, whatever its file looks like; keys that imgtool gains do not change it."""
+    """Hashes the values of the spec, not the text of its file. Later versions with more keys give the same hash."""
     text = json.dumps(plain(spec), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def job_key(images: Images, spec: ImageSpec, package: str | None = None) -> str:
-    """Makes twelve hexadecimal digits that change with any image, with the spec and with a staged package.
+    """Returns the job's key: twelve hexadecimal digits that depend on the images, the spec and a staged package.
 
-    A spec that has them already, as the label `imgtool-job`, keeps them.
+    If the spec has the label `imgtool-job`, its value is the key.
     """
     if KEY in spec.job.labels:
         return spec.job.labels[KEY]
@@ -217,7 +217,7 @@ def job_key(images: Images, spec: ImageSpec, package: str | None = None) -> str:
 
 
 def without_none(mapping: Mapping[str, Any]) -> Document:
-    """Keeps the entries that say something: no None, no empty list or mapping. False and 0 stay."""
+    """Removes entries that are None, an empty list or an empty mapping. False and 0 stay."""
     return {key: value for key, value in mapping.items() if value is not None and value not in ({}, [], ())}
 
 
@@ -227,36 +227,36 @@ def roles_of(spec: ImageSpec) -> Iterator[Role]:
 
 
 def replicas(spec: ImageSpec) -> dict[Role, int]:
-    """Counts each role's replicas; roles with none are left out. A master is always one."""
+    """Counts each role's replicas; leaves out roles without any. There is always one master."""
     counts = {role: 1 if role is Role.MASTER else spec.roles[role].count for role in roles_of(spec)}
     return {role: count for role, count in counts.items() if count}
 
 
 def leader(spec: ImageSpec) -> Role | None:
-    """Finds the role whose replica 0 is the chief: the master, else the workers; None where there is neither."""
+    """Finds the role whose replica 0 is the chief: the master, else the workers, else None."""
     counts = replicas(spec)
     return next((role for role in (Role.MASTER, Role.WORKER) if role in counts), None)
 
 
 def minor_of(spec: ImageSpec) -> str:
-    """Makes `2.15` of `2.15.1`."""
+    """Returns the minor version, such as `2.15` for `2.15.1`."""
     return ".".join(spec.release.split(".")[:2])
 
 
 def says_chief(spec: ImageSpec) -> bool:
-    """Tells whether the cluster resolver wants `chief`: TensorFlow's from 2.0 on."""
+    """Tells whether the cluster resolver expects `chief`, as TensorFlow's does from 2.0 on."""
     return spec.framework.has_servers and int(spec.release.split(".", maxsplit=1)[0]) >= 2
 
 
 def local_flavour(spec: ImageSpec) -> Flavour:
-    """Chooses the TF_CONFIG of machines whose cluster imgtool itself describes."""
+    """Chooses the TF_CONFIG of machines whose cluster imgtool describes itself."""
     return Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
 
 
 def model_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
-    """Chooses `model_dir` in TF_CONFIG, which the RunConfig of Estimators reads: up to TensorFlow 2.15.
+    """Chooses `model_dir` in TF_CONFIG, which RunConfig of Estimators reads up to TensorFlow 2.15.
 
-    None with `job.pass_job_dir`: an Estimator refuses to run when its program gives it another directory.
+    Returns None with `job.pass_job_dir`, because an Estimator fails if its program passes another directory.
     """
     major, minor = (int(part) for part in minor_of(spec).split("."))
     return job_dir if (major, minor) < (2, 16) and not spec.job.pass_job_dir else None
@@ -269,11 +269,11 @@ def job_args(spec: ImageSpec, role: Role) -> tuple[str, ...]:
 
 
 def passed_job_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
-    """Returns the directory for the argument `--job-dir`: none unless the spec sets `job.pass_job_dir`."""
+    """Returns the directory for the argument `--job-dir`; None unless the spec sets `job.pass_job_dir`."""
     return job_dir if spec.job.pass_job_dir else None
 
 
-NOWHERE = "job.job_dir and job.volumes are not set: what the program writes is gone with its containers"
+NOWHERE = "job.job_dir and job.volumes are not set: the files that the program writes disappear with its containers"
 _BUCKET = re.compile(  # Vertex AI mounts them at /gcs
     r"(?:\A|[=,\s])(?:(?:gs|s3a?|hdfs|viewfs|az|wasbs?|abfss?|oss|cosn?)://|/gcs/)"
 )
@@ -285,7 +285,7 @@ def names_bucket(text: str) -> bool:
 
 
 def keeps_nothing(spec: ImageSpec) -> bool:
-    """Tells whether a job is given no place that outlives its containers, neither by the spec nor by a bucket's URL."""
+    """Tells whether neither the spec nor a bucket's URL gives the job a place that outlives its containers."""
     given = (text for role in replicas(spec) for text in (*job_args(spec, role), *spec.roles[role].env.values()))
     named = any(names_bucket(text) for text in (*given, *spec.env.values(), *spec.job.env.values()))
     return not (spec.job.job_dir or results_folder(spec) or named)
@@ -297,7 +297,7 @@ def results_folder(spec: ImageSpec) -> str | None:
 
 
 def args_with_job_dir(spec: ImageSpec, role: Role, job_dir: str | None) -> list[str]:
-    """Adds `--job-dir` to a replica's arguments, unless `job_dir` is None or they have one already."""
+    """Adds `--job-dir` to a replica's arguments, unless `job_dir` is None or the arguments have this option."""
     args = list(job_args(spec, role))
     return args if has_job_dir(args) or not job_dir else [*args, f"--job-dir={job_dir}"]
 
@@ -308,7 +308,7 @@ def has_job_dir(args: Iterable[str]) -> bool:
 
 
 def get(mapping: Mapping[str, Any], *keys: str) -> Any:
-    """Finds the value at a path of keys; None where a key is missing or its parent no mapping."""
+    """Returns the value at a path of keys; None if a key is missing or a parent is not a mapping."""
     value: Any = mapping
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
@@ -316,7 +316,7 @@ def get(mapping: Mapping[str, Any], *keys: str) -> Any:
 
 
 def count_of(value: Any) -> int | None:
-    """Reads a count as a number: Google's int64 is a number or digits as text."""
+    """Reads a count as a number. Google's int64 is a number, or a text of digits."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

@@ -1,6 +1,6 @@
 """The trainer as a source distribution, for AI Platform jobs with a runtime version instead of images.
 
-The archive is a function of its files: the same trainer has the same bytes, name and place in Cloud Storage.
+The archive depends only on its files: the same trainer gives the same bytes, name and place in Cloud Storage.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def trainer_package(spec: ImageSpec, files: Mapping[str, bytes]) -> Package:
     """Packs the trainer.
 
     Args:
-        spec: for the package's name and the module that is run.
+        spec: names the package and the module that the job runs.
         files: the trainer's files by path relative to the spec, such as `trainer/task.py`.
 
     Raises:
@@ -62,7 +62,7 @@ def trainer_package(spec: ImageSpec, files: Mapping[str, bytes]) -> Package:
 def build_package(spec: ImageSpec, folder: Path) -> Package:
     """Packs the trainer beside the spec in `folder`.
 
-    Hidden files, caches and links stay out. Raises InputError as `trainer_package`, LocalFileError when a file
+    Leaves out hidden files, caches and links. Raises InputError as `trainer_package`, LocalFileError when a file
     cannot be read.
     """
     source = folder / spec.trainer.source
@@ -79,9 +79,9 @@ def build_package(spec: ImageSpec, folder: Path) -> Package:
 
 
 def staged_uri(spec: ImageSpec, package: Package) -> str:
-    """Names the place of the package: below `job.staging`, in a folder named by its hash."""
+    """Returns the URL of the package: below `job.staging`, in a folder with the package's hash as its name."""
     if not spec.job.staging:
-        raise FieldError("is missing: the package is staged in Cloud Storage", field="job.staging")
+        raise FieldError("is missing: imgtool stages the package in Cloud Storage", field="job.staging")
     digest = hashlib.sha256(package.data).hexdigest()
     return f"{spec.job.staging.rstrip('/')}/{digest[:32]}/{package.file}"
 

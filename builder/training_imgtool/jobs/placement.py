@@ -1,7 +1,7 @@
-"""Which nodes a role's Pods run on: GPUs, TPU slices, spot capacity, reservations as node labels, taints and limits.
+"""Places a role's Pods: GPUs, TPU slices, spot capacity and reservations as node labels, tolerations and limits.
 
-Names in Google's words (NVIDIA_L4, TPU_V6E, SPOT) choose nodes by GKE's labels. A GPU's name as NVIDIA's own label has
-it (NVIDIA-L4) chooses by that label, on any cluster with GPU feature discovery; `any` chooses no type.
+Google's names (NVIDIA_L4, TPU_V6E, SPOT) choose nodes by GKE's labels. A GPU's name in NVIDIA's own label (NVIDIA-L4)
+chooses nodes by that label, on any cluster with GPU feature discovery. `any` allows every type.
 
 Sources: GKE's pages "About GPUs", "Spot VMs", "Consuming reserved zonal resources".
 """
@@ -38,7 +38,7 @@ _RESERVATION = re.compile(
 
 
 def slice_of(spec: ImageSpec, role: Role) -> Slice | None:
-    """Returns the slice of a role that `errors` found nothing wrong with; None for a role without a TPU."""
+    """Returns the slice of a role in which `errors` found no fault; None for a role without a TPU."""
     of_role = spec.roles[role]
     label = _label(of_role.tpu) if of_role.tpu else None
     if of_role.tpu is None or label is None:
@@ -47,13 +47,13 @@ def slice_of(spec: ImageSpec, role: Role) -> Slice | None:
 
 
 def limits(spec: ImageSpec, role: Role) -> Document:
-    """Counts the role's devices. They are limits, of which Kubernetes makes the requests."""
+    """Counts the role's devices as limits, which Kubernetes also uses as requests."""
     gpus, found = spec.roles[role].gpus, slice_of(spec, role)
     return {**({GPU: gpus.count} if gpus else {}), **({TPU: found.chips} if found else {})}
 
 
 def selector(spec: ImageSpec, role: Role) -> dict[str, str]:
-    """Chooses the nodes: the labels that the spec gives win."""
+    """Returns the node selector. Labels in the spec take precedence."""
     of_role, times, found = spec.roles[role], spec.job.scheduling, slice_of(spec, role)
     chosen: dict[str, str] = {}
     if of_role.gpus and not of_role.node_selector:
@@ -69,7 +69,7 @@ def selector(spec: ImageSpec, role: Role) -> dict[str, str]:
 
 
 def tolerations(spec: ImageSpec, role: Role) -> list[Document]:
-    """Accepts the taints of nodes with these devices, and of spot nodes, unless the spec accepts them itself."""
+    """Tolerates the taints of nodes with these devices, and of spot nodes, unless the spec does so already."""
     times = spec.job.scheduling
     made: list[Document] = [{"key": device, "operator": "Exists"} for device in limits(spec, role)]
     if times and times.strategy in _CAPACITY:
@@ -79,7 +79,7 @@ def tolerations(spec: ImageSpec, role: Role) -> list[Document]:
 
 
 def errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
-    """Finds what is wrong with the role's TPU slice and its reservation."""
+    """Finds faults in the role's TPU slice and its reservation."""
     of_role, field = spec.roles[role], f"roles.{role}"
     if of_role.reservation and not _RESERVATION.match(of_role.reservation):
         message = f"{of_role.reservation!r} is not a reservation: expected its name, or projects/P/reservations/NAME"
@@ -93,10 +93,10 @@ def errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
     yield from _slice_errors(tpu, _label(tpu), of_role.machine, field)
     found = slice_of(spec, role)
     if found and found.hosts > 1 and role is not Role.WORKER:
-        message = f"a slice of {found.hosts} hosts is as many replicas; there is one {role}"
-        yield FieldError(message, field=field, hint="make it the workers: worker 0 is the chief")
+        message = f"a slice of {found.hosts} hosts needs as many replicas; there is one {role}"
+        yield FieldError(message, field=field, hint="use workers instead: worker 0 is the chief")
     if of_role.count > 1 and spec.framework.has_servers:
-        message = f"{of_role.count}: {spec.framework.title} trains on one slice; a topology says how large it is"
+        message = f"{of_role.count}: {spec.framework.title} trains on one slice; the topology decides its size"
         yield FieldError(message, field=f"{field}.count")
 
 
@@ -110,9 +110,9 @@ def _slice_errors(tpu: Tpu, label: str | None, machine: str | None, field: str) 
         yield FieldError(f"{topology!r}: {label} has {list_topologies(label)}", field=f"{field}.tpu.topology")
     elif not find_slices(label, topology, machine):
         fitting = ", ".join(found.machine for found in find_slices(label, topology))
-        yield FieldError(f"{machine!r} forms no {label} of {topology}: expected {fitting}", field=f"{field}.machine")
+        yield FieldError(f"{machine!r} cannot form {label} {topology}: expected {fitting}", field=f"{field}.machine")
     if tpu.tf_version:
-        yield FieldError("belongs to AI Platform alone", field=f"{field}.tpu.tf_version")
+        yield FieldError("only AI Platform has this key", field=f"{field}.tpu.tf_version")
 
 
 def _label(tpu: Tpu) -> str | None:

@@ -1,4 +1,4 @@
-"""Checks documents by the JSON schemas that projects publish for their files: `compose.json`, `skypilot.json`."""
+"""Checks documents with the JSON schemas that projects publish for their files: `compose.json`, `skypilot.json`."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _WORDS = {
 
 
 def published_findings(data: Any, name: str, source: str) -> Iterator[Finding]:
-    """Finds what the schema `name` does not allow, the most telling reason of each place."""
+    """Finds what the schema `name` does not allow, with the most helpful reason for each place."""
     for error in _validator(name).iter_errors(data):
         leaf = _leaf(error)
         yield from _findings(leaf, tuple(leaf.absolute_path), source)
 
 
 def _leaf(error: Any) -> Any:
-    """Returns the most telling reason: of several alternatives, the deepest of one whose type is right."""
+    """Returns the most helpful reason: among alternatives, the deepest error of one whose type matches."""
     inner = [each for each in error.context or [] if each.path or each.validator not in {"type", "anyOf", "oneOf"}]
     return _leaf(max(inner, key=lambda each: len(each.absolute_path))) if inner else error
 
 
 @cache
 def _validator(name: str) -> Any:
-    """Makes the validator of a schema; SkyPilot's has two words of its own."""
+    """Makes the validator of a schema. SkyPilot's schema has two keywords of its own."""
     from jsonschema import Draft7Validator, ValidationError
     from jsonschema.validators import extend
 
@@ -85,7 +85,7 @@ def _unknown_keys(value: Mapping[str, Any], schema: Mapping[str, Any], path: Pat
 
 
 def _types(error: Any) -> list[str]:
-    """Lists the types that the place takes: those of all alternatives, where there are several."""
+    """Lists the types that the schema allows at this place, in all alternatives."""
     beside = error.context or (error.parent.context if error.parent is not None else [error])
     of_place = [each for each in beside if each.validator == "type" and each.absolute_path == error.absolute_path]
     words = [each.validator_value for each in of_place or [error] if each.validator == "type"]

@@ -1,4 +1,4 @@
-"""What a service's own program tells about a job: whether it is there, how it stands, how it ended."""
+"""Reads what a service's own program reports about a job: whether it exists, its state, and its result."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from training_imgtool.base.errors import CredentialsError, ImgtoolError, InputError, TemporaryError
 
 KEY = "imgtool-job"  # the label with the job's key
-JOB = "{job}"  # in a command: what the service calls the job
+JOB = "{job}"  # in a command, the placeholder for the service's name of the job
 Argv = tuple[str, ...]
 _CAUSE = re.compile(r"(?i)(?:\w+: )?(?:error|fatal)\b")
-_BOILERPLATE = re.compile(  # what gcloud and kubectl say beside the cause
+_BOILERPLATE = re.compile(  # lines of gcloud and kubectl that do not explain the cause
     r"If you would like|gcloud (?:feedback|info)|To check gcloud|Please run|\$ |to obtain|If you have already|to select"
     r"|E\d{4} .*memcache|Using endpoint"
 )
-_KINDS: tuple[tuple[str, type[ImgtoolError]], ...] = (  # what a second try may mend, and what a login; else the input
+_KINDS: tuple[tuple[str, type[ImgtoolError]], ...] = (  # for a second try, for a login; the input causes all others
     (
         (
             r"connection (?:refused|reset)|resolve|name or service not known|no such host|timed out|deadline exceeded"
@@ -40,17 +40,17 @@ _KINDS: tuple[tuple[str, type[ImgtoolError]], ...] = (  # what a second try may 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A job as its service shows it.
+    """The state of a job, as its service reports it.
 
     Attributes:
-        name: what the service's commands call it.
-        state: in the service's own word.
-        key: under which it was submitted; None where the service does not say.
-        succeeded: whether its chief did; None while the job goes on.
-        code: the chief's exit code, where the service says it.
-        cause: why it failed, as the service says.
-        whole: whether all of it is there: a run that was killed may have left a part.
-        others: further jobs of the same inputs that go on: two runs at once made them.
+        name: the job's name in the service's commands.
+        state: the state in the service's own words.
+        key: the key of the submitted job; None if the service does not report it.
+        succeeded: whether the chief succeeded; None while the job runs or waits.
+        code: the chief's exit code, if the service reports it.
+        cause: the service's reason for a failure.
+        whole: whether all objects of the job exist; a killed `submit` may have created only some.
+        others: other running jobs of the same inputs, which a parallel `submit` created.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """What keeps a replica from running, or how it ended, in the service's own words."""
+    """Why a replica does not run, or how it ended, in the service's own words."""
 
     replica: str
     reason: str
@@ -79,18 +79,18 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """The commands that find, watch, log and stop a job, with `JOB` where they name it.
+    """The commands that find, watch, log and stop a job, with `JOB` in place of its name.
 
     Attributes:
-        name: what the job is called before the service has named it.
-        key: of the job: the same inputs, the same key.
-        find: prints the job, if it is there.
-        read: what `find` printed.
-        past: prints it where `find` no longer does; a program that fails knows no past.
-        none: what `find` says, and fails, where no job is there yet.
-        end: ends what the service leaves running when the chief has ended.
-        replicas: prints the replicas, where they tell what `find` does not.
-        troubles: what `replicas` printed.
+        name: the job's name before the service has chosen one.
+        key: the job's key, which depends only on the inputs.
+        find: prints the job if it exists.
+        read: reads the output of `find`.
+        past: prints a job that `find` no longer shows; if this command fails, there is no such job.
+        none: the error of `find` when no job exists yet.
+        end: ends the replicas that the service leaves running after the chief has ended.
+        replicas: prints the replicas, if these show troubles that `find` does not.
+        troubles: reads the output of `replicas`.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Service:
 
 
 def named(argv: Argv, name: str) -> Argv:
-    """Puts the job's name into a command."""
+    """Replaces `JOB` in a command by the job's name."""
     return tuple(word.replace(JOB, name) for word in argv)
 
 
@@ -129,20 +129,20 @@ def result_of(state: str, succeeded: Iterable[str], failed: Iterable[str]) -> bo
 
 
 def latest(standings: Iterable[Standing], key: str) -> Standing | None:
-    """Chooses the job of this key among several of one name, else the first of another key."""
+    """Chooses among several jobs with one name: the first with this key, else the first."""
     found = sorted(standings, key=lambda each: each.key != key)
     others = tuple(each.name for each in found[1:] if each.key == key and each.succeeded is None)
     return replace(found[0], others=others) if found else None
 
 
 def program_error(argv: Argv, code: int, said: str) -> ImgtoolError:
-    """Makes the error of a service's program that failed: its own cause, and whether a login or a second try helps."""
+    """Makes the error of a service's program that failed, from its message; a login or a second try may help."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not _BOILERPLATE.match(line.strip())]
     first = next((index for index, line in enumerate(lines) if _CAUSE.match(line)), max(0, len(lines) - 1))
     cause, *more = lines[first : first + 4] or [shlex.join(argv)]
     text = "\n".join((cause, *more))
     kind = next((kind for pattern, kind in _KINDS if re.search(pattern, text, re.IGNORECASE)), InputError)
-    hint = "log in with that program, or choose its account" if kind is CredentialsError else None
+    hint = "log in with that program, or choose another of its accounts" if kind is CredentialsError else None
     return kind(f"{argv[0]} ended with {code}: {cause}", hint=hint, details=tuple(more))
 
 

@@ -1,7 +1,7 @@
-"""Whether a document has the keys and kinds of value that its service knows: the tables in `rules/`.
+"""Checks that a document has only the keys and kinds of value that its service knows, by the tables in `rules/`.
 
-gcloud and kubectl forward unknown keys, other spellings and wrong enum values untouched, so nobody else
-sees them before the service does.
+gcloud and kubectl forward unknown keys, misspelt keys and wrong enum values unchanged, so no other program finds them
+before the service does.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 _WORDS = {"text": "text", "int": "a whole number", "bool": "true or false", "quantity": "a number or text"}
 Rules = Mapping[str, Callable[[Any, Path, Any], Iterable[Finding]]]
-"""What a table cannot say of a shape: functions of its value, its path and the whole document."""
+"""Rules that a table cannot express: functions of a shape's value, its path and the whole document."""
 
 
 class Checker:
     """Checks values against shapes.
 
     Args:
-        rules: further rules by shape.
-        root: the whole document, for them, without what is not of its kind.
-        allow_unknown: keys and words that the tables lack are warnings.
+        rules: further rules, by shape.
+        root: the whole document for these rules, without values of a wrong kind.
+        allow_unknown: whether keys and words that the tables lack are only warnings.
     """
 
     def __init__(self, rules: Rules, root: Any, *, allow_unknown: bool) -> None:
@@ -51,7 +51,7 @@ class Checker:
         self._unknown = Severity.WARNING if allow_unknown else Severity.ERROR
 
     def findings(self, value: Any, kind: str, path: Path = ()) -> Iterator[Finding]:
-        """Finds what in `value` is not of the `kind`, each with its path."""
+        """Finds the parts of `value` that do not match `kind`, each with its path."""
         head, rest = _split(_resolve(kind))
         name, of, most = [*head.split(":"), "", ""][:3]
         if head == "any":
@@ -122,12 +122,12 @@ class Checker:
 
 
 def shape_findings(value: Any, kind: str, rules: Rules | None = None, *, allow_unknown: bool) -> Iterator[Finding]:
-    """Finds what in a document is not of the `kind`, and what the rules of its shapes say."""
+    """Finds the parts of a document that do not match `kind`, or that violate a rule of their shape."""
     return Checker(rules or {}, well_typed(value, kind), allow_unknown=allow_unknown).findings(value, kind)
 
 
 def well_typed(value: Any, kind: str) -> Any:
-    """Returns `value` without what is not of its kind, so that rules see only what they expect; None if nothing is."""
+    """Returns `value` without parts of a wrong kind, so that rules see what they expect; None if nothing remains."""
     head, rest = _split(_resolve(kind))
     name = head.partition(":")[0]
     if head == "double":
@@ -151,19 +151,19 @@ def _split(kind: str) -> tuple[str, str]:
 
 
 def _resolve(kind: str) -> str:
-    """Returns the kind that a name stands for, where a table has one."""
+    """Returns the kind that a table defines for a name, else the name."""
     named = _find(kind) if kind[:1].isupper() else None
     return named if isinstance(named, str) else kind
 
 
 def _is_typed(value: Any, head: str) -> bool:
-    """Tells whether a scalar has the type of its kind or format."""
+    """Tells whether a scalar has the type that its kind or format requires."""
     types = _TYPES.get(head) or ((str, int, float) if head in names.NUMERIC else (str,))
     return isinstance(value, types) and (head == "bool" or not isinstance(value, bool))
 
 
 def _choices(value: Mapping[str, Any], shape: Mapping[str, str], path: Path) -> Iterator[Finding]:
-    """Finds keys of a shape that do not go together (`^one`), or of which one is missing (`^some`)."""
+    """Finds keys of a shape that exclude each other (`^one`), and groups of which one key must be there (`^some`)."""
     one, some = (shape.get(rule, "").split() for rule in ("^one", "^some"))
     given = [key for key in one if value.get(key) is not None]
     if len(given) > 1:
@@ -174,7 +174,7 @@ def _choices(value: Mapping[str, Any], shape: Mapping[str, str], path: Path) -> 
 
 
 def _typed(value: Any, kind: str, path: Path) -> Iterator[Finding]:
-    """Finds a value of another type than `text`, `int`, `bool` or `quantity`."""
+    """Finds a value that does not have its kind, such as `text`, `int`, `bool` or `quantity`."""
     if isinstance(value, bool) and kind != "bool":
         hint = "put it in quotes" if kind == "text" else None
     elif not isinstance(value, _TYPES[kind]):
@@ -216,7 +216,7 @@ def _formatted(value: Any, kind: str, path: Path) -> Iterator[Finding]:
 
 @cache
 def _find(name: str) -> Any:
-    """Finds what a table says of a name; the tables behind the one that has it are not read, as each costs 5 ms."""
+    """Finds a name in the tables; reads them one by one until one has the name, because each takes 5 ms."""
     return next((table[name] for table in map(_read, _TABLES) if name in table), None)
 
 
@@ -227,7 +227,7 @@ def _read(name: str) -> Mapping[str, Any]:
 
 
 def _shape(name: str) -> Mapping[str, str]:
-    """Returns the keys of a shape; an object of Kubernetes has the usual ones around its spec."""
+    """Returns the keys of a shape; for an object of Kubernetes, its spec and the usual keys."""
     if (own := _find(name)) is not None:
         return dict(own)
     spec = _read("shapes_others.yaml")["^objects"][name].split()[0]
@@ -240,14 +240,14 @@ def _keys(shape: Mapping[str, str]) -> dict[str, str]:
 
 
 def key_hint(key: str, kinds: Iterable[str]) -> str | None:
-    """Returns the key of `kinds` that was meant, by its spelling or its nearness; None where there is none."""
+    """Suggests a key of `kinds` that differs only in spelling or a few letters; None if there is none."""
     folded = {name.replace("_", "").lower(): name for name in kinds}
     same = folded.get(key.replace("_", "").replace("-", "").lower())
     return f"it is spelt {same}" if same else nearest(key, kinds)
 
 
 def _double(value: Any) -> int | float | None:
-    """Reads a number, also one written as text: Google's JSON and gcloud take both."""
+    """Reads a number or a text with a number, because Google's JSON and gcloud accept both."""
     if isinstance(value, str) and _DOUBLE.match(value):
         return int(value) if value.removeprefix("-").isdecimal() else float(value)
     return value if _is_number(value) else None
@@ -264,7 +264,7 @@ def _as_duration(value: Any) -> str | None:
 
 
 def describe(value: Any) -> str:
-    """Says what a value is, for a message that it begins: `found 'x'`, `a list`."""
+    """Describes a value for the start of a message: `found 'x'`, `a list`."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""TPU slices: which machines form one, how many, and with how many chips each. Pure.
+"""TPU slices: the machine types and the number of machines that form one, and the chips of each machine. Pure.
 
 The table is `data/machines/tpus.yaml`, with its sources.
 """
@@ -25,9 +25,9 @@ class Slice:
 
     Attributes:
         label: GKE's name of the TPU.
-        machine: the machine type of its hosts.
-        hosts: how many nodes it is.
-        chips: on each of them.
+        machine: the machine type of the hosts.
+        hosts: the number of nodes.
+        chips: the chips on each node.
     """
 
     label: str
@@ -38,7 +38,7 @@ class Slice:
 
 
 def read_labels() -> Mapping[str, Any]:
-    """Returns GKE's names of TPUs, each with the names in a spec and the machine types."""
+    """Maps GKE's names of TPUs to their names in a spec and their machine types."""
     table: Mapping[str, Any] = read_table("machines/tpus.yaml")["labels"]
     return table
 
@@ -49,12 +49,12 @@ def list_machines() -> frozenset[str]:
 
 
 def is_topology(text: str) -> bool:
-    """Says whether a text is chips by dimension, such as 2x2 or 4x4x8."""
+    """Tells whether a text gives chips by dimension, such as 2x2 or 4x4x8."""
     return bool(_SHAPE.match(text))
 
 
 def fits(machine: str, topology: str) -> bool:
-    """Says whether machines of a type form a slice of the topology."""
+    """Tells whether machines of a type can form a slice of the topology."""
     row = read_table("machines/tpus.yaml")["machines"][machine]
     sides = [int(side) for side in topology.split("x")] if is_topology(topology) else []
     if topology in row["topologies"]:
@@ -65,7 +65,7 @@ def fits(machine: str, topology: str) -> bool:
 
 
 def list_topologies(name: str) -> str:
-    """Lists the topologies of a TPU, or of one machine type, for people."""
+    """Lists the topologies of a TPU, or of one machine type, for messages."""
     table = read_table("machines/tpus.yaml")
     machines = table["labels"][name]["machines"] if name in table["labels"] else [name]
     rows = [table["machines"][machine] for machine in machines]
@@ -80,7 +80,7 @@ def _count(topology: str) -> int:
 
 
 def find_slices(label: str, topology: str, machine: str | None = None) -> tuple[Slice, ...]:
-    """Returns the slices of a TPU with a topology, of each machine type that forms one, or of the one that is named."""
+    """Returns the slices of a TPU with a topology, for each machine type that can form one, or only for `machine`."""
     table = read_table("machines/tpus.yaml")
     names = [name for name in table["labels"][label]["machines"] if machine in {None, name} and fits(name, topology)]
     total = _count(topology) if names else 0

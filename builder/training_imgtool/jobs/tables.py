@@ -1,4 +1,4 @@
-"""The tables of `data/machines`, and the questions that the targets ask of them."""
+"""The tables in `data/machines`, and the functions by which targets read them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _REGION = re.compile(r"[a-z]+(?:-[a-z]+)+[0-9]+\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Vertex AI's machines. `unknown` is how much a value weighs that the table lacks."""
+    """Vertex AI's machines. `unknown` is the severity of a value that the table lacks."""
 
     table: Mapping[str, Any]
     unknown: Severity
 
     @property
     def gpus_by_machine(self) -> dict[str, Mapping[str, list[int]]]:
-        """Machine type → GPU type → the counts it can have."""
+        """Machine type → GPU type → the possible counts."""
         return {name: row["gpus"] for row in self.table["machines"] for name in row["machines"]}
 
     def gpus_that_fit(self, gpu: str, count: int) -> list[str]:
-        """Lists the machine types that take `count` of `gpu`, in the table's order."""
+        """Lists the machine types that support `count` of `gpu`, in the table's order."""
         return [name for name, gpus in self.gpus_by_machine.items() if count in gpus.get(gpu, [])]
 
 
@@ -39,7 +39,7 @@ def machines(*, allow_unknown: bool) -> Machines:
 
 
 def nearest(value: str, choices: Iterable[str]) -> str | None:
-    """Asks `did you mean X?` for the closest of `choices`; NVIDIA_L4 is closer to NVIDIA_TESLA_L4 than any T4."""
+    """Makes the hint `did you mean X?` with the closest choice; NVIDIA_L4 is closer to NVIDIA_TESLA_L4 than any T4."""
     names = list(choices)
     last = value.rpartition("_")[2]
     same_end = [name for name in names if "_" in name and name.rpartition("_")[2] == last]
@@ -50,20 +50,20 @@ def nearest(value: str, choices: Iterable[str]) -> str | None:
 
 
 def _same_series(value: str, name: str) -> bool:
-    """Tells whether a suggestion can be meant: n1-standard-32 for n1-standard-2 is another size, not a slip."""
+    """Tells whether a suggestion is plausible: n1-standard-32 is no typing error for n1-standard-2."""
     digits = [re.findall(r"[0-9]+", text) for text in (value, name)]
     return "-" not in name or digits[0] == digits[1]
 
 
 def has_gpus(machine: str | None) -> bool:
-    """Tells whether a machine type of any service comes with GPUs that a job need not name."""
+    """Tells whether a machine type of any service includes GPUs, so that a job need not name them."""
     rows, legacy = read_table("machines/vertex.yaml")["machines"], read_table("machines/ai_platform.yaml")["legacy"]
     built_in = {name for row in rows if row.get("built_in") for name in row["machines"]}
     return machine is not None and (machine in built_in or bool(legacy.get(machine)))
 
 
 def gpu_label(kind: str) -> dict[str, str]:
-    """Returns the label of the nodes with this GPU; none where its name is nobody's."""
+    """Returns the label of nodes with this GPU; empty if the name is neither Google's nor NVIDIA's."""
     table: Mapping[str, str] = read_table("machines/gke.yaml")["gpus"]
     if kind in table:
         return {_GKE_GPU: table[kind]}
@@ -73,7 +73,7 @@ def gpu_label(kind: str) -> dict[str, str]:
 def gpu_findings(
     tables: Machines, *, machine_type: str, count: tuple[Path, int], gpu: tuple[Path, str]
 ) -> Iterator[Finding]:
-    """Checks whether a known machine type takes this many of this GPU."""
+    """Checks that a known machine type supports this number of this GPU."""
     gpus = tables.gpus_by_machine.get(machine_type)
     if gpus is None:
         return
@@ -82,7 +82,7 @@ def gpu_findings(
         choices = {name for row in tables.gpus_by_machine.values() for name in row}
         fitting = tables.gpus_that_fit(gpu[1], count[1])
         takes = ", ".join(gpus) or "no GPU"
-        hint = f"machines that take {count[1]} of it: {', '.join(fitting[:6])}" if fitting else nearest(gpu[1], choices)
+        hint = f"machines with {count[1]} of it: {', '.join(fitting[:6])}" if fitting else nearest(gpu[1], choices)
         severity = Severity.ERROR if gpu[1] in choices else tables.unknown
         yield Finding(
             path=gpu[0],
@@ -95,12 +95,12 @@ def gpu_findings(
         yield Finding(
             path=count[0],
             message=f"{count[1]} x {gpu[1]} does not fit {machine_type}: it takes {_words(allowed)}",
-            hint=f"machines that take {count[1]}: {', '.join(fitting[:6])}" if fitting else None,
+            hint=f"machines with {count[1]}: {', '.join(fitting[:6])}" if fitting else None,
         )
 
 
 def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Finding]:
-    """Checks whether `region` is one that trains today."""
+    """Checks that training is available in `region`."""
     choices = read_table("machines/vertex.yaml")["regions"]
     if region in choices:
         return
@@ -119,7 +119,7 @@ def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Findi
 
 
 def cuda_findings(path: Path, gpu: str, cuda: str) -> Iterator[Finding]:
-    """Warns where the GPU is too new or too old for the image's CUDA."""
+    """Warns if the GPU is too new or too old for the image's CUDA."""
     row = read_table("machines/gpus.yaml").get(gpu)
     if not isinstance(row, dict):
         return
@@ -128,7 +128,7 @@ def cuda_findings(path: Path, gpu: str, cuda: str) -> Iterator[Finding]:
     if first and version < _version(first):
         message = f"{gpu} needs CUDA {first} or newer; the image has {cuda}"
     elif last and version[0] > int(last):
-        message = f"no driver of {gpu} runs CUDA {cuda}: the last is CUDA {last}"
+        message = f"no driver of {gpu} runs CUDA {cuda}: the last supported one is {last}"
     else:
         return
     yield Finding(path=path, message=message, severity=Severity.WARNING)

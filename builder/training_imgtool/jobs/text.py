@@ -1,4 +1,4 @@
-"""A job file as text. Writing it to disk is the pipeline's."""
+"""A job file as text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from training_imgtool.jobs.yamlio import to_yaml
 
 
 def dump(job: JobFile, form: Format = Format.YAML, *, machine: str | None = None) -> str:
-    """Writes the job file in one format, or of it the part of one machine.
+    """Formats the job file, or only the part of one machine.
 
     Raises:
-        UsageError: the target has no such format, or the format no such machine.
+        UsageError: the target lacks this format, or the format lacks this machine.
         FieldListError: a value that the format cannot hold.
     """
     if machine is not None and form not in job.texts:
@@ -33,7 +33,7 @@ def dump(job: JobFile, form: Format = Format.YAML, *, machine: str | None = None
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """Writes a command line for a shell, one option per line; what follows `--` is the program's own."""
+    """Writes a command line for a shell, with one option per line; words after `--` belong to the program."""
     if len(shlex.join(argv)) <= 100:
         return shlex.join(argv)
     lines: list[list[str]] = [[]]
@@ -48,7 +48,7 @@ def command_line(argv: Sequence[str]) -> str:
 
 
 def submit_lines(job: JobFile) -> str:
-    """Writes what submits the job for a shell: the staging of its package, if it has one, and the command."""
+    """Writes the shell lines that submit the job: the upload of its package, if it has one, and the command."""
     return _joined(job.stage, job.command)
 
 

@@ -1,8 +1,8 @@
-"""Job files as YAML: written so that every reader agrees, read with the place of every value.
+"""Job files as YAML: writes them so that every reader agrees, and reads them with the place of every value.
 
-Readers differ on bare scalars. PyYAML takes YAML 1.1 without `y` and `n`; gcloud reads with ruamel.yaml in
-YAML 1.1, where `y` is true and `1e3` a number; kubectl takes YAML 1.2 with a touch of 1.1. So every string
-is written in double quotes, in ASCII, on one line; and a foreign file is read as gcloud reads it.
+Readers differ on bare scalars. PyYAML reads YAML 1.1 without `y` and `n`. gcloud uses ruamel.yaml with YAML 1.1, where
+`y` is true and `1e3` is a number. kubectl reads YAML 1.2 with parts of 1.1. So imgtool writes every string in double
+quotes, in ASCII, on one line, and reads other people's files as gcloud does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from training_imgtool.jobs.model import Finding, Path
 
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
-_SHORT_BOOL = {"y": True, "Y": True, "n": False, "N": False}  # YAML 1.1, which PyYAML leaves as text
+_SHORT_BOOL = {"y": True, "Y": True, "n": False, "N": False}  # booleans of YAML 1.1, which PyYAML leaves as text
 _EXPONENT = re.compile(r"[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+\Z")  # likewise
 _SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp")}
 _LONGEST = 1_000_000  # characters
@@ -28,7 +28,7 @@ _MOST_NODES = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Where a value begins (1-based), and its text when it is a bare scalar."""
+    """Where a value begins (line and column from 1), and its text if it is a bare scalar."""
 
     line: int
     column: int
@@ -37,7 +37,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """One YAML document: its data, the place of every value and key by path, and what is wrong with the YAML itself."""
+    """One YAML document: its data, the place of every value and key by path, and faults of the YAML itself."""
 
     data: Any
     marks: Mapping[Path, Mark]
@@ -46,7 +46,7 @@ class Parsed:
 
 
 def to_yaml(document: Any) -> str:
-    """Writes one document as YAML: strings quoted, keys in the given order, numbers and booleans bare."""
+    """Writes one document as YAML, with quoted strings, keys in the given order, and bare numbers and booleans."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -75,7 +75,7 @@ def _key(yaml: Any, key: str) -> Any:
 
 @cache
 def read_table(name: str, folder: str = "data") -> Any:
-    """Reads the table in the file `name` of a folder of the package."""
+    """Reads the table `name` in a folder of the package."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -83,7 +83,7 @@ def read_table(name: str, folder: str = "data") -> Any:
 
 
 def reread(parsed: Parsed, booleans: frozenset[str]) -> Any:
-    """Returns a document's data as readers have it that take only these words for booleans, and `22:22` for text."""
+    """Returns a document's data for readers that accept only these words as booleans, and read `22:22` as text."""
 
     def value(data: Any, path: Path) -> Any:
         if isinstance(data, dict):
@@ -100,7 +100,7 @@ def reread(parsed: Parsed, booleans: frozenset[str]) -> Any:
 
 
 def read(text: str, file: str) -> list[Parsed]:
-    """Reads every document of a YAML (or JSON) text, empty ones as None; raises InputError, naming the place."""
+    """Reads every document of a YAML (or JSON) text, empty ones as None; raises InputError with the place."""
     import yaml
 
     if len(text) > _LONGEST:
@@ -116,17 +116,17 @@ def read(text: str, file: str) -> list[Parsed]:
 
 
 def _explain(error: Any, text: str) -> tuple[int, int, str]:
-    """Returns the line, the column and the problem of PyYAML's error; one about a character has a position instead."""
+    """Returns the line, the column and the problem of PyYAML's error, or of its error about a character."""
     mark = getattr(error, "problem_mark", None)
     if mark is not None:
         return mark.line + 1, mark.column + 1, error.problem
     before = text[: error.position]
-    problem = f"the character U+{ord(text[error.position]):04X} has no place in YAML"
+    problem = f"YAML does not allow the character U+{ord(text[error.position]):04X}"
     return before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1, problem
 
 
 class _Reader:
-    """Makes plain data from a node tree and notes where each value stands."""
+    """Makes plain data from a node tree, and notes the place of each value."""
 
     def __init__(self, yaml: Any, file: str) -> None:
         self._yaml = yaml
@@ -165,9 +165,7 @@ class _Reader:
                 merged = self._merge(value_node, path)
             elif key in data:
                 line = key_node.start_mark.line + 1
-                message = (
-                    f"given twice (again on line {line}): gcloud takes the first, PyYAML the last, kubectl neither"
-                )
+                message = f"given twice (again on line {line}): gcloud uses the first, PyYAML the last, kubectl none"
                 self._findings.append(Finding(path=(*path, key), message=message, source="YAML 1.2", at_key=True))
             else:
                 start = key_node.start_mark
@@ -176,14 +174,14 @@ class _Reader:
         return {**merged, **data}
 
     def _merge(self, node: Any, path: Path) -> dict[str, Any]:
-        """Reads what `<<` brings in: a mapping's keys, or those of several, the first of which wins."""
+        """Reads the keys that `<<` merges, from one mapping or several; the first mapping with a key counts."""
         nodes = node.value if isinstance(node, self._yaml.SequenceNode) else [node]
         values = [self._value(item, path) for item in nodes]
         return {key: item for value in reversed(values) if isinstance(value, dict) for key, item in value.items()}
 
     def _scalar(self, node: Any, path: Path) -> Any:
         if node.tag not in _SCALAR_TAGS:
-            self._findings.append(Finding(path=path, message=f"the tag {node.tag} is not part of a job file"))
+            self._findings.append(Finding(path=path, message=f"a job file cannot contain the tag {node.tag}"))
             return node.value
         if node.tag == "tag:yaml.org,2002:timestamp":
             return node.value

@@ -1,1 +1,1 @@
-"""An AI Platform Job as a spec, from which `jobs.targets.vertex` makes its successor."""
+"""Converts an AI Platform Job to a spec, from which `jobs.targets.vertex` makes a job for Vertex AI."""

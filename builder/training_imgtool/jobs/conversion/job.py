@@ -1,6 +1,7 @@
-"""The AI Platform Job that is converted: gcloud's config.yaml, the flags of its command, `jobs describe` output.
+"""Reads the AI Platform Job to convert: gcloud's config.yaml, the flags of the command, or `jobs describe` output.
 
-Source: gcloud 528.0.0 (flags win over the file; its arguments replace the file's) and the ml.v1 discovery document.
+Source: the ml.v1 discovery document, and gcloud 528.0.0, whose flags take precedence over the file and whose
+arguments replace those in the file.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from training_imgtool.jobs.yamlio import read
 _OUTPUT_ONLY = ("createTime", "startTime", "endTime", "state", "errorMessage", "jobPosition", "trainingOutput")
 _ROLES = {"master": "master", "worker": "worker", "parameter-server": "parameterServer"}
 _TEXT = {flag: key for key, flag in PLAIN_FLAGS.items()}
-_IGNORED = {"--config", "--staging-bucket", "--package-path", "--packages", "--project"}  # with a value
+_IGNORED = {"--config", "--staging-bucket", "--package-path", "--packages", "--project"}  # flags with a value
 _ALONE = {"--enable-web-access", "--stream-logs", "--async", "--quiet"}
 
 
 def read_job(
     text: str, file: str, *, flags: str = "", region: str | None = None, allow_unknown: bool = False
 ) -> Document:
-    """Returns the whole Job that gcloud would have sent, with only keys and values of its schema.
+    """Returns the whole Job that gcloud would have sent, with only keys and values of the Job's schema.
 
     Args:
         text: the file's text: a Job, or the part of one that gcloud takes as --config.
-        file: its name, for messages.
-        flags: the flags of the gcloud command that submitted it, or the whole command.
-        region: as `--region` in `flags`.
-        allow_unknown: keys that imgtool does not know are left out instead of refused.
+        file: the file's name, for messages.
+        flags: the flags of the gcloud command that submitted the Job, or the whole command.
+        region: the region, which counts like `--region` in `flags`.
+        allow_unknown: whether to leave out keys that imgtool does not know, instead of refusing them.
 
     Raises:
         InputError: the text is no Job.
@@ -55,7 +56,7 @@ def read_job(
 
 
 def _with_flags(job: Document, flags: str) -> Document:
-    """Returns the Job with gcloud's flags laid over it."""
+    """Returns the Job with gcloud's flags applied."""
     words = _words(flags)
     own = words.index("--") if "--" in words else len(words)
     training, made = dict(job["trainingInput"]), dict(job)
@@ -106,7 +107,7 @@ def _lay_over(job: Document, training: Document, name: str, value: str) -> None:
 
 
 def _lay_over_role(training: Document, name: str, value: str) -> bool:
-    """Puts a flag that belongs to one role into the Job, and tells whether it was one."""
+    """Applies a flag that belongs to one role to the Job; returns whether it is such a flag."""
     for word, prefix in _ROLES.items():
         config = training.get(f"{prefix}Config", {})
         match name.removeprefix(f"--{word}-"):

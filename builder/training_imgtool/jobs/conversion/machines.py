@@ -1,4 +1,4 @@
-"""AI Platform's tiers and legacy machine types as Compute Engine machines, and GPUs that Vertex AI lacks.
+"""Replaces AI Platform's tiers, legacy machine types, and GPUs that Vertex AI lacks.
 
 Source: the service's page "Specifying machine types or scale tiers"; the table is in `data/machines/ai_platform.yaml`.
 """
@@ -16,7 +16,7 @@ _T4_COUNTS = (1, 2, 4)
 
 
 def expand_machines(training: Mapping[str, Any]) -> tuple[Document, list[str]]:
-    """Returns a TrainingInput with the tier CUSTOM and Compute Engine types only, and a note for each change."""
+    """Returns a TrainingInput with the tier CUSTOM and only Compute Engine types, and a note for each change."""
     table = read_table("machines/ai_platform.yaml")
     tier = training.get("scaleTier") or ("CUSTOM" if "masterType" in training else "BASIC")
     made, notes = {**training, "scaleTier": "CUSTOM"}, []

@@ -1,4 +1,4 @@
-"""An AI Platform Job as an ImageSpec for Vertex AI: machines, counts, arguments, tuning, labels, account, times."""
+"""Makes an ImageSpec for Vertex AI from an AI Platform Job."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from training_imgtool.model.targets import Target
 _LOST = {
     "etag": "it belongs to a patch of an existing job",
     "trainingInput.pythonVersion": "imgtool chooses the Python that fits TensorFlow",
-    "trainingInput.packageUris": "the images have the code of the trainer's folder instead",
-    "trainingInput.scheduling.maxWaitTime": "on Vertex AI it counts with FLEX_START alone",
+    "trainingInput.packageUris": "the images contain the code in the trainer's folder instead",
+    "trainingInput.scheduling.maxWaitTime": "on Vertex AI it applies only with FLEX_START",
     "trainingInput.scheduling.priority": "Vertex AI has no priorities",
     "trainingInput.useChiefInTfConfig": "TF_CONFIG always says chief on Vertex AI",
 }
-_TUNING = {  # the API's key: the spec's
+_TUNING = {  # the API's keys, and the spec's
     "goal": "goal",
     "hyperparameterMetricTag": "metric",
     "maxTrials": "max_trials",
@@ -38,7 +38,7 @@ _TUNING = {  # the API's key: the spec's
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OldRole(RoleSpec):
-    """A role with a command for an image of its own, which may have no init: the command stays as it is."""
+    """A role whose command runs in the job's own image. imgtool adds no init to it, as the image may lack one."""
 
     @property
     def entrypoint(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def make_spec(job: Document, name: str, releases: Mapping[str, str]) -> tuple[Im
         releases: the newest TensorFlow release of each minor that imgtool builds.
 
     Raises:
-        FieldListError: what Vertex AI cannot take over; every reason at once.
+        FieldListError: every part of the Job that Vertex AI does not support.
     """
     errors = tuple(_refusals(job["trainingInput"], releases))
     if errors:
@@ -63,7 +63,7 @@ def make_spec(job: Document, name: str, releases: Mapping[str, str]) -> tuple[Im
     module = training.get("pythonModule", "trainer.task")
     spec = ImageSpec(
         name=name,
-        tensorflow=releases.get(_minor(training), next(iter(releases.values()))),  # a job's own images have theirs
+        tensorflow=releases.get(_minor(training), next(iter(releases.values()))),  # images of a job contain theirs
         trainer=Trainer(source=module.partition(".")[0], module=module),
         args=tuple(training.get("args", ())),
         roles=dict(_roles(training)),
@@ -81,7 +81,7 @@ def spec_text(spec: ImageSpec) -> str:
 
 
 def images_of(job: Document) -> dict[Role, Digest | Tag]:
-    """Returns the image of each role that runs; those without one of their own run the master's."""
+    """Returns the image of each role that runs; roles without an own image use the master's."""
     training = job["trainingInput"]
     given = {role: get(training, f"{prefix}Config", "imageUri") for role, prefix in PREFIX.items()}
     default = given[Role.MASTER]
@@ -173,7 +173,7 @@ def _refusals(training: Document, releases: Mapping[str, str]) -> Iterator[Field
         yield FieldError("is missing: pool 0 needs an image", field="trainingInput.masterConfig.imageUri")
     elif not images and version is None:
         hint = "--flags '--runtime-version 2.11' gives it"
-        yield FieldError("is missing: it says which TensorFlow", field="trainingInput.runtimeVersion", hint=hint)
+        yield FieldError("is missing: it decides the TensorFlow", field="trainingInput.runtimeVersion", hint=hint)
     elif not images and _minor(training) not in releases:
         message = f"imgtool builds no TensorFlow {version}: expected {min(releases)} to {[*releases][-1]}"
         hint = "--flags '--runtime-version 2.11' takes another"
@@ -187,7 +187,7 @@ def _refusals(training: Document, releases: Mapping[str, str]) -> Iterator[Field
     for prefix in PREFIX.values():
         own = without_none(training.get(f"{prefix}Config", {}))
         for key in [key for key in ("containerCommand", "containerArgs") if key in own and not images]:
-            yield FieldError("goes with an image, which the job has not", field=f"trainingInput.{prefix}Config.{key}")
+            yield FieldError("needs an image, which the job lacks", field=f"trainingInput.{prefix}Config.{key}")
     tpus = [f"trainingInput.{prefix}Type" for prefix in PREFIX.values() if training.get(f"{prefix}Type") == "cloud_tpu"]
     tpus += ["trainingInput.scaleTier"] if training.get("scaleTier") == "BASIC_TPU" else []
     if tpus:

@@ -1,1 +1,1 @@
-"""The rules that job files of others must keep, and the shapes of their documents."""
+"""The rules for job files that other people wrote, and the shapes of their documents."""

@@ -1,6 +1,7 @@
-"""Image names in job files that someone wrote: tags, placeholders, and what no runtime can pull.
+"""Checks image names in job files that someone wrote: tags, placeholders, and names that no runtime can pull.
 
-No service parses the name when it takes the job: kubectl, Compose and gcloud pass `<project>/x` on, and the pull fails.
+No service parses the name when it accepts the job. kubectl, Compose and gcloud pass `<project>/x` on, and the pull
+fails.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _WORD = re.compile(r"(?:^|[/:])[A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)*(?=$|[/:@])")  # 
 
 
 def parse_image(value: Any, path: Path) -> tuple[Tag | Digest | None, list[Finding]]:
-    """Reads the reference that `value` is, None for what is none; and says what is wrong with it."""
+    """Parses an image reference, or returns None if `value` is not one; also returns the faults."""
     if not isinstance(value, str):
         return None, []
     try:
@@ -33,13 +34,13 @@ def parse_image(value: Any, path: Path) -> tuple[Tag | Digest | None, list[Findi
 
 
 def image_findings(value: Any, path: Path) -> Iterator[Finding]:
-    """Hints at a placeholder, and warns of a tag and of what cannot be pulled."""
+    """Yields a hint for a placeholder, and a warning for a tag or a name that no runtime can pull."""
     yield from parse_image(value, path)[1]
 
 
 def _malformed_finding(value: str, error: InputError, path: Path) -> Finding:
     if PLACEHOLDER.search(value) or _WORD.search(value):
-        message = f"{value} is a placeholder: the image is not checked"
+        message = f"{value} is a placeholder: imgtool does not check the image"
         return Finding(path=path, message=message, severity=Severity.HINT)
     message = f"no runtime can pull it: {error.message}"
     return Finding(path=path, message=message, hint=error.hint, severity=Severity.WARNING)

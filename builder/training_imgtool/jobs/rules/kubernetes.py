@@ -1,7 +1,7 @@
-"""What Kubernetes refuses in an object beyond its shape, wherever its Pod stands, and kubectl's parser does not.
+"""Finds faults in objects beyond their shapes that Kubernetes refuses and that kubectl's parser does not find.
 
 Source: kubernetes/kubernetes pkg/apis/core/validation (1.34) and the list-map keys of the CRDs' Pod templates.
-Values that a webhook sets are not missing.
+The rules do not require values that a webhook sets.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ KINDS = {kind: words.split()[1:] or [TARGETS[kind].row.kinds[kind]] for kind, wo
 """The apiVersions of every kind that has a shape; KIND.GROUP where another group has the same kind."""
 Judge = Callable[..., Iterable[Finding]]
 _MACHINE = "node.kubernetes.io/instance-type"
-_STRICT = {"TFJob", "JobSet", "TrainJob", "Service"}  # the names of others may have dots
+_STRICT = {"TFJob", "JobSet", "TrainJob", "Service"}  # names of other kinds may have dots
 
 
 def known_kind(document: Any) -> str | None:
-    """Returns the kind, as `KINDS` has it, whose group the object has, or misspells; None for others."""
+    """Returns the kind in `KINDS` whose group the object has, even with a misspelt version; None for others."""
     kind, version = (document.get(key) for key in ("kind", "apiVersion"))
     group = _group(version)
     if f"{kind}.{group}" in KINDS:
@@ -47,7 +47,7 @@ def _group(version: Any) -> str:
 def object_findings(
     document: Any, kind: str, judge: Judge | None, target: Target | None, *, allow_unknown: bool
 ) -> list[Finding]:
-    """Finds what is wrong with an object: its keys, its names, its Pods, and what `judge` says of it."""
+    """Finds faults in an object: in its keys, names and Pods, and with the target's function `judge`."""
     version, versions = document.get("apiVersion"), KINDS[kind]
     findings = list(shape_findings(document, kind, _RULES, allow_unknown=allow_unknown))
     if version not in versions:
@@ -60,7 +60,7 @@ def object_findings(
 
 
 def unknown_kind(kind: Any, version: Any) -> Finding:
-    """Tells what a kind without a shape was meant to be, or that nobody checks it."""
+    """Makes the finding for a kind without a shape: a suggestion, or a warning that imgtool does not check it."""
     if isinstance(kind, str) and isinstance(version, str | None):
         alike = [name for name in KINDS if name.lower() == kind.lower() != name and name != kind]
         of_version = [name.partition(".")[0] for name, versions in KINDS.items() if version in versions]
@@ -84,12 +84,12 @@ def _metadata(kind: str, metadata: Any) -> Iterator[Finding]:
     if not isinstance(name, str) or not name:
         return
     message = names.dns_label(name, letter_first=True) if kind in _STRICT else names.subdomain(name)
-    if message and not (kind == "JobSet" and len(name) > names.LABEL_LENGTH):  # whose jobs' names are too long first
+    if message and not (kind == "JobSet" and len(name) > names.LABEL_LENGTH):  # their jobs' names are too long first
         yield Finding(path=("metadata", "name"), message=message)
 
 
 def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """Checks that containers have names of their own and mount volumes that are there; a JobSet may add some."""
+    """Checks that container names differ and that mounted volumes exist; a JobSet may add volumes."""
     claims = get(root, "spec", "volumeClaimPolicies") or get(root, "spec", "template", "spec", "volumeClaimPolicies")
     added = [get(item, "metadata", "name") for policy in claims or [] for item in get(policy, "templates") or []]
     volumes = {*added, *(get(item, "name") for item in pod.get("volumes") or [])}
@@ -110,7 +110,7 @@ def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
 
 
 def _slice(pod: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
-    """Checks the nodes that a Pod on a TPU asks for: the topology, the machine type, and the chips of one machine."""
+    """Checks the nodes that a Pod with a TPU selects: the topology, the machine type, and the chips per machine."""
     nodes = pod.get("nodeSelector") or {}
     label, topology, machine = (str(nodes.get(key)) for key in (slices.ACCELERATOR, slices.TOPOLOGY, _MACHINE))
     if label not in slices.read_labels() or slices.TOPOLOGY not in nodes:
@@ -118,11 +118,11 @@ def _slice(pod: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
     known = [machine] if machine in slices.list_machines() else []
     found, here = slices.find_slices(label, topology), (*path, "nodeSelector")
     if not found:
-        message = f"no nodes: {label} has {slices.list_topologies(label)}"
+        message = f"no such nodes: {label} has {slices.list_topologies(label)}"
         yield Finding(path=(*here, slices.TOPOLOGY), message=f"{topology!r}: {message}")
         return
     for kind in known if machine not in {row.machine for row in found} else ():
-        message = f"{kind} forms no {label} of {topology}: expected {' or '.join(row.machine for row in found)}"
+        message = f"{kind} cannot form {label} {topology}: expected {' or '.join(row.machine for row in found)}"
         yield Finding(path=(*here, _MACHINE), message=message)
         return
     chips = _count_chips(pod)
@@ -133,14 +133,14 @@ def _slice(pod: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
 
 
 def _count_chips(pod: Mapping[str, Any]) -> int | None:
-    """Counts the TPU chips of a Pod's containers; None where it asks for none, or not for a number."""
+    """Counts the TPU chips of a Pod's containers; None if the Pod requests none, or not a number."""
     asked = [get(item, "resources", "limits", slices.TPU) for item in pod.get("containers") or []]
     texts = [str(value) for value in asked if value is not None]
     return sum(map(int, texts)) if texts and all(text.isdecimal() for text in texts) else None
 
 
 def _check_hosts(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    """Checks that a Job on a TPU slice has a Pod for each host; parts of a slice have Kueue's annotations."""
+    """Checks that a Job on a TPU slice has a Pod per host, unless Kueue's annotations ask for a part of a slice."""
     template = job.get("template") or {}
     pod, annotations = template.get("spec") or {}, get(template, "metadata", "annotations") or {}
     nodes, chips = pod.get("nodeSelector") or {}, _count_chips(pod)
@@ -158,17 +158,17 @@ def _check_hosts(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 
 
 def _container(running: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """Checks that variables stand once, which the API server does not ask of a lone Pod."""
+    """Checks that no variable appears twice, which the API server does not check in a Pod of its own."""
     severity = Severity.WARNING if get(root or {}, "kind") == "Pod" else Severity.ERROR
     names = [get(item, "name") for item in running.get("env") or []]
     for index, name in enumerate(names):
         if name and name in names[:index]:
-            message = f"{name!r} appears twice: the last one counts"
+            message = f"{name!r} appears twice: Kubernetes uses the last one"
             yield Finding(path=(*path, "env", index, "name"), message=message, severity=severity)
 
 
 def _resources(resources: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
-    """Checks that a request is not above its limit, and that a GPU is a whole limit."""
+    """Checks that a request is not above its limit, and that GPUs are limits and whole numbers."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for key, request in requests.items():
         limit, whole = limits.get(key), "/" in key and "hugepages" not in key
@@ -179,7 +179,7 @@ def _resources(resources: Mapping[str, Any], path: Path, _root: Any) -> Iterator
             yield Finding(path=(*path, "requests", key), message=f"{request} is above the limit {limit}")
     limit = limits.get("nvidia.com/gpu")
     if limit is not None and not re.fullmatch(r"[0-9]+(?:\.0+)?k?", str(limit)):
-        message = f"{limit}: GPUs are whole: expected a number such as 1"
+        message = f"{limit}: expected a whole number of GPUs such as 1"
         yield Finding(path=(*path, "limits", "nvidia.com/gpu"), message=message)
 
 
@@ -201,7 +201,7 @@ def _toleration(item: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Fin
 
 
 def _job(job: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """Checks that a Job's Pods end; JobSet's webhook makes OnFailure of a missing policy."""
+    """Checks that a Job's Pods can end. JobSet's webhook replaces a missing policy by OnFailure."""
     policy = get(job, "template", "spec", "restartPolicy")
     has_default = isinstance(root, dict) and root.get("kind") not in {"Job", "CronJob"}
     if policy not in {"Never", "OnFailure", *([None] if has_default else [])}:

@@ -1,7 +1,9 @@
-"""Rules for names, labels, taints, amounts and paths of Kubernetes, and names of Vertex AI, each as a message or None.
+"""Rules for names, labels, taints, amounts and paths of Kubernetes, and for names of Vertex AI.
+
+A rule returns a message, or None for a valid text.
 
 Source: k8s.io/apimachinery pkg/util/validation and kubernetes/kubernetes pkg/apis/core/validation (1.34).
-`re` compiles a pattern, and keeps it, when a rule first uses it; most commands use few of them.
+`re` compiles and caches a pattern when a rule first uses it, because most commands use few of the patterns.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ _PORTS = (
 )
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _EFFECT_WORDS = "NoSchedule, PreferNoSchedule or NoExecute"
-_ALL_TAINTS = "is not Exists: a toleration without a key accepts every taint, and only Exists says so"
+_ALL_TAINTS = "is not Exists: a toleration without a key accepts every taint, and needs the operator Exists"
 
 
 def dns_label(text: str, *, letter_first: bool = False) -> str | None:
-    """Says what keeps `text` from being a DNS label (RFC 1123, or RFC 1035 with `letter_first`)."""
+    """Explains why `text` is not a DNS label (RFC 1123, or RFC 1035 with `letter_first`)."""
     pattern, words = (_DNS_1035, ", a letter first") if letter_first else (_DNS_1123, "")
     if not re.match(pattern, text):
         return f"{text!r} is not a Kubernetes name: expected a-z, 0-9 and -{words}"
@@ -40,14 +42,14 @@ def dns_label(text: str, *, letter_first: bool = False) -> str | None:
 
 
 def subdomain(text: str) -> str | None:
-    """Says what keeps `text` from being the name of most objects: DNS labels joined by dots, 253 characters at most."""
+    """Explains why `text` is not a name for most objects: DNS labels joined by dots, 253 characters at most."""
     if not re.match(_SUBDOMAIN, text):
         return f"{text!r} is not a Kubernetes name: expected a-z, 0-9, - and ."
     return f"{text!r} has {len(text)} characters: expected 253 at most" if len(text) > 253 else None
 
 
 def label_key(text: str) -> str | None:
-    """Says what keeps `text` from being the key of a label, an annotation or a taint: `[PREFIX/]NAME`."""
+    """Explains why `text` is not a key of a label, an annotation or a taint: `[PREFIX/]NAME`."""
     prefix, slash, name = text.rpartition("/")
     if (slash and subdomain(prefix)) or not re.match(_QUALIFIED, name):
         return f"{text!r} is not a label's name: expected NAME or PREFIX/NAME of letters, digits, '-', '_' and '.'"
@@ -55,14 +57,14 @@ def label_key(text: str) -> str | None:
 
 
 def label_value(text: str) -> str | None:
-    """Says what keeps `text` from being a label's value."""
+    """Explains why `text` is not a label's value."""
     if text and not (re.match(_QUALIFIED, text) and len(text) <= LABEL_LENGTH):
         return f"{text!r} is not a label's value: expected {LABEL_LENGTH} at most of letters, digits, '-', '_' and '.'"
     return None
 
 
 def labels(pairs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yields each bad key or value of labels or of a node selector: the key and the message."""
+    """Yields the key and the message for each invalid key or value of labels or of a node selector."""
     for key, value in pairs.items():
         for message in (label_key(key), label_value(value) if isinstance(value, str) else None):
             if message:
@@ -70,21 +72,21 @@ def labels(pairs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def env_name(text: str) -> str | None:
-    """Says what keeps `text` from being an environment variable's name."""
+    """Explains why `text` is not an environment variable's name."""
     if re.match(_ENV_NAME, text):
         return None
     return f"{text!r} is not a variable's name: expected printable ASCII without '='"
 
 
 def port_name(text: str) -> str | None:
-    """Says what keeps `text` from being a container port's name (an IANA service name)."""
+    """Explains why `text` is not a container port's name (an IANA service name)."""
     if re.match(_PORT_NAME, text) and len(text) <= 15:
         return None
     return f"{text!r} is not a port's name: expected 15 at most of a-z, 0-9 and single '-', with a letter"
 
 
 def toleration(key: str | None, operator: str | None, value: str | None, effect: str | None) -> tuple[str, str] | None:
-    """Finds the field of a toleration that is wrong, and why; None for a good one."""
+    """Returns the wrong field of a toleration, and the reason; None for a valid toleration."""
     problems = (
         ("operator", None if operator in {None, "Exists", "Equal"} else f"{operator!r}: expected Exists or Equal"),
         ("effect", None if effect in {None, "", *_EFFECTS} else f"{effect!r}: expected {_EFFECT_WORDS}"),
@@ -97,12 +99,12 @@ def toleration(key: str | None, operator: str | None, value: str | None, effect:
 
 
 def int32(value: int) -> str | None:
-    """Says what keeps `value` from being an int32 count."""
+    """Explains why `value` is not an int32 count."""
     return None if 0 <= value <= MAX_INT32 else f"{value}: expected 0 to {MAX_INT32}"
 
 
 def amount(text: str) -> str | None:
-    """Says what keeps `text` from being a quantity of Kubernetes that is not negative."""
+    """Explains why `text` is not a quantity of Kubernetes of zero or more."""
     return None if re.match(_AMOUNT, text) else f"{text!r} is not a quantity: expected a number such as 4, 500m or 16Gi"
 
 
@@ -112,7 +114,7 @@ def _annotation_key(text: str) -> str | None:
 
 
 def _field_path(text: str) -> str | None:
-    return None if re.match(_FIELD, text) else f"{text!r} is no field that a Pod can read, such as metadata.name"
+    return None if re.match(_FIELD, text) else f"{text!r} is not a field that a Pod can read, such as metadata.name"
 
 
 def _absolute(text: str) -> str | None:
@@ -125,7 +127,7 @@ def _inner_path(text: str) -> str | None:
 
 
 def _variable(text: str) -> bool:
-    """Tells whether Compose replaces a part of the text by a variable, so that nobody knows it here."""
+    """Tells whether the text contains a variable of Compose, so that imgtool does not know its value."""
     return "${" in text or re.search(r"(?<!\$)\$[A-Za-z_]", text) is not None
 
 
@@ -138,7 +140,7 @@ def _ports(text: str) -> str | None:
 
 
 def _google_value(text: str) -> str | None:
-    """Allows international letters, but no capitals."""
+    """Checks a label's value for Google's services: international letters are allowed, capitals are not."""
     good = len(text) <= LABEL_LENGTH and text == text.lower() and all(c in "_-" or c.isalnum() for c in text)
     return None if good else f"{text!r} is not a label's value: expected up to 63 of a-z 0-9 _ -"
 
@@ -196,5 +198,5 @@ FORMATS: Mapping[str, Callable[[str], str | None]] = {
     "variable": _matching(r"[A-Za-z_][A-Za-z0-9_]*\Z", "a variable's name"),
     "ports": _ports,
 }
-"""The formats of text that shapes name."""
-NUMERIC = {"amount"}  # which may be numbers as well
+"""The formats of texts, by their names in the tables of shapes."""
+NUMERIC = {"amount"}  # these formats also accept numbers

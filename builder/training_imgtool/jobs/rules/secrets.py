@@ -1,4 +1,4 @@
-"""Credentials in a job file that someone wrote: whoever can read the file, or ask the service for the job, has them."""
+"""Finds credentials in a job file that someone wrote: everyone who reads the file or the job can read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training_imgtool.jobs.rules.images import PLACEHOLDER
 
 
 def secret_findings(value: Any, path: Path = ()) -> Iterator[Finding]:
-    """Finds values that look like credentials, by their shape or by the name that they are given."""
+    """Finds values that look like credentials, by their shape or by the name of their key."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from secret_findings(item, (*path, key))
@@ -28,13 +28,13 @@ def secret_findings(value: Any, path: Path = ()) -> Iterator[Finding]:
 
 
 def line_secrets(lines: list[str]) -> Iterator[tuple[int, Finding]]:
-    """Does so for the lines of a script, each with its index."""
+    """Finds credentials in the lines of a script, each with the line's index."""
     for index, line in enumerate(lines):
         yield from ((index, finding) for finding in _finding(detect_line_secret(line), line, ()))
 
 
 def _finding(kind: str | None, value: Any, path: Path) -> Iterator[Finding]:
     if kind and not PLACEHOLDER.search(str(value)):
-        message = f"the value looks like {kind}, so it is not shown: whoever reads the file has it"
-        hint = "let the file refer to the secret: a spec has job.secrets for that"
+        message = f"the value (not shown here) looks like {kind}, and everyone who reads the file sees it"
+        hint = "let the file refer to a secret instead: a spec has job.secrets for that"
         yield Finding(path=path, message=message, hint=hint, severity=Severity.WARNING)

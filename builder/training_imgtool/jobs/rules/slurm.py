@@ -1,4 +1,4 @@
-"""Batch scripts for Slurm that someone wrote: their #SBATCH options, by the table `slurm.yaml`, and pyxis' images.
+"""Checks batch scripts for Slurm that someone wrote: the #SBATCH options, by the table `slurm.yaml`, and pyxis' images.
 
 Source: the manual page of sbatch (Slurm 22.05 to 25.05), its parser's answers, and the pages of pyxis and enroot.
 """
@@ -31,14 +31,14 @@ def is_script(text: str) -> bool:
 
 
 def script_findings(text: str) -> Iterator[Placed]:
-    """Finds what sbatch refuses in the options of a script, and images that pyxis cannot read, each with its line."""
+    """Finds options that sbatch refuses, and images that pyxis cannot read, each with its line."""
     lines = text.splitlines()
     if not text.startswith("#!"):
         yield 0, _error("the first line of a batch script names its shell: expected #!/bin/bash")
     head = next((i for i, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
     given: dict[str, int] = {}
     for index, line in enumerate(lines):
-        if not line.startswith(f"{_MARK} ") or "{{" in line:  # a template's line is none yet
+        if not line.startswith(f"{_MARK} ") or "{{" in line:  # a line of a template is not an option yet
             continue
         if index > head:
             message = "sbatch reads no options below the first command"
@@ -59,11 +59,11 @@ def _error(message: str, hint: str | None = None) -> Finding:
 
 
 def _options(text: str) -> Iterator[tuple[str, Finding | None]]:
-    """Reads a line's options as getopt does, each with what is wrong with it."""
+    """Reads the options of a line as getopt does, each with its fault or None."""
     try:
         words = shlex.split(text, comments=True)
     except ValueError:
-        yield "", _error(f"{text.strip()!r}: a quote without an end")
+        yield "", _error(f"{text.strip()!r}: a quote has no end")
         return
     while words:
         word = words.pop(0)
@@ -75,19 +75,19 @@ def _options(text: str) -> Iterator[tuple[str, Finding | None]]:
         found = _find(given, long=long)
         if len(found) != 1:
             yield given, _unknown(word, found, key_hint(given, _table()[0]) if long else "see man sbatch")
-            words = words if equals else []  # nobody knows whether the next word is its value
+            words = words if equals else []  # the next word may or may not be the option's value
             continue
         ((name, kind),) = found.items()
         if not equals and kind != "flag" and not kind.endswith("?"):
             equals, value = "=", words.pop(0) if words else ""
-        if kind == "flag" and not long and value:  # -Qv is -Q -v
+        if kind == "flag" and not long and value:  # -Qv means -Q -v
             words.insert(0, f"-{value}")
             equals = ""
         yield name, _value_finding(name, kind, value if equals else None)
 
 
 def _find(given: str, *, long: bool) -> dict[str, str]:
-    """Returns the option of a name or of a letter, or those that begin so; each with the kind of its value."""
+    """Returns the option with this name or letter, or all options with this prefix, and the kind of each value."""
     kinds = {name: kind for name, (kind, short) in _table()[0].items() if long or short == given}
     return {given: kinds[given]} if given in kinds else {
         name: kind for name, kind in kinds.items() if not long or name.startswith(given)
@@ -96,7 +96,7 @@ def _find(given: str, *, long: bool) -> dict[str, str]:
 
 def _unknown(word: str, found: Collection[str], hint: str | None) -> Finding:
     if found:
-        return _error(f"{word!r} may be --{', --'.join(found)}")
+        return _error(f"{word!r} is ambiguous: it may be --{', --'.join(found)}")
     if hint:
         return _error(f"{word!r} is not an option of sbatch", hint)
     message = f"{word!r} is not an option of sbatch: a cluster without a plugin for it refuses the script"
@@ -125,20 +125,20 @@ def _table() -> tuple[dict[str, tuple[str, str | None]], dict[str, str]]:
 
 
 def _image_findings(value: str) -> Iterator[Finding]:
-    """Warns of images that pyxis or enroot takes for something else, and of tags."""
+    """Warns of images that pyxis or enroot misreads, and of tags."""
     scheme, _, rest = value.rpartition("://")
     if "$" in value or value.startswith(("/", "./")):
         return
     registry, mark, image = rest.rpartition("#")
     first, slash, _ = image.partition("/")
     if value.endswith(".sqsh"):
-        yield _warning(f"{value}: pyxis takes it for an image of Docker Hub: expected ./{value}")
+        yield _warning(f"{value}: pyxis reads this as an image of Docker Hub: expected ./{value}")
     elif not mark and slash and ("." in first or ":" in first) and scheme in {"", "docker"}:
         yield _warning(
-            f"{value}: pyxis takes {first} for a folder of Docker Hub: expected {first}#{image[len(first) + 1 :]}"
+            f"{value}: pyxis reads {first} as a folder of Docker Hub: expected {first}#{image[len(first) + 1 :]}"
         )
     elif "@" in image and ":" in image.partition("@")[0]:
-        yield _warning(f"{value}: enroot 3 cannot read a tag with a digest: expected one of them")
+        yield _warning(f"{value}: enroot 3 cannot read a tag and a digest together: expected one of them")
     else:
         yield from image_findings(f"{registry}/{image}" if mark else image, ())
 

@@ -1,4 +1,4 @@
-"""What Vertex AI refuses and gcloud does not: the rules of a CustomJobSpec and a HyperparameterTuningJob.
+"""Finds faults in a CustomJobSpec or a HyperparameterTuningJob that Vertex AI refuses and gcloud does not find.
 
 Source: the aiplatform.v1 discovery document (revision 20261106), Google's pages on distributed training and
 compute for custom training, and the behaviour of gcloud 528.0.0; the tables are in `data/machines/`.
@@ -33,7 +33,7 @@ _API = "aiplatform.v1 API, revision 20261106"
 def custom_job_findings(
     job: Mapping[str, Any], *, region: str | None, allow_unknown: bool, foreign: bool = False
 ) -> list[Finding]:
-    """Finds everything wrong with a CustomJob, the API's body; arguments as for `custom_job_spec_findings`."""
+    """Finds all faults in a CustomJob, the API's body; arguments as for `custom_job_spec_findings`."""
     findings = list(shape_findings(job, "CustomJob", allow_unknown=allow_unknown))
     job = well_typed(job, "CustomJob")
     findings += _envelope(job, region)
@@ -45,7 +45,7 @@ def custom_job_findings(
 def tuning_job_findings(
     job: Mapping[str, Any], *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
 ) -> list[Finding]:
-    """Finds everything wrong with a HyperparameterTuningJob: the API's body, and what gcloud takes as its file."""
+    """Finds all faults in a HyperparameterTuningJob, which is the API's body and gcloud's file."""
     findings = list(shape_findings(job, "HyperparameterTuningJob", allow_unknown=allow_unknown))
     job = well_typed(job, "HyperparameterTuningJob")
     findings += [*_envelope(job, region), *study_findings(job)]
@@ -57,15 +57,15 @@ def tuning_job_findings(
 def custom_job_spec_findings(
     spec: Any, *, region: str | None, allow_unknown: bool, foreign: bool = False
 ) -> list[Finding]:
-    """Finds everything wrong with a CustomJobSpec, the file of `gcloud ai custom-jobs create --config`.
+    """Finds all faults in a CustomJobSpec, the file of `gcloud ai custom-jobs create --config`.
 
-    gcloud also takes a lone pool in place of the list, as Google's own page writes it.
+    gcloud also accepts a single pool in place of the list, as on Google's own page.
 
     Args:
         spec: the document.
-        region: where the job will run, if that is known.
-        allow_unknown: keys, accelerators, machines and sizes that imgtool does not know are warnings.
-        foreign: machines and sizes alone: Vertex AI gains some that the tables lack.
+        region: the region of the job, if known.
+        allow_unknown: whether keys, accelerators, machines and sizes that imgtool does not know are only warnings.
+        foreign: whether only unknown machines and sizes are warnings, because Vertex AI adds new ones.
     """
     alone = isinstance(spec.get("workerPoolSpecs"), dict)
     if alone:
@@ -111,7 +111,7 @@ def _rules(spec: Any, path: Path, region: str | None, tables: Machines, *, empty
         elif isinstance(pool, dict):
             yield from _pool(pool, (*where, index), region, tables)
             if "nfsMounts" in pool and not _reaches_a_network(spec):
-                message = "an NFS server lies in a VPC network: expected network or pscInterfaceConfig"
+                message = "an NFS server is in a VPC network: expected network or pscInterfaceConfig"
                 yield Finding(path=(*where, index, "nfsMounts"), message=message, severity=Severity.WARNING)
 
 
@@ -166,7 +166,7 @@ def _pool(pool: Mapping[str, Any], path: Path, region: str | None, tables: Machi
         if region is not None:
             yield from tpu_region_findings(machine, (*path, "machineSpec"), region, tables)
     else:
-        yield Finding(path=(*path, "machineSpec"), message="is missing: every pool has a machine type")
+        yield Finding(path=(*path, "machineSpec"), message="is missing: every pool needs a machine type")
     yield from _disk(pool.get("diskSpec"), (*path, "diskSpec"), tables)
 
 
@@ -178,7 +178,7 @@ def _machine(machine: Mapping[str, Any], path: Path, tables: Machines) -> Iterat
     accelerator, count = machine.get("acceleratorType"), machine.get("acceleratorCount")
     if (accelerator is None) is not (count is None):
         missing = "acceleratorType" if accelerator is None else "acceleratorCount"
-        yield Finding(path=(*path, missing), message="is missing: an accelerator has a type and a count, or neither")
+        yield Finding(path=(*path, missing), message="is missing: an accelerator needs both a type and a count")
         return
     if kind == tpu["machine"]:
         yield from cloud_tpu_findings(accelerator, count, path, tables)
@@ -204,7 +204,7 @@ def _gpu_machine(kind: str, accelerator: Any, count: Any, path: Path, tables: Ma
         gpu, counts = next(iter(row["gpus"].items()))
         yield Finding(
             path=(*path, "acceleratorType"),
-            message=f"{kind} comes with {counts[0]} {gpu}; name it, or the job may be refused",
+            message=f"{kind} comes with {counts[0]} {gpu}; name it, or Vertex AI may refuse the job",
             severity=Severity.WARNING,
         )
 
@@ -224,7 +224,7 @@ def _other_machine(kind: str, accelerator: Any, path: Path, tables: Machines) ->
         )
         return
     choices = [*tables.gpus_by_machine, tables.table["tpu"]["machine"], *tables.table["tpu"]["machines"]]
-    hint = "it is spelt cloud-tpu here" if kind == "cloud_tpu" else nearest(kind, choices)
+    hint = "Vertex AI spells it cloud-tpu" if kind == "cloud_tpu" else nearest(kind, choices)
     yield Finding(
         path=(*path, "machineType"),
         message=f"{kind!r} is not a machine type of Vertex AI",
@@ -247,7 +247,7 @@ def _scheduling(scheduling: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     strategy = scheduling.get("strategy")
     if strategy in {"ON_DEMAND", "LOW_COST"}:
         now = {"ON_DEMAND": "STANDARD", "LOW_COST": "SPOT"}[strategy]
-        message = f"{strategy} is deprecated: it is {now} now"
+        message = f"{strategy} is deprecated: use {now}"
         yield Finding(path=(*path, "strategy"), message=message, severity=Severity.WARNING)
     if "maxWaitDuration" in scheduling and strategy != "FLEX_START":
         yield Finding(
@@ -258,7 +258,7 @@ def _scheduling(scheduling: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 
     timeout = scheduling.get("timeout")
     if strategy == "FLEX_START" and isinstance(timeout, str) and float(timeout[:-1]) > _WEEK:
-        message = f"{timeout}: FLEX_START runs seven days at most, {_WEEK}s"
+        message = f"{timeout}: a FLEX_START job runs at most seven days, {_WEEK}s"
         yield Finding(path=(*path, "timeout"), message=message, source=_FLEX_START)
     if scheduling.get("disableRetries") and scheduling.get("restartJobOnWorkerRestart"):
         message = "has no effect with disableRetries"
@@ -266,7 +266,7 @@ def _scheduling(scheduling: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 
 
 def _capacity(pools: list[Any], path: Path, strategy: Any, region: str | None) -> Iterator[Finding]:
-    """Finds pools that FLEX_START does not take, and reservations that are elsewhere or that no pool reaches."""
+    """Finds pools that FLEX_START does not support, and reservations in another region or that no machine can use."""
     gpus = read_table("machines/vertex.yaml")["flex_start"]
     given = [
         ((*path, index, "machineSpec"), pool.get("machineSpec") or {})
@@ -276,10 +276,10 @@ def _capacity(pools: list[Any], path: Path, strategy: Any, region: str | None) -
     for where, machine in given if strategy == "FLEX_START" else ():
         kind = machine.get("acceleratorType")
         if kind not in gpus:
-            message = f"{kind or 'is missing'}: FLEX_START takes {', '.join(gpus)}"
+            message = f"{kind or 'is missing'}: FLEX_START supports {', '.join(gpus)}"
             yield Finding(path=(*where, "acceleratorType"), message=message, source=_FLEX_START)
         if machine != given[0][1]:
-            message = "differs from the first pool's: FLEX_START takes one configuration for all pools"
+            message = "differs from the first pool's: FLEX_START needs the same machines in all pools"
             yield Finding(path=where, message=message, source=_FLEX_START)
     for where, machine in given:
         if affinity := machine.get("reservationAffinity"):
@@ -291,12 +291,12 @@ def _reservation(affinity: Mapping[str, Any], path: Path, strategy: Any, region:
     if (kind == "SPECIFIC_RESERVATION") is not bool(affinity.get("key") and affinity.get("values")):
         yield Finding(path=path, message="expected key and values with SPECIFIC_RESERVATION, and only there")
     if strategy in {"SPOT", "LOW_COST", "FLEX_START"} and kind != "NO_RESERVATION":
-        message = f"{strategy} machines are of no reservation"
+        message = f"{strategy} machines do not come from a reservation"
         yield Finding(path=path, message=message, severity=Severity.WARNING)
     for index, name in enumerate(affinity.get("values") or []):
         zone = re.search(r"/zones/([^/]+)-[a-z]/", str(name))
         if zone and region and zone[1] != region:
-            message = f"the reservation lies in {zone[1]}, the job runs in {region}"
+            message = f"the reservation is in {zone[1]}, the job runs in {region}"
             yield Finding(path=(*path, "values", index), message=message)
 
 
@@ -309,7 +309,7 @@ def _env(env: Any, path: Path) -> Iterator[Finding]:
 
 
 def cloud_tpu_findings(accelerator: Any, count: Any, path: Path, tables: Machines) -> Iterator[Finding]:
-    """Checks whether a cloud-tpu machine has a TPU, and as many cores as a slice has."""
+    """Checks that a cloud-tpu machine has a TPU, with the number of cores of a slice."""
     sizes = tables.table["tpu"]["counts"]
     if accelerator not in sizes:
         yield Finding(
@@ -324,7 +324,7 @@ def cloud_tpu_findings(accelerator: Any, count: Any, path: Path, tables: Machine
 
 
 def topology_findings(kind: str, topology: Any, path: Path, tables: Machines) -> Iterator[Finding]:
-    """Checks whether a TPU machine type has a topology that it can be part of."""
+    """Checks that a TPU machine type has a topology that it can form."""
     example = read_table("machines/tpus.yaml")["machines"][kind]["topologies"][0]
     if topology is None:
         yield Finding(path=path, message=f"is missing: {kind} needs one, such as {example}")
@@ -338,13 +338,13 @@ def topology_findings(kind: str, topology: Any, path: Path, tables: Machines) ->
 
 
 def tpu_region_findings(machine: Mapping[str, Any], path: Path, region: str, tables: Machines) -> Iterator[Finding]:
-    """Warns where the region is not known to have the TPU; Google adds regions faster than tables follow."""
+    """Warns if the table does not list the TPU in the region. Google may have added the region since."""
     regions = tables.table["tpu"]["regions"]
     kind, accelerator = str(machine.get("machineType")), str(machine.get("acceleratorType"))
     series = accelerator if accelerator in regions else kind.partition("-")[0]
     if series in regions and region not in regions[series]:
         key = "acceleratorType" if series == accelerator else "machineType"
-        message = f"{region} is not known to have {series}: {', '.join(regions[series])} are"
+        message = f"imgtool does not know {series} in {region}, only in {', '.join(regions[series])}"
         yield Finding(path=(*path, key), message=message, severity=Severity.WARNING)
 
 
@@ -359,16 +359,16 @@ def is_tpu(pool: Any) -> bool:
 
 
 def resource_findings(spec: Mapping[str, Any], path: Path, region: str | None) -> Iterator[Finding]:
-    """Finds resources of another region than the job's, and what they need beside them."""
+    """Finds resources in another region than the job's, and missing or conflicting keys beside them."""
     attachment: Path = ("pscInterfaceConfig", "networkAttachment")
     for where, what in (("tensorboard",), "the Tensorboard"), (attachment, "the network attachment"):
         match = re.search(r"/(?:locations|regions)/([^/]+)/", str(get(dict(spec), *map(str, where))))
         if match and region and match[1] != region:
-            message = f"{what} lies in {match[1]}, the job runs in {region}"
+            message = f"{what} is in {match[1]}, the job runs in {region}"
             yield Finding(path=(*path, *where), message=message, severity=Severity.WARNING)
     if "tensorboard" in spec and "serviceAccount" not in spec:
-        message = "uploads need a service account that may write there: expected serviceAccount"
+        message = "uploads need a service account with write access: expected serviceAccount"
         yield Finding(path=(*path, "tensorboard"), message=message, severity=Severity.WARNING)
     if "pscInterfaceConfig" in spec and "network" in spec:
-        message = "goes without network: a job is peered or has a Private Service Connect interface"
+        message = "does not go with network: a job uses peering or a Private Service Connect interface"
         yield Finding(path=(*path, "pscInterfaceConfig"), message=message, severity=Severity.WARNING)

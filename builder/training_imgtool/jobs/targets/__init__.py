@@ -1,1 +1,1 @@
-"""The targets: one module each, which checks a spec, makes its job file and judges a file of others."""
+"""The targets. Each module checks a spec, makes its job file, and judges a file that someone else wrote."""

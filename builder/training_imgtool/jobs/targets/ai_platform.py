@@ -1,6 +1,6 @@
-"""AI Platform Training: the Job that `gcloud ai-platform jobs submit training --config` takes.
+"""AI Platform Training: the Job for `gcloud ai-platform jobs submit training --config`.
 
-The service closed on 2025-01-31; `vertex` is its successor. So nothing judges the Job's values.
+The service closed on 2025-01-31; `vertex` is its successor. So imgtool does not judge the values of a Job.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ AGENT = "service-PROJECT_NUMBER@cloud-ml.google.com.iam.gserviceaccount.com"
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
-    """Finds everything that keeps this spec from being a Job, each under the spec's own key."""
+    """Finds every reason why the spec cannot be a Job, each under the spec's own key."""
     errors = list(_spec_errors(spec, options))
     if not errors:
         errors += errors_of(_findings(spec, images, options), _names())
@@ -55,7 +55,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the Job of a spec that `check` found nothing wrong with."""
+    """Makes the Job of a spec in which `check` found no error."""
     job = _job(spec, images, options)
     command = gcloud.file_command(job, options.file, spec.job.project)
     return JobFile(
@@ -71,7 +71,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 
 def _stage(options: JobOptions) -> tuple[str, ...]:
-    """Copies the package, which lies beside the job file, to where the job reads it."""
+    """Makes the command that copies the package beside the job file to Cloud Storage."""
     if not options.package_uri:
         return ()
     file = PurePath(options.file).with_name(options.package_uri.rpartition("/")[2])
@@ -79,7 +79,7 @@ def _stage(options: JobOptions) -> tuple[str, ...]:
 
 
 def job_id(spec: ImageSpec, images: Images) -> str:
-    """Names the job: as given, or by the spec's name and the job's key."""
+    """Returns the job's ID: `job.id`, or the spec's name with the job's key."""
     if spec.job.id:
         return spec.job.id
     name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
@@ -131,13 +131,13 @@ def _cluster(spec: ImageSpec) -> Document:
 
 
 def machine_of(spec: ImageSpec, role: Role) -> str | None:
-    """Returns the role's machine type; a TPU role's is `cloud_tpu` unless it says otherwise."""
+    """Returns the role's machine type; for a TPU role, `cloud_tpu` is the default."""
     tpu = spec.accelerator_of(role) is Accelerator.TPU
     return spec.roles[role].machine or ("cloud_tpu" if tpu else None)
 
 
 def _replica(spec: ImageSpec, role: Role, images: Images, *, own_args: bool) -> Document:
-    """Makes a role's config; it names the image also where a role shares the master's."""
+    """Makes a role's config, which names the image even if the role shares the master's."""
     container: Document = {"imageUri": image_of(images, role)}
     if own_args:
         container["containerCommand"] = list(spec.roles[role].entrypoint)
@@ -187,14 +187,14 @@ def _common(spec: ImageSpec) -> Document:
 def _spec_errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
     if spec.job.env:
         yield FieldError(
-            "AI Platform cannot set environment variables", field="job.env", hint="put them in `env`: the images'"
+            "AI Platform cannot set environment variables", field="job.env", hint="put them in `env`, for the images"
         )
     if not spec.job.region:
         yield FieldError("is missing: every job runs in a region, such as us-central1", field="job.region")
     yield from _role_errors(spec)
     if spec.job.runtime_version:
         if spec.trainer.script is not None:
-            yield FieldError("a job with a runtime version starts a module, not a script", field="trainer.script")
+            yield FieldError("a job with a runtime version can start only a module", field="trainer.script")
         if not spec.job.package_uris and not options.package_uri:
             yield FieldError(
                 "a job with a runtime version needs its package in Cloud Storage",
@@ -204,7 +204,7 @@ def _spec_errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
         minor = minor_of(spec)
         if spec.job.runtime_version != minor:
             yield FieldError(
-                f"{spec.job.runtime_version!r} is another TensorFlow than {spec.tensorflow}",
+                f"{spec.job.runtime_version!r} differs from the TensorFlow version {spec.tensorflow}",
                 field="job.runtime_version",
                 hint=f"expected {minor}, or another tensorflow",
             )
@@ -215,8 +215,8 @@ def _tier_errors(spec: ImageSpec, tier: str) -> Iterator[FieldError]:
         if role not in _TIER_ROLES.get(tier, tuple(Role)):
             yield FieldError(f"the scale tier {tier} has no {role}", field=f"roles.{role}")
         elif count != 1:
-            message = f"{count}: the scale tier {tier} decides how many there are"
-            yield FieldError(message, field=f"roles.{role}.count", hint="leave it out, or use CUSTOM")
+            message = f"{count}: the scale tier {tier} decides the count"
+            yield FieldError(message, field=f"roles.{role}.count", hint="leave the count out, or use CUSTOM")
 
 
 def _role_errors(spec: ImageSpec) -> Iterator[FieldError]:
@@ -241,7 +241,7 @@ def _role_errors(spec: ImageSpec) -> Iterator[FieldError]:
         if spec.job.runtime_version and of_role.command is not None:
             yield FieldError("goes only with images, not with job.runtime_version", field=f"{field}.command")
         if spec.job.runtime_version and of_role.args is not None:
-            yield FieldError("with job.runtime_version all roles have the same args", field=f"{field}.args")
+            yield FieldError("with job.runtime_version, all roles must have the same args", field=f"{field}.args")
 
 
 def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:
@@ -261,7 +261,7 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
 
 
 def _names() -> dict[str, str]:
-    """Maps paths of the Job to the spec's keys that notes are about."""
+    """Maps paths of the Job to keys of the spec, for notes."""
     names = {"project": "job.project"}
     for role, prefix in PREFIX.items():
         config = f"trainingInput.{prefix}Config"

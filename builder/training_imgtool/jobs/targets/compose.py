@@ -1,4 +1,4 @@
-"""Docker Compose: the cluster on one machine, a service per replica.
+"""Docker Compose: the cluster on one machine, with a service per replica.
 
 Source: the Compose specification.
 """
@@ -47,12 +47,12 @@ _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Finds everything that keeps this spec from being a Compose file."""
+    """Finds every reason why the spec cannot be a Compose file."""
     return list(_errors(spec, _project(spec, images)))
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the Compose file of a spec that `check` found nothing wrong with."""
+    """Makes the Compose file of a spec in which `check` found no error."""
     chief, compose = service_name(leader(spec) or Role.MASTER, 0), f"docker compose --file {shlex.quote(options.file)}"
     document = without_none(
         {
@@ -112,18 +112,18 @@ def _standing(text: str, name: str, services: list[str]) -> Standing | None:
 
 
 def service_name(role: Role, index: int) -> str:
-    """Names a replica's service and host, such as `worker-0`."""
+    """Returns the name of a replica's service and host, such as `worker-0`."""
     return "master" if role is Role.MASTER else f"{role}-{index}"
 
 
 def memory(text: str) -> str:
-    """Writes memory in Docker's words: `16Gi` is `16g`."""
+    """Writes an amount of memory for Docker: `16Gi` becomes `16g`."""
     match = _MEMORY.match(text)
     return f"{match['number']}{match['unit'][:1].lower() or 'b'}" if match else text
 
 
 def cpus(text: str) -> str:
-    """Writes CPUs in Docker's words: `500m` is `0.5`."""
+    """Writes a number of CPUs for Docker: `500m` becomes `0.5`."""
     match = _CPUS.match(text)
     return f"{float(match['number']) / 1000:g}" if match and match["milli"] else text
 
@@ -194,7 +194,7 @@ def _volumes(spec: ImageSpec) -> Document:
 
 
 def _mount(volume: Volume, index: int) -> str | Document:
-    """Mounts a volume of the file, a folder that must be there, or memory."""
+    """Makes the mount of a volume of the file, of a folder that must exist, or of memory."""
     if volume.host_path:
         return {"type": "bind", "source": _literal(volume.host_path), "target": volume.mount}
     if volume.memory:
@@ -203,7 +203,7 @@ def _mount(volume: Volume, index: int) -> str | Document:
 
 
 def _literal(text: str) -> str:
-    """Writes text so that Compose leaves it alone: it would expand `$NAME`."""
+    """Escapes text, because Compose expands `$NAME`."""
     return text.replace("$", "$$")
 
 
@@ -212,12 +212,12 @@ def _relative(folder: str) -> str:
 
 
 def _project(spec: ImageSpec, images: Images) -> str:
-    """Names the project: another job never takes the containers of one that runs."""
+    """Returns the project's name, which contains the key so that one job never replaces containers of another."""
     return spec.job.id or f"{spec.name.replace('.', '-')}-{job_key(images, spec)}"
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
-    """Finds what Compose refuses in a file: by its schema, and names that the file does not define."""
+    """Finds what Compose refuses in a file: violations of the schema, and names that the file does not define."""
     yield from published_findings(document, "compose", _COMPOSE)
     services = document.get("services")
     for name, service in services.items() if isinstance(services, dict) and "include" not in document else ():

@@ -1,6 +1,6 @@
 """Alibaba Cloud Serverless Kubernetes: Pods on Elastic Container Instances, and an ImageCache for their images.
 
-The annotations are today's; a GPU without an ECS type gets `eci-gpu-type` of an older page, with a warning.
+imgtool writes today's annotations. A GPU without an ECS type gets `eci-gpu-type` of an older page, with a warning.
 Source: Alibaba Cloud's ECI user guide (Pod annotations, image caches, GPU specifications).
 """
 
@@ -47,7 +47,7 @@ _DEFAULT = Eci()
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
-    """Finds everything that keeps this spec from being ECI Pods."""
+    """Finds every reason why the spec cannot be ECI Pods."""
     return [
         *errors(spec, images, suffix=longest_suffix(spec)),
         *(error for role in replicas(spec) for error in _machine_errors(spec, role, options)),
@@ -55,13 +55,13 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the ImageCache, Services and Pods of a spec that `check` found nothing wrong with."""
+    """Makes the ImageCache, Services and Pods of a spec in which `check` found no error."""
     eci = spec.job.eci or _DEFAULT
     cache = [_image_cache(spec, images, eci)] if eci.image_cache == "create" else []
 
     def change(pod: Document, role: Role) -> Document:
         own = {"nodeSelector": dict(spec.roles[role].node_selector), "tolerations": own_tolerations(spec, role)}
-        pod = {**pod, "spec": without_none({**pod["spec"], **own})}  # its virtual nodes have no labels of devices
+        pod = {**pod, "spec": without_none({**pod["spec"], **own})}  # ECI's virtual nodes have no device labels
         return _on_eci(pod, eci, _annotations(spec, role, eci, options.cuda.get(role)))
 
     notes = [note for role in replicas(spec) for note in _driver_notes(spec, role, eci, options.cuda.get(role))]
@@ -80,7 +80,7 @@ def _cache_note(spec: ImageSpec, images: Images, eci: Eci) -> list[str]:
     if eci.image_cache != "create":
         return []
     name = job_name(spec, images)
-    return [f"note: Pods start from the image cache once kubectl get imagecache {name} says Ready; till then they pull"]
+    return [f"note: Pods use the image cache once kubectl get imagecache {name} shows Ready; until then, they pull"]
 
 
 def _image_cache(spec: ImageSpec, images: Images, eci: Eci) -> Document:
@@ -89,7 +89,7 @@ def _image_cache(spec: ImageSpec, images: Images, eci: Eci) -> Document:
     return {
         "apiVersion": "eci.alibabacloud.com/v1",
         "kind": "ImageCache",
-        "metadata": {"name": name, "labels": labels(spec, name)},  # cluster-wide: it has no namespace
+        "metadata": {"name": name, "labels": labels(spec, name)},  # the kind has no namespace
         "spec": without_none(
             {
                 "images": list(dict.fromkeys(image_of(images, role) for role in replicas(spec))),
@@ -136,7 +136,7 @@ def _find_family(machine: str | None) -> Mapping[str, Any] | None:
 
 
 def _driver(machine: str | None, eci: Eci, cuda: str | None) -> str | None:
-    """Chooses the driver to ask for: given, or the first that runs the image's CUDA where the default does not."""
+    """Chooses the driver: the spec's, or the first that runs the image's CUDA if the default does not."""
     family = _find_family(machine)
     if eci.driver or not (cuda and family) or _runs(family["default"], cuda):
         return eci.driver
@@ -144,7 +144,7 @@ def _driver(machine: str | None, eci: Eci, cuda: str | None) -> str | None:
 
 
 def _runs(driver: str, cuda: str) -> bool:
-    """Tells whether a driver runs a CUDA version: within one major every minor runs (minor-version compatibility)."""
+    """Tells whether a driver runs a CUDA version. A driver runs every minor version of its major version."""
     has = read_table("machines/eci.yaml")["drivers"].get(driver)
     return has is None or int(cuda.partition(".")[0]) <= int(has.partition(".")[0])
 
@@ -182,7 +182,7 @@ def _machine_errors(spec: ImageSpec, role: Role, options: JobOptions) -> Iterato
     if with_gpu and len(with_gpu) != len(types):
         yield FieldError(f"{of_role.machine!r} mixes GPU types with others", field=field)
     elif of_role.gpus and not with_gpu and not options.allow_unknown:
-        message = f"{of_role.machine!r} has no GPU, and {role} wants {of_role.gpus.count}"
+        message = f"{of_role.machine!r} has no GPU, but {role} needs {of_role.gpus.count}"
         yield FieldError(message, field=field, hint="for example ecs.gn6i-c4g1.xlarge")
     driver = (spec.job.eci or _DEFAULT).driver
     family = _find_family(of_role.machine)
@@ -192,13 +192,13 @@ def _machine_errors(spec: ImageSpec, role: Role, options: JobOptions) -> Iterato
 
 
 def _is_size(text: str) -> bool:
-    """Tells whether the text is `4-8Gi`: CPUs and memory in place of a type."""
+    """Tells whether the text gives CPUs and memory in place of a type, such as `4-8Gi`."""
     cpus, _, memory = text.partition("-")
     return cpus.isdecimal() and memory.endswith("Gi") and memory[:-2].isdecimal()
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
-    """Finds what is wrong with an ImageCache, or with a Pod that has annotations of ECI."""
+    """Finds faults in an ImageCache, or in a Pod with annotations of ECI."""
     if document.get("kind") == "ImageCache":
         yield from _image_cache_findings(document)
         return
@@ -210,7 +210,7 @@ def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator
 def _annotation_findings(annotations: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     for key, now in _OLD_ECI.items():
         if key in annotations:
-            message = f"is not in today's documentation: it is {now} now"
+            message = f"is not in today's documentation: use {now}"
             yield Finding(path=(*path, key), message=message, severity=Severity.WARNING)
     specs = annotations.get("k8s.aliyun.com/eci-use-specs")
     if isinstance(specs, str) and len(specs.split(",")) > 5:
@@ -224,6 +224,6 @@ def _annotation_findings(annotations: Mapping[str, Any], path: Path) -> Iterator
 
 def _image_cache_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
     if get(document, "metadata", "namespace") is not None:
-        yield Finding(path=("metadata", "namespace"), message="an ImageCache belongs to the cluster, to no namespace")
+        yield Finding(path=("metadata", "namespace"), message="an ImageCache has no namespace")
     if get(document, "spec", "images") == []:
         yield Finding(path=("spec", "images"), message="is empty: expected at least one image")

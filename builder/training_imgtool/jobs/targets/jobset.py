@@ -1,7 +1,7 @@
-"""A JobSet (`jobset.x-k8s.io/v1alpha2`): an indexed Job per role, TF_CONFIG worked out from the Pods' names.
+"""A JobSet (`jobset.x-k8s.io/v1alpha2`): an indexed Job per role, with a TF_CONFIG that follows from the Pods' names.
 
-A Pod is `<jobset>-<job>-0-<index>` in the subdomain that carries the JobSet's name. The index reaches
-TF_CONFIG through a variable that Kubernetes itself expands, so the image needs no shell.
+A Pod's name is `<jobset>-<job>-0-<index>`, in a subdomain with the JobSet's name. TF_CONFIG gets the index from a
+variable that Kubernetes itself expands, so the image needs no shell.
 
 Source: kubernetes-sigs/jobset v0.12.0.
 """
@@ -50,31 +50,31 @@ from training_imgtool.model.targets import Target
 
 _INDEX_ANNOTATION = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 POD_INDEX = "batch.kubernetes.io/job-completion-index"  # a label since Kubernetes 1.28
-_JOB_LABEL = "metadata.labels['jobset.sigs.k8s.io/job-global-index']"  # of all Jobs of a JobSet, in their order
+_JOB_LABEL = "metadata.labels['jobset.sigs.k8s.io/job-global-index']"  # the index among all Jobs of a JobSet
 _PROCESS_VARIABLE = "JAX_PROCESS_ID"
 _INDEX_VARIABLE = "TF_TASK_INDEX"
 _INDEX = f"$({_INDEX_VARIABLE})"
 _WORKER_0 = {"rules": [{"succeededIndexes": "0"}]}  # as for a TFJob without a chief
-_EVICTED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}  # its Pod is made anew
+_EVICTED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}  # then the Job creates a new Pod
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Finds everything that keeps this spec from being a JobSet."""
+    """Finds every reason why the spec cannot be a JobSet."""
     flavour = local_flavour(spec)
     shapes = {role: _shape(spec, role) for role in replicas(spec)}
     pods = (f"-{task_name(flavour, role)}-{jobs - 1}-{count - 1}-abcde" for role, (jobs, count) in shapes.items())
-    problems = list(errors(spec, images, suffix=max(pods, key=len)))  # the webhook counts a Pod's random ending too
+    problems = list(errors(spec, images, suffix=max(pods, key=len)))  # with the Pod's random end
     if _INDEX_VARIABLE in spec.job.variables:
-        message = "imgtool sets this variable: TF_CONFIG takes the Pod's index from it"
+        message = "imgtool sets this variable, from which TF_CONFIG takes the Pod's index"
         problems.append(FieldError(message, field=f"job.env.{_INDEX_VARIABLE}"))
     return problems
 
 
 def _shape(spec: ImageSpec, role: Role) -> tuple[int, int]:
-    """Counts the Jobs of a role and the Pods of each: a TPU slice is a Job, and its hosts are Pods.
+    """Counts the Jobs of a role and the Pods of each Job. A TPU slice is a Job, and the slice's hosts are Pods.
 
-    JAX numbers its processes through all roles. A JobSet numbers its Jobs so, and a Job its own Pods.
+    JAX numbers its processes across all roles. A JobSet numbers its Jobs in the same way, and a Job numbers its Pods.
     """
     found, count = slice_of(spec, role), replicas(spec)[role]
     if found:
@@ -83,7 +83,7 @@ def _shape(spec: ImageSpec, role: Role) -> tuple[int, int]:
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the JobSet of a spec that `check` found nothing wrong with."""
+    """Makes the JobSet of a spec in which `check` found no error."""
     name, times = job_name(spec, images), spec.job.scheduling
     flavour = local_flavour(spec)
     restarts = times.restarts if times else None
@@ -99,7 +99,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         "spec": without_none(
             {
                 "network": {"enableDNSHostnames": True, "subdomain": name, "publishNotReadyAddresses": True},
-                "successPolicy": {  # the chief's end is the job's: parameter servers never end by themselves
+                "successPolicy": {  # the job ends with the chief, because parameter servers never end by themselves
                     "operator": "All",
                     "targetReplicatedJobs": [task_name(flavour, leader(spec) or Role.MASTER)],
                 }
@@ -130,14 +130,14 @@ def _make_replicated_job(spec: ImageSpec, images: Images, role: Role, name: str,
         "name": task_name(flavour, role),
         "replicas": jobs,
         "template": {
-            **({"metadata": {"annotations": {_EXCLUSIVE: NODE_POOL}}} if alone else {}),  # a slice is a node pool
+            **({"metadata": {"annotations": {_EXCLUSIVE: NODE_POOL}}} if alone else {}),  # a slice is one node pool
             "spec": without_none(
                 {
                     "parallelism": count,
                     "completions": count,
                     "completionMode": "Indexed",
                     "successPolicy": _WORKER_0 if ends_with_0 else None,
-                    "backoffLimit": 0,  # a failed Pod fails the Job; the JobSet decides about restarts
+                    "backoffLimit": 0,  # a failed Pod fails the Job, and the JobSet decides whether to restart
                     "podFailurePolicy": {"rules": [_EVICTED]},
                     "activeDeadlineSeconds": seconds(times.max_running) if times else None,
                     "template": {
@@ -163,7 +163,7 @@ def _env(spec: ImageSpec, role: Role, name: str, flavour: Flavour) -> list[Docum
         return []
     if not spec.framework.has_servers:
         if slice_of(spec, role):
-            return []  # libtpu knows its slice, and GKE tells it of the others
+            return []  # libtpu knows its own slice, and GKE describes the others
         told = process_env(addresses, f"$({_PROCESS_VARIABLE})")
         field = _JOB_LABEL if len(shapes) > 1 else _INDEX_ANNOTATION
         return [
@@ -184,7 +184,7 @@ _MANAGER = re.compile(r"[^/]+/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+\Z")
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
-    """Finds what the webhook refuses in a JobSet, beyond its keys and kinds and after the defaults that it sets."""
+    """Finds what the webhook refuses in a JobSet after it sets defaults, beyond keys and kinds of values."""
     spec = document.get("spec")
     jobs = get(document, "spec", "replicatedJobs")
     if not isinstance(spec, dict) or not isinstance(jobs, list):
@@ -213,16 +213,16 @@ def _job(job: Mapping[str, Any], path: Path, before: list[str]) -> Iterator[Find
     if name in before:
         yield Finding(path=(*path, "name"), message=f"{name!r} appears twice")
     if waits is not None and not before:
-        yield Finding(path=(*path, "dependsOn"), message="does not go with the first job: nothing comes before it")
+        yield Finding(path=(*path, "dependsOn"), message="does not go with the first job: no job comes before it")
     for index, item in enumerate(waits if isinstance(waits, list) and before else []):
         other = item.get("name") if isinstance(item, dict) else None
         if isinstance(other, str) and other not in before:
             where = (*path, "dependsOn", index, "name")
-            yield Finding(path=where, message=f"{other!r} is none of the jobs before: {', '.join(before)}")
+            yield Finding(path=where, message=f"{other!r} is not one of the jobs before: {', '.join(before)}")
 
 
 def _generated_names(document: Mapping[str, Any], job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    """Names of the Jobs, and with `completions` of the Pods, whose random ending the webhook counts too."""
+    """Checks the names of the Jobs, and with `completions` those of the Pods with their random ends."""
     metadata = document["metadata"] if isinstance(document.get("metadata"), dict) else {}
     generated = metadata.get("generateName")
     own = metadata.get("name") or (f"{generated}abcde" if generated else None)
@@ -252,7 +252,7 @@ def _failure_policy(rules: Any, by_name: Mapping[str, Any]) -> Iterator[Finding]
         if not isinstance(rule, dict):
             continue
         path: Path = ("spec", "failurePolicy", "rules", index)
-        name = rule.get("name") or f"failurePolicyRule{index}"  # the webhook names the others
+        name = rule.get("name") or f"failurePolicyRule{index}"  # the webhook chooses the other names
         if not _RULE_NAME.match(str(name)):
             message = f"{name!r}: expected letters, digits, '_', ',' and ':', a letter first, 128 at most"
             yield Finding(path=(*path, "name"), message=message)
@@ -273,7 +273,7 @@ def _coordinator(coordinator: Any, by_name: Mapping[str, Any]) -> Iterator[Findi
         return
     completions = get(job, "template", "spec", "completions")
     if not isinstance(completions, int) or get(job, "template", "spec", "completionMode") not in {None, "Indexed"}:
-        message = f"the job {job['name']} of the coordinator must be Indexed and have completions"
+        message = f"the coordinator's job {job['name']} must be Indexed and have completions"
         yield Finding(path=(*path, "replicatedJob"), message=message)
         return
     for key, count in (("jobIndex", job.get("replicas", 1)), ("podIndex", completions)):

@@ -33,18 +33,18 @@ Change = Callable[[Document, Role], Document]
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Finds everything that keeps this spec from being Pods."""
+    """Finds every reason why the spec cannot be Pods."""
     return list(errors(spec, images, suffix=longest_suffix(spec)))
 
 
 def longest_suffix(spec: ImageSpec) -> str:
-    """Finds the longest text behind the job's name in a Pod's name; a lone Pod has the job's name itself."""
+    """Returns the longest text after the job's name in a Pod's name; a single Pod has the job's name itself."""
     pods = [f"-{role}-{count - 1}" for role, count in replicas(spec).items()]
     return max(pods, key=len) if is_cluster(spec) else ""
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the Pods of a spec that `check` found nothing wrong with."""
+    """Makes the Pods of a spec in which `check` found no error."""
     documents = (*services(spec, images), *pods(spec, images, lambda pod, _role: pod))
     return JobFile(
         target=Target.PODS,
@@ -57,7 +57,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 
 def pods_service(spec: ImageSpec, images: Images, file: str, documents: tuple[Document, ...]) -> Service:
-    """Makes the kubectl commands about Pods, which end the others when the chief has ended; its own log stays."""
+    """Makes the kubectl commands about Pods. `end` deletes the other Pods after the chief's end, but not the chief."""
     name, role = job_name(spec, images), leader(spec) or Role.MASTER
     if not is_cluster(spec):
         return service(spec, images, file, documents, chief=(name,))
@@ -67,17 +67,17 @@ def pods_service(spec: ImageSpec, images: Images, file: str, documents: tuple[Do
 
 
 def stay_note(spec: ImageSpec, images: Images) -> list[str]:
-    """Says what to do about replicas that never end, when there are any."""
+    """Tells the user how to end replicas that never end by themselves, if there are any."""
     if not is_cluster(spec):
         return []
     selector = f"app.kubernetes.io/instance={job_name(spec, images)}"
     selector += f" --namespace {spec.job.namespace}" if spec.job.namespace else ""
     first = "master" if leader(spec) is Role.MASTER else "worker 0"
-    return [f"note: when the {first} is done, kubectl delete pods,services -l {selector} ends the others"]
+    return [f"note: when the {first} is done, end the others with kubectl delete pods,services -l {selector}"]
 
 
 def size_note(spec: ImageSpec) -> list[str]:
-    """Warns where every Pod lists so many others that the file grows by megabytes."""
+    """Warns if every Pod lists so many others that the file grows by megabytes."""
     count = sum(replicas(spec).values())
     if count <= _MANY:
         return []
@@ -85,7 +85,7 @@ def size_note(spec: ImageSpec) -> list[str]:
 
 
 def services(spec: ImageSpec, images: Images) -> list[Document]:
-    """Makes a headless Service per role: with it each Pod is `POD.SERVICE`. A lone replica needs none."""
+    """Makes a headless Service per role, so that each Pod has the name `POD.SERVICE`. A single replica needs none."""
     if not is_cluster(spec):
         return []
     name = job_name(spec, images)
@@ -106,7 +106,7 @@ def services(spec: ImageSpec, images: Images) -> list[Document]:
 
 
 def pods(spec: ImageSpec, images: Images, change: Change) -> list[Document]:
-    """Makes a Pod per replica, each with its own TF_CONFIG; `change` is the target's last word on each."""
+    """Makes a Pod per replica, each with its own TF_CONFIG. The target's function `change` then edits each Pod."""
     name = job_name(spec, images)
     return [
         change(_pod(spec, images, role, index, name), role)
@@ -140,5 +140,5 @@ def _env(spec: ImageSpec, role: Role, index: int, name: str) -> list[Document]:
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:  # noqa: ARG001  one signature
-    """Finds nothing: the shapes of a Pod and of a Service and their rules say it all."""
+    """Finds nothing, because the shapes of a Pod and of a Service and their rules cover everything."""
     return ()

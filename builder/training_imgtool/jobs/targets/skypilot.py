@@ -1,4 +1,4 @@
-"""SkyPilot: a task whose nodes are all alike, so one role; TF_CONFIG comes from SKYPILOT_NODE_IPS.
+"""SkyPilot: a task of one role, because all its nodes are alike; TF_CONFIG comes from SKYPILOT_NODE_IPS.
 
 SkyPilot starts its own command in the container, not the image's entry point, so the task names the program.
 Source: SkyPilot 0.10's task schema (sky/utils/schemas.py) and its page on distributed tasks.
@@ -39,7 +39,7 @@ _TIERS = {"disk_tier": ("low", "medium", "high", "ultra", "best"), "network_tier
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[._-]{1,2}[A-Za-z0-9]+)*\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>Mi|Gi|Ti|M|G|T)?\Z")
 _GIB = {"Mi": 1 / 1024, "M": 1 / 1024, "Gi": 1, "G": 1, "Ti": 1024, "T": 1024, None: 1 / 2**30}
-_GPUS = {  # Google's names: SkyPilot's
+_GPUS = {  # Google's names, and SkyPilot's
     "NVIDIA_A100_80GB": "A100-80GB",
     "NVIDIA_H100_80GB": "H100",
     "NVIDIA_H100_MEGA_80GB": "H100-MEGA",
@@ -48,12 +48,12 @@ _GPUS = {  # Google's names: SkyPilot's
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Finds everything that keeps this spec from being a SkyPilot task."""
+    """Finds every reason why the spec cannot be a SkyPilot task."""
     return list(_errors(spec, _name(spec, images)))
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the task of a spec that `check` found nothing wrong with."""
+    """Makes the task of a spec in which `check` found no error."""
     role = _role(spec)
     count, name = replicas(spec)[role], _name(spec, images)
     program = [shlex.quote(word) for word in (*launcher.trainer_command(spec, role), *_arguments(spec, role))]
@@ -65,7 +65,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
             "resources": _resources(spec, images, role),
             "num_nodes": count,
             "envs": {**spec.job.env, **cluster},
-            "secrets": dict.fromkeys(spec.job.secrets),  # without a value: whoever submits the task has it
+            "secrets": dict.fromkeys(spec.job.secrets),  # the submitter's environment has the values
             "file_mounts": {v.mount: {"source": v.bucket, "mode": "MOUNT"} for v in spec.job.volumes if v.bucket},
             "volumes": {volume.mount: volume.claim for volume in spec.job.volumes if volume.claim},
             "run": f"exec {run}\n",
@@ -97,7 +97,7 @@ def _service(name: str, key: str) -> Service:
 
 
 def _standing(text: str, name: str, key: str) -> Standing | None:
-    """Reads the queue; the name ends with the key."""
+    """Reads the queue, in which a job's name ends with the key."""
     failed = ("FAILED", "CANCELLED")
     found = [
         Standing(
@@ -114,7 +114,7 @@ def _standing(text: str, name: str, key: str) -> Standing | None:
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
-    """Finds what SkyPilot's schema refuses in a task, which it checks without empty keys and with variables as text."""
+    """Finds what SkyPilot's schema refuses in a task, after SkyPilot drops empty keys and turns variables into text."""
     task = _given(document)
     for key in ("envs", "secrets"):
         if isinstance(task.get(key), dict):
@@ -185,7 +185,7 @@ def _errors(spec: ImageSpec, name: str) -> Iterator[FieldError]:
     for role in replicas(spec):
         if role is not first:
             message = f"a SkyPilot task's nodes are all alike: expected one role, found {first} and {role}"
-            hint = "make it workers alone (worker 0 is the chief), or use another target"
+            hint = "use only workers (worker 0 is the chief), or another target"
             yield FieldError(message, field=f"roles.{role}", hint=hint)
     of_role = spec.roles[first]
     if of_role.cpus and not re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", of_role.cpus):

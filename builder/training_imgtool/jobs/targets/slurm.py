@@ -1,7 +1,7 @@
-"""Slurm with pyxis: a batch script that runs each role's image in a step of its own, TF_CONFIG from the node list.
+"""Slurm with pyxis: a batch script with a step per role, which makes TF_CONFIG from the list of nodes.
 
-pyxis starts the given command, not the image's entry point. Every role has nodes of its own, all with the same
-resources, as a Slurm allocation has. Source: Slurm's pages on sbatch and srun; NVIDIA's pyxis and enroot.
+pyxis starts the given command, not the image's entry point. Every role has its own nodes. All nodes have the same
+resources, as in every Slurm allocation. Source: Slurm's pages on sbatch and srun; NVIDIA's pyxis and enroot.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ fi
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Finds everything that keeps this spec from being a Slurm job."""
+    """Finds every reason why the spec cannot be a Slurm job."""
     problems = list(_errors(spec))
     if not spec.framework.has_servers and len(replicas(spec)) > 1:
-        message = f"{spec.framework.title} finds its processes within one step of Slurm: expected one role"
-        hint = "make it workers alone: worker 0 is process 0"
+        message = f"{spec.framework.title} finds only processes of the same Slurm step: expected one role"
+        hint = "use only workers: worker 0 is process 0"
         problems.append(FieldError(message, field="roles.master", hint=hint))
     return problems
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the batch script of a spec that `check` found nothing wrong with; its parts as data are the document."""
+    """Makes the batch script of a spec in which `check` found no error; the document has the script's parts as data."""
     options_of_job, steps = _options(spec, job_key(images, spec)), _steps(spec, images)
     return JobFile(
         target=Target.SLURM,
@@ -98,9 +98,9 @@ def _service(name: str, key: str) -> Service:
 
 
 def _standing(text: str, name: str, key: str) -> Standing | None:
-    """Reads `NUMBER|STATE|COMMENT|EXIT` lines; accounting may keep no comments, but a name of ours ends with the key.
+    """Reads `NUMBER|STATE|COMMENT|EXIT` lines. Accounting may drop comments, but imgtool's job names end with the key.
 
-    The queue shows the exit as the system's number, accounting as `CODE:SIGNAL`.
+    The queue shows the exit as the system's wait status, and accounting shows `CODE:SIGNAL`.
     """
     found = []
     for number, state, comment, *rest in (line.split("|") for line in text.splitlines() if line.count("|") >= 2):
@@ -131,7 +131,9 @@ def _options(spec: ImageSpec, key: str) -> Document:
             "mem": f"{max(sizes)}M" if sizes else None,
             "gpus-per-node": gpus or None,
             "time": _clock(times.max_running) if times and times.max_running else None,
-            "signal": f"TERM@{spec.job.grace_period}" if spec.job.grace_period else None,  # to the steps' programs
+            "signal": f"TERM@{spec.job.grace_period}"
+            if spec.job.grace_period
+            else None,  # to the programs of the steps
             "partition": slurm.partition,
             "account": slurm.account,
             "qos": slurm.qos,
@@ -156,7 +158,7 @@ def _steps(spec: ImageSpec, images: Images) -> list[Document]:
         options |= {"container-image": f"docker://{registry}#{path}", "container-mounts": ",".join(mounts) or None}
         options["container-env"] = (
             ",".join((*spec.job.env, *spec.job.secrets)) or None
-        )  # pyxis lets the image's own variables win otherwise
+        )  # otherwise the image's own variables take precedence in pyxis
         steps.append({"role": role.value, "options": without_none(options), "command": command})
         first += count
     return steps

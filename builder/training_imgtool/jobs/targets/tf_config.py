@@ -1,4 +1,4 @@
-"""TF_CONFIG and CLUSTER_SPEC for machines of one's own, from a list of hosts."""
+"""TF_CONFIG and CLUSTER_SPEC for the user's own machines, from a list of hosts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 
 
 def parse_hosts(text: str) -> dict[Role, tuple[str, ...]]:
-    """Reads `master=vm-1,worker=vm-2,worker=vm-3:2223` as hosts by role; raises UsageError that names the part."""
+    """Reads `master=vm-1,worker=vm-2,worker=vm-3:2223` as hosts by role; raises UsageError with the wrong part."""
     hosts: dict[Role, tuple[str, ...]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         word, equals, host = part.partition("=")
@@ -52,7 +52,7 @@ def parse_hosts(text: str) -> dict[Role, tuple[str, ...]]:
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Checks whether the hosts are the spec's cluster."""
+    """Checks that the hosts match the spec's cluster."""
     return list(_errors(spec, options))
 
 
@@ -65,7 +65,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.TF_CONFIG,
         documents=(variables,),
-        notes=("note: job.secrets: --format docker-run reads job.secrets_file; the other formats leave them to you",)
+        notes=("note: job.secrets: --format docker-run reads job.secrets_file; with other formats, set them yourself",)
         if spec.job.secrets
         else (),
         command=(),
@@ -85,10 +85,10 @@ def _by_machine(hosts: Mapping[str, str], machine: str | None, text: Callable[[s
 
 
 def _env_file(variables: Document) -> str:
-    """Writes the file for `docker run --env-file`, which has a variable a line."""
+    """Writes the file for `docker run --env-file`, with one variable per line."""
     texts = {key: _text(value) for key, value in variables.items()}
     if wrong := [key for key, value in texts.items() if "\n" in value]:
-        message, hint = "--format env has a variable a line: no line feeds", "--format docker-run, or yaml"
+        message, hint = "--format env allows no line feeds in a value", "--format docker-run, or yaml"
         raise FieldListError(tuple(FieldError(message, field=f"job.env.{key}", hint=hint) for key in wrong))
     return "".join(f"{key}={value}\n" for key, value in texts.items())
 
@@ -130,7 +130,7 @@ def _docker_run(spec: ImageSpec, images: Images, options: JobOptions, name: str,
 
 
 def _mounts(spec: ImageSpec) -> Iterator[str]:
-    """Writes the mounts of the volumes and of the file with the secrets."""
+    """Yields the options that mount the volumes and the file with the secrets."""
     for index, volume in enumerate(spec.job.volumes):
         if volume.memory:
             yield f"type=tmpfs,target={volume.mount},tmpfs-size={memory(volume.memory)}"
@@ -161,7 +161,7 @@ def _errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
     for role in Role:
         have, want = len(given.get(role, ())), wanted.get(role, 0)
         if have != want:
-            yield FieldError(f"--hosts names {have}, the spec says {want}", field=f"roles.{role}.count")
+            yield FieldError(f"--hosts names {have}, the spec has {want}", field=f"roles.{role}.count")
     yield from _find_repeated(given)
     job_dir = spec.job.job_dir
     if job_dir and is_folder(job_dir) and not job_dir.startswith("/"):

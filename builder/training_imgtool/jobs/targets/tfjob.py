@@ -47,19 +47,19 @@ _MANAGERS = ("", "kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue")
 _POD_INDEX = "training.kubeflow.org/replica-index"
 _TYPES = {
     name.lower(): name for name in ("Chief", "Master", "Worker", "PS", "Evaluator")
-}  # the operator takes any case
+}  # the operator accepts upper and lower case
 _KIND = {Role.WORKER: "Worker", Role.PS: "PS", Role.EVALUATOR: "Evaluator"}
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Finds everything that keeps this spec from being a TFJob."""
+    """Finds every reason why the spec cannot be a TFJob."""
     first = "chief" if says_chief(spec) else "master"
     pods = (f"-{first if role is Role.MASTER else role}-{count - 1}" for role, count in replicas(spec).items())
     return list(errors(spec, images, suffix=max(pods, key=len)))
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the TFJob of a spec that `check` found nothing wrong with."""
+    """Makes the TFJob of a spec in which `check` found no error."""
     name = job_name(spec, images)
     first = "Chief" if says_chief(spec) else "Master"
     times = spec.job.scheduling
@@ -111,7 +111,7 @@ def _replica(spec: ImageSpec, images: Images, role: Role, name: str, count: int)
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
-    """Finds what the operator and its webhook refuse in a TFJob, beyond its keys and kinds."""
+    """Finds what the operator and its webhook refuse in a TFJob, beyond keys and kinds of values."""
     specs, path = get(document, "spec", "tfReplicaSpecs"), ("spec", "tfReplicaSpecs")
     if not isinstance(specs, dict):
         return
@@ -149,7 +149,7 @@ def _replica_findings(key: str, replica: Mapping[str, Any], path: Path) -> Itera
         yield Finding(path=(*path, "replicas"), message=f"{count}: {expected}", severity=Severity.WARNING)
     if replica.get("restartPolicy") == "ExitCode":
         message = (
-            "the operator restarts after exit codes 128 to 255 alone; any other fails the job, whatever backoffLimit"
+            "the operator restarts only after exit codes 128 to 255; any other code fails the job, despite backoffLimit"
         )
         yield Finding(path=(*path, "restartPolicy"), message=message, severity=Severity.WARNING)
     containers = get(replica, "template", "spec", "containers")

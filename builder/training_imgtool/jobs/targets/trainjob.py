@@ -1,8 +1,8 @@
-"""Kubeflow Trainer's TrainJob (`trainer.kubeflow.org/v1alpha1`) with a TrainingRuntime of its own.
+"""Kubeflow Trainer's TrainJob (`trainer.kubeflow.org/v1alpha1`), with its own TrainingRuntime.
 
-The runtime's template is the JobSet that the target jobset writes. The controller makes it under the TrainJob's name,
-so the Pods have the same names. No container is called `node` and no Job says that it is the trainer, so the controller
-fills in nothing and each role stays as it is.
+The runtime's template is the JobSet that the target jobset writes. The controller creates this JobSet under the
+TrainJob's name, so the Pods have the same names. No container is called `node` and no Job has the trainer's label, so
+the controller fills in nothing and changes no role.
 
 Source: kubeflow/trainer v2.3, pkg/webhooks and pkg/runtime.
 """
@@ -20,7 +20,7 @@ from training_imgtool.model.spec import ImageSpec
 from training_imgtool.model.targets import Target
 
 _ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
-_CONTAINERS = {  # what a Job's container is called that the controller fills in
+_CONTAINERS = {  # the names of the containers that the controller fills in
     "trainer": "node",
     "model-initializer": "model-initializer",
     "dataset-initializer": "dataset-initializer",
@@ -29,12 +29,12 @@ _MANAGERS = ("", "trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/mul
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
-    """Returns everything that keeps this spec from being a TrainJob: what keeps it from being a JobSet."""
+    """Returns every reason why the spec cannot be a TrainJob; these are the same as for a JobSet."""
     return jobset.check(spec, images, options)
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the TrainingRuntime, which must be there first, and the TrainJob."""
+    """Makes the TrainingRuntime and the TrainJob; the cluster needs the TrainingRuntime first."""
     name = job_name(spec, images)
     (template,) = jobset.make(spec, images, options).documents
     annotations = template["metadata"].get("annotations")
@@ -66,7 +66,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:
-    """Finds what the webhooks refuse in a TrainJob or in a runtime, beyond its keys and kinds."""
+    """Finds what the webhooks refuse in a TrainJob or in a runtime, beyond keys and kinds of values."""
     if document.get("kind") == "TrainJob":
         yield from _train_job(document.get("spec") or {})
         return
@@ -92,7 +92,7 @@ def _train_job(spec: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _filled_in(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    """Finds what is wrong with a Job that says which of the controller's steps it is."""
+    """Finds faults in a Job whose label makes it one of the controller's steps."""
     step = (get(job, "template", "metadata", "labels") or {}).get(_ANCESTOR)
     if step not in _CONTAINERS:
         return

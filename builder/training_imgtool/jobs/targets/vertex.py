@@ -1,7 +1,7 @@
-"""Vertex AI: the CustomJobSpec that `gcloud ai custom-jobs create --config` takes, and the API's CustomJob.
+"""Vertex AI: the CustomJobSpec for `gcloud ai custom-jobs create --config`, and the API's CustomJob.
 
-Pool 0 is the master, 1 the workers, 2 the parameter servers, 3 the evaluators. A gap is `{}` for the API;
-gcloud refuses that in a file, so there it is a pool of no replicas.
+Pool 0 is the master, 1 the workers, 2 the parameter servers, 3 the evaluators. For the API, a missing pool between
+others is `{}`. gcloud refuses `{}` in a file, so the file has a pool with 0 replicas there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NFS = "/mnt/nfs/"  # where Vertex AI mounts every NFS export
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
-    """Finds everything that keeps this spec from being a job, each under the spec's own key."""
+    """Finds every reason why the spec cannot be a job, each under the spec's own key."""
     errors = list(_spec_errors(spec))
     if spec.job.hyperparameters:
         errors += number_errors(spec.job.hyperparameters)
@@ -54,9 +54,9 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the job of a spec that `check` found nothing wrong with, as gcloud's file and as the API's body.
+    """Makes the job of a spec in which `check` found no error, as gcloud's file and as the API's body.
 
-    That is a CustomJob, or a HyperparameterTuningJob where the spec has `job.hyperparameters`.
+    The job is a CustomJob, or a HyperparameterTuningJob if the spec has `job.hyperparameters`.
     """
     job = spec.job
     name, region = display_name(spec, images), str(job.region)
@@ -84,7 +84,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 
 def display_name(spec: ImageSpec, images: Images) -> str:
-    """Names the job: as given, or by the spec's name and the job's key."""
+    """Returns the job's display name: `job.id`, or the spec's name with the job's key."""
     return spec.job.display_name or spec.job.id or f"{spec.name}-{job_key(images, spec)}"
 
 
@@ -144,7 +144,7 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
 
 
 def _escape_variables(text: str) -> str:
-    """Writes a value so that it comes through as it is: Vertex AI expands `$(NAME)`, and `$$(` is a plain `$(`."""
+    """Escapes a value, because Vertex AI expands `$(NAME)` and turns `$$(` into a plain `$(`."""
     return re.sub(r"\$(?=[$(])", "$$", text)
 
 
@@ -191,13 +191,13 @@ def _spec_errors(spec: ImageSpec) -> Iterator[FieldError]:
     if not job.region:
         yield FieldError("is missing: every job runs in a region", field="job.region", hint="for example us-central1")
     if job.display_name == "--":
-        yield FieldError("gcloud takes '--' for no name", field="job.display_name")
+        yield FieldError("gcloud does not accept '--' as a name", field="job.display_name")
     for index, volume in enumerate(job.volumes):
         field, bucket = f"job.volumes[{index}].mount", (volume.bucket or "").removeprefix("gs://").rstrip("/")
         if volume.nfs_server and not volume.mount.startswith(_NFS):
             yield FieldError(f"{volume.mount!r}: Vertex AI mounts NFS below {_NFS}", field=field)
         if bucket and volume.mount.rstrip("/") != f"/gcs/{bucket}":
-            message = f"{volume.mount!r}: Vertex AI has every bucket at /gcs by itself: expected /gcs/{bucket}"
+            message = f"{volume.mount!r}: Vertex AI mounts every bucket below /gcs: expected /gcs/{bucket}"
             yield FieldError(message, field=field)
     yield from _machine_errors(spec)
 
@@ -213,7 +213,7 @@ def _machine_errors(spec: ImageSpec) -> Iterator[FieldError]:
             message = f"{spec.tensorflow}: a TPU VM needs TensorFlow {first} or newer in the image"
             yield FieldError(message, field="tensorflow")
         if tpu and tpu.tf_version:
-            yield FieldError("belongs to AI Platform alone", field=f"roles.{role}.tpu.tf_version")
+            yield FieldError("only AI Platform has this key", field=f"roles.{role}.tpu.tf_version")
 
 
 def _minor(version: str) -> tuple[int, ...]:
@@ -247,8 +247,8 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
             findings += cuda_findings((*pool, "machineSpec", "acceleratorType"), gpus.type, options.cuda[role])
     findings += pull_rights_findings(uris, spec.job.project, AGENT)
     if _has_gap(spec) and not tuned:
-        message = "a pool between others is empty: the file gives it 0 replicas, as gcloud takes no empty pool"
-        hint = "whether the service takes that is not documented; --format gcloud and --format json leave it empty"
+        message = "a pool between others is empty: the file gives it 0 replicas, as gcloud refuses empty pools"
+        hint = "Google does not document whether this works; --format gcloud and --format json leave the pool empty"
         findings.append(Finding(path=("workerPoolSpecs",), message=message, hint=hint, severity=Severity.WARNING))
     return findings
 
@@ -259,7 +259,7 @@ def _in_spec(path: Path) -> Path:
 
 def _lost(spec: ImageSpec) -> Iterator[str]:
     if spec.job.chief_in_tf_config is False:
-        yield "warning: job.chief_in_tf_config: TF_CONFIG says chief on Vertex AI, always"
+        yield "warning: job.chief_in_tf_config: TF_CONFIG always has chief on Vertex AI"
 
 
 def _names(spec: ImageSpec) -> dict[str, str]:
@@ -296,7 +296,7 @@ def _names(spec: ImageSpec) -> dict[str, str]:
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> list[Finding]:
-    """Finds what is wrong with a CustomJobSpec, which gcloud takes as its file, a CustomJob or a tuning job."""
+    """Finds faults in a CustomJobSpec (gcloud's file), a CustomJob or a tuning job."""
     if "workerPoolSpecs" in document:
         return custom_job_spec_findings(document, region=region, allow_unknown=allow_unknown, foreign=True)
     rules = custom_job_findings if "jobSpec" in document else tuning_job_findings
