@@ -215,7 +215,7 @@ def test_o05_stderr_takes_nothing(project: Project, redirect: str) -> None:
 def test_o06_escapes_in_names(project: Project) -> None:
     project.refused("show", "\x1b]0;owned\x07\u202e", code=3, says=["\\x1b]0;owned\\x07\\u202e: no such file"])
     project.write("trainer/\x1b[2J.py", "x")
-    project.refused("show", code=3, says=["a name with control characters"])
+    project.refused("show", code=3, says=["without control characters"])
 
 
 def test_p07_no_home(project: Project) -> None:
