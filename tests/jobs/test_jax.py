@@ -175,3 +175,42 @@ def test_a_process_alone_is_told_nothing() -> None:
         assert "PROCESS_ID" not in dump(job_data(jax({M: gpu}), images(jax({M: gpu})), target))
     (replica,) = make_cluster(jax({M: replace(gpu, gpus=None)}), images(jax({M: gpu})), Service.LOCAL).replicas
     assert replica.env == {}
+
+
+SELECTOR = "{cloud.google.com/gke-tpu-accelerator: LABEL, cloud.google.com/gke-tpu-topology: TOPOLOGY}"
+POD = f"{{restartPolicy: Never, nodeSelector: {SELECTOR}, containers: [{{name: a, image: IMAGE, RESOURCES}}]}}"
+RESOURCES = "resources: {limits: {google.com/tpu: CHIPS}}"
+OF_KIND = {
+    "Job": f"apiVersion: batch/v1\nkind: Job\nmetadata: {{name: j}}\nspec: {{JOB, template: {{spec: {POD}}}}}\n",
+    "TrainJob": (
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: j}\nspec:\n"
+        "  runtimeRef: {name: jax-distributed}\n"
+        f"  trainer: {{numNodes: HOSTS, resourcesPerNode: {RESOURCES.partition(': ')[2]}}}\n"
+        f"  podTemplateOverrides: [{{targetJobs: [{{name: node}}], spec: {{nodeSelector: {SELECTOR}}}}}]\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OF_KIND)
+@pytest.mark.parametrize(
+    ("label", "topology", "chips", "hosts", "said"),
+    [
+        ("tpu-v5p-slice", "2x2x2", 4, 2, ""),
+        ("tpu-v6e-slice", "2x4", 8, 1, ""),
+        ("tpu-v4-podslice", "8x4x4", 4, 32, ""),
+        ("tpu7x", "4x4x4", 4, 16, ""),
+        ("another-tpu", "7x7", 3, 5, ""),
+        ("tpu-v5p-slice", "2x2x2", 8, 1, "8 chips: a machine of tpu-v5p-slice 2x2x2 has 4"),
+        ("tpu-v5-lite-podslice", "1x1", 4, 1, "4 chips: a machine of tpu-v5-lite-podslice 1x1 has 1"),
+        ("tpu-v6e-slice", "4x4x4", 4, 16, "'4x4x4': no nodes: tpu-v6e-slice has 1x1, 2x2"),
+        ("tpu-v5p-slice", "8x4x4", 4, 32, "'8x4x4': no nodes"),
+        ("tpu-v6e-slice", "4x4", 4, 2, "2: tpu-v6e-slice 4x4 has 4 hosts, and each runs one Pod"),
+    ],
+)
+def test_lint_knows_slices(kind: str, label: str, topology: str, *, chips: int, hosts: int, said: str) -> None:
+    text = OF_KIND[kind].replace("RESOURCES", RESOURCES).replace("JOB", "parallelism: HOSTS, completions: HOSTS")
+    for word, value in (("LABEL", label), ("TOPOLOGY", topology), ("CHIPS", str(chips)), ("HOSTS", str(hosts))):
+        text = text.replace(word, value)
+    text = text.replace("IMAGE", f"example.com/i@sha256:{'a' * 64}")
+    errors = [message.message for message in lint(text, "f") if message.severity == "error"]
+    assert [error.startswith(said) for error in errors] == ([True] if said else []), errors

@@ -109,7 +109,7 @@ def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
                     yield Finding(path=(*here, "volumeMounts", place, "name"), message=message)
 
 
-def _slice(pod: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
+def slice_findings(pod: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     """Checks the nodes that a Pod with a TPU selects: the topology, the machine type, and the chips per machine."""
     nodes = pod.get("nodeSelector") or {}
     label, topology, machine = (str(nodes.get(key)) for key in (slices.ACCELERATOR, slices.TOPOLOGY, _MACHINE))
@@ -139,7 +139,7 @@ def _count_chips(pod: Mapping[str, Any]) -> int | None:
     return sum(map(int, texts)) if texts and all(text.isdecimal() for text in texts) else None
 
 
-def _check_hosts(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+def host_findings(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     """Checks that a Job on a TPU slice has a Pod per host, unless Kueue's annotations ask for a part of a slice."""
     template = job.get("template") or {}
     pod, annotations = template.get("spec") or {}, get(template, "metadata", "annotations") or {}
@@ -210,7 +210,7 @@ def _job(job: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
     elif job.get("podFailurePolicy") is not None and policy != "Never":
         message = f"does not go with restartPolicy {policy}: expected Never" if policy else "needs restartPolicy: Never"
         yield Finding(path=(*path, "podFailurePolicy"), message=message)
-    yield from _check_hosts(job, path)
+    yield from host_findings(job, path)
     if job.get("completionMode") == "Indexed" and job.get("completions") is None:
         yield Finding(path=(*path, "completions"), message="is missing: an Indexed Job needs it")
 
@@ -228,7 +228,7 @@ def _service(service: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Fin
 
 def _pod_and_slice(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
     yield from _pod(pod, path, root)
-    yield from _slice(pod, path, root)
+    yield from slice_findings(pod, path)
 
 
 _RULES: Rules = {

@@ -10,11 +10,13 @@ Source: kubeflow/trainer v2.3, pkg/webhooks and pkg/runtime.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.kubernetes import chief_selector, job_name, labels, metadata, queue_label, service
 from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, Path, get, without_none
+from training_imgtool.jobs.rules.kubernetes import host_findings, slice_findings
 from training_imgtool.jobs.targets import jobset
 from training_imgtool.model.spec import ImageSpec
 from training_imgtool.model.targets import Target
@@ -89,6 +91,14 @@ def _train_job(spec: Mapping[str, Any]) -> Iterator[Finding]:
     if manager is not None and manager not in _MANAGERS:
         message = f"{manager!r}: expected {_MANAGERS[1]} or {_MANAGERS[2]}"
         yield Finding(path=("spec", "managedBy"), message=message)
+    trainer, overrides = spec.get("trainer") or {}, spec.get("podTemplateOverrides")
+    containers = [{"resources": trainer.get("resourcesPerNode") or {}}]
+    for index, override in enumerate(overrides if isinstance(overrides, list) else []):
+        nodes = get(override, "spec", "nodeSelector") if isinstance(override, dict) else None
+        pod, count = {"nodeSelector": nodes or {}, "containers": containers}, trainer.get("numNodes")
+        yield from slice_findings(pod, ("spec", "podTemplateOverrides", index, "spec"))
+        for finding in host_findings({"template": {"spec": pod}, "parallelism": count}, ()) if count else ():
+            yield replace(finding, path=("spec", "trainer", "numNodes"))
 
 
 def _filled_in(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
