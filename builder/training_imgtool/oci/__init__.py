@@ -1,1 +1,1 @@
-"""Images without a daemon: registries, layers, manifests, and what is attached to images."""
+"""Images without a daemon: registries, layers, manifests, and documents attached to images."""

@@ -1,1 +1,1 @@
-"""Attestations and signatures: what is in an image, how it was made, and who says so."""
+"""Attestations and signatures: the content of an image, how it was made, and who confirms this."""

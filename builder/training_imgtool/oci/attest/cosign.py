@@ -1,7 +1,8 @@
 """Runs the `cosign` program, which signs images and checks signatures.
 
-imgtool has no signature format of its own: keys, key services, identities, logins and formats are cosign's. What a key
-signs goes into no transparency log, since an entry publishes the image's name; what an identity signs always does.
+imgtool has no signature format of its own; cosign provides keys, key services, identities, logins and formats. A
+signature by a key is not added to the transparency log, since an entry publishes the image's name. A signature by an
+identity is always added.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from training_imgtool.base.settings import Settings
 
 _INSTALL = "install cosign 2 or 3: docs.sigstore.dev/cosign/system_config/installation"
 _SECONDS = 240  # cosign's own limit is 180
-# cosign 3 lists signed attestations as signatures too; only these types say that the image itself is signed.
+# cosign 3 also lists signed attestations as signatures. Only these types mean that the image itself is signed.
 _SIGNATURES = ("cosign container image signature", "https://sigstore.dev/cosign/sign/v1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signatory:
-    """Who must have signed, as the command line names them.
+    """The person or key that must have signed an image, as named on the command line.
 
     Attributes:
-        name: a public key as cosign takes it (a file, `gcpkms://…`), or the identity that `issuer` vouches for.
+        name: a public key in a form that cosign accepts (a file, `gcpkms://…`), or the identity that `issuer` confirms.
         issuer: the URL of an OIDC provider; None for a key.
     """
 
@@ -41,7 +42,7 @@ class Signatory:
     issuer: str | None = None
 
     def check(self) -> None:
-        """Raises UsageError unless it names a key or an identity, LocalFileError if a key's file is missing."""
+        """Raises UsageError unless the name is a key or an identity, and LocalFileError if a key's file is missing."""
         check_given("--issuer", self.issuer)
         check_given("--signature", self.name)
         if self.issuer is None and ("@" in self.name or self.name.startswith("http")) and not Path(self.name).exists():
@@ -51,20 +52,20 @@ class Signatory:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """How cosign is told who must have signed."""
+        """The options that tell cosign who must have signed."""
         if self.issuer is None:
             return (f"--key={self.name}", "--insecure-ignore-tlog=true")
         return (f"--certificate-identity={self.name}", f"--certificate-oidc-issuer={self.issuer}")
 
 
 def check_key(key: str) -> None:
-    """Raises LocalFileError for a file that is missing; a service or a variable may hold the key (`gcpkms://…`)."""
+    """Raises LocalFileError if the key is a missing file. A service (`gcpkms://…`) or a variable may have it, too."""
     if re.match(r"[a-z0-9]+:", key) is None and not Path(key).is_file():
         raise LocalFileError(f"{key}: {'is no regular file' if Path(key).exists() else 'no such file'}")
 
 
 def find_cosign(settings: Settings) -> Cosign:
-    """Finds the program on PATH; raises UsageError if there is none."""
+    """Finds cosign on PATH; raises UsageError if it is not there."""
     program = shutil.which("cosign", path=settings.environ.get("PATH"))
     if program is None:
         raise UsageError("signatures need the program cosign, which is not on PATH", hint=_INSTALL)
@@ -73,17 +74,17 @@ def find_cosign(settings: Settings) -> Cosign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cosign:
-    """The program, for the registries and logins of this machine."""
+    """The program cosign, with the registries and logins of this machine."""
 
     program: str
     settings: Settings
 
     def sign(self, images: Sequence[Digest], key: str | None) -> None:
-        """Signs images with a key, or without one as the identity of an OIDC token; cosign says on stderr how it goes.
+        """Signs images with a key, or as the identity of an OIDC token. cosign reports its progress on stderr.
 
-        Raises CredentialsError if cosign signs none or not all, UsageError if it is of an older kind.
+        Raises CredentialsError if cosign does not sign all images, UsageError if cosign is too old.
         """
-        # Without a token, the flow `token` ends at once; the others wait for a browser.
+        # Without a token, the flow `token` fails at once. Other flows wait for a browser.
         signer = ("--fulcio-auth-flow=token",) if key is None else (f"--key={key}", *self._stay_unlogged())
         command = [self.program, "sign", "--yes", *signer, *self._list_access(images[0]), *map(str, images)]
         done = subprocess.run(command, env=dict(self.settings.environ), stdout=subprocess.DEVNULL, check=False)
@@ -95,7 +96,7 @@ class Cosign:
             )
 
     def check(self, image: Digest, signatory: Signatory) -> None:
-        """Raises VerificationError unless cosign says that the signatory signed the image, and what running raises."""
+        """Raises VerificationError unless cosign confirms that the signatory signed it, and what `_run` raises."""
         done = self._run("verify", "--output=json", *signatory.options, *self._list_access(image), str(image))
         if done.returncode:
             raise VerificationError(f"{image} has no signature by {signatory.name}: {_read_complaint(done)}")
@@ -105,7 +106,7 @@ class Cosign:
     def _stay_unlogged(self) -> tuple[str, ...]:
         """Returns the options that keep a key's signature out of the transparency log.
 
-        Distributions build cosign without a version, so its options tell which one it is.
+        Builds of cosign in distributions have no version, so this looks at the options that cosign knows.
         """
         options = re.findall(r"\s(--[a-z-]+)", self._run("sign", "--help").stdout)
         if "--tlog-upload" not in options:
@@ -114,7 +115,7 @@ class Cosign:
         return (*chosen, "--tlog-upload=false")
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs the program; raises TemporaryError if it does not end, LocalFileError if it does not start."""
+        """Runs cosign; raises TemporaryError if it does not end, LocalFileError if it does not start."""
         try:
             return subprocess.run(
                 [self.program, *arguments],
@@ -132,7 +133,7 @@ class Cosign:
             raise LocalFileError(f"{self.program}: {error.strerror or error}") from error
 
     def _list_access(self, image: Digest) -> Iterator[str]:
-        """Yields the registry's options, from the machine's settings; logins cosign reads from DOCKER_CONFIG itself."""
+        """Yields cosign's options for the image's registry. cosign itself reads logins from DOCKER_CONFIG."""
         if speaks_http(image.repository.registry, self.settings.insecure):
             yield "--allow-http-registry=true"
         if self.settings.ca_file is not None:
@@ -140,14 +141,14 @@ class Cosign:
 
 
 def _read_complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """Picks what the program said last; it says each error twice."""
+    """Returns cosign's last message; cosign prints each error twice."""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
     return join_lines((errors or lines or [f"exit code {done.returncode}"])[-1], limit=300)
 
 
 def _read_lines(text: str) -> Iterator[dict[str, Any]]:
-    """Yields the objects that the program prints, one a line or in lists."""
+    """Yields the JSON objects in cosign's output, which has one object or one list per line."""
     for line in text.splitlines():
         try:
             found = json.loads(line)

@@ -1,7 +1,7 @@
-"""Software bills of materials as CycloneDX 1.5 JSON: of a lock's variant, and the parts that other bills share.
+"""Writes software bills of materials in CycloneDX 1.5 JSON: the bill of a lock's variant, and parts for other bills.
 
-Written by hand, since it is small: https://cyclonedx.org/docs/1.5/json. A bill has neither a serial number nor a date,
-so that the same images give the same bytes. Package URLs are those of the purl specification.
+The format is small, so imgtool uses no library for it: https://cyclonedx.org/docs/1.5/json. A bill has neither a serial
+number nor a date, so that equal images give equal bytes. Package URLs follow the purl specification.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SAFE = ".-_~"  # characters that package URLs leave as they are
 
 
 def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage]) -> dict[str, Any]:
-    """Lists what an image has below its code: its base by digest, the wheels and Debian packages of the lock.
+    """Lists the components of an image below its code: the base by digest, and the lock's wheels and Debian packages.
 
-    Roles and later versions of the code share it, since it depends on the lock and the system packages alone. It says
-    that it is incomplete: it does not list what is in the base, nor what apt chose in an engine.
+    Roles and later versions of the code share this bill, since it depends only on the lock and the system packages. It
+    declares itself incomplete, because it omits the content of the base and the packages that apt chose in an engine.
 
     Args:
         name: the spec's name.
@@ -67,8 +67,8 @@ def make_bill(
 
     Args:
         subject: the component that the bill is about.
-        components: what there is; a `bom-ref` that occurs twice counts once.
-        depends: the `bom-ref`s that each `bom-ref` has.
+        components: the components; of two with one `bom-ref`, the bill has one.
+        depends: for each `bom-ref`, the `bom-ref`s of its dependencies.
     """
     by_ref = {component["bom-ref"]: component for component in components}
     return {
@@ -100,7 +100,7 @@ def make_wheel_component(wheel: Wheel) -> dict[str, Any]:
 
 
 def read_distribution(os: str | None) -> tuple[str, str] | None:
-    """Reads the ID and VERSION_ID of a base that the plan says is, for example, debian12; None if it does not."""
+    """Splits the plan's name of a distribution, such as debian12, into ID and VERSION_ID; None if there is none."""
     match = re.fullmatch(r"([a-z]+)([0-9.]+)", os or "")
     return (match[1], match[2]) if match else None
 
@@ -128,7 +128,7 @@ def make_debian_component(
 
 
 def list_properties(values: Mapping[str, str]) -> list[dict[str, str]]:
-    """Properties as CycloneDX lists them; empty values are left out."""
+    """Makes the list of properties that CycloneDX expects, without empty values."""
     return [{"name": name, "value": value} for name, value in sorted(values.items()) if value]
 
 

@@ -1,6 +1,6 @@
-"""SLSA provenance, version 1, in an in-toto statement: who made an image, from what, and with which parameters.
+"""SLSA provenance 1 in an in-toto statement, which tells who made an image, from what, and with which parameters.
 
-Everything in it follows from what the image is made from, so whoever makes the same image writes the same provenance.
+All of its content follows from the image's inputs, so everyone who makes the same image writes the same provenance.
 Formats: https://slsa.dev/spec/v1.0/provenance, https://in-toto.io/Statement/v1.
 """
 
@@ -20,12 +20,12 @@ PREDICATE = "https://slsa.dev/provenance/v1"  # the in-toto predicate type
 BUILD_TYPE = "urn:dev.imgtool:build:v1"
 BUILDER = "urn:dev.imgtool:builder"
 MEDIA_TYPE = "application/vnd.in-toto+json"
-ENVELOPE = "application/vnd.dsse.envelope.v1+json"  # the media type of what `wrap` makes
+ENVELOPE = "application/vnd.dsse.envelope.v1+json"  # the media type of the envelopes that `wrap` makes
 _STATEMENT = "https://in-toto.io/Statement/v1"
 
 
 def make_statement(subject: Digest, predicate_type: str, predicate: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes a predicate a statement about an image."""
+    """Wraps a predicate into a statement about an image."""
     return {
         "_type": _STATEMENT,
         "subject": [{"name": str(subject.repository), "digest": {"sha256": subject.hex}}],
@@ -35,15 +35,15 @@ def make_statement(subject: Digest, predicate_type: str, predicate: Mapping[str,
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """Writes the same content as the same bytes."""
+    """Formats a document, with equal bytes for equal content."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def wrap(statement: Mapping[str, Any]) -> bytes:
-    """Puts a statement into an envelope that nobody signed, in which cosign and its kin find it (DSSE 1.0).
+    """Puts a statement into an unsigned envelope (DSSE 1.0), in which cosign and similar programs find it.
 
-    cosign 2 appends its own envelopes as an image's layers, and counts the layers in the config. So that no blob is
-    needed for one, the envelope can be read as a config too.
+    cosign 2 adds its own envelopes to an image as layers, and reads the number of layers in the config. To avoid
+    another blob for a config, the envelope is also a valid config.
     """
     content = encode(statement)
     envelope = {"payloadType": MEDIA_TYPE, "payload": base64.b64encode(content).decode(), "signatures": []}
@@ -52,10 +52,10 @@ def wrap(statement: Mapping[str, Any]) -> bytes:
 
 
 def make_provenance(plan: RolePlan, recipe: Mapping[str, Any], *, key: str, bill: bytes) -> dict[str, Any]:
-    """Returns the predicate. It says nothing that the image's key does not cover, so that `verify` can write it again.
+    """Returns the predicate. It contains only facts that the image's key covers, so that `verify` can write it again.
 
     Args:
-        plan: the plan of a role that has the image.
+        plan: the plan of a role with this image.
         recipe: what the image is made from, as JSON.
         key: the image's content key.
         bill: the bill of materials, which lists the wheels and Debian packages by their hashes.

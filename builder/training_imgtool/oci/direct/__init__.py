@@ -1,1 +1,1 @@
-"""Images without a daemon: layers, wheels and OCI manifests made directly from a rendered Dockerfile."""
+"""Images without a daemon: layers and OCI manifests made directly from a recipe."""

@@ -1,7 +1,7 @@
-"""What a base image has where: from data for the matrix' own bases, else read once from its layers.
+"""Finds the files of a base image: in data for the bases of the matrix, else by reading the layers once.
 
 The cache on this machine has the tree of each layer under the layer's digest. The tree of all layers together is a
-record that the manifest of a stage on that base carries too, so that another machine need not read the base.
+record, which the manifest of a stage on that base also contains, so that another machine need not read the base.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from training_imgtool.oci.layers.layer_cache import LayerCache, Record, hash_fie
 from training_imgtool.oci.layers.tar_reader import read_layer_tree
 from training_imgtool.oci.registry.manifests import Descriptor
 
-_VERSION = 1  # of how trees are made
+_VERSION = 1  # of the format of trees
 _FIELD = "files"
 
-# The facts are those of base-files (Debian 10 to 13, Ubuntu 18.04 to 24.04), of Docker's `python` and of NVIDIA's
-# `cuda` images; tests/integration/test_base_files.py compares them with every such image that is within reach.
+# The facts come from base-files (Debian 10 to 13, Ubuntu 18.04 to 24.04), Docker's `python` images and NVIDIA's `cuda`
+# images. tests/integration/test_base_files.py compares them with each such image that the machine can read.
 _IMAGES = re.compile(
     rf"{re.escape(DOCKER_HUB)}/"
     r"(?:library/(?:python:[\d.]+-slim-[a-z]+|debian:[\w.-]+|ubuntu:[\w.-]+)|nvidia/cuda:[\w.-]+-ubuntu[\d.]+)\Z"
@@ -35,20 +35,20 @@ _FOLDERS_OR_LINKS = "bin dev lib lib32 lib64 libx32 proc run sbin sys"
 _NVIDIA = "NGC-DL-CONTAINER-LICENSE cuda-keyring_1.0-1_all.deb cuda-keyring_1.1-1_all.deb"
 
 Read = Callable[[Descriptor], Iterator[bytes]]
-"""Gives a layer's blocks, verified when the last one is taken."""
+"""Yields a layer's blocks and verifies them after the last one."""
 DiffIds = Callable[[], tuple[str, ...]]
 Layers = Callable[[], tuple[Descriptor, ...]]
-"""Gives layers, lowest first; called only when they must be read."""
+"""Returns layers, lowest first; called only if imgtool must read them."""
 
 
 class BaseReader:
-    """Reads what bases have where. Threads may call it at will.
+    """Finds the files of bases. Safe for threads.
 
     Args:
         cache: keeps the trees of bases and of single layers.
 
     Attributes:
-        whole: the record of each tree that this run knows, by its key, with the digests of its layers.
+        whole: the record of each tree that this run knows, by the tree's key, with the digests of its layers.
     """
 
     def __init__(self, cache: LayerCache) -> None:
@@ -58,13 +58,13 @@ class BaseReader:
     def files(self, name: str | None, layers: Layers, read: Read, diff_ids: DiffIds = tuple) -> Files:
         """Returns the files of a base.
 
-        A layer that is read must have the content that the config names; engines refuse a base where it has not.
+        A layer that imgtool reads must have the content that the config names; otherwise engines refuse the base.
 
         Args:
-            name: its canonical REPOSITORY:TAG, or None.
-            layers: its layers.
-            read: opens one of them.
-            diff_ids: the digests of their uncompressed contents, by the base's config.
+            name: the base's canonical REPOSITORY:TAG, or None.
+            layers: the base's layers.
+            read: opens one of the layers.
+            diff_ids: the digests of the layers' uncompressed contents, from the base's config.
         """
         facts = find_matrix_tree(name) if name else None
         listed = call_once(lambda: self._read_tree(layers(), read, diff_ids))
@@ -76,11 +76,11 @@ class BaseReader:
         return base.with_layer(added)
 
     def records_of(self, layers: Collection[str]) -> dict[str, Record]:
-        """Returns the records of the trees that this run knows whose layers, by digest, are all among `layers`."""
+        """Returns the records of those known trees whose layers are all among `layers`, which are digests."""
         return {key: record for key, (own, record) in self.whole.items() if set(own) <= set(layers)}
 
     def _read_tree(self, layers: tuple[Descriptor, ...], read: Read, diff_ids: DiffIds = tuple) -> Node:
-        """Returns the tree of layers together; raises what reading them raises."""
+        """Returns the combined tree of layers; raises what reading them raises."""
         digests = tuple(layer.digest for layer in layers)
         key = hash_fields({"kind": "base", "version": _VERSION, "layers": digests})
         whole = _find(self.cache, key)
@@ -123,7 +123,7 @@ def find_matrix_tree(base: str) -> Node | None:
 
 
 def _check_blocks(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[bytes]:
-    """Passes blocks on; raises VerificationError at the end if they are not the content that the config names."""
+    """Yields the blocks; raises VerificationError at the end if they are not the content that the config names."""
     digest = hashlib.sha256()
     for block in blocks:
         digest.update(block)

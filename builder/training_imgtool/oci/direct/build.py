@@ -1,7 +1,7 @@
-"""Makes an image of stages that need no engine: a parent image in, a whole DirectImage out.
+"""Executes stages that need no engine on a parent image, and returns the whole DirectImage.
 
-Layers come from the files of the recipe, from the wheels, from Debian packages, or from the records of either. What
-lies in the base decides where files go; `BaseReader` reads it when that matters.
+Layers come from the files of the recipe, from wheels, from Debian packages, or from records of such layers. The files
+of the base decide where other files go; `BaseReader` reads the base if that matters.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHANGES_PYTHON = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentImage:
-    """An image that stages are appended to: its manifest and config, the repository of its layers, and its files."""
+    """The image that stages are appended to: its manifest and config, the repository of its layers, and its files."""
 
     stored: StoredImage
     files: Files
@@ -45,7 +45,7 @@ class ParentImage:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What makes layers: files, the wheels, or Debian packages; or nothing but a line of history."""
+    """The source of layers: files, wheels or Debian packages; or only a line of history."""
 
     text: str
     wheels: bool = False
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStages:
-    """Every step that executes stages, and the run settings at their end."""
+    """All steps of some stages, and the run settings after the last step."""
 
     steps: tuple[Step, ...]
     settings: Settings
@@ -67,7 +67,7 @@ def plan_stages(
 ) -> PlannedStages:
     """Plans stages that need no engine, lowest first, on an image.
 
-    Raises NeedsEngineError where the base is such that the result cannot be proven the same as an engine's.
+    Raises NeedsEngineError if, on this base, imgtool cannot prove that the result equals an engine's.
     """
     settings: Settings = image.read_config(parent.stored.config).get("config") or {}
     _check_base(settings, parent.files)
@@ -92,7 +92,7 @@ def plan_stages(
 
 
 def add_files(recipe: Recipe, stage: Stage, files: Files, debian: DebianLayer | None) -> Files:
-    """Returns the files of an image once it has a stage of Debian packages or wheels, too."""
+    """Returns the files of an image after a stage of Debian packages or wheels."""
     if stage.name == SYSTEM and debian is not None:
         opened = _name_opened(recipe)
         return files.with_layer(lambda: debian.tree(opened))
@@ -109,14 +109,14 @@ def build_image(
     Args:
         recipe: what the image is made from.
         planned: what `plan_stages` returns for the same recipe and parent image.
-        tools: what layers are made with.
+        tools: makes layers.
         debian: makes the layer of Debian packages.
         parent: the image that the lowest stage starts from.
 
     Raises:
-        NeedsEngineError: the layers show that only an engine makes this image; nothing was published.
-        VerificationError: the base or a wheel is not what its digest says.
-        InputError: the context changed; LocalFileError: something cannot be read or written.
+        NeedsEngineError: the layers show that only an engine can make this image; nothing was published.
+        VerificationError: the base or a wheel does not match its digest.
+        InputError: the context changed; LocalFileError: a file cannot be read or written.
     """
     below = set(image.read_config(parent.stored.config)["rootfs"]["diff_ids"])
     history = tuple(_make_history(recipe, planned.steps, tools, debian, below))
@@ -124,7 +124,7 @@ def build_image(
 
 
 def _check_base(settings: Settings, files: Files) -> None:
-    """Raises NeedsEngineError for a base that engines do not take, or change as soon as a container has it."""
+    """Raises NeedsEngineError for a base that engines refuse, or that they change when a container starts."""
     if settings.get("OnBuild"):
         raise NeedsEngineError("the base has ONBUILD instructions", hint=image.WHOLE_IMAGE_HINT)
     image_config.check_environment(settings)
@@ -173,12 +173,12 @@ def _plan_files(recipe: Recipe, settings: Settings, files: Files) -> tuple[list[
 
 
 def _with_working_folder(recipe: Recipe) -> tuple[Copy, ...]:
-    """Returns the code with a folder for the program to start in, which no file may have made."""
+    """Returns the code and the program's working folder, which may have no file in it."""
     return (*recipe.code, Copy(source="./", target=recipe.working_folder, entries=()))
 
 
 def _finish(recipe: Recipe, settings: Settings, key: str) -> Settings:
-    """Returns the settings of the image."""
+    """Returns the image's final run settings."""
     settings = image_config.with_env(
         {**settings, "WorkingDir": recipe.working_folder}, dict(sorted(recipe.env.items()))
     )
@@ -189,7 +189,7 @@ def _finish(recipe: Recipe, settings: Settings, key: str) -> Settings:
 
 
 def _check_wheels(recipe: Recipe, settings: Settings, files: Files) -> None:
-    """Raises NeedsEngineError unless wheels go into /opt/venv on this image as an engine would install them."""
+    """Raises NeedsEngineError unless imgtool can install wheels into /opt/venv on this image as an engine would."""
     for volume in settings.get("Volumes") or ():
         inside = f"{posixpath.normpath(volume)}/"
         for path in (install_step.VENV, install_step.WHEELS):
@@ -214,7 +214,7 @@ def _check_wheels(recipe: Recipe, settings: Settings, files: Files) -> None:
 
 
 def _check_surroundings(settings: Mapping[str, Any]) -> None:
-    """Raises NeedsEngineError when a script for the shell would do something else on this image."""
+    """Raises NeedsEngineError if the shell or a variable of this image would change the result of an engine's steps."""
     shell = settings.get("Shell")
     if shell and (shell[0].rpartition("/")[2] not in _SHELLS or shell[-1] != "-c"):
         raise NeedsEngineError(f"the base has the shell {shell}")
@@ -226,7 +226,7 @@ def _check_surroundings(settings: Mapping[str, Any]) -> None:
 def _make_history(
     recipe: Recipe, steps: tuple[Step, ...], tools: LayerTools, debian: DebianLayer | None, below: set[str]
 ) -> Iterator[History]:
-    """Yields a line per layer, and one per stage. No layer appears twice: some clusters fail on that."""
+    """Yields a line per layer and one per stage. No layer appears twice, because some clusters fail on that."""
     copies = sum(step.files is not None for step in steps)
     for step in steps:
         most = min(MOST_PARTS, (image.MOST_LAYERS - len(below)) // max(copies, 1))
@@ -252,7 +252,7 @@ def _make_layers(
     elif step.wheels:
         from training_imgtool.oci.wheel_layers.wheel_layers import make_packages_layers
 
-        return make_packages_layers(recipe.locked, recipe.exclude, tools)  # which sends each as soon as it is made
+        return make_packages_layers(recipe.locked, recipe.exclude, tools)  # which itself sends each layer
     else:
         return ()
     for layer in layers:

@@ -1,4 +1,4 @@
-"""What the direct builder needs of those who make the layer of Debian packages."""
+"""The interface through which the direct builder gets the layer of Debian packages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training_imgtool.oci.layers.layers import LayerSource
 
 @dataclass(frozen=True, slots=True)
 class OpenedLibraries:
-    """The libraries that a stage opens once its packages are there, and the LD_LIBRARY_PATH that it has."""
+    """The libraries that a stage must be able to open after the installation, and the stage's LD_LIBRARY_PATH."""
 
     sonames: tuple[str, ...] = ()
     path: str = ""
@@ -24,4 +24,4 @@ class DebianLayer(Protocol):
         """Makes the layer; raises NeedsEngineError when a library is missing, or only an engine can make the layer."""
 
     def tree(self, opened: OpenedLibraries) -> Node:
-        """Lists what the layer has where; raises as `layer` does."""
+        """Returns the tree of the layer's files; raises what `layer` raises."""

@@ -1,7 +1,7 @@
-"""Where an image has what between two instructions: its base's files, and on top what was copied.
+"""The files of an image between two instructions: those of its base, and on top the copied ones.
 
-The base is read only when an instruction depends on it. Paths are absolute; `resolve` follows links as engines do,
-so a path that it gave has none on its way.
+imgtool reads the base only if an instruction depends on it. Paths are absolute. `resolve` follows links as engines do,
+so the paths that it returns contain no links.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ OF_THE_ENGINE = (  # engines mount or make these in containers
 )
 
 Source = Callable[[], Node]
-"""Gives a tree of the base; called at most once per use, and only when it is needed."""
+"""Returns a tree of the base; called at most once per use, and only if the tree is needed."""
 
 
 def call_once(source: Source) -> Source:
-    """Wraps a source so that it is called once, however many threads want it."""
+    """Wraps a source so that it is called only once, even by several threads."""
     flight: SingleFlight[Node] = SingleFlight()
     return lambda: flight.do(None, source)
 
@@ -37,11 +37,11 @@ def _merge(lower: Source, upper: Source) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What is where.
+    """The files of an image.
 
     Attributes:
-        sources: trees of the base, the cheapest first. A tree that does not tell leaves the answer to the next one.
-        copied: what layers on top of the base hold, folders that they only pass through left out.
+        sources: trees of the base, the cheapest first. If a tree does not know a path, the next one is asked.
+        copied: the entries of the layers on top of the base, without folders that are only parents of an entry.
     """
 
     sources: tuple[Source, ...]
@@ -49,19 +49,19 @@ class Files:
 
     @property
     def is_listed(self) -> bool:
-        """Whether every answer comes from a listing of the base, so that any path may be asked for."""
+        """Whether there is a listing of the base, so that callers may ask for any path."""
         return len(self.sources) == 1
 
     def with_copied(self, nodes: Mapping[str, Node]) -> Files:
-        """Adds what a layer holds."""
+        """Adds the entries of a layer."""
         return replace(self, copied={**self.copied, **nodes})
 
     def with_layer(self, tree: Source) -> Files:
-        """Adds a layer on top whose tree is worked out when an instruction depends on it."""
+        """Adds a layer on top, whose tree is computed only if an instruction depends on it."""
         return replace(self, sources=tuple(call_once(partial(_merge, source, tree)) for source in self.sources))
 
     def node(self, path: str) -> Node | None:
-        """Finds what is at a resolved path; raises NeedsEngineError when no tree of the base tells."""
+        """Finds the entry at a resolved path; raises NeedsEngineError if no tree of the base knows the path."""
         if path in self.copied:
             return self.copied[path]
         if any(f"{path}/".startswith(f"{top}/") for top in OF_THE_ENGINE):
@@ -78,14 +78,14 @@ class Files:
         raise NeedsEngineError(f"{path}: what the base has in {closed} is too much to list")
 
     def is_folder(self, path: str) -> bool:
-        """Returns whether a path leads to a folder."""
+        """Returns whether a path leads to a folder, also through links."""
         node = self.node(self.resolve(path))
         return node is not None and node.kind is Kind.FOLDER
 
     def resolve(self, path: str) -> str:
-        """Follows links; what is not there stays as it is.
+        """Follows the links in a path; parts that do not exist stay as they are.
 
-        Raises NeedsEngineError for a loop, and for a path below a file.
+        Raises NeedsEngineError for a loop of links, and for a path below a file.
         """
         left = [name for name in reversed(path.split("/")) if name]
         at, links = "/", 0
@@ -110,11 +110,11 @@ class Files:
 
 
 ASSUMED = Files((make_folder,))
-"""Stands for a base that is not read: a plain folder."""
+"""Represents a base that imgtool does not read, as a plain folder."""
 
 
 def list_parents(path: str) -> Iterator[str]:
-    """Yields the folders above an absolute path, the nearest last, `/` left out."""
+    """Yields the folders above an absolute path, without `/`, the nearest last."""
     parts = path.strip("/").split("/")
     for count in range(1, len(parts)):
         yield "/" + "/".join(parts[:count])

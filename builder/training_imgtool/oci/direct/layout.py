@@ -1,9 +1,9 @@
-"""Where the files of a recipe come to lie on an image, and which folders their layer has to name.
+"""Decides where the files of a recipe go on an image, and which folders their layer has to name.
 
-The rules are those of BuildKit's COPY (tonistiigi/fsutil `copy/copy.go`): a folder's contents go into the destination,
-which keeps its owner and mode when it is there; folders below it are root's with mode 755, there or not. A layer names
-each folder that it makes, and each on its way that is not root's with mode 755: Docker's overlay driver gives a folder
-that a layer only implies these values.
+The rules are those of BuildKit's COPY (tonistiigi/fsutil `copy/copy.go`). A folder's contents go into the destination,
+which keeps its owner and mode if it exists. Each folder below the destination gets owner root and mode 755, even if it
+exists. A layer names each folder that it makes, and each folder above them that has another owner or mode, because
+Docker's overlay driver gives owner root and mode 755 to folders that a layer only implies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from training_imgtool.oci.layers.tarhead import Kind as EntryKind
 
 @dataclass(frozen=True, slots=True)
 class FileLayer:
-    """The files of a layer, each with the hash of its content, and what is where once the layer is there."""
+    """The files of a layer, each with the hash of its content, and the layer's nodes by path."""
 
     contents: Contents
     nodes: Mapping[str, Node]
@@ -39,7 +39,7 @@ class FileLayer:
 def lay_out(copies: Iterable[Copy], files: Files) -> FileLayer:
     """Lays out the files of a recipe on an image that has `files`.
 
-    Raises NeedsEngineError where the image has something that BuildKit would not copy over, or engines differ.
+    Raises NeedsEngineError if BuildKit would not replace something in the image, or if engines differ.
     """
     layer = _Layer(files)
     for copy in copies:
@@ -51,16 +51,16 @@ def lay_out(copies: Iterable[Copy], files: Files) -> FileLayer:
 
 
 class _Layer:
-    """A layer while it grows."""
+    """A layer in progress."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._placed: dict[str, Source | Attributes] = {}
         self._nodes: dict[str, Node] = {}
-        self._new: set[str] = set()  # folders that are not there before: nothing is in them but what the layer puts
+        self._new: set[str] = set()  # folders that the image does not have: they contain only the layer's own entries
 
     def put_folder(self, copy: Copy) -> None:
-        """Puts what a folder holds into the copy's target."""
+        """Puts the contents of a folder into the copy's target."""
         top = self._files.resolve(copy.target)
         self._pass_through(f"{top}/x")
         for entry in copy.entries:
@@ -83,13 +83,13 @@ class _Layer:
         return FileLayer(tuple(_make_content(path, placed) for path, placed in ordered), self._nodes)
 
     def _node(self, path: str) -> Node | None:
-        """Finds what is at a resolved path once the layer is there."""
+        """Finds the entry that a resolved path has on top of the layer so far."""
         if (node := self._nodes.get(path)) is not None or posixpath.dirname(path) in self._new:
             return node
         return self._files.node(path)
 
     def _put(self, path: str, source: Source) -> None:
-        """Puts an entry at `path`; engines agree on a folder over a folder and on a file over a file only."""
+        """Puts an entry at `path`. Engines agree only if a folder replaces a folder, or a file a file."""
         node, is_folder = self._node(path), source.kind is SourceKind.DIRECTORY
         if node is not None and (node.kind is Kind.FOLDER) is not is_folder:
             what = "a file or a link" if is_folder else "a folder"
@@ -102,7 +102,7 @@ class _Layer:
         self._nodes[path] = Node(Kind.LINK, target=source.target or "") if is_link else FILE
 
     def _pass_through(self, path: str) -> None:
-        """Makes the folders above a path that are not there, and names those whose owner or mode a layer would lose."""
+        """Makes the missing folders above a path, and names existing ones whose owner or mode would change."""
         for above in list_parents(path):
             if above in self._placed:
                 continue

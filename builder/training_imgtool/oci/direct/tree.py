@@ -1,8 +1,8 @@
-"""A tree of files as far as COPY and WORKDIR need it: folders with mode and owner, links, and where files lie.
+"""A tree of files with the facts that COPY and WORKDIR need: folders with mode and owner, links, and paths of files.
 
-A tree comes from one layer's archive (`layers.tar_listing`), from several layers (`merge`), or from data
-(`base_files`). Contents do not matter here, and neither do the modes of files: nothing that is copied depends on them.
-A folder that would make the tree large is closed: it exists, and what it holds is not listed.
+A tree comes from one layer's archive (`layers.tar_reader`), from several layers (`merge`), or from data (`base_files`).
+It has neither the contents nor the modes of files, because no copy depends on them. A folder that would make the tree
+large is closed: the tree has the folder but not its contents.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from training_imgtool.base.errors import VerificationError
 
 MOST_NODES = 20_000  # in one tree: about 100 kB when it is compressed
 _MOST_TEXT = 16 << 20  # bytes of a tree as text
-_OPEN_DEPTH = 2  # folders this deep keep the names they hold, however many
-_DEEPEST = 64  # folders inside each other
-_LARGE = (1000, 200, 40, 8, 0)  # nodes below a folder that is closed, as small as it takes
+_OPEN_DEPTH = 2  # folders down to this depth keep all their names
+_DEEPEST = 64  # levels of folders
+_LARGE = (1000, 200, 40, 8, 0)  # nodes below a folder that may be closed; the first number that suffices
 
 
 class Kind(StrEnum):
-    """What a node is. The values are those of `dump`."""
+    """The kind of a node. `dump` writes these values."""
 
     FOLDER = "d"
-    FILE = "f"  # or a device, or anything else that is neither a folder nor a link
+    FILE = "f"  # also a device, or anything else that is neither a folder nor a link
     LINK = "l"
-    WHITEOUT = "w"  # what the layers below have at this path is gone
-    UNKNOWN = "u"  # another tree has to tell
+    WHITEOUT = "w"  # deletes the entry that the layers below have at this path
+    UNKNOWN = "u"  # this tree does not know; another one has to
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class Node:
     """One path.
 
     Attributes:
-        kind: what it is.
-        attributes: of a folder; None when engines differ in what they give it.
-        target: of a link.
-        closed: what the folder holds is not listed.
-        opaque: what the layers below have in the folder is gone.
-        children: of a folder.
+        kind: the node's kind.
+        attributes: a folder's mode and owner; None if engines give it different ones.
+        target: the target of a link.
+        closed: whether the folder's contents are not listed.
+        opaque: whether the folder hides its contents in the layers below.
+        children: the contents of a folder, by name.
     """
 
     kind: Kind
@@ -79,13 +79,13 @@ _SINGLE = {node.kind.value: node for node in (FILE, WHITEOUT, UNKNOWN)}
 
 
 class ClosedFolderError(Exception):
-    """The tree does not tell what lies at or below the path that is the argument."""
+    """The tree does not know the entries at or below the path in the argument."""
 
 
 def find_node(root: Node, path: str) -> Node | None:
-    """Finds the node at an absolute path, links not followed; None when there is none.
+    """Finds the node at an absolute path without following links; None if there is none.
 
-    Raises ClosedFolderError when the tree does not tell.
+    Raises ClosedFolderError if the path is in a closed folder.
     """
     node, at = root, ""
     for name in path.strip("/").split("/") if path != "/" else ():
@@ -108,7 +108,7 @@ def merge(lower: Node | None, upper: Node) -> Node:
         return UNKNOWN if unsure else upper
     attributes = upper.attributes
     if attributes is None and lower.attributes == PLAIN:
-        attributes = PLAIN  # both ways to unpack an implied folder agree
+        attributes = PLAIN  # all engines unpack an implied folder alike
     if upper.opaque:
         return replace(upper, attributes=attributes)
     children = dict(lower.children)
@@ -119,7 +119,7 @@ def merge(lower: Node | None, upper: Node) -> Node:
 
 
 def prune(root: Node) -> Node:
-    """Closes the largest folders of the tree, so that at most MOST_NODES nodes are left."""
+    """Closes the largest folders of the tree until at most MOST_NODES nodes are left."""
     for large in _LARGE:
         for depth in range(_OPEN_DEPTH, -1, -1) if large == 0 else (_OPEN_DEPTH,):
             left = _close_large(root, large, depth)
@@ -147,13 +147,13 @@ def _count(node: Node) -> int:
 
 
 class TreeMaker:
-    """Takes one layer's entries in their order and gives its tree. Paths are relative, `/`-separated and clean."""
+    """Makes a tree from one layer's entries, in their order. Paths are relative and clean, with slashes."""
 
     def __init__(self) -> None:
         self.root = make_folder(None)
 
     def add(self, path: str, node: Node) -> None:
-        """Adds an entry; a later one at the same path replaces an earlier one, two folders become one."""
+        """Adds an entry. It replaces an earlier entry at the same path; two folders become one."""
         above = self._make_parent(path)
         if above is None:
             return
@@ -167,15 +167,16 @@ class TreeMaker:
             above.children[name] = node
 
     def make_opaque(self, path: str) -> None:
-        """Hides what the layers below have in a folder."""
+        """Hides the contents that a folder has in the layers below."""
         above = self._make_parent(f"{path}/x" if path else "x")
         if above is not None:
             above.opaque = True
 
     def _make_parent(self, path: str) -> Node | None:
-        """Finds the folder that holds `path`, made when only implied; None inside a closed one.
+        """Finds the parent folder of `path`, or makes it if it is only implied; None inside a closed folder.
 
-        Engines differ in what an entry below a link, a file or a whiteout of its own layer means: its folder is closed.
+        Engines treat an entry below a link, a file or a whiteout of the same layer differently, so this closes its
+        folder.
         """
         node = self.root
         for depth, name in enumerate(path.split("/")[:-1]):
@@ -191,7 +192,7 @@ class TreeMaker:
 
 
 def dump(root: Node) -> str:
-    """Writes the tree as text."""
+    """Formats the tree as text."""
     return json.dumps(_make_document(root), separators=(",", ":"))
 
 
@@ -207,7 +208,7 @@ def parse(text: str) -> Node:
 
 
 def pack(root: Node) -> str:
-    """Writes the tree as a record holds it."""
+    """Formats the tree for a record."""
     return base64.b64encode(zlib.compress(dump(root).encode("ascii"))).decode()
 
 

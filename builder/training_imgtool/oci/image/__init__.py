@@ -1,1 +1,1 @@
-"""Image manifests and configs, and the forms in which an image leaves: OCI layout, docker archive."""
+"""Image manifests and configs, and formats of exported images: OCI layout, docker archive."""

@@ -1,8 +1,8 @@
-"""An image as the tar that `docker load` reads: for `imgtool build`, straight into an engine's socket.
+"""Writes an image as the tar that `docker load` reads; `imgtool build` sends it to an engine's socket.
 
-The format is Docker's image specification 1.2 (`manifest.json` with Config, RepoTags, Layers). An engine
-unpacks layers by their content, so gzip ones stay as they are. Docker reads zstd ones since 23.0 only, so the archive
-has them unpacked.
+The format is Docker's image specification 1.2 (`manifest.json` with Config, RepoTags, Layers). Engines detect a
+layer's compression, so layers in gzip stay as they are. Docker reads zstd only since 23.0, so the archive has such
+layers uncompressed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def load_archive(name: str, image: DirectImage, read_base: ReadBlob, held: int =
     """Yields the archive's bytes.
 
     Args:
-        name: the full `REPOSITORY:TAG` that the image is to have.
+        name: the image's full `REPOSITORY:TAG` in the engine.
         image: the image.
-        read_base: the bytes of a layer of the base.
-        held: how many of the lowest layers the archive leaves out, since the engine has them.
+        read_base: reads a layer of the base.
+        held: the number of lowest layers that the engine already has, which the archive leaves out.
 
-    Raises LocalFileError when a layer has no room in the temporary folder.
+    Raises LocalFileError if the temporary folder has too little space for a layer.
     """
     blobs: list[tuple[Descriptor, Callable[[], Iterator[bytes]]]] = [
         (layer, partial(read_base, layer)) for layer in image.base_layers
@@ -68,12 +68,12 @@ def _write_layer(descriptor: Descriptor, blocks: Iterator[bytes]) -> Iterator[by
 
 
 def _unpack(blocks: Iterator[bytes]) -> IO[bytes]:
-    """Unpacks a layer's archive into a temporary file, because a tar names the size first."""
+    """Unpacks a layer into a temporary file, because a tar has each file's size before its content."""
     try:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
         for block in decompress(blocks):
             file.write(block)
-        for _ in blocks:  # bytes behind the end of the stream belong to the digest too
+        for _ in blocks:  # the digest also covers bytes after the end of the stream
             pass
     except OSError as error:
         why = f"{tempfile.gettempdir()}: {error.strerror}"

@@ -1,8 +1,8 @@
-"""A base's config and manifest with layers and settings on top: JSON in, JSON out, nothing else.
+"""Adds layers and settings to a base's config and manifest. It only converts JSON to JSON.
 
-Formats: OCI image specification 1.1 (config, manifest) and Docker's schema 2, which differ in media types
-only. Unknown fields stay as they are. The manifest stays in the base's family, so that no layer changes its type; zstd
-layers exist in OCI only and make the manifest an OCI one.
+Formats: OCI image specification 1.1 (config, manifest) and Docker's schema 2, which differ only in media types.
+Unknown fields stay as they are. The manifest stays in the base's family, so that no layer changes its type. zstd layers
+exist only in OCI, so they make the manifest an OCI one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from training_imgtool.oci.registry.manifests import (
     sha256_digest,
 )
 
-MOST_LAYERS = 127  # what Docker's overlay driver mounts
+MOST_LAYERS = 127  # the most that Docker's overlay driver mounts
 WHOLE_IMAGE_HINT = "--engine buildx has buildx build the whole image"
 HISTORY_COMMENT = "imgtool"  # in the lines that imgtool adds to the history
 _TO_OCI = {
@@ -38,7 +38,7 @@ _TO_OCI = {
     "application/vnd.docker.image.rootfs.diff.tar": "application/vnd.oci.image.layer.v1.tar",
     "application/vnd.docker.image.rootfs.diff.tar.zstd": OCI_LAYER_ZSTD,  # BuildKit writes it on top of OCI's zstd
 }
-_CREATED = "1970-01-01T00:00:00Z"  # of every image, so that equal inputs have equal bytes
+_CREATED = "1970-01-01T00:00:00Z"  # the same for every image, so that equal inputs give equal bytes
 _FOREIGN = ("foreign", "nondistributable")
 _SETTINGS: dict[str, type] = {
     **dict.fromkeys(("User", "WorkingDir", "StopSignal"), str),
@@ -49,7 +49,7 @@ _SETTINGS: dict[str, type] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """One line of an image's history: an instruction, and the layer it made, if any."""
+    """One line of an image's history: an instruction, and the layer that it made, if any."""
 
     text: str
     layer: LayerSource | None = None
@@ -60,10 +60,10 @@ class DirectImage:
     """A whole image, ready to be pushed.
 
     Attributes:
-        base_layers: lowest first; they lie in the base's repository already.
-        layers: ours, above them.
-        manifest: the exact bytes, of type `manifest_type`; `digest` names them.
-        config: the exact bytes; `config_descriptor` names them.
+        base_layers: the layers that the base's repository already has, lowest first.
+        layers: the new layers above them.
+        manifest: the exact bytes of the manifest, of type `manifest_type`; `digest` is their digest.
+        config: the exact bytes of the config; `config_descriptor` is their descriptor.
     """
 
     base_layers: tuple[Descriptor, ...]
@@ -78,7 +78,7 @@ class DirectImage:
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """An image of a registry: its manifest and config, exact bytes, and the repository that holds its layers."""
+    """An image in a registry: the exact bytes of its manifest and config, and the repository with its layers."""
 
     manifest: Manifest
     config: bytes
@@ -88,7 +88,7 @@ class StoredImage:
 def read_config(data: bytes) -> dict[str, Any]:
     """Reads a base's config (OCI image specification 1.1, "Image Configuration"); unknown fields stay.
 
-    Raises VerificationError when it is not one, or has a field of another type than engines read.
+    Raises VerificationError if the bytes are not a config, or if engines cannot read the type of a field.
     """
     try:
         config = read_document(data)
@@ -119,28 +119,28 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def dump_document(document: Any) -> bytes:
-    """Writes a manifest or a config: the same bytes for the same values."""
+    """Formats a manifest or a config, with equal bytes for equal values."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _list(value: Any) -> list[Any]:
-    """Returns a list, empty for null; one that fails every check for anything else."""
+    """Returns a list unchanged, an empty list for null, and for other values a list that fails every check."""
     return value or [] if isinstance(value, list | None) else [None]
 
 
 def assemble(
     base: Manifest, base_config: bytes, settings: Mapping[str, Any], history: tuple[History, ...]
 ) -> DirectImage:
-    """Builds the image of `history` on top of a base.
+    """Assembles the image with the layers of `history` on top of a base.
 
     Args:
-        base: its manifest, of one platform.
-        base_config: the bytes that the manifest's config names.
-        settings: the new `config` object (Env, Entrypoint, …), whole.
-        history: in order.
+        base: the base's manifest, of one platform.
+        base_config: the bytes of the base's config.
+        settings: the whole new `config` object (Env, Entrypoint, …).
+        history: the lines of history, in order.
 
     Raises:
-        VerificationError: the base contradicts itself.
+        VerificationError: the base's manifest and config contradict each other.
         NeedsEngineError: too many layers, or layers that must not be pushed again.
     """
     config = read_config(base_config)
@@ -161,7 +161,7 @@ def assemble(
 
 
 def as_oci(image: DirectImage) -> DirectImage:
-    """Puts the image under an OCI manifest, which has another digest: OCI layouts hold no other kind."""
+    """Gives the image an OCI manifest, and so another digest, because OCI layouts allow no other manifests."""
     if image.manifest_type == OCI_MANIFEST:
         return image
     document = json.loads(image.manifest)
@@ -214,7 +214,7 @@ def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSo
 
 
 def _convert_layer(layer: dict[str, Any], *, docker: bool) -> dict[str, Any]:
-    """Gives a layer's descriptor the type of the manifest's family; the bytes are the same."""
+    """Changes the type in a layer's descriptor to the manifest's family; the layer's bytes stay the same."""
     media_type = layer.get("mediaType", "")
     if any(word in media_type for word in _FOREIGN):
         raise NeedsEngineError(f"the base has a layer of type {media_type}, which must not be pushed")

@@ -1,4 +1,4 @@
-"""An image's run settings, the `config` object of its config, as the instructions of our template change them."""
+"""An image's run settings (the `config` object of its config), and the changes that instructions make to them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def read_environment(settings: Settings) -> dict[str, str]:
-    """Reads the variables of `Env`, in order."""
+    """Returns the variables of `Env`, in order."""
     return dict(pair.partition("=")[::2] for pair in settings.get("Env") or [])
 
 
 def check_environment(settings: Settings) -> None:
-    """Raises NeedsEngineError for a base whose `Env` has a line that is no variable, or a variable twice."""
+    """Raises NeedsEngineError if the base's `Env` has a line that is not a variable, or a variable twice."""
     env = settings.get("Env") or []
     names = [pair.partition("=")[0] for pair in env if not pair.startswith("=") and "=" in pair]
     if len({*names}) < len(env):
@@ -25,13 +25,13 @@ def check_environment(settings: Settings) -> None:
 
 
 def with_path(settings: Settings) -> Settings:
-    """Sets PATH where the base does not, as every builder does when a stage begins."""
+    """Sets PATH if the base does not, as every builder does at the start of a stage."""
     env = settings.get("Env") or []
     return settings if "PATH" in read_environment(settings) else {**settings, "Env": [*env, f"PATH={_DEFAULT_PATH}"]}
 
 
 def with_env(settings: Settings, variables: Mapping[str, str]) -> Settings:
-    """Sets variables, as ENV does: those that are there keep their place."""
+    """Sets variables as ENV does; existing variables keep their place."""
     if not variables:
         return settings
     every = {**read_environment(settings), **variables}
@@ -44,5 +44,5 @@ def with_labels(settings: Settings, labels: Mapping[str, str]) -> Settings:
 
 
 def with_entrypoint(settings: Settings, words: tuple[str, ...]) -> Settings:
-    """Sets the entry point, which drops the base's CMD."""
+    """Sets the entry point and removes the base's CMD."""
     return {**{key: value for key, value in settings.items() if key != "Cmd"}, "Entrypoint": list(words)}

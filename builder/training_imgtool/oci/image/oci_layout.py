@@ -1,7 +1,7 @@
-"""An OCI image layout: images in a folder, as `skopeo`, `podman` and registries' import tools read it.
+"""Writes an OCI image layout: images in a folder that `skopeo`, `podman` and registries' import tools can read.
 
-Format: OCI image specification 1.1, "Image Layout". Blobs that are there already are checked and not
-written again; the index comes last, so that an interrupted run leaves nothing that points nowhere.
+Format: OCI image specification 1.1, "Image Layout". imgtool checks existing blobs instead of writing them again. It
+writes the index last, so that an interrupted run leaves no entry for a missing blob.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ ReadBlob = Callable[[Descriptor], Iterator[bytes]]
 
 
 def write_layout(folder: Path, name: str, image: DirectImage, read_base: ReadBlob, platform: Mapping[str, str]) -> str:
-    """Adds an image to the layout in `folder`, which is made when it is not there; returns its digest.
+    """Adds an image to the layout in `folder`, creates the folder if it is missing, and returns the image's digest.
 
-    A layout holds OCI manifests only, so an image on a base of Docker's family has another digest here than in a
-    registry; its layers and config are the same bytes.
+    A layout contains only OCI manifests, so an image on a base of Docker's family has another digest here than in a
+    registry. Its layers and its config have the same bytes.
 
     Args:
-        folder: the layout. Other images in it stay; one of the same name is replaced.
-        name: such as `master` or a tag.
+        folder: the layout. This replaces an image of the same name; other images stay.
+        name: the image's name, such as `master` or a tag.
         image: the image.
-        read_base: the bytes of a layer of the base that is not in the layout yet.
+        read_base: reads a layer of the base that the layout does not have yet.
         platform: `os`, `architecture` and `variant` for the index.
 
     Raises:
-        LocalFileError: the folder cannot be written, or holds something that is not a layout.
-        VerificationError: a layer came out as other bytes than its digest says.
+        LocalFileError: imgtool cannot write to the folder, or the folder is not a layout.
+        VerificationError: the bytes of a layer do not match its digest.
     """
     image = as_oci(image)
     manifest = Descriptor(image.manifest_type, image.digest, len(image.manifest))
@@ -66,7 +66,7 @@ def write_layout(folder: Path, name: str, image: DirectImage, read_base: ReadBlo
 
 
 def name_image(folder: Path, digest: str, name: str) -> None:
-    """Gives an image of the layout another name; raises LocalFileError."""
+    """Gives an image of the layout a further name; raises LocalFileError."""
     try:
         with _lock(folder):
             present = _read_index(folder)
@@ -79,7 +79,7 @@ def name_image(folder: Path, digest: str, name: str) -> None:
 
 
 def _add_entry(folder: Path, present: dict[str, Any], entry: dict[str, Any]) -> None:
-    """Adds an image to the index, in the place of one of the same name."""
+    """Adds an image to the index, and removes an entry of the same name."""
     name = entry["annotations"][_NAME]
     others = [old for old in present["manifests"] if (old.get("annotations") or {}).get(_NAME) != name]
     index = json.dumps({**present, "manifests": [*others, entry]}, indent=1, sort_keys=True).encode() + b"\n"
@@ -88,7 +88,7 @@ def _add_entry(folder: Path, present: dict[str, Any], entry: dict[str, Any]) -> 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Lets one writer in at a time; the lock ends with the process, so none is ever left behind."""
+    """Lets only one process write at a time. The lock ends with its process, so none stays behind."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -107,7 +107,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
         if not isinstance(entries, list) or not all(
             isinstance(entry.get("annotations") or {}, dict) for entry in entries
         ):
-            raise TypeError  # noqa: TRY301 - all the ways of being no index end in one message
+            raise TypeError  # noqa: TRY301 - one message for everything that is not an index
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LocalFileError(f"{path}: not an OCI index", hint="choose another folder") from error
     return dict(document)
@@ -128,7 +128,7 @@ def _digest(path: Path) -> str:
 
 
 def _write(path: Path, blocks: Iterator[bytes], expected: str | None = None) -> tuple[str, int]:
-    """Writes a file whole or not at all; with `expected`, only when that is its digest."""
+    """Writes a file whole or not at all; with `expected`, only if the file has this digest."""
     digest, size = hashlib.sha256(), 0
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".part-", delete=False) as file:
         try:

@@ -1,4 +1,4 @@
-"""Layers as bytes: measured without keeping them, or compressed into the cache; checked when read again."""
+"""Layers as bytes: measures them without storing them, compresses them into the cache, and checks them later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Blocks = Callable[[Sink], Iterator[bytes]]
 
 
 def measure(name: str, media_type: str, blocks: Blocks) -> LayerRecord:
-    """Runs through a layer once for its digest, diff ID and size, keeping nothing."""
+    """Reads a layer once to get its digest, diff ID and size, and stores nothing."""
     plain, blob, size = hashlib.sha256(), hashlib.sha256(), 0
     for piece in join_pieces(blocks(plain.update), _BATCH):  # one call for many small blocks, outside Python's lock
         size += len(piece)
@@ -39,14 +39,14 @@ def keep(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> La
 
 
 def tee(blocks: Iterable[bytes], sink: Sink) -> Iterator[bytes]:
-    """Passes blocks of a tar on in pieces and shows each to the sink."""
+    """Yields the blocks of a tar in pieces, and passes each piece to the sink as well."""
     for piece in join_pieces(blocks):
         sink(piece)
         yield piece
 
 
 def verify(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]) -> Iterator[bytes]:
-    """Passes blocks on; raises VerificationError at the end when they are not those of `blob`."""
+    """Yields the blocks; raises VerificationError at the end if they are not those of `blob`."""
     digest, size = hashlib.sha256(), 0
     for portion in join_pieces(blocks, _BATCH):
         digest.update(portion)
@@ -60,7 +60,7 @@ def verify(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]
 
 
 def remade_error(blob: Descriptor, why: str) -> VerificationError:
-    """Returns the error for a layer that was made again and came out as other bytes than its record says."""
+    """Returns the error for a layer that, made again, does not match its record."""
     return VerificationError(
         f"layer {blob.short}: made again, it is not the same: {why}",
         hint="imgtool dropped the record; run the command again, with --no-cache if that does not help",

@@ -1,9 +1,9 @@
-"""Compresses layers, and decompresses what any engine would.
+"""Compresses layers, and decompresses layers in every format that engines read.
 
-`gzip` is ISA-L's level 2: it takes a sixth of zlib's time for the same size, and gave the same bytes on every x86-64
+`gzip` is ISA-L's level 2. It takes a sixth of zlib's time for the same size. It gave the same bytes on every x86-64
 processor since Nehalem (isal 1.9.1 under QEMU, Nehalem to Skylake-Server; levels 0 and 3 differ between them) and with
-isal 1.7.0 to 1.9.1. A layer is one gzip member: readers that fetch layers piece by piece, such as SOCI before 0.14,
-read the first member only.
+isal 1.7.0 to 1.9.1. A layer is a single gzip member, because some programs that fetch parts of layers, such as SOCI
+before 0.14, read only the first member.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from training_imgtool.base.errors import VerificationError
 from training_imgtool.base.inflate import inflate_errors, load_fast_library
 from training_imgtool.oci.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD
 
-_GZIP_ONLY = zlib.MAX_WBITS + 16  # wbits of gzip framing
+_GZIP_ONLY = zlib.MAX_WBITS + 16  # wbits for the gzip format
 _GZIP_LEVEL = 2
-_PIECE = 1 << 20  # bytes that are compressed or inflated at once
+_PIECE = 1 << 20  # bytes to compress or inflate at once
 _ZSTD_LEVEL = 3  # TensorFlow's wheels: 174 MB in 6 s of CPU; level 9 has 152 MB in 18 s
-_ZSTD_PIECE = 1 << 10  # bytes that are given to zstd at once: each can be 32 KiB of content
+_ZSTD_PIECE = 1 << 10  # bytes to pass to zstd at once, since one byte can be 32 KiB of content
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
-_ZSTD_SKIPPED_FIRST, _ZSTD_SKIPPED = 0x5, b"\x2a\x4d\x18"  # a frame to pass over begins with 0x50 to 0x5f
+_ZSTD_SKIPPED_FIRST, _ZSTD_SKIPPED = 0x5, b"\x2a\x4d\x18"  # a skippable frame begins with 0x50 to 0x5f
 _LONGEST_MAGIC = 4
-_LARGEST_WINDOW = 27  # 128 MiB as a power of two; the largest that engines take
+_LARGEST_WINDOW = 27  # 128 MiB as a power of two, the largest window that engines accept
 
 
 class Compression(StrEnum):
@@ -40,9 +40,9 @@ class Compression(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """A way to compress a whole layer; `name` says format and level, `start` makes a `zlib.compressobj`.
+    """A way to compress a layer; `name` contains format and level, `start` makes an object like `zlib.compressobj`.
 
-    The name is part of the keys of layer records. The library's version is not: whoever pushes first decides the bytes.
+    The name is part of the keys of layer records. The library's version is not, so the first push decides the bytes.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Codec:
     def compress(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """Yields the compressed blocks of `blocks`, without empty ones.
 
-        The result depends on the bytes alone: ISA-L gives others where it is handed them in other pieces.
+        The result does not depend on the sizes of `blocks`, although ISA-L's output depends on the pieces of its input.
         """
         engine = self.start()
         for piece in _cut(blocks):
@@ -62,7 +62,7 @@ class Codec:
 
 
 def join_pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:
-    """Joins blocks until each has at least `least` bytes, the last one aside."""
+    """Joins blocks so that each, except the last, has at least `least` bytes."""
     parts: list[bytes] = []
     size = 0
     for block in blocks:
@@ -76,7 +76,7 @@ def join_pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]
 
 
 def _cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Cuts blocks of any size into pieces of just `_PIECE` bytes; the last one is smaller."""
+    """Cuts blocks of any size into pieces of exactly `_PIECE` bytes; the last piece may be smaller."""
     left = b""
     for block in join_pieces(blocks):
         data = left + block
@@ -117,10 +117,10 @@ def _load_zstd() -> Any:
 
 
 def decompress(blocks: Iterable[bytes], *, several: bool = True) -> Iterator[bytes]:
-    """Yields a layer's archive: out of gzip of one member or several, zstd, or neither; in bounded memory.
+    """Yields the archive of a layer in gzip, in zstd or uncompressed, in bounded memory.
 
-    The first bytes decide, as in engines, which unpack a layer whatever its media type says. Raises VerificationError
-    when it is damaged, or has several streams without `several`.
+    The first bytes decide the format, as in engines, which ignore a layer's media type. Raises VerificationError if the
+    layer is damaged, or if it has several streams and `several` is false.
     """
     stream, head = iter(blocks), b""
     while len(head) < _LONGEST_MAGIC and (block := next(stream, None)) is not None:
@@ -142,9 +142,9 @@ def decompress(blocks: Iterable[bytes], *, several: bool = True) -> Iterator[byt
 
 
 def decompress_strictly(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
-    """Yields the archive of a layer that is one stream of its media type and no more, as this module writes layers.
+    """Yields the archive of a layer that is exactly one stream of its media type, as this module writes layers.
 
-    Raises VerificationError for everything else: another format, a second stream, a tail, a gzip header with a name.
+    Raises VerificationError for all others: another format, a second stream, trailing bytes, a gzip header with a name.
     """
     stream = iter(blocks)
     head = next(stream, b"")
@@ -159,7 +159,7 @@ def decompress_strictly(blocks: Iterable[bytes], media_type: str) -> Iterator[by
 def _inflate(
     blocks: Iterable[bytes], new: Callable[[], Any], errors: tuple[type[Exception], ...], name: str, *, several: bool
 ) -> Iterator[bytes]:
-    """Yields the content of compressed streams, one after the other; of gzip in pieces, as zlib takes a limit."""
+    """Yields the content of consecutive compressed streams; the content of gzip in pieces of limited size."""
     limit = (_PIECE,) if name == "gzip" else ()
     engine: Any = None
     is_over = False

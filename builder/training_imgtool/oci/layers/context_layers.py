@@ -16,22 +16,22 @@ from training_imgtool.oci.layers.tarhead import Entry
 
 OnceEach = SingleFlight[LayerSource]
 """The context layers of one run."""
-_KEPT_MOST = 8 << 20  # bytes: a layer this small is held in memory between its measuring and its sending
+_KEPT_MOST = 8 << 20  # bytes: a layer of at most this size stays in memory until it is sent
 
 
 def make_context_layer(
     contents: Contents, history: str, *, cache: LayerCache, compression: Compression, mtime: int, once: OnceEach
 ) -> LayerSource:
-    """Makes the layer of `contents` in their order; once, even if several roles begin at once and share it.
+    """Makes the layer of `contents` in their order; only once, even if several roles need it at the same time.
 
     Args:
-        contents: entries whose contents come from the context, each with the content's hash, which is empty for folders
-            and links; together they are the cache's key.
+        contents: entries from the context, each with the hash of its content, which is empty for folders and links.
+            The cache's key depends on all of them.
         history: the instruction.
-        cache: keeps digest, diff ID and size, so that unchanged files are not read again to know them.
-        compression: of the layer.
-        mtime: of every entry.
-        once: holds what this run made.
+        cache: keeps digest, diff ID and size, so that imgtool need not read unchanged files again.
+        compression: the compression of the layer.
+        mtime: the time of every entry.
+        once: has the layers that this run made.
 
     Raises:
         InputError: a file changed since the context was scanned.
@@ -53,7 +53,7 @@ def make_context_layer(
 
 
 def _list_fields(entry: Entry) -> tuple[str | int, ...]:
-    """Lists all of an entry that its layer depends on."""
+    """Lists all fields of an entry on which its layer depends."""
     return (entry.path, entry.kind, entry.mode, entry.size, entry.target, entry.uid, entry.gid)
 
 
@@ -78,7 +78,7 @@ def _make_layer(
 
 
 def _measure(name: str, media_type: str, blocks: blobs.Blocks) -> tuple[LayerRecord, bytes | None]:
-    """Makes the layer's record, and its bytes when they are few."""
+    """Makes the layer's record; also returns the layer's bytes if they are few."""
     held: list[bytes] = []
     size = 0
 

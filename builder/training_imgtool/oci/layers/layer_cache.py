@@ -1,9 +1,9 @@
-"""Records of layers: digest, diff ID and size, under a key of everything that the layer is made from.
+"""Records of layers: digest, diff ID and size, under a key that covers all inputs of the layer.
 
-A record is a small JSON document that names its own key and the hash of its fields, so a torn file does not count. The
-manifest of a stage carries the records of its layers as an annotation, so that a second machine reuses them without the
-wheels; this machine does not keep those, since whoever pushes to that repository wrote them. The cache keeps the layers
-of wheels and of Debian packages as blobs by digest, up to a bound.
+A record is a small JSON document that contains its own key and the hash of its fields, so imgtool detects a damaged
+file. The manifest of a stage has the records of its layers as an annotation, so that a second machine can use them
+without the wheels. That machine does not cache such records, since anyone who may push can write them. The cache also
+keeps the layers of wheels and of Debian packages as blobs by digest, up to a limit.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from training_imgtool.base.reference import InvalidReferenceError, check_digest
 from training_imgtool.base.settings import OTHER_CACHE
 from training_imgtool.oci.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, read_descriptor
 
-RECORDS = "dev.imgtool.records"  # the annotation
+RECORDS = "dev.imgtool.records"  # name of the annotation
 _BLOCK = 1 << 20
 _MAX_RECORD = 64 << 20  # bytes
-_MOST_BLOBS = 20 << 30  # bytes of all blobs: a GPU image has 2.5 GB
+_MOST_BLOBS = 20 << 30  # bytes of all blobs; a GPU image has 2.5 GB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRecord:
-    """A layer that was made once. `blob` is what the manifest names, `diff_id` the hash of the tar in it."""
+    """A layer that was made before. `blob` is its descriptor in manifests, `diff_id` the hash of its tar."""
 
     name: str
     blob: Descriptor
@@ -41,20 +41,20 @@ class LayerRecord:
 
 
 def hash_fields(fields: Mapping[str, Any]) -> str:
-    """Hashes `fields` to the key of a layer: 64 hexadecimal digits."""
+    """Hashes `fields` into the key of a layer, 64 hexadecimal digits."""
     return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was made under one key; `claims`: which paths the layers hold (`path_conflicts`), if known."""
+    """The layers that were made for one key; `claims` are the paths in the layers (`path_conflicts`), if known."""
 
     layers: tuple[LayerRecord, ...]
     claims: Mapping[str, str] | None = None
 
 
 def dump_record(key: str, record: Record) -> bytes:
-    """Writes the record as bytes, the same for the same record."""
+    """Formats a record, with equal bytes for equal records."""
     body: dict[str, Any] = {
         "key": key,
         "layers": [{"name": layer.name, **layer.blob.document(), "diffID": layer.diff_id} for layer in record.layers],
@@ -65,7 +65,7 @@ def dump_record(key: str, record: Record) -> bytes:
 
 
 def read_record(data: bytes, key: str) -> Record:
-    """Reads a record; raises VerificationError when it is damaged or another key's."""
+    """Reads a record; raises VerificationError if it is damaged or belongs to another key."""
     try:
         body = json.loads(data)
         if body.pop("check") != hash_fields(body) or body["key"] != key:
@@ -89,12 +89,12 @@ def read_record(data: bytes, key: str) -> Record:
 
 
 def dump_records(records: Mapping[str, Record]) -> str:
-    """Writes records as the text of the annotation `RECORDS`, the same for the same records."""
+    """Formats records as the text of the annotation `RECORDS`, equal for equal records."""
     return json.dumps({key: dump_record(key, records[key]).decode() for key in sorted(records)})
 
 
 def read_records(annotations: object) -> dict[str, Record]:
-    """Reads the records that a manifest's annotations carry; none where they are damaged or missing."""
+    """Reads the records in a manifest's annotations; returns none if they are damaged or missing."""
     text = annotations.get(RECORDS) if isinstance(annotations, dict) else None
     try:
         return {key: read_record(record.encode(), key) for key, record in json.loads(text or "{}").items()}
@@ -103,15 +103,15 @@ def read_records(annotations: object) -> dict[str, Record]:
 
 
 class LayerCache:
-    """Records and blobs in a folder. Safe with several processes: files appear whole, under their final name.
+    """Records and blobs in a folder. Safe for several processes, because complete files get their names in one step.
 
     Args:
-        folder: where they are.
-        use_cache: False finds no record, and keeps new ones (`--no-cache`).
+        folder: the folder.
+        use_cache: if false, the cache finds no record but keeps new ones (`--no-cache`).
 
     Attributes:
-        given: records that the images' own repository has; `find` uses them, and does not keep them here.
-        used: what `find` gave and `keep` took.
+        given: records from the images' own repository; `find` returns them, but the folder does not keep them.
+        used: the records that `find` returned or `keep` received.
     """
 
     def __init__(self, folder: Path, *, use_cache: bool = True) -> None:
@@ -122,7 +122,7 @@ class LayerCache:
         self._blobs = folder / "blobs" / "sha256"
 
     def find(self, key: str) -> Record | None:
-        """Returns what was made under `key`, here or by whoever made `given`; a damaged record counts as none."""
+        """Returns the record of `key` from the folder or from `given`; None if it is missing or damaged."""
         if not self._use_cache:
             return None
         record = self._read(key) or self.given.get(key)
@@ -131,12 +131,12 @@ class LayerCache:
         return record
 
     def keep(self, key: str, record: Record) -> None:
-        """Keeps what this machine made under `key`; raises LocalFileError."""
+        """Keeps the record of the layers that this machine made for `key`; raises LocalFileError."""
         self._write(self._records / key[:2] / f"{key}.json", (dump_record(key, record),))
         self.used[key] = record
 
     def records_of(self, layers: Collection[str]) -> dict[str, Record]:
-        """Returns the records that this run used whose layers, by digest, are all among `layers`."""
+        """Returns those records of this run whose layers are all among `layers`, which are digests."""
         return {
             key: record
             for key, record in self.used.items()
@@ -157,12 +157,12 @@ class LayerCache:
         return None
 
     def forget(self, key: str) -> None:
-        """Drops the record of `key`, because what it said proved wrong."""
+        """Deletes the record of `key`, because it is wrong."""
         self.given.pop(key, None)
         (self._records / key[:2] / f"{key}.json").unlink(missing_ok=True)
 
     def has_blob(self, blob: Descriptor) -> bool:
-        """Returns whether the blob is here, by its size; reading it checks the hash."""
+        """Returns whether the cache has a blob of this name and size; reading the blob checks its hash."""
         path = self.blob_path(blob.digest)
         try:
             state = path.lstat()
@@ -187,11 +187,11 @@ class LayerCache:
         return f"sha256:{digest.hexdigest()}", size
 
     def _drop_oldest(self, kept: str) -> None:
-        """Removes the blobs that no run used for longest until the others fit; who misses one makes it again."""
+        """Removes the least recently used blobs until the others fit. A run that needs one makes it again."""
         found = []
         for entry in os.scandir(self._blobs):
             with suppress(FileNotFoundError):  # another run removed it
-                if entry.name != kept and not entry.name.startswith("."):  # what begins so is being written
+                if entry.name != kept and not entry.name.startswith("."):  # a file in progress has such a name
                     found.append((entry.stat(), Path(entry.path)))
         size = sum(state.st_size for state, _ in found)
         for state, path in sorted(found, key=lambda pair: max(pair[0].st_atime, pair[0].st_mtime)):
@@ -201,7 +201,7 @@ class LayerCache:
             size -= state.st_size
 
     def read_blob(self, blob: Descriptor) -> Iterator[bytes]:
-        """Yields the blob's bytes; raises VerificationError at the end when they are not those of its digest."""
+        """Yields the blob's bytes; raises VerificationError at the end if they do not match the digest."""
         path = self.blob_path(blob.digest)
         digest = hashlib.sha256()
         try:
@@ -218,11 +218,11 @@ class LayerCache:
             )
 
     def blob_path(self, digest: str) -> Path:
-        """Returns where the blob of a digest lies if it is here."""
+        """Returns the path that the blob of a digest has in the cache."""
         return self._blobs / digest.removeprefix("sha256:")
 
     def _write(self, path: Path | None, blocks: Iterable[bytes], *, name: Callable[[], Path] | None = None) -> None:
-        """Writes a file whole or not at all; `name` gives the path once the bytes are known."""
+        """Writes a file whole or not at all; `name`, called after the last byte, returns the path."""
         folder = path.parent if path else self._blobs
         temporary = None
         try:

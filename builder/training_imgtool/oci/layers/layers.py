@@ -1,8 +1,8 @@
-"""What a layer is to everyone else, and how wheels are split into layers.
+"""The type of a layer that is ready to push, and the split of wheels into layers.
 
-Several medium layers beat one large: they are pushed and unpacked side by side, and a change sends one of
-them again. Each large wheel has its own; the others go into a fixed number of buckets by the hash of
-their names, so that adding, dropping or renewing a package touches one bucket only.
+Several medium layers are better than one large layer: engines push and unpack them in parallel, and after a change,
+imgtool sends only one of them again. Each large wheel has its own layer. The hash of its name assigns every other wheel
+to one of a fixed number of buckets, so that adding, removing or upgrading a package changes only one bucket.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from training_imgtool.oci.layers.tarhead import Entry, Kind
 from training_imgtool.oci.registry.manifests import Descriptor
 
 MTIME = 315_619_200
-"""1980-01-02T00:00:00Z, of every entry unless SOURCE_DATE_EPOCH says otherwise.
+"""1980-01-02T00:00:00Z, the time of every entry unless SOURCE_DATE_EPOCH gives another one.
 
-Zip files cannot say anything before 1980 in local time, so code that zips its own files (packaging a
-trainer, exporting a model) fails on 1970; a day later is 1980 in every time zone.
+Zip files cannot express times before 1980 in local time, so code that zips its own files (packaging a
+trainer, exporting a model) fails on files of 1970. On January 2, it is 1980 in every time zone.
 """
 FOLDER_MODE = 0o755
 LARGEST_PART = 80_000_000
-"""Bytes of a layer of wheels, compressed; only a file that is larger itself makes a larger layer.
+"""The most compressed bytes of a layer of wheels; only a single larger file makes a larger layer.
 
-Nodes fetch and unpack layers side by side, and this is less than a quarter of every image with TensorFlow. It does not
-depend on the image, so that images with different packages share the layers of a wheel.
+Nodes fetch and unpack layers in parallel, and this size is less than a quarter of every image with TensorFlow. The size
+is the same for all images, so that images with different packages share the layers of a wheel.
 """
-_MOST_PARTS = 6  # of one group, about
-_FEW = 1 << 20  # bytes that are not worth a layer
-_LARGE = 16 << 20  # bytes of wheel: a layer of its own
+_MOST_PARTS = 6  # of one group, approximately
+_FEW = 1 << 20  # bytes too few for a layer
+_LARGE = 16 << 20  # bytes of a wheel that gets a layer of its own
 _MEDIUM = 1 << 20
-_MOST_LARGE = 32  # layers; with bytecode twice as many, and 127 is the kernel's and Docker's limit
+_MOST_LARGE = 32  # layers; bytecode doubles their number, and the kernel's and Docker's limit is 127
 _MEDIUM_BUCKETS, _SMALL_BUCKETS = 2, 2
 
 
@@ -42,12 +42,12 @@ class LayerSource:
     """A layer ready to be pushed.
 
     Attributes:
-        descriptor: of the blob; the type is an OCI one.
+        descriptor: the blob's descriptor, with an OCI media type.
         diff_id: `sha256:` of the tar.
-        history: what made it, for the config.
-        open: the blob's bytes from the first on, as often as it is called; not kept in memory. It raises
-            VerificationError at the end when they are not those of the digest.
-        is_bytecode: whether it depends on the release of Python that compiled it.
+        history: the step that made the layer, for the config.
+        open: yields the blob's bytes from the start, at every call, without keeping them in memory. It raises
+            VerificationError at the end if the bytes do not match the digest.
+        is_bytecode: whether the layer depends on the release of Python that compiled it.
     """
 
     descriptor: Descriptor
@@ -66,22 +66,22 @@ class Group:
 
     @property
     def size(self) -> int:
-        """Bytes of its wheels."""
+        """The size of the group's wheels in bytes."""
         return sum(wheel.size for wheel in self.wheels)
 
     @property
     def is_large(self) -> bool:
-        """Whether it has the bytes that give a wheel a layer of its own."""
+        """Whether the group is large enough for a layer of its own."""
         return self.size >= _LARGE
 
     @property
     def largest_part(self) -> int:
-        """Bytes at which its files are split into layers."""
+        """The size in bytes at which the group's files are split into layers."""
         return max(LARGEST_PART, self.size // _MOST_PARTS)
 
 
 def group_wheels(wheels: tuple[Wheel, ...]) -> tuple[Group, ...]:
-    """Splits wheels into layers, the largest first, then the buckets; every group has at least one wheel."""
+    """Groups wheels for layers: large wheels first, by size, then the buckets. No group is empty."""
     large = sorted((wheel for wheel in wheels if wheel.size >= _LARGE), key=lambda wheel: (-wheel.size, wheel.name))
     groups = [Group(name=wheel.name, wheels=(wheel,)) for wheel in large[:_MOST_LARGE]]
     alone = {group.name for group in groups}
@@ -101,7 +101,7 @@ def _choose_bucket(wheel: Wheel) -> str:
 
 
 def list_folders(paths: Iterable[str], top: str) -> tuple[str, ...]:
-    """Lists the folders that hold `paths`, from `top` (a relative path, included) downwards, sorted."""
+    """Lists the parent folders of `paths`, from `top` (a relative path, included) downwards, sorted."""
     folders: set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]
@@ -112,7 +112,7 @@ def list_folders(paths: Iterable[str], top: str) -> tuple[str, ...]:
 
 
 def list_parents(path: str) -> Iterator[str]:
-    """Yields the folders that a relative path lies in, from the top."""
+    """Yields the parent folders of a relative path, from the top."""
     at = path.find("/")
     while at > 0:
         yield path[:at]
@@ -125,13 +125,13 @@ def make_folder_item(path: str, mode: int = FOLDER_MODE, uid: int = 0, gid: int 
 
 
 def split(items: Iterable[Item], top: str, largest: int) -> Iterator[list[Item]]:
-    """Splits a layer's files at a size: consecutive ones share a part, with the folders that they lie in.
+    """Splits a layer's files into parts of limited size. Each part has consecutive files and their folders.
 
     Args:
-        items: in a layer's order.
+        items: the items in a layer's order.
         top: the folder below which a layer names folders.
-        largest: bytes of a part, compressed as the wheel has it. A larger file has a part of its own, which takes the
-            others too if they are few bytes.
+        largest: the most bytes of a part, as compressed in the wheel. A larger file has a part of its own, which also
+            gets the other files if they have few bytes.
     """
     rows = list(items)
     folders = {item.entry.path: item for item in rows if item.entry.kind is Kind.FOLDER}
@@ -155,7 +155,7 @@ def _size(item: Item) -> int:
 
 
 def _fill_bins(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:
-    """Yields consecutive items, together at most `largest` bytes."""
+    """Yields lists of consecutive items of together at most `largest` bytes."""
     part: list[Item] = []
     size = 0
     for item in items:
@@ -169,5 +169,5 @@ def _fill_bins(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:
 
 
 def sort_items(items: Iterable[Item]) -> list[Item]:
-    """Items as they stand in a layer: by path, so every folder is before what is in it."""
+    """Sorts items by path, so that each folder comes before its contents."""
     return sorted(items, key=lambda item: item.entry.path)

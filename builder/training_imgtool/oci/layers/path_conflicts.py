@@ -1,8 +1,8 @@
-"""Which paths a layer's wheels claim, in few words, so that a clash between wheels is seen without the wheels.
+"""Summarises the paths of a layer's wheels as claims, so that imgtool finds conflicts of wheels without the wheels.
 
-Below site-packages a folder that holds files of its own stands for all that is in it: a package is one
-wheel's. A folder that holds nothing but folders, or `__init__.py`, may be shared by many (namespace packages),
-so what is in it is claimed piece by piece. Every other path stands for itself, with its content's hash.
+Below site-packages, a folder with files of its own is one claim for all its contents, because a package belongs to one
+wheel. Several wheels may share a folder that contains only folders or `__init__.py` (namespace packages), so its
+contents are separate claims. Every other path is a claim of its own, with the hash of its content.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _SHARED = "__init__.py"
 _DIGITS = 32
 
 Claims = Mapping[str, str]
-"""Paths: a whole folder ends in `/` and has an empty value; another's value changes with mode and content."""
+"""Claims by path. A whole folder ends in `/` and has an empty value. Other values depend on mode and content."""
 
 
 def find_claims(items: Iterable[Item], site: str) -> dict[str, str]:
-    """Maps each top-level path to the layer group that writes below it.
+    """Returns the claims of one layer.
 
     Args:
-        items: those of one layer.
-        site: site-packages as the entries name it.
+        items: the layer's items.
+        site: the path of site-packages in the layer.
 
     Raises:
         VerificationError: a wheel is damaged; LocalFileError: it cannot be read.
@@ -47,7 +47,7 @@ def find_claims(items: Iterable[Item], site: str) -> dict[str, str]:
 
 
 def find_overlaps(claims: Mapping[str, Claims]) -> set[str]:
-    """Finds the names of those that may hold one path with different content; the others cannot."""
+    """Returns the names of those `claims` that may have the same path with different content."""
     holders: dict[str, dict[str, str]] = {}
     for name, claimed in claims.items():
         for path, identity in claimed.items():
@@ -64,7 +64,7 @@ def find_overlaps(claims: Mapping[str, Claims]) -> set[str]:
 
 
 def _find_owned_folder(path: str, top: str) -> str | None:
-    """Finds the folder that a file makes its wheel's own."""
+    """Finds the folder that belongs to one wheel because it contains this file."""
     folder, _, name = path.rpartition("/")
     return folder if folder.startswith(top) and name != _SHARED else None
 
@@ -75,7 +75,7 @@ def _identify(item: Item) -> str:
 
 
 def hash_item(item: Item) -> str:
-    """Hashes the hash of a file's content or of a link's target."""
+    """Returns the hash of a file's content, or of a link's target."""
     digest = hashlib.sha256(item.data)
     if item.wheel and item.member:
         hash_content(item.wheel, item.member, digest)

@@ -1,9 +1,9 @@
-"""Splits the files of one COPY into layers, so that a change of one file sends few of the others again.
+"""Splits the files of one COPY into layers, so that after a change of one file, imgtool sends few other files again.
 
-Code of a few megabytes is one layer. Beyond that, large files have layers of their own, and small files share
-layers that come after those. Where a layer ends depends on the paths and the sizes of the files around its end, and on
-the power of two that fits the sum. So the same files give the same layers on every machine, and a file that is added,
-changed or removed leaves most other layers as they are.
+Code of a few megabytes is one layer. Beyond that, large files have layers of their own, and small files share later
+layers. The end of a layer depends on the paths and sizes of the files around it, and on the power of two next to the
+sum of sizes. So the same files give the same layers on every machine, and most layers do not change when a file is
+added, changed or removed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from training_imgtool.oci.layers.tar_writer import Item
 from training_imgtool.oci.layers.tarhead import Kind
 
 MOST_PARTS = 24
-_WHOLE = 4 << 20  # bytes of files that are one layer
-_LARGE = 1 << 20  # bytes of a file that code is not expected to have
+_WHOLE = 4 << 20  # bytes of files that make one layer
+_LARGE = 1 << 20  # bytes of a file that is too large for code
 
 Contents = tuple[tuple[Item, str], ...]
-"""Items in the order of a layer, each with the hash of its content."""
+"""Items in a layer's order, each with the hash of its content."""
 
 
 def split(contents: Contents, most: int = MOST_PARTS) -> tuple[Contents, ...]:
-    """Splits the contents into at most `most` parts, the one with the folders last, of the same tree together."""
+    """Splits the contents into at most `most` parts that give the same tree. The part with all folders is the last."""
     if most < 3 or _size(contents) <= _WHOLE:
         return (contents,)
     folders = {item.entry.path: (item, digest) for item, digest in contents if item.entry.kind is Kind.FOLDER}
@@ -40,7 +40,7 @@ def split(contents: Contents, most: int = MOST_PARTS) -> tuple[Contents, ...]:
 
 
 def _group(files: Contents, most: int) -> list[Contents]:
-    """Neighbours by path in groups of about the same size."""
+    """Groups files with neighbouring paths into groups of similar size."""
     if not files or most == 1:
         return [files] if files else []
     aim = 1 << max(_WHOLE, _size(files) * 2 // most).bit_length() - 1
@@ -50,14 +50,14 @@ def _group(files: Contents, most: int) -> list[Contents]:
 
 
 def _cut(files: Contents, aim: int) -> Iterator[Contents]:
-    """Ends a group behind a file whose path has the smallest hash of all files that end within half of `aim` bytes.
+    """Ends a group after the file whose path has the smallest hash among the files within `aim // 2` bytes around it.
 
-    Groups are so at least half as large as `aim`, and rarely three times.
+    So a group has at least half of `aim` bytes, and rarely more than three times `aim`.
     """
     ends = list(accumulate(item.entry.size for item, _ in files))
     hashes = [_hash(item.entry.path) for item, _ in files]
     is_last = [True] * len(files)
-    smaller: list[int] = []  # files in order, each with a larger hash than the one before
+    smaller: list[int] = []  # numbers of files whose hashes ascend
     for number, end in enumerate(ends):
         while smaller and hashes[smaller[-1]] > hashes[number]:
             before = smaller.pop()
@@ -77,7 +77,7 @@ def _hash(path: str) -> bytes:
 
 
 def _with_folders(group: Contents, folders: dict[str, tuple[Item, str]]) -> Contents:
-    """Adds to the files those of the COPY's folders that lead to them."""
+    """Adds the files' parent folders, as far as the COPY has them."""
     above = {parent for item, _ in group for parent in list_parents(item.entry.path) if parent in folders}
     chosen = {path: folders[path] for path in above} | {item.entry.path: (item, digest) for item, digest in group}
     return tuple(chosen[path] for path in sorted(chosen))

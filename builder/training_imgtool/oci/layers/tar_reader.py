@@ -1,8 +1,8 @@
-"""Reads a layer's archive as engines do: header by header, with the meaning that Go's archive/tar gives to each.
+"""Reads a layer's archive as engines do, and interprets each header as Go's archive/tar does.
 
-Formats: POSIX ustar and pax, GNU's long names and links, base-256 numbers. A layer comes from a registry that may be
-anybody's, so every size is checked before anything of that size is read, and an entry that engines give another name
-or end at is no secret to imgtool: what Go refuses, and types that Docker and containerd do not unpack, are errors.
+Formats: POSIX ustar and pax, GNU's long names and links, base-256 numbers. A layer may come from anyone's registry. So
+imgtool checks every size before it reads that many bytes, and it names and ends entries exactly as engines do. Archives
+that Go refuses, and entries of types that Docker and containerd do not unpack, are errors.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from training_imgtool.oci.layers.tarhead import BLOCK, count_padding
 FILE, HARD_LINK, LINK, FOLDER = "0", "1", "2", "5"
 _LONGEST_EXTENSION = 1 << 20  # a pax header or a GNU long name
 _EXTENSIONS = "xgLK"
-_TYPES = "0123456"  # what Docker and containerd unpack
+_TYPES = "0123456"  # types that Docker and containerd unpack
 _OLD_FILE = "\0"
 _KEYS = ("path", "linkpath", "uid", "gid", "size", "GNU.sparse.name")  # of pax
 _EXTENDED = "SCHILY.xattr."
 _OWNERS = {"uid": slice(108, 116), "gid": slice(116, 124)}  # where a header has them
 _PIECE = 1 << 20  # bytes
-_MOST_ENTRIES = 1_000_000  # in one layer; the largest images that people train in have a third of it
+_MOST_ENTRIES = 1_000_000  # in one layer; the largest known training images have a third of it
 _MOST_BYTES = 64 << 30  # of archive
 _LONGEST_PATH = 4096  # Linux' PATH_MAX
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
@@ -37,12 +37,12 @@ class Member:
     """One entry.
 
     Attributes:
-        path: as the archive has it.
-        kind: ustar's type flag: FILE, HARD_LINK, LINK, FOLDER, or that of a device or a FIFO.
+        path: the path in the archive.
+        kind: ustar's type flag: FILE, HARD_LINK, LINK, FOLDER, or the flag of a device or a FIFO.
         attributes: mode and owner.
-        target: of a link.
+        target: the target of a link.
         size: bytes of content; 0 unless a file.
-        extended: whether it has extended attributes, such as a capability.
+        extended: whether the entry has extended attributes, such as a capability.
     """
 
     path: str
@@ -54,7 +54,7 @@ class Member:
 
 
 class TarReader:
-    """One pass over an archive. Messages call the layer "it": the caller names it.
+    """One pass over an archive. Messages call the layer "it"; the caller adds the layer's name.
 
     Args:
         blocks: the archive, uncompressed.
@@ -63,10 +63,10 @@ class TarReader:
     def __init__(self, blocks: Iterable[bytes]) -> None:
         self._blocks = iter(blocks)
         self._rest = memoryview(b"")
-        self._left = 0  # bytes of the present member's content
+        self._left = 0  # bytes of the current member's content
 
     def members(self) -> Iterator[Member]:
-        """Yields the entries in their order; raises VerificationError where an engine ends with an error."""
+        """Yields the entries in their order; raises VerificationError where an engine would fail."""
         while (header := self._header()) is not None:
             self._left = header.size
             yield header
@@ -75,7 +75,7 @@ class TarReader:
             self._rest = memoryview(b"")
 
     def content(self) -> Iterator[bytes]:
-        """Yields what is left of the content of the member that came last."""
+        """Yields the rest of the current member's content."""
         while self._left and (piece := self._take(min(self._left, _PIECE))):
             self._left -= len(piece)
             yield piece
@@ -96,11 +96,11 @@ class TarReader:
             data = self._extension(size)
             if kind == "x":
                 pax = _pax(data)
-            elif kind != "g":  # what pax says of all entries, Go passes over
+            elif kind != "g":  # Go ignores pax records for all entries
                 gnu["path" if kind == "L" else "linkpath"] = _text(data)
 
     def _block(self) -> bytes | None:
-        """Reads the next header's block; None at the end, which is two blocks of zeros, one, or nothing."""
+        """Reads the block of the next header; None at the archive's end: two blocks of zeros, one, or none."""
         block = self._read(BLOCK)
         if block.strip(b"\0"):
             if len(block) < BLOCK:
@@ -120,19 +120,19 @@ class TarReader:
         return data
 
     def _fill(self) -> bool:
-        """Makes sure that some bytes wait; False at the end."""
+        """Fills the buffer if it is empty; returns False at the end of the archive."""
         if not self._rest:
             self._rest = memoryview(next(filter(None, self._blocks), b""))
         return bool(self._rest)
 
     def _take(self, most: int) -> bytes:
-        """Takes up to `most` bytes; none at the end only."""
+        """Returns up to `most` bytes; none only at the end."""
         self._fill()
         piece, self._rest = self._rest[:most], self._rest[most:]
         return bytes(piece)
 
     def _read(self, size: int) -> bytes:
-        """Reads exactly `size` bytes; fewer at the end of the archive only."""
+        """Reads exactly `size` bytes; fewer only at the end of the archive."""
         data = self._take(size)
         while len(data) < size and self._fill():
             data += self._take(size - len(data))
@@ -151,7 +151,7 @@ def _member(block: bytes, kind: str, extended: dict[str, str]) -> Member:
     prefix, name = _prefix(block), _text(block[:100])
     path = extended.get("GNU.sparse.name") or extended.get("path") or (f"{prefix}/{name}" if prefix else name)
     if kind == _OLD_FILE:
-        kind = FOLDER if path.endswith("/") else FILE  # what tar had for folders before 1988
+        kind = FOLDER if path.endswith("/") else FILE  # how tar marked folders before 1988
     if kind not in _TYPES:
         raise VerificationError(f"it has an entry of the type {kind!r}, which engines do not unpack")
     try:
@@ -169,9 +169,10 @@ def _member(block: bytes, kind: str, extended: dict[str, str]) -> Member:
 
 
 def _prefix(block: bytes) -> str:
-    """Reads what goes before a header's name.
+    """Reads the prefix of a header's name.
 
-    GNU has times there, and Go before 1.8 wrote a prefix; where they are no times, Go still reads one.
+    GNU's tar writes times into this field, and Go before 1.8 wrote a prefix. If the field has no times, Go reads a
+    prefix.
     """
     if block[257:263] == b"ustar\0":
         return _text(block[345 : 476 if block[508:] == b"tar\0" else 500])
@@ -188,7 +189,7 @@ def _prefix(block: bytes) -> str:
 
 def _check(block: bytes) -> None:
     total = sum(block[:148]) + 8 * 32 + sum(block[156:])
-    signed = total - 256 * sum(byte > 127 for byte in block[:148] + block[156:])  # what some old tars wrote
+    signed = total - 256 * sum(byte > 127 for byte in block[:148] + block[156:])  # as in some old archives
     if _number(block[148:156]) not in {total, signed}:
         raise VerificationError("it is not a tar archive, or it is damaged")
 
@@ -208,7 +209,7 @@ def _text(data: bytes) -> str:
 
 
 def _pax(data: bytes) -> dict[str, str]:
-    """Reads the records of a pax header that matter here."""
+    """Reads the records of a pax header that this module needs."""
     records: dict[str, str] = {}
     at = 0
     while at < len(data):
@@ -225,14 +226,14 @@ def _pax(data: bytes) -> dict[str, str]:
 
 
 def read_layer_tree(blocks: Iterable[bytes]) -> Node:
-    """Reads the tree of a layer, its largest folders closed. Messages call the layer "it": the caller names it.
+    """Reads the tree of a layer, with its largest folders closed. Messages call the layer "it"; the caller adds a name.
 
     Args:
         blocks: the archive, uncompressed.
 
     Raises:
-        VerificationError: it is no archive, or is damaged.
-        NeedsEngineError: it has too many entries to list.
+        VerificationError: the layer is not an archive, or is damaged.
+        NeedsEngineError: the layer has too many entries to list.
     """
     maker, links = TreeMaker(), dict[str, Node]()
     for number, member in enumerate(TarReader(_limit(blocks)).members()):
@@ -252,13 +253,13 @@ def _limit(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _add(maker: TreeMaker, member: Member, links: dict[str, Node]) -> None:
-    """Adds an entry; `links` has the symbolic links so far, which a hard link may be another name of."""
+    """Adds an entry; `links` has the symbolic links so far, since a hard link may point to one."""
     path = _clean(member.path)
     above, _, name = path.rpartition("/")
     if name == _OPAQUE:
         maker.make_opaque(above)
     elif name.startswith(_WHITEOUT):
-        if not name.startswith(f"{_WHITEOUT}{_WHITEOUT}"):  # aufs' own bookkeeping
+        if not name.startswith(f"{_WHITEOUT}{_WHITEOUT}"):  # aufs' internal files
             maker.add(posixpath.join(above, name.removeprefix(_WHITEOUT)), WHITEOUT)
     elif member.kind == FOLDER:
         maker.add(path, make_folder(member.attributes))
@@ -274,4 +275,4 @@ def _add(maker: TreeMaker, member: Member, links: dict[str, Node]) -> None:
 def _clean(path: str) -> str:
     if len(path) > _LONGEST_PATH or "\0" in path:
         raise VerificationError(f"it has a path that no system takes: {path[:80]!r}…")
-    return posixpath.normpath(f"/{path}").lstrip("/")  # engines unpack with the image's root as theirs
+    return posixpath.normpath(f"/{path}").lstrip("/")  # engines unpack into the image's root

@@ -1,4 +1,4 @@
-"""Layers as tar archives: entries in order, each with its content from memory, from a wheel or from the context."""
+"""Writes layers as tar archives: entries in order, with contents from memory, wheels or the context."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from training_imgtool.base.wheel_zip import Member, WheelFile
 
-VERSION = "tar-1"  # part of every cache key: change it when the bytes of archives change
+VERSION = "tar-1"  # part of every cache key; change it when the bytes of archives change
 
 Sink = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An entry with its content: a wheel's member, what `blocks` opens, or `data`."""
+    """An entry with its content: a wheel's member, the blocks that `blocks` returns, or `data`."""
 
     entry: Entry
     data: bytes = b""
@@ -72,7 +72,7 @@ class _Descriptors:
         self._stack.close()
 
     def stream(self, wheel: WheelFile, member: Member) -> Iterator[bytes]:
-        """Yields the member's stream as it lies in the wheel."""
+        """Yields the member's compressed stream from the wheel."""
         # imported late: this loads zipfile, and the layer of a trainer's code needs none
         from training_imgtool.base.wheel_zip import open_descriptor, stream
 

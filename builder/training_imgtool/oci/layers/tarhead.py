@@ -1,4 +1,4 @@
-"""Tar headers, fast and always the same: POSIX ustar, with a PAX record only where ustar has no room."""
+"""Makes deterministic tar headers fast: POSIX ustar, with a PAX record only for values that ustar cannot hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_OCTAL_ID = 8**7
 
 
 class Kind(StrEnum):
-    """What an entry is; the value is ustar's type flag."""
+    """The kind of an entry; the value is ustar's type flag."""
 
     FILE = "0"
     HARD_LINK = "1"
@@ -28,7 +28,7 @@ class Entry:
     Attributes:
         path: relative to the root, without a leading or trailing slash.
         size: bytes of content; 0 unless a file.
-        target: of a symbolic link; of a hard link, the other path, relative to the root.
+        target: the target of a symbolic link; for a hard link, the other path, relative to the root.
     """
 
     path: str
@@ -66,7 +66,7 @@ def make_header(entry: Entry, mtime: int) -> bytes:
 
 
 def _split(name: bytes) -> tuple[bytes, bytes | None]:
-    """Splits a path into ustar's prefix and name; the name is None when the two fields cannot hold it."""
+    """Splits a path into ustar's prefix and name; the name is None if the two fields are too short for the path."""
     if len(name) <= _NAME:
         return b"", name
     slash = name.find(b"/", len(name) - _NAME - 1)
@@ -81,7 +81,7 @@ def _make_ustar(name: bytes, prefix: bytes, target: bytes, entry: Entry, mtime: 
     size = entry.size if entry.size < _MOST_OCTAL_SIZE else 0
     head = b"%b%07o\0%07o\0%07o\0%011o\0%011o\0" % (name.ljust(_NAME, b"\0"), entry.mode, uid, gid, size, mtime)
     tail = entry.kind.value.encode() + target.ljust(_NAME, b"\0") + b"ustar\x0000" + bytes(80) + prefix
-    checksum = sum(head) + sum(tail) + 8 * 32  # the field itself counts as blanks
+    checksum = sum(head) + sum(tail) + 8 * 32  # for the checksum, its own field has spaces
     return b"%b%06o\0 %b" % (head, checksum, tail.ljust(BLOCK - len(head) - 8, b"\0"))
 
 
@@ -95,7 +95,7 @@ def _make_pax(records: dict[str, bytes], mtime: int) -> bytes:
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """Writes `LENGTH KEY=VALUE` and a newline, the length counting itself."""
+    """Writes `LENGTH KEY=VALUE` and a newline; the length includes its own digits."""
     rest = len(key) + len(value) + 3
     length = rest + len(str(rest))
     length = rest + len(str(length))

@@ -1,1 +1,1 @@
-"""The OCI distribution client, credentials, and Artifact Registry."""
+"""The client for OCI registries, credentials, and Artifact Registry."""

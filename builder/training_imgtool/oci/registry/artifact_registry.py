@@ -1,4 +1,4 @@
-"""Makes an Artifact Registry repository: the adapter of google.cloud."""
+"""Creates Artifact Registry repositories: the adapter of google.cloud."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _SECONDS = 120.0  # for the operation
 
 
 def create_repository(repository: Repository, machine: Machine, *, api: str = _API, credentials: Any = None) -> None:
-    """Makes the Artifact Registry repository that a reference names, unless it exists, and waits until it is there.
+    """Creates the Artifact Registry repository of a reference, unless it exists, and waits until it is ready.
 
     Args:
         repository: `LOCATION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE`.
-        machine: whose settings and progress count.
+        machine: has the settings and the progress.
         api: the API's address.
         credentials: google.auth credentials instead of this machine's.
 
     Raises:
         InputError: the reference is not one of Artifact Registry's.
-        CredentialsError, RegistryRefusedError, TemporaryError: Google does not make it.
+        CredentialsError, RegistryRefusedError, TemporaryError: Google does not create it.
     """
     parent, name = parse_place(repository)
     place = f"{parent}/repositories/{name}"
@@ -62,7 +62,7 @@ def create_repository(repository: Repository, machine: Machine, *, api: str = _A
 
 
 def parse_place(repository: Repository) -> tuple[str, str]:
-    """Reads the API's name of the location, and the repository's name; raises InputError for other registries.
+    """Returns the API's name of the location, and the repository's name; raises InputError for other registries.
 
     A domain-scoped project (`example.com:project`) is written `example.com/project` in image names.
     """
@@ -73,7 +73,7 @@ def parse_place(repository: Repository) -> tuple[str, str]:
     if location == repository.registry or not location or len(parts) < 3:
         raise InputError(
             f"{repository} is not in Artifact Registry: expected LOCATION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE",
-            hint="only Artifact Registry's repositories are created; elsewhere create it yourself",
+            hint="imgtool creates only Artifact Registry repositories; create others yourself",
         )
     return f"projects/{parts[0]}/locations/{location}", parts[1]
 
@@ -100,7 +100,7 @@ def _client(credentials: Any, settings: Settings, api: str) -> Any:
 
 
 def _refused(error: Exception, doing: str) -> ImgtoolError:
-    """Translates google.api_core's and google.auth's errors to ours: the same exit codes as a registry's."""
+    """Translates the errors of google.api_core and google.auth to those that a registry's answers give."""
     from google.api_core import exceptions as api
     from google.auth import exceptions as auth
 

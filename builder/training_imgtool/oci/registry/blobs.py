@@ -1,4 +1,4 @@
-"""Asks for a blob, or reads it: verifies it while it streams, and continues where a connection broke."""
+"""Asks for a blob, or reads it: verifies the streamed bytes, and continues after a broken connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from training_imgtool.oci.registry.session import Session
 
 
 def blob_length(session: Session, repository: Repository, digest: str, *, writing: bool) -> str | None:
-    """Asks for the length of a blob, empty where the registry says none; None for a blob that it does not have.
+    """Asks for the length of a blob; empty if the registry does not tell it, None if the registry has no such blob.
 
     Sends one request. Raises PassingError, and what `Session.send` raises.
     """
@@ -37,15 +37,15 @@ def blob_length(session: Session, repository: Repository, digest: str, *, writin
 
 
 def has_blob(session: Session, repository: Repository, blob: Descriptor, *, writing: bool = False) -> bool:
-    """Asks whether a repository has a blob, of its size as far as the registry says one; raises as `blob_length`.
+    """Asks whether a repository has a blob with the right size, if the registry tells it; raises as `blob_length`.
 
-    docker-registry keeps what a full or broken disk has left of a blob, and says the length of that.
+    After a full or broken disk, docker-registry may have only a part of a blob, and then reports the part's length.
     """
     return blob_length(session, repository, blob.digest, writing=writing) in {"", str(blob.size)}
 
 
 class _Source:
-    """A blob's bytes from wherever the last connection broke."""
+    """A blob's bytes, continued at the byte where the last connection broke."""
 
     def __init__(self, session: Session, repository: Repository, descriptor: Descriptor, doing: str) -> None:
         self._session = session
@@ -57,7 +57,7 @@ class _Source:
         self.position = 0
 
     def next_block(self) -> bytes:
-        """Reads the next block, b"" at the end; raises PassingError, after which it may be called again."""
+        """Reads the next block, b"" at the end. After a PassingError, the caller may call it again."""
         try:
             if self._download is None:
                 self._open()
@@ -69,7 +69,7 @@ class _Source:
         return block
 
     def close(self) -> None:
-        """Gives the connection back."""
+        """Returns the connection to the pool."""
         if self._download is not None:
             self._download.close()
             self._download = None
@@ -91,7 +91,7 @@ class _Source:
 
 
 def _without(blocks: Iterator[bytes], count: int) -> Iterator[bytes]:
-    """Drops the first `count` bytes, for a server that knows no Range."""
+    """Drops the first `count` bytes, for a server that does not support Range."""
     for block in blocks:
         if count >= len(block):
             count -= len(block)
@@ -103,9 +103,9 @@ def _without(blocks: Iterator[bytes], count: int) -> Iterator[bytes]:
 def read_blob(
     session: Session, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
 ) -> Iterator[bytes]:
-    """Reads a blob block by block; the blocks are proven only when the iterator has ended.
+    """Reads a blob block by block. The blocks are verified only after the iterator has ended.
 
-    After a broken connection the next one continues at the byte where it broke; every block has all tries of its own.
+    After a broken connection, the next one continues at the same byte. Each block has the full number of tries.
 
     Raises:
         VerificationError: the size or the digest is not the descriptor's.

@@ -1,7 +1,7 @@
 """The client of one registry: manifests by tag or digest, blobs in and out (distribution specification 1.1).
 
-It sends no `/v2/` ping, sends credentials with the first request, and checks all content by its hash. A run that only
-asks for images loads nothing that reads or writes them, so the methods that do import it.
+It sends no `/v2/` ping, sends credentials with the first request, and checks the hash of all content. A run that only
+asks for images needs no code that reads or writes blobs, so the methods that need such code import it.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _ACCEPT = {"Accept": ", ".join(MANIFEST_TYPES)}
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """One registry. Safe for threads; made by `oci.registry.connect`."""
+    """The client of one registry. Safe for threads. `oci.registry.connect` makes it."""
 
     session: Session
     uploads: SingleFlight[How]
 
     @property
     def host(self) -> str:
-        """Returns the registry as references name it."""
+        """Returns the registry's host as in references."""
         return self.session.host
 
     def head(self, ref: Tag | Digest) -> str | None:
@@ -60,7 +60,7 @@ class Registry:
 
         Raises:
             RegistryRefusedError, CredentialsError, TemporaryError: the registry gives no answer.
-            VerificationError: the registry answers a digest with another digest.
+            VerificationError: the registry answers with another digest than the one asked for.
         """
         for attempt in self.session.attempts():
             with attempt:
@@ -68,15 +68,15 @@ class Registry:
         return digest
 
     def manifest(self, ref: Tag | Digest, platform: str | None = None) -> Manifest:
-        """Reads a manifest, verified by its digest.
+        """Reads a manifest and verifies its digest.
 
         Args:
-            ref: what to read.
+            ref: the tag or digest to read.
             platform: `OS/ARCH[/VARIANT]`; if `ref` is an index, this reads that platform's image instead.
 
         Raises:
-            RegistryRefusedError: the registry does not have it, it has no such platform, or it is over 4 MiB.
-            VerificationError: the bytes are not what the digest says.
+            RegistryRefusedError: the manifest is missing, lacks the platform, or has over 4 MiB.
+            VerificationError: the bytes do not match the digest.
             CredentialsError, TemporaryError: as `head`.
         """
         answer = self._get(ref)
@@ -99,19 +99,19 @@ class Registry:
     def blob(
         self, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
     ) -> Iterator[bytes]:
-        """Reads a blob block by block. The blocks are proven when the iterator ends without a VerificationError."""
+        """Reads a blob block by block. The blocks are verified if the iterator ends without a VerificationError."""
         from training_imgtool.oci.registry.blobs import read_blob
 
         return read_blob(self.session, repository, descriptor, subject=subject, progress=progress)
 
     def read(self, repository: Repository, descriptor: Descriptor, limit: int = LARGEST_MANIFEST) -> bytes:
-        """Reads a small blob, such as a config, in memory; raises VerificationError over `limit` bytes."""
+        """Reads a small blob, such as a config, into memory; raises VerificationError for more than `limit` bytes."""
         if descriptor.size > limit:
             raise VerificationError(f"blob {descriptor.short} of {repository} has over {limit} bytes; it is not read")
         return b"".join(self.blob(repository, descriptor))
 
     def has_blob(self, repository: Repository, blob: Descriptor) -> bool:
-        """Asks whether a repository has a blob, of its size as far as the registry says one."""
+        """Asks whether a repository has a blob with the right size, if the registry tells the size."""
         from training_imgtool.oci.registry.blobs import has_blob
 
         for attempt in self.session.attempts():
@@ -130,7 +130,7 @@ class Registry:
         subject: str = "",
         progress: Progress = silent,
     ) -> How:
-        """Makes sure that a repository has a blob. Each blob goes to a repository once, however many threads ask.
+        """Makes sure that a repository has a blob. It uploads each blob only once, even if several threads ask for it.
 
         The arguments are the attributes of `BlobUpload`; this raises what its `run` raises.
         """
@@ -152,31 +152,31 @@ class Registry:
         """Puts a manifest under a tag or its digest and returns its digest.
 
         Args:
-            ref: where to.
+            ref: the tag or digest.
             media_type: the document's own `mediaType`.
             body: the manifest.
 
         Raises:
-            BlobUnknownError: the registry lacks blobs that the manifest names; upload those again and repeat.
-            TagImmutableError: the tag names another manifest for good.
-            VerificationError: the registry stored something else, or nothing.
-            RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
+            BlobUnknownError: the registry lacks blobs of the manifest; upload them again and repeat.
+            TagImmutableError: the tag names another manifest and cannot be moved.
+            VerificationError: the registry stored other bytes, or nothing.
+            RegistryRefusedError, CredentialsError, TemporaryError: the registry does not accept the manifest.
         """
         put = self._prepare_put(ref, media_type, body)
         put.run(self.session.attempts())
         return put.digest
 
     def put_referrer(self, ref: Tag | Digest, body: bytes) -> bool:
-        """Puts an OCI manifest that has a `subject`, and returns whether the registry lists it as a referrer itself.
+        """Puts an OCI manifest with a `subject`, and returns whether the registry itself lists it as a referrer.
 
-        The OCI-Subject header of the answer says so (distribution specification 1.1). Raises as `put_manifest`.
+        The OCI-Subject header of the answer tells this (distribution specification 1.1). Raises as `put_manifest`.
         """
         put = self._prepare_put(ref, OCI_MANIFEST, body)
         put.run(self.session.attempts())
         return put.is_listed
 
     def find_referrers(self, subject: Digest) -> Manifest | None:
-        """Reads the registry's own list of what refers to a manifest, an index; None where it keeps no such list.
+        """Reads the registry's own list of referrers of a manifest, an index; None if the registry keeps no such lists.
 
         Raises as `manifest`, and VerificationError for a list of more than one page.
         """
@@ -199,7 +199,7 @@ class Registry:
         if answer.status != 200 or not answer.complete:
             raise self.session.refusal(answer, doing)
         if answer.headers.get("link"):
-            raise VerificationError(f"{subject}: more refers to it than the registry lists in one answer")
+            raise VerificationError(f"{subject}: it has more referrers than the registry lists in one answer")
         return parse_manifest(answer.body, OCI_INDEX, doing)
 
     def list_tags(self, repository: Repository) -> list[str]:
@@ -233,11 +233,11 @@ class Registry:
         return ManifestPut(self.session, ref, manifest, head=self._head, uploads=self.uploads)
 
     def _head(self, ref: Tag | Digest) -> str | None:
-        """Asks once; where a registry refuses HEAD, which has no words, or names no digest, reads the manifest."""
+        """Sends one HEAD. If the registry refuses it (without a message) or names no digest, reads the manifest."""
         doing, scopes, url = f"looking for {ref}", pull(ref.repository.path), manifest_url(self.session, ref)
         answer = self.session.send("HEAD", url, scopes=scopes, doing=doing, headers=_ACCEPT)
         if answer.status == 404 or (answer.status == 403 and isinstance(ref, Tag) and self._takes_uploads(ref)):
-            return None  # Artifactory says of a tag that does not exist that nobody may read it
+            return None  # Artifactory answers for a missing tag that reading it is not allowed
         digest = _header_digest(answer) if answer.status == 200 else None
         if digest and isinstance(ref, Digest) and digest != ref.digest:
             raise VerificationError(f"{ref}: the registry returned another image ({digest})")
@@ -247,7 +247,7 @@ class Registry:
         return None if answer.status == 404 else sha256_digest(answer.body)
 
     def _takes_uploads(self, ref: Tag) -> bool:
-        """Finds out whether a registry would take an upload to the tag's repository; leaves none open."""
+        """Finds out whether the registry accepts an upload to the tag's repository, and cancels that upload."""
         url, scopes = self.session.url(ref.repository, "blobs/uploads/"), push(ref.repository.path)
         try:
             answer = self.session.send("POST", url, scopes=scopes, doing=f"asking to upload to {ref.repository}")
@@ -265,7 +265,7 @@ class Registry:
         return answer
 
     def _get_once(self, ref: Tag | Digest, doing: str) -> Answer:
-        """Reads a manifest's bytes, which are what a digest or the registry's header says, or gets a 404."""
+        """Reads a manifest's bytes, verified by the digest in `ref` or in the registry's header, or returns a 404."""
         scopes, url = pull(ref.repository.path), manifest_url(self.session, ref)
         answer = self.session.send("GET", url, scopes=scopes, doing=doing, headers=_ACCEPT, limit=LARGEST_MANIFEST)
         if answer.status == 404:
@@ -287,7 +287,7 @@ def _parse(ref: Tag | Digest, answer: Answer) -> Manifest:
 
 
 def _header_digest(answer: Answer) -> str | None:
-    """Reads the Docker-Content-Digest header; None where it is missing or no sha256 digest."""
+    """Reads the Docker-Content-Digest header; None if it is missing or not a sha256 digest."""
     try:
         return check_digest(answer.headers.get("docker-content-digest", ""))
     except InvalidReferenceError:

@@ -30,11 +30,11 @@ class Registries:
     """The clients of this process, one per host. Safe for threads; close it at the end.
 
     Args:
-        settings: the machine's own.
+        settings: the machine's settings.
         progress: receives waits and warnings.
-        retry: the policy of every request.
-        dialects: what hosts do differently.
-        idle_seconds: limit between two blocks.
+        retry: the policy for every request.
+        dialects: the peculiarities of registries.
+        idle_seconds: the longest time between two blocks.
         now: the wall clock.
     """
 
@@ -64,7 +64,7 @@ class Registries:
         self._lock = threading.Lock()
 
     def at(self, where: Repository | str) -> Registry:
-        """Returns the client of a repository's registry, or of a host."""
+        """Returns the client for a repository's registry, or for a host."""
         host = where if isinstance(where, str) else where.registry
         with self._lock:
             if host not in self._clients:
@@ -72,15 +72,15 @@ class Registries:
             return self._clients[host]
 
     def source(self, repository: Repository) -> Repository:
-        """Says where a repository is read: the same one, or its place in the mirror that the settings name."""
+        """Returns the repository to read from: the same one, or its place in the mirror that the settings name."""
         return apply_mirror(repository, self._settings.mirrors)
 
     def login(self, host: str) -> FoundLogin:
-        """Finds the login for a host, for an engine that pulls and pushes itself; raises CredentialsError."""
+        """Finds the login for a host, for an engine that itself pulls and pushes; raises CredentialsError."""
         return self._login(host).search()
 
     def _login(self, host: str) -> HostLogin:
-        if host not in self._logins:  # two threads may make two; one of them stays
+        if host not in self._logins:  # two threads may each make a client; one of them stays
             self._logins.setdefault(host, HostLogin(host, lambda: find_login(host, self._settings)))
         return self._logins[host]
 
@@ -93,9 +93,9 @@ class Registries:
         subject: str = "",
         progress: Progress = silent,
     ) -> How:
-        """Makes sure that `target` has a blob that `source` has: HEAD, mount where it can be, else streamed across.
+        """Makes sure that `target` has a blob of `source`: by HEAD, by a mount if possible, else by copying the bytes.
 
-        Nothing is written to disk, and the bytes are verified on their way; raises as `Registry.upload` and `blob`.
+        It verifies the bytes and writes nothing to disk. Raises as `Registry.upload` and `Registry.blob`.
         """
         reader = self.at(source)
 
@@ -148,7 +148,7 @@ class Registries:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a whole run shares: the machine's settings, who sees what happens, and the clients of registries."""
+    """The values that a whole run shares: the machine's settings, the progress, and the clients of registries."""
 
     settings: Settings
     progress: Progress
@@ -156,7 +156,7 @@ class Machine:
 
     @classmethod
     def open(cls, settings: Settings, progress: Progress = silent) -> Self:
-        """Returns a machine with clients of its own; sends nothing yet."""
+        """Returns a machine with clients of its own, without sending a request."""
         return cls(settings, progress, Registries(settings, progress))
 
     def __enter__(self) -> Self:
@@ -167,7 +167,7 @@ class Machine:
 
 
 def _fingerprint(path: Path) -> str:
-    """Describes config.json by mtime, size and inode: another login needs another token."""
+    """Describes the state of config.json by mtime, size and inode, because another login needs another token."""
     try:
         state = path.stat()
     except OSError:

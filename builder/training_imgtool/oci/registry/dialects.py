@@ -1,7 +1,7 @@
-"""What single registries do differently, one row each; everything else follows the distribution specification.
+"""The peculiarities of registries, one row each. Everything else follows the distribution specification.
 
-A row is chosen by the host's name. What it claims saves requests or gives advice. Whether a registry keeps what it
-accepts and whether it lists referrers is never claimed here: imgtool reads that from its answers.
+The host's name chooses the row. The facts in a row only save requests or give advice. Whether a registry keeps what it
+accepts, and whether it lists referrers, is not in a row, because imgtool learns that from the registry's answers.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from training_imgtool.base.reference import DOCKER_HUB
 
-# docker-registry 2.8 answers 500 for a blob during whose storing it was killed; sending the blob again mends that.
+# docker-registry 2.8 answers 500 for a blob if it was killed while it stored the blob; another upload repairs this.
 NO_SUCH_BLOB = frozenset({404, 500})
 NO_SUCH_REPOSITORY = frozenset({"NAME_UNKNOWN", "NOT_FOUND", "REPOSITORY_NOT_FOUND"})
 PASSING_STATUSES = frozenset({408, 429, 499, 500, 502, 503, 504, 507, 522})
 PASSING_CODES = frozenset({"TOOMANYREQUESTS", "UNKNOWN", "UNAVAILABLE", "BLOB_UPLOAD_INVALID"})
-ALLOWED_BY_LOGIN = ("BLOB_", "DIGEST_", "MANIFEST_", "NAME_", "SIZE_", "TAG_")  # beginnings of codes that come later
-IMMUTABLE = r"(?i)immutab"  # in the refusals of Artifact Registry, ECR and Harbor; the codes differ
+ALLOWED_BY_LOGIN = ("BLOB_", "DIGEST_", "MANIFEST_", "NAME_", "SIZE_", "TAG_")  # of errors after a login
+IMMUTABLE = r"(?i)immutab"  # in refusals by Artifact Registry, ECR and Harbor, whose codes differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,15 +24,15 @@ class Dialect:
     """One kind of registry. `{host}` in a hint stands for the registry's host.
 
     Attributes:
-        name: the same as that of the test server's dialect.
-        hosts: its hosts; one that begins with a dot or a hyphen stands for every host that ends so.
-        api_host: where the API answers, if not at the host itself.
-        login_hosts: further names that Docker's config.json has for the host.
-        helper_host: what credential helpers call the host.
-        asks_first: it refuses a login that comes unasked (GitHub's with 403, Amazon's public one with 400), so the
-            first request is anonymous. `Session` finds out about others.
-        mounts_between_hosts: it mounts blobs from its other hosts too.
-        application_default: takes Google's application default credentials.
+        name: the name of the same dialect in the test server.
+        hosts: its hosts; a name that begins with a dot or a hyphen covers every host with that ending.
+        api_host: the host of the API, if it is another one.
+        login_hosts: further names of the host in Docker's config.json.
+        helper_host: the host's name for credential helpers.
+        asks_first: it refuses a login before it has asked for one (GitHub's with 403, Amazon's public one with 400), so
+            the first request is anonymous. `Session` finds out about other registries.
+        mounts_between_hosts: whether it also mounts blobs from its other hosts.
+        application_default: whether it accepts Google's application default credentials.
         login_hint: how to log in.
         denied_hint: what a 403 means.
         missing_hint: what a missing repository means.
@@ -51,7 +51,7 @@ class Dialect:
     missing_hint: str = "check the name; some registries want the repository to be created first"
 
     def covers(self, host: str) -> bool:
-        """Returns whether a host is one of its hosts."""
+        """Returns whether a host belongs to this dialect."""
         return any(host == known or (known[0] in ".-" and host.endswith(known)) for known in self.hosts)
 
 

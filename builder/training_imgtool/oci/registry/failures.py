@@ -1,4 +1,4 @@
-"""Turns a registry's refusal into an error: its exit code, what to do, and the server's words, named as such."""
+"""Turns a registry's refusal into an error with an exit code, a hint, and the server's text, marked as such."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training_imgtool.oci.registry.dialects import (
 )
 
 _DIGEST = r"sha256:[0-9a-f]{64}"
-_USED_UP = r"0;\s*w=([1-9][0-9]{3,8})$"  # none left for a window of many seconds
+_USED_UP = r"0;\s*w=([1-9][0-9]{3,8})$"  # no requests left in a window of many seconds
 _HINTS = {
     405: "the registry, or a proxy in front of it, is read-only",
     413: "a proxy in front of the registry limits the size of a request; raise its limit",
@@ -31,14 +31,14 @@ _HINTS = {
 
 
 class RepositoryMissingError(RegistryRefusedError):
-    """The repository does not exist, or the login may not know whether it does."""
+    """The repository does not exist, or the login has no right to know whether it exists."""
 
 
 class BlobUnknownError(RegistryRefusedError):
-    """A manifest names blobs that the registry does not have (MANIFEST_BLOB_UNKNOWN); uploading them again helps.
+    """The registry lacks blobs of a manifest (MANIFEST_BLOB_UNKNOWN); uploading them again helps.
 
     Args:
-        digests: the blobs that the registry named; empty where it named none.
+        digests: the blobs that the registry named; empty if it named none.
     """
 
     def __init__(self, message: str, *, digests: tuple[str, ...], hint: str | None) -> None:
@@ -47,7 +47,7 @@ class BlobUnknownError(RegistryRefusedError):
 
 
 class TagImmutableError(RegistryRefusedError):
-    """The tag names another manifest and may not be moved."""
+    """The tag names another manifest and cannot be moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class ServerError:
     """One entry of the distribution specification's `errors` list; foreign text.
 
     Attributes:
-        code: in upper case.
-        message: for people.
-        detail: as it came, at most 2000 characters.
-        reason: the detail where it is text, such as the operating system's words.
+        code: the code in upper case.
+        message: the message for people.
+        detail: the unchanged detail, at most 2000 characters.
+        reason: the detail if it is text, such as a message of the operating system.
     """
 
     code: str
@@ -72,7 +72,7 @@ class ServerError:
 
 
 def server_errors(answer: Answer) -> tuple[ServerError, ...]:
-    """Reads the errors in an answer's JSON body; none where it is not of that form."""
+    """Reads the errors in an answer's JSON body; returns none if the body has another form."""
     try:
         document = json.loads(answer.body)
         entries = document["errors"]
@@ -93,7 +93,7 @@ def server_errors(answer: Answer) -> tuple[ServerError, ...]:
 
 
 def server_text(answer: Answer) -> str:
-    """Makes the server's words fit for a message; empty for markup."""
+    """Makes the server's text fit for a message; returns an empty text for markup."""
     errors = server_errors(answer)
     if errors:
         return mask_secrets("; ".join(map(str, errors)))
@@ -103,7 +103,7 @@ def server_text(answer: Answer) -> str:
 
 
 def is_immutable_refusal(answer: Answer) -> bool:
-    """Returns whether a manifest was refused because its tag may not move (Artifact Registry, ECR, Harbor)."""
+    """Returns whether a registry refused a manifest because its tag is immutable (Artifact Registry, ECR, Harbor)."""
     return 400 <= answer.status < 500 and (
         answer.status in {409, 412} or bool(re.search(IMMUTABLE, answer.body.decode("utf-8", "replace")))
     )
@@ -130,7 +130,7 @@ def passing(answer: Answer, now: float) -> PassingError | None:
 
 
 def _limit_error(answer: Answer, reason: str, seconds: int) -> TemporaryError:
-    """Makes the error for a limit that lasts for hours, such as that of Docker Hub for who has no login."""
+    """Makes the error for a limit that lasts for hours, such as Docker Hub's limit for anonymous users."""
     return TemporaryError(
         f"{urlsplit(answer.url).netloc} {reason}: its limit for {seconds / 3600:.0f} hours is used up",
         hint="log in with `docker login`, which has a limit of its own, or run the same command again later",
@@ -143,7 +143,7 @@ def make_error(answer: Answer, *, host: str, dialect: Dialect, doing: str) -> Im
     Args:
         answer: the answer.
         host: the registry.
-        dialect: says what to do about it.
+        dialect: has the hints.
         doing: what imgtool did, such as `uploading layer 0123456789ab (12 MB) to HOST/PATH`.
     """
     errors = server_errors(answer)
@@ -169,7 +169,7 @@ def make_error(answer: Answer, *, host: str, dialect: Dialect, doing: str) -> Im
 
 
 def _by_status(status: int, codes: set[str], host: str, dialect: Dialect) -> Callable[[str], ImgtoolError]:
-    """Picks the function that makes the error for a status, of the right class and with a hint."""
+    """Returns the function that makes a status's error, with the right class and a hint."""
     if codes & NO_SUCH_REPOSITORY or (status == 404 and not codes):
         return partial(RepositoryMissingError, hint=dialect.missing_hint.format(host=host))
     if status == 401:
@@ -182,5 +182,5 @@ def _by_status(status: int, codes: set[str], host: str, dialect: Dialect) -> Cal
     elif "MANIFEST_INVALID" in codes:
         hint = _HINTS[415]
     elif status == 400 and not codes:
-        hint = f"check that {host} is spoken to as it wants: with or without TLS"
+        hint = f"check whether {host} expects TLS or plain HTTP"
     return partial(RegistryRefusedError, hint=hint)

@@ -1,8 +1,8 @@
 """Writes a manifest with one PUT, and interprets the answer.
 
-A registry may refuse a manifest for blobs that it has: docker-registry 2.8 empties the link of a blob for a moment
-whenever somebody mounts or uploads it once more, as several machines that push the same spec do. So after a refusal
-for unknown blobs imgtool asks for each of them, and the refusal is final only if one is missing.
+A registry may refuse a manifest because of blobs that it has: docker-registry 2.8 briefly empties the link of a blob
+when somebody mounts or uploads the blob again, as several machines with the same spec do. So after a refusal for
+unknown blobs, imgtool asks for each of them. The refusal is final only if a blob is missing.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class ManifestPut:
     """Puts one manifest under a tag or its digest.
 
     Args:
-        session: with the registry.
+        session: the session with the registry.
         ref: the tag or digest.
         manifest: the parsed document.
-        head: returns the digest that a reference names, in one try.
-        uploads: those of this process; it forgets those that the registry turns out not to have.
+        head: returns the digest of a reference, in one try.
+        uploads: the uploads of this process; this forgets those of blobs that the registry lacks.
 
     Attributes:
-        is_listed: whether the registry said that it lists the manifest among its subject's referrers.
+        is_listed: whether the registry confirmed that it lists the manifest among its subject's referrers.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ManifestPut:
             self._raise_refusal(answer)
 
     def _check_stored(self, answer: Answer) -> None:
-        """Accepts a 201 that names the digest; asks for the manifest if it names none."""
+        """Accepts a 201 with the right digest; asks for the manifest if the answer has no digest."""
         digest = self._manifest.digest
         stored = answer.headers.get("docker-content-digest") or self._head(self._ref.repository.digest(digest))
         if stored is None:
@@ -102,7 +102,7 @@ class ManifestPut:
             raise PassingError("stored the manifest under another digest", final=wrong, tries=2)
 
     def _check_immutable(self, ref: Tag) -> None:
-        """Raises for a tag that may not move, unless it names this manifest already."""
+        """Raises an error for an immutable tag, unless the tag already names this manifest."""
         held = self._head(ref)
         if held == self._manifest.digest:
             return

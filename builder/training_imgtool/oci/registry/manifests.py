@@ -1,7 +1,7 @@
 """Manifests as values: media types, descriptors, and the choice of a platform in an index. No network.
 
 Formats: OCI image specification 1.1 (manifest, index, descriptor) and Docker's image manifest version 2,
-schema 2, whose documents differ in media types only.
+schema 2, whose documents differ only in media types.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DOCKER_LAYER_GZIP = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 MANIFEST_TYPES = (OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_INDEX)
 INDEX_TYPES = frozenset({OCI_INDEX, DOCKER_INDEX})
-LARGEST_MANIFEST = 4 * 1024 * 1024  # bytes; what every registry takes (distribution specification 1.1)
+LARGEST_MANIFEST = 4 * 1024 * 1024  # bytes that every registry accepts (distribution specification 1.1)
 _LARGEST_CHILDREN = 10_000
 _IMPLIED = {"amd64": "v1", "arm": "v7", "arm64": "v8"}  # variants by architecture
 
@@ -52,7 +52,7 @@ class Descriptor:
     size: int
 
     def document(self) -> dict[str, Any]:
-        """Writes the descriptor as a manifest has it."""
+        """Returns the descriptor as it appears in a manifest."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
 
     @property
@@ -74,7 +74,7 @@ class Platform:
 
     @property
     def normal(self) -> Platform:
-        """Returns the same without a variant that the architecture implies, as arm64/v8 (containerd `platforms`)."""
+        """Returns the platform without a variant that the architecture implies (arm64/v8; as in containerd)."""
         return replace(self, variant="") if _IMPLIED.get(self.architecture) == self.variant else self
 
 
@@ -89,17 +89,17 @@ def parse_platform(text: str) -> Platform:
 def require_platform(config: bytes, platform: str, image: str) -> None:
     """Checks that an image is for a platform, by its config's `os`, `architecture` and `variant`.
 
-    A single manifest says nothing of its platform, and an index may be wrong about it; the config is what engines
-    start the image by. A config without a variant agrees with every variant.
+    A single manifest does not contain its platform, and an index may be wrong about it. Engines use the config when
+    they start the image. A config without a variant matches every variant.
 
     Args:
         config: the image's config, a JSON document.
-        platform: `OS/ARCH[/VARIANT]`, what the image is to be for.
-        image: names the image in messages.
+        platform: the expected platform, `OS/ARCH[/VARIANT]`.
+        image: the image's name for messages.
 
     Raises:
         InputError: the image is for another platform.
-        VerificationError: the config names none.
+        VerificationError: the config names no platform.
     """
     try:
         document = read_document(config)
@@ -120,13 +120,13 @@ def require_platform(config: bytes, platform: str, image: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One manifest or index: its exact bytes and what they say.
+    """One manifest or index: its exact bytes and its content.
 
     Attributes:
         media_type: one of MANIFEST_TYPES.
-        digest: of `body`.
-        body: the bytes as the registry holds them; a copy of an image must put exactly these.
-        document: the JSON object, unknown fields kept. Not to be changed.
+        digest: the digest of `body`.
+        body: the bytes that the registry stores; a copy of an image must have exactly these bytes.
+        document: the JSON object, including unknown fields. Do not change it.
     """
 
     media_type: str
@@ -136,12 +136,12 @@ class Manifest:
 
     @property
     def is_index(self) -> bool:
-        """Returns whether this names manifests, one per platform."""
+        """Returns whether this is an index, which names one manifest per platform."""
         return self.media_type in INDEX_TYPES
 
     @property
     def entries(self) -> tuple[tuple[Mapping[str, Any], Descriptor], ...]:
-        """Reads what an index names: each entry as it is written, and its descriptor; raises VerificationError."""
+        """Reads the entries of an index, each as written and as a descriptor; raises VerificationError."""
         entries = self.document.get("manifests")
         if not isinstance(entries, list) or len(entries) > _LARGEST_CHILDREN:
             raise VerificationError(f"the index {self.digest} has no list of manifests that could be read")
@@ -157,12 +157,12 @@ class Manifest:
 
     @property
     def config(self) -> Descriptor:
-        """Reads the image's config; raises VerificationError when the manifest has none."""
+        """Reads the descriptor of the image's config; raises VerificationError if the manifest has none."""
         return read_descriptor(self.document.get("config"), f"{self.digest}: config")
 
     @property
     def layers(self) -> tuple[Descriptor, ...]:
-        """Reads the layers, lowest first; raises VerificationError when one is not a descriptor."""
+        """Reads the layers' descriptors, lowest first; raises VerificationError if one is not a descriptor."""
         layers = self.document.get("layers")
         if not isinstance(layers, list):
             raise VerificationError(f"manifest {self.digest} has no list of layers")
@@ -170,7 +170,7 @@ class Manifest:
 
 
 def read_descriptor(value: Any, where: str) -> Descriptor:
-    """Reads a descriptor out of foreign JSON; raises VerificationError that says where it is wrong."""
+    """Reads a descriptor from foreign JSON; raises VerificationError that names the wrong field."""
     if not isinstance(value, dict):
         raise VerificationError(f"{where} is not a descriptor")
     size, media_type = value.get("size"), value.get("mediaType", "")
@@ -185,13 +185,13 @@ def read_descriptor(value: Any, where: str) -> Descriptor:
 
 
 def read_document(data: bytes) -> Any:
-    """Reads a manifest, an image config or an attestation, if every reader reads the same in it; raises ValueError.
+    """Reads a manifest, an image config or an attestation; raises ValueError if readers might interpret it differently.
 
-    It is UTF-8, has no name twice and no number that JSON lacks, and is not nested without an end.
+    The document must be UTF-8, without duplicate names, invalid numbers or very deep nesting.
     """
     try:
         document = json.loads(data.decode(), object_pairs_hook=_join_pairs, parse_constant=_refuse_constant)
-        json.dumps(document, ensure_ascii=False).encode()  # half a pair of surrogates is another letter to each reader
+        json.dumps(document, ensure_ascii=False).encode()  # each reader treats half of a surrogate pair differently
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
     return document
@@ -213,12 +213,12 @@ def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
 
     Args:
         body: what the registry sent.
-        content_type: the Content-Type header, which counts where the document has no `mediaType` of its own.
+        content_type: the Content-Type header, used if the document has no `mediaType` of its own.
         where: the reference, for messages.
 
     Raises:
-        VerificationError: not JSON that every engine reads alike, or the header and the document name different types.
-        RegistryRefusedError: a type that is neither an image nor an index, such as Docker's schema 1.
+        VerificationError: engines might read the JSON differently, or header and document name different types.
+        RegistryRefusedError: the type is neither an image nor an index, such as Docker's schema 1.
     """
     try:
         document = read_document(body)
@@ -247,12 +247,12 @@ def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
 
 
 def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
-    """Finds the index's image for a platform; attestations (platform `unknown/unknown`) are no images.
+    """Finds an index's image for a platform. Attestations (platform `unknown/unknown`) are not images.
 
-    An entry that says it in the same words comes first, then one that means the same, as arm64/v8 does for arm64.
+    It prefers an entry with exactly this platform to an equivalent one, such as arm64/v8 for arm64.
 
     Raises:
-        NoPlatformError: there is none.
+        NoPlatformError: the index has no such image.
         VerificationError: the index is malformed.
     """
     offered: list[tuple[Platform, Descriptor]] = []
@@ -269,7 +269,7 @@ def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
 
 
 def platform_of(entry: Mapping[str, Any]) -> Platform | None:
-    """Reads the platform that an index's entry names; None for none, and for an attestation's."""
+    """Reads the platform of an index's entry; None if it has none, and for an attestation."""
     platform = entry.get("platform")
     if not isinstance(platform, dict):
         return None
@@ -281,13 +281,13 @@ def platform_of(entry: Mapping[str, Any]) -> Platform | None:
 
 
 def index_entry(manifest: Manifest, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes an image's entry, with the platform of its config."""
+    """Makes an image's entry for an index, with the platform of the image's config."""
     platform = {key: config[key] for key in ("architecture", "os", "variant") if config.get(key)}
     return {**manifest.descriptor.document(), "platform": platform}
 
 
 def index_body(entries: Iterable[Mapping[str, Any]]) -> tuple[str, bytes]:
-    """Makes an index; returns its media type, of the family of its images, and its bytes."""
+    """Makes an index; returns its media type, which is of the images' family, and its bytes."""
     rows = [dict(entry) for entry in entries]
     docker = all(row["mediaType"] == DOCKER_MANIFEST for row in rows)
     media_type = DOCKER_INDEX if docker else OCI_INDEX

@@ -1,8 +1,9 @@
 """Referrers: manifests that name another one as their `subject` (distribution specification 1.1).
 
-A registry with the referrers API lists them itself. For any other, the specification has a tag of the subject's
-repository, `sha256-HEX`, under which clients keep the list as an index; two clients that write it at the same moment
-may lose an entry. A clean-up of untagged manifests takes what such a list names, and leaves the list.
+A registry with the referrers API lists them itself. For other registries, the specification defines a tag in the
+subject's repository, `sha256-HEX`, under which clients keep the list as an index. If two clients write the list at the
+same moment, an entry may be lost. A clean-up of untagged manifests deletes the manifests in such a list, but not the
+list itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def referrer_manifest(
     *,
     config: Descriptor,
 ) -> bytes:
-    """Writes an OCI manifest that refers to `subject`; `layers` are descriptors as documents."""
+    """Makes an OCI manifest that refers to `subject`; `layers` are descriptors as documents."""
     document = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
@@ -53,23 +54,23 @@ def attach(
     once: Callable[[], bytes] | None = None,
     is_first: bool = False,
 ) -> None:
-    """Puts manifests that refer to `subject` beside it, and sees that they are listed.
+    """Puts manifests that refer to `subject` into its repository, and makes sure that they are listed.
 
     Args:
         registry: the client.
-        subject: what they refer to.
+        subject: the manifest to which they refer.
         bodies: the manifests.
-        statement: one more, which goes under the tag where cosign keeps attestations, unless something is there.
-        once: makes one more, unless something is under that tag already.
-        is_first: the subject is new in the repository, so that nobody has referred to it; saves reading the list.
+        statement: a further manifest for the tag where cosign keeps attestations, unless that tag exists.
+        once: makes a further manifest, unless that tag exists.
+        is_first: whether the subject is new in the repository and has no referrers yet, which saves reading the list.
 
-    Raises what `Registry.put_manifest` raises, and RegistryRefusedError if something else has the list's tag.
+    Raises what `Registry.put_manifest` raises, and RegistryRefusedError if the list's tag names something else.
     """
     names: dict[bytes, Tag | Digest] = {body: subject.repository.digest(sha256_digest(body)) for body in bodies}
     if statement:
         tag = statement_tag(subject)
         is_free = registry.head(tag) is None
-        is_first = is_first and is_free  # a registry that mounts nothing lets an old image look new
+        is_first = is_first and is_free  # in a registry that mounts no blobs, an old image looks new
         if is_free and once:
             body = once()
             names[body] = subject.repository.digest(sha256_digest(body))
@@ -89,7 +90,7 @@ def attach(
 
 
 def read_referrers(registry: Registry, subject: Digest) -> list[Mapping[str, Any]]:
-    """Reads what is listed as referring to a manifest, by the registry or under the tag; programs read either.
+    """Reads the listed referrers of a manifest, from the registry's list and from the tag, since programs read either.
 
     Raises what `Registry.find_manifest` raises.
     """
@@ -108,7 +109,7 @@ def sbom_tag(subject: Digest) -> Tag:
 
 
 def describe_referrer(body: bytes) -> dict[str, Any]:
-    """Makes a manifest's entry in a list, with its artifact type as the specification wants."""
+    """Makes a manifest's entry for a list, with the artifact type that the specification requires."""
     document = json.loads(body)
     descriptor = Descriptor(OCI_MANIFEST, sha256_digest(body), len(body))
     return descriptor.document() | {"artifactType": document["artifactType"]}
@@ -120,7 +121,7 @@ def _put_list(registry: Registry, subject: Digest, entries: tuple[Mapping[str, A
 
 
 def _find_present(registry: Registry, subject: Digest, entries: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
-    """Drops the entries of a list whose manifests a clean-up of the registry took."""
+    """Drops list entries whose manifests a clean-up of the registry has deleted."""
     return [
         entry for entry in entries if registry.head(subject.repository.digest(str(entry.get("digest")))) is not None
     ]
@@ -129,12 +130,12 @@ def _find_present(registry: Registry, subject: Digest, entries: tuple[dict[str, 
 def _read_tagged(registry: Registry, subject: Digest) -> tuple[dict[str, Any], ...]:
     index = registry.find_manifest(_list_tag(subject))
     if index is not None and not index.is_index:
-        raise RegistryRefusedError(f"{_list_tag(subject)} is the tag of a list of referrers, and has something else")
+        raise RegistryRefusedError(f"{_list_tag(subject)} is the tag of a list of referrers, but names something else")
     return () if index is None else _entries(index)
 
 
 def _entries(index: Manifest) -> tuple[dict[str, Any], ...]:
-    """Reads the entries of a list, each manifest once: whoever can write it can repeat one a thousand times."""
+    """Reads the entries of a list, each manifest once, since a foreign list may repeat an entry a thousand times."""
     return tuple({descriptor.digest: dict(entry) for entry, descriptor in index.entries}.values())
 
 

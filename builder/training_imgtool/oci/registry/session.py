@@ -1,4 +1,4 @@
-"""Sends one request to a registry: with its login, along its redirects; says which answers are worth another try."""
+"""Sends requests to a registry with a login, follows redirects, and decides which answers justify another try."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Session:
     """Requests to one registry. Safe for threads.
 
     Args:
-        host: the registry as references name it.
-        dialect: what it does differently.
-        client: sends.
+        host: the registry's host as in references.
+        dialect: the registry's peculiarities.
+        client: sends requests.
         authorizer: makes the Authorization headers.
-        origin: where the API answers. A registry on loopback may turn out to want TLS.
-        guesses: whether `origin` speaks plain HTTP because it is on loopback, and not because the user said so.
-        retry: the policy.
-        progress: receives a note of each wait.
+        origin: the address of the API. For a registry on loopback, it may change to https.
+        guesses: whether `origin` is plain HTTP only because it is on loopback, not because the user chose it.
+        retry: the policy for retries.
+        progress: receives a note about each wait.
         now: the wall clock.
     """
 
@@ -60,12 +60,12 @@ class Session:
         self._client = client
         self._authorizer = authorizer
         self._now = now
-        self._guessed = f"{origin.url}/" if guesses else None  # until a plain request was served
+        self._guessed = f"{origin.url}/" if guesses else None  # until the registry has answered a plain request
         self._asking = threading.Lock()
         self._takes_token: bool | None = None
 
     def url(self, repository: Repository, rest: str, query: Mapping[str, str] | None = None) -> str:
-        """Makes the URL of something in a repository; raises ValueError when the repository is another registry's."""
+        """Makes a URL in a repository; raises ValueError if the repository belongs to another registry."""
         if repository.registry != self.host:
             raise ValueError(f"{repository} is not in {self.host}")
         text = f"{self.origin.url}/v2/{repository.path}/{rest}"
@@ -90,11 +90,11 @@ class Session:
     ) -> Answer:
         """Sends a request once, follows redirects and answers a 401; the arguments are those of `Client.send`.
 
-        A streamed answer is one of 200 or 206. Storage on another host or port gets no login.
+        A streamed answer has status 200 or 206. Storage on another host or port gets no login.
 
         Raises:
-            PassingError: the request is worth another try.
-            CredentialsError, RegistryRefusedError, TemporaryError: it is not.
+            PassingError: another try may succeed.
+            CredentialsError, RegistryRefusedError, TemporaryError: another try is useless.
         """
         moved = _MOVED_READ if method in {"GET", "HEAD"} else _MOVED_WRITE
         send = partial(self._client.send, method, body=body, limit=limit, seconds=seconds, stream=stream)
@@ -135,7 +135,7 @@ class Session:
         return make_error(answer, host=self.host, dialect=self.dialect, doing=doing)
 
     def _check(self, answer: Answer, doing: str, *, stream: bool) -> Answer:
-        """Returns a final answer; raises PassingError for others, and the refusal where a stream was asked for."""
+        """Returns a final answer; raises PassingError for others. If the caller wants a stream, it raises a refusal."""
         again = passing(answer, self._now())
         if again:
             raise again
@@ -151,7 +151,7 @@ class Session:
         login: str | None,
         scopes: Scopes,
     ) -> Answer:
-        """Sends a refused request once more, with the login that the registry asks for; else returns the refusal."""
+        """Repeats a refused request with the login that the registry asks for, or returns the refusal."""
         if login and login.startswith("Basic ") and self._has_token_server(answer):
             login = self._authorizer.header(scopes)
             answer = send(headers=_with_login(headers, login))
@@ -159,7 +159,7 @@ class Session:
             return answer
         login = self._authorizer.answer_challenge(answer, login, scopes)
         answer = send(headers=_with_login(headers, login))
-        if answer.status == 401 and answer.method == "HEAD":  # which has no words
+        if answer.status == 401 and answer.method == "HEAD":  # an answer to HEAD has no message
             answer = self._client.send("GET", answer.url, headers=_with_login(headers, login))
         if answer.status == 401:
             raise self._authorizer.refused_twice(answer)
@@ -168,7 +168,7 @@ class Session:
     def _has_token_server(self, answer: Answer) -> bool:
         """Finds out whether a registry that refused a login has a token server, which it names to anonymous clients.
 
-        Sends one anonymous `GET /v2/`, which the specification has for that.
+        Sends one anonymous `GET /v2/`, which the specification provides for that.
         """
         if token_server(answer) or any(error.code.startswith(ALLOWED_BY_LOGIN) for error in server_errors(answer)):
             return False
@@ -179,9 +179,9 @@ class Session:
             return self._takes_token
 
     def _wants_tls(self, origin: Origin) -> bool:
-        """Finds out whether a registry on loopback that hung up on a plain request, or refused it, speaks TLS.
+        """Finds out whether a registry on loopback that closed or refused a plain request speaks TLS.
 
-        The session speaks it from then on. A registry that has served a plain request is not asked. Raises
+        If so, the session uses TLS from then on. It does not ask a registry that has answered a plain request. Raises
         RegistryRefusedError for a certificate that imgtool does not trust.
         """
         if self._guessed is None or origin.scheme == "https":
@@ -203,7 +203,7 @@ class Session:
 
 
 def find_origin(host: str, dialect: Dialect, insecure: tuple[str, ...]) -> Origin:
-    """Says where a registry's API answers: by https, except for loopback and the hosts that the user lists."""
+    """Returns the address of a registry's API: https, except for loopback and the hosts that the user lists."""
     scheme = "http" if speaks_http(host, insecure) else "https"
     try:
         return origin_of(f"{scheme}://{dialect.api_host or host}")

@@ -1,11 +1,11 @@
-"""Writes blobs: HEAD, mount, or one POST and one PUT. Every retry begins with a HEAD and the first byte.
+"""Writes blobs by HEAD, mount, or one POST and one PUT. Every retry starts with a HEAD, then sends from the first byte.
 
-One request carries the whole blob, since Artifact Registry takes no chunks and docker-registry 2.8 cannot resume one:
-a session that broke stays locked. The HEAD finds a PUT whose answer was lost (distribution specification, "Pushing
+One request has the whole blob, because Artifact Registry accepts no chunks and docker-registry 2.8 cannot resume an
+upload, whose session stays locked. The HEAD detects a PUT whose answer was lost (distribution specification, "Pushing
 blobs").
 
-After a mount, imgtool asks the registry for the blob: only an upload of this run proves by itself that the blob is
-there.
+After a mount, imgtool asks the registry for the blob, because only an upload in this run is proof that the registry
+has the blob.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CANCEL_SECONDS = 2.0
 
 
 class How(StrEnum):
-    """How a blob came to be in a repository; it may have been there before it was `MOUNTED` from itself."""
+    """How a blob got into a repository. A blob that is `MOUNTED` from its own repository may have been there before."""
 
     PRESENT = "present"
     MOUNTED = "mounted"
@@ -46,15 +46,15 @@ class BlobUpload:
     """Brings one blob into a repository.
 
     Attributes:
-        session: with the registry.
-        repository: where to.
-        descriptor: of the blob.
-        open_body: gives the content's blocks from its first byte; called once per try.
-        mount_from: a repository that has the blob, of this registry or of a host that it mounts from. With
-            `repository` itself the request that opens the upload also asks for the blob.
-        expect_missing: sends no HEAD on the first try.
-        subject: whose blob it is, for progress.
-        progress: receives every block that was sent.
+        session: the session with the registry.
+        repository: the target.
+        descriptor: the blob's descriptor.
+        open_body: yields the content's blocks from the first byte; called once per try.
+        mount_from: a repository with the blob, in this registry or on a host from which it mounts. If it is
+            `repository` itself, the request that opens the upload also asks for the blob.
+        expect_missing: whether to send no HEAD in the first try.
+        subject: the image of the blob, for progress.
+        progress: receives every sent block.
     """
 
     session: Session
@@ -67,21 +67,21 @@ class BlobUpload:
     progress: Progress
     _sent: int = field(default=0, init=False)  # bytes of content
     _began: float = field(default=0.0, init=False)
-    _hash: bool = field(default=False, init=False)  # hash what is sent: the registry received something else
+    _hash: bool = field(default=False, init=False)  # hash the sent bytes, because the registry received other ones
     _location: str | None = field(default=None, init=False)  # of the open upload session
-    _is_doubtful: bool = field(default=False, init=False)  # the registry has a blob of another length
+    _is_doubtful: bool = field(default=False, init=False)  # the registry has this blob with another length
 
     @property
     def doing(self) -> str:
-        """Returns what errors begin with."""
+        """Returns the beginning of errors."""
         return f"uploading blob {self.descriptor.short} ({self.descriptor.size} bytes) to {self.repository}"
 
     def run(self) -> How:
         """Makes sure that the repository has the blob.
 
         Raises:
-            RegistryRefusedError, CredentialsError, TemporaryError: the registry does not take it.
-            VerificationError: the content is not the descriptor's, or arrives damaged.
+            RegistryRefusedError, CredentialsError, TemporaryError: the registry does not accept the blob.
+            VerificationError: the content does not match the descriptor, or arrives damaged.
             LocalFileError: the content cannot be read.
         """
         self._began = self.session.retry.clock()
@@ -94,16 +94,16 @@ class BlobUpload:
         return how
 
     def _mount(self, source: Repository) -> bool:
-        """Asks the registry to take the blob over from another repository, and returns whether it did.
+        """Asks the registry to mount the blob from another repository, and returns whether it did.
 
-        A refusal is no error, and a session that the registry opens instead is used.
+        A refusal is not an error. If the registry opens an upload instead, imgtool uses that upload.
         """
         query = {"mount": self.descriptor.digest, "from": source.path}
         scopes = push(self.repository.path)
         if source.registry == self.repository.registry:
             scopes |= pull(source.path)
         elif self.session.dialect.mounts_between_hosts and self.session.dialect.covers(source.registry):
-            query["origin"] = source.registry  # others may refuse because of it (rules_img#712)
+            query["origin"] = source.registry  # other registries may refuse a request with it (rules_img#712)
         else:
             return False
         try:
@@ -131,11 +131,11 @@ class BlobUpload:
 
     def _has_blob(self) -> bool:
         length = blob_length(self.session, self.repository, self.descriptor.digest, writing=True)
-        self._is_doubtful = length is not None  # one that it has is not sent
+        self._is_doubtful = length is not None  # imgtool sends no blob that the registry has
         return length in {"", str(self.descriptor.size)}
 
     def _read_back(self) -> None:
-        """Reads the blob; raises VerificationError where the registry has kept something else."""
+        """Reads the blob; raises VerificationError if the registry has kept other bytes."""
         try:
             for _ in read_blob(self.session, self.repository, self.descriptor):
                 pass
@@ -171,7 +171,7 @@ class BlobUpload:
         self._check_stored(answer)
 
     def _check_stored(self, answer: Answer) -> None:
-        """Accepts a 201 for the blob's digest; raises for every other answer to the PUT."""
+        """Accepts a 201 for the blob's digest; raises an error for every other answer to the PUT."""
         digest = self.descriptor.digest
         codes = {error.code for error in server_errors(answer)}
         if answer.status == 404 and (not codes or "BLOB_UPLOAD_UNKNOWN" in codes):
@@ -192,7 +192,7 @@ class BlobUpload:
             raise PassingError("stored the blob under another digest", final=wrong, tries=2)
 
     def _content(self) -> Iterator[bytes]:
-        """Yields the body's blocks, counted against the descriptor and reported as progress."""
+        """Yields the body's blocks, checks their size, and reports them as progress."""
         size, done = self.descriptor.size, 0
         content_hash = hashlib.sha256() if self._hash else None
         for block in blocks_of(self.open_body, self.doing):
@@ -214,7 +214,7 @@ class BlobUpload:
             raise VerificationError(f"{self.doing}: the content is only {done} bytes long")
 
     def _cancel(self) -> None:
-        """Asks the registry to drop an open session; where it does not, cleaning up is its own task."""
+        """Asks the registry to drop an open upload. If it refuses, its own clean-up drops the upload later."""
         location, self._location = self._location, None
         if location is not None:
             with contextlib.suppress(PassingError, ImgtoolError):
@@ -223,14 +223,14 @@ class BlobUpload:
 
 
 def with_query(url: str, added: dict[str, str]) -> str:
-    """Adds query parameters to a URL; the present ones stay byte for byte."""
+    """Adds query parameters to a URL without changing a byte of the existing ones."""
     parts = urlsplit(url)
     query = "&".join(filter(None, (parts.query, urlencode(added, safe=":"))))
     return urlunsplit(parts._replace(query=query))
 
 
 def blocks_of(open_body: OpenBody, doing: str) -> Iterator[bytes]:
-    """Yields a body in blocks; raises LocalFileError if it cannot be read."""
+    """Yields the blocks of a body; raises LocalFileError if the body cannot be read."""
     try:
         for block in open_body():
             yield from (block[start : start + BLOCK] for start in range(0, len(block), BLOCK))

@@ -1,1 +1,1 @@
-"""What the direct builder reads from a registry and writes to it."""
+"""Reads from a registry and writes to it for the direct builder."""

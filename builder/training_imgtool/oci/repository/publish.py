@@ -1,7 +1,7 @@
-"""Puts direct images into one repository: blobs first, each once, then the manifest that names them.
+"""Pushes images to one repository: first each blob once, then the manifest that names them.
 
-A registry may accept a manifest whose blobs it does not have: the distribution specification allows both answers. So
-the manifest goes up once each of its blobs was uploaded in this run, or the registry has said that it has it.
+A registry may accept a manifest although it lacks its blobs, because the distribution specification allows that. So
+imgtool puts the manifest only after it has uploaded each blob in this run, or the registry has confirmed the blob.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from training_imgtool.oci.registry.failures import BlobUnknownError
 from training_imgtool.oci.registry.manifests import Descriptor
 from training_imgtool.oci.registry.upload import How
 
-_SMALL_BLOBS = "attestations"  # what progress calls blobs that belong to no layer
-_SMALL = 1 << 20  # bytes; sending as much takes about as long as a HEAD request
-_WORTH_A_NOTE = 1 << 16  # bytes of a layer; most code has fewer
-_UPLOADS = 4  # at once, as crane and BuildKit do per registry
-_QUESTIONS = 8  # at once
+_SMALL_BLOBS = "attestations"  # the name in progress for blobs that belong to no layer
+_SMALL = 1 << 20  # bytes; sending them takes about as long as a HEAD request
+_WORTH_A_NOTE = 1 << 16  # bytes of a layer; most code is smaller
+_UPLOADS = 4  # in parallel, as crane and BuildKit upload per registry
+_QUESTIONS = 8  # in parallel
 
 Read = Callable[[], Iterator[bytes]]
 
 
 class Publisher:
-    """Pushes to one repository. Threads may call it at will.
+    """Pushes to one repository. Safe for threads.
 
     Args:
         registries: the clients.
-        repository: where images go.
+        repository: the target.
         progress: receives every block.
-        cache: the machine's; it knows which repository of a host got a layer, so that others of that host mount it.
+        cache: the machine's cache. It remembers which repository of a host has a layer, to mount the layer from there.
 
     Attributes:
         registry: the client of the repository's registry.
@@ -56,46 +56,46 @@ class Publisher:
         self._lock = threading.Lock()
         self._sent: set[str] = set()  # digests of blobs that the repository lacked before this run
         self._expected: set[str] = set()  # digests that manifests of the repository name
-        self._proofs: dict[str, Future[None]] = {}  # by digest: an upload or a HEAD request of this run
+        self._proofs: dict[str, Future[None]] = {}  # by digest: the upload or the HEAD request in this run
 
     def close(self, *, wait: bool = False) -> None:
-        """Begins no further upload; with `wait` those that began have ended when this returns."""
+        """Starts no further upload; with `wait`, waits for the uploads in progress."""
         for pool in (self._uploads, self._questions):
             pool.shutdown(wait=wait, cancel_futures=True)
 
     def expect(self, blobs: Iterable[Descriptor]) -> None:
-        """Notes blobs that a manifest of this repository names, so that nobody sends them before asking for them."""
+        """Records blobs of a manifest in this repository, so that imgtool asks for them before it sends them."""
         with self._lock:
             self._expected.update(blob.digest for blob in blobs)
 
     def was_missing(self, digest: str) -> bool:
-        """Tells whether the repository lacked a blob until this run uploaded it."""
+        """Tells whether the repository did not have a blob before this run uploaded it."""
         return digest in self._sent
 
     def require(self, descriptor: Descriptor, data: bytes) -> None:
-        """Makes sure that the repository has a small blob; raises as uploading."""
+        """Makes sure that the repository has a small blob; raises what uploading raises."""
         self._prove(descriptor, partial(self._put, descriptor, lambda: iter((data,)), _SMALL_BLOBS))
         self._proofs[descriptor.digest].result()
 
     def send(self, layer: LayerSource, subject: str) -> None:
-        """Begins to upload a layer while others are made; `publish` waits for it."""
+        """Starts to upload a layer in the background; `publish` waits for the upload."""
         self._prove(layer.descriptor, partial(self._put, layer.descriptor, layer.open, subject))
 
     def publish(self, image: DirectImage, ref: Tag, subject: str, base: Repository) -> Digest:
-        """Uploads what the repository lacks of an image and puts its manifest under the tag.
+        """Uploads the missing blobs of an image and puts its manifest under the tag.
 
-        Returns once every blob of the image was uploaded or confirmed in this run, and the registry took the manifest.
-        If the registry refuses the manifest for blobs that it lacks after all, this sends them and puts it once more.
+        Returns after each blob was uploaded or confirmed in this run, and the registry has accepted the manifest. If
+        the registry refuses the manifest because blobs are missing after all, this sends them and repeats the request.
 
         Args:
             image: the image.
             ref: the tag.
-            subject: whose image it is, for progress.
+            subject: the image's name for progress.
             base: the repository of the layers below the image's own.
 
         Raises:
-            BlobUnknownError: the registry lacks layers that lie in the repository itself.
-            RegistryRefusedError, CredentialsError, TemporaryError, VerificationError: as the registry client.
+            BlobUnknownError: the repository has lost layers of its own.
+            RegistryRefusedError, CredentialsError, TemporaryError, VerificationError: as in the registry client.
         """
         self._send_blobs(image, subject, base)
         try:
@@ -108,7 +108,7 @@ class Publisher:
         return self.repository.digest(image.digest)
 
     def _send_blobs(self, image: DirectImage, subject: str, base: Repository) -> None:
-        """Sends what the repository lacks of an image, or asks for it, and waits for both."""
+        """Sends or confirms each blob of an image, and waits for all of them."""
         config = image.config_descriptor
         for descriptor in image.base_layers:
             if base == self.repository:
@@ -124,9 +124,9 @@ class Publisher:
             proof.result()
 
     def _start_again(self, image: DirectImage) -> None:
-        """Drops what this run knows of an image's blobs, so that it asks for each; what failed begins anew.
+        """Forgets the proofs of an image's blobs, so that this run asks for each again and repeats failed uploads.
 
-        What another role has begun meanwhile, after a refusal of its own, stays: else both would send it.
+        It keeps uploads that another role has started after its own refusal, so that only one role sends a blob.
         """
         with self._lock:
             before = dict(self._proofs)
@@ -136,21 +136,21 @@ class Publisher:
             self._forget(stale)
 
     def _forget(self, blobs: Iterable[Descriptor]) -> None:
-        """Drops what is known of blobs; the caller holds the lock."""
+        """Forgets the proofs of blobs; the caller holds the lock."""
         for blob in blobs:
             self._expected.add(blob.digest)
             self._proofs.pop(blob.digest, None)
             self.registry.uploads.forget((self.repository, blob.digest))
 
     def _prove(self, descriptor: Descriptor, work: Callable[[], None], pool: ThreadPoolExecutor | None = None) -> None:
-        """Runs `work` unless the blob is proven. Threads that make layers call it."""
+        """Runs `work` unless there is a proof of the blob. Threads that make layers call it."""
         with self._lock:
             proof = self._proofs.get(descriptor.digest)
             if proof is None or (proof.done() and proof.exception() is not None):
                 self._proofs[descriptor.digest] = (pool or self._uploads).submit(work)
 
     def _confirm(self, descriptor: Descriptor) -> None:
-        """Asks for a blob, once however many specs this process pushes to the repository."""
+        """Asks for a blob, only once even if this process pushes several specs to the repository."""
         self.registry.uploads.do((self.repository, descriptor.digest), partial(self._ask, descriptor))
 
     def _ask(self, descriptor: Descriptor) -> How:
@@ -163,7 +163,7 @@ class Publisher:
         return How.PRESENT
 
     def _put(self, descriptor: Descriptor, read: Read, subject: str) -> None:
-        """Uploads a blob; of a small one that is likely missing, asks in the request that opens the upload."""
+        """Uploads a blob. For a small, likely missing blob, the request that opens the upload also asks for it."""
         is_new = descriptor.digest not in self._expected
         asks_in_mount = descriptor.size <= _SMALL and is_new
         place = self._find_place(descriptor) if is_new else None
@@ -184,7 +184,7 @@ class Publisher:
         return self._places / make_file_name(f"{self.repository.registry} {descriptor.digest}")
 
     def _find_place(self, descriptor: Descriptor) -> Repository | None:
-        """Returns the repository of the same host that this machine pushed a blob to, if it is another one."""
+        """Returns another repository on the same host to which this machine pushed a blob, if there is one."""
         path = read_cached(self._place_file(descriptor)) if descriptor.size >= _WORTH_A_NOTE else None
         return replace(self.repository, path=path) if isinstance(path, str) and path != self.repository.path else None
 

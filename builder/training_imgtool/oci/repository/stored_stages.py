@@ -1,7 +1,7 @@
-"""Images of stages that a repository already has, by content key: from this machine, else with one request.
+"""Finds the images of stages in a repository by content key, in this machine's cache or with one request.
 
-A stage's image lies in the repository under `STAGE-KEY`, like a role's. Its manifest carries its config as the
-descriptor's `data` (OCI image specification 1.1, "Descriptors"), so one GET brings both.
+A stage's image has the tag `STAGE-KEY` in the repository, like a role's image. Its manifest contains the config as the
+descriptor's `data` (OCI image specification 1.1, "Descriptors"), so that one GET returns both.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _KEY_DIGITS = 32  # as in a role's tag
 
 
 def tag_of_stage(repository: Repository, label: str, key: str) -> Tag:
-    """Returns the tag of a stage's image: the stage's label and the first digits of its key, like a role's tag."""
+    """Returns the tag of a stage's image, made of the stage's label and the first digits of its key."""
     return repository.tag(f"{label}-{key[:_KEY_DIGITS]}")
 
 
 class StoredStages:
-    """Looks up and keeps the manifests and configs of stages and bases."""
+    """Reads and caches the manifests and configs of stages and bases."""
 
     def __init__(self, registries: Registries, cache: Path) -> None:
         self._registries = registries
         self._cache = cache
 
     def stage(self, tag: Tag) -> StoredImage | None:
-        """Returns the stage's image, when the repository has it."""
+        """Returns the stage's image if the repository has it."""
         path = self._path_of(tag)
         stored = _read(path, tag.repository)
         if stored is not None:
@@ -54,9 +54,9 @@ class StoredStages:
         return stored
 
     def base(self, base: Digest, platform: str) -> StoredImage:
-        """Returns a base image's manifest and config; a digest never changes, so they are read once.
+        """Returns a base image's manifest and config. It reads them only once, since a digest never changes.
 
-        Raises RegistryRefusedError when there is none, InputError when it is for another platform, and what
+        Raises RegistryRefusedError if the base is missing, InputError if it is for another platform, and what
         reading raises.
         """
         stored = self._read_base(base)
@@ -84,11 +84,11 @@ class StoredStages:
         return stored
 
     def keep(self, tag: Tag, stored: StoredImage) -> None:
-        """Remembers a stage's image that was just pushed."""
+        """Caches a stage's image after its push."""
         _write(self._path_of(tag), stored)
 
     def forget(self, tag: Tag) -> None:
-        """Forgets a stage that the registry turned out not to have, or to have anew."""
+        """Removes a stage from the cache because the registry has lost it, or has another one."""
         with contextlib.suppress(OSError):
             self._path_of(tag).unlink(missing_ok=True)
 
@@ -97,15 +97,15 @@ class StoredStages:
 
 
 def make_stored(image: DirectImage, repository: Repository) -> StoredImage:
-    """Returns an image that was just pushed as one to append to."""
+    """Converts a pushed image, so that stages can be appended to it."""
     return StoredImage(parse_manifest(image.manifest, image.manifest_type, image.digest), image.config, repository)
 
 
 def as_stage(image: DirectImage, annotations: Mapping[str, str]) -> DirectImage:
-    """Returns the same image with a manifest whose descriptor of the config carries its bytes, and annotations."""
+    """Returns the image with annotations, and with the config's bytes in the manifest's descriptor of the config."""
     document = json.loads(image.manifest)
     document["config"]["data"] = base64.b64encode(image.config).decode()
-    if annotations:  # Docker's manifests have none of their own, and registries know those of a descriptor
+    if annotations:  # Docker's manifests have no annotations, but registries accept those of a descriptor
         document["config"]["annotations"] = dict(annotations)
     manifest = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     return replace(image, manifest=manifest, digest=sha256_digest(manifest))
@@ -124,7 +124,7 @@ def _read_inline(manifest: Manifest) -> bytes | None:
 
 
 def _read(path: Path, repository: Repository) -> StoredImage | None:
-    """Reads a file of the cache; checks the manifest's digest, and the config against the manifest."""
+    """Reads a file of the cache, and checks the manifest's digest and the config's digest."""
     try:
         document = json.loads(read_cache_file(path, _MAX_BYTES) or b"")
         manifest = parse_manifest(base64.b64decode(document["manifest"]), str(document["type"]), str(path))
@@ -136,7 +136,7 @@ def _read(path: Path, repository: Repository) -> StoredImage | None:
 
 
 def _write(path: Path, stored: StoredImage) -> None:
-    """Keeps a manifest and its config."""
+    """Writes a manifest and its config into the cache."""
     if sha256_digest(stored.config) != stored.manifest.config.digest:
         raise VerificationError(f"{stored.manifest.digest}: the config is not the one that the manifest names")
     document = {

@@ -1,7 +1,7 @@
-"""Wheels in the images' own repository, by their sha256: those that imgtool built, and what somebody else keeps there.
+"""Wheels in the images' own repository, by sha256: wheels that imgtool built, and others that somebody put there.
 
-Each is an artifact (OCI image specification 1.1, "Guidance for an artifact") with the wheel as its only layer. The next
-machine reads it instead of building it; the lock's hash decides whether it is the right one.
+Each is an artifact (OCI image specification 1.1, "Guidance for an artifact") whose only layer is the wheel. The next
+machine reads the wheel instead of building it, and compares it with the hash in the lock.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _BLOCK = 1 << 20
 
 
 class StoredWheels:
-    """Reads and keeps the built wheels of one repository."""
+    """Reads and writes the built wheels of one repository."""
 
     def __init__(self, registries: Registries, repository: Repository) -> None:
         self._store = repository
         self._registry = registries.at(self._store)
 
     def read(self, wheel: Wheel) -> Iterator[bytes] | None:
-        """Reads the wheel's bytes, verified at their end; None if the registry does not have it or does not answer."""
+        """Reads the wheel's bytes, verified at the end; None if the registry lacks the wheel or does not answer."""
         try:
             layers = self._registry.manifest(self._tag(wheel)).layers
         except ImgtoolError:
@@ -40,7 +40,7 @@ class StoredWheels:
         return self._registry.blob(self._store, blob) if [layer.digest for layer in layers] == [blob.digest] else None
 
     def keep(self, wheel: Wheel, path: Path) -> None:
-        """Puts the wheel into the registry unless it is there; raises what uploading raises."""
+        """Puts the wheel into the registry unless it is already there; raises what uploading raises."""
         if self._registry.head(self._tag(wheel)) is not None:
             return
         empty = Descriptor(OCI_EMPTY, sha256_digest(_EMPTY), len(_EMPTY))

@@ -1,1 +1,1 @@
-"""A set of wheels as the files and layers of an installed environment."""
+"""Makes the files and layers of an installed environment from wheels."""

@@ -1,10 +1,10 @@
-"""Compiled bytecode as `compileall --invalidation-mode unchecked-hash` makes it, without an image to run it in.
+"""Compiles bytecode like `compileall --invalidation-mode unchecked-hash`, without running the image.
 
-Any interpreter with the same magic number makes bytecode that the image's interpreter takes. What was compiled
-before in the same process can show: over 6 920 files of a TensorFlow stack, forwards and backwards differ in 130 to
-152 files with 3.8 to 3.10, in 2 or 3 with 3.12 and 3.13, in none with 3.11. So every process is a fresh one, loads
-nothing but the standard modules of start-up, and compiles a batch whose content depends on the wheels alone; then its
-bytes do too. (18 files differ between 3.11.2 and 3.11.7, whose compilers differ.) The format is PEP 552's.
+Any interpreter with the same magic number makes bytecode that the image's interpreter accepts. But earlier compilations
+in the same process can change the bytes: of 6 920 files of a TensorFlow stack, compiled forwards and backwards, 130 to
+152 files differ with Python 3.8 to 3.10, 2 or 3 with 3.12 and 3.13, and none with 3.11. So each batch has a new process
+that loads only the standard modules of start-up. The content of a batch depends only on the wheels, and so do its
+bytes. (18 files differ between 3.11.2 and 3.11.7, whose compilers differ.) PEP 552 defines the format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from training_imgtool.base.errors import LocalFileError
 from training_imgtool.base.interpreters import Interpreter
 
 _BATCH = 4 << 20  # bytes of source for one process, which compiles them in 0.3 s and takes 15 ms to start
-_PORTION = 1 << 18  # bytes of source that it is handed at once
+_PORTION = 1 << 18  # bytes of source to pass to the process at once
 _COMPILE = """
 import sys, marshal, _imp
 magic = bytes.fromhex(sys.argv[1])
@@ -51,17 +51,17 @@ Source = tuple[str, bytes]  # an absolute path in the image, and the content
 def compile_sources(
     interpreter: Interpreter, sources: Iterable[Source], pool: Executor, *, size: int, ahead: int
 ) -> Iterator[tuple[str, bytes]]:
-    """Compiles sources, in order; leaves out what does not compile, as compileall does.
+    """Compiles sources in order; like compileall, it omits sources that do not compile.
 
     Args:
-        interpreter: what compiles.
+        interpreter: the interpreter that compiles.
         sources: absolute paths in the image, which tracebacks show, and contents.
         pool: runs one process per batch.
-        size: bytes of all sources.
-        ahead: how many batches are under way at once, which bounds the memory.
+        size: the size of all sources in bytes.
+        ahead: the number of batches in progress at once, which limits the memory.
 
     Raises:
-        LocalFileError: the interpreter cannot be run or breaks off.
+        LocalFileError: the interpreter does not start, or fails.
     """
     waiting: deque[Future[list[tuple[str, bytes]]]] = deque()
     for batch in _group_sources(sources, _share(size)):
@@ -73,12 +73,12 @@ def compile_sources(
 
 
 def _share(size: int) -> int:
-    """Sizes the batches: equal parts and an even number of them, so that at the end no core is left alone."""
+    """Returns the size of a batch: equal parts, in an even number, so that no single core works longest."""
     return max(_PORTION, math.ceil(size / (2 * math.ceil((size or 1) / (2 * _BATCH)))))
 
 
 def _group_sources(sources: Iterable[Source], least: int) -> Iterator[deque[Source]]:
-    """Sources by and by, at least that many bytes at once, the last time aside."""
+    """Yields batches of sources, each of at least `least` bytes except the last."""
     batch: deque[Source] = deque()
     size = 0
     for path, data in sources:
@@ -92,7 +92,7 @@ def _group_sources(sources: Iterable[Source], least: int) -> Iterator[deque[Sour
 
 
 def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple[str, bytes]]:
-    """Compiles a batch in a process of its own; takes the sources out of it as they go, so that they are not kept."""
+    """Compiles a batch in a process of its own; removes each source from the batch after use, to free memory."""
     command = [interpreter.path, "-s", "-S", "-B", "-W", "ignore", "-c", _COMPILE, interpreter.magic]
     results: list[tuple[str, bytes]] = []
     left = (batch.popleft() for _ in range(len(batch)))
@@ -123,7 +123,7 @@ def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple
 
 
 def _open_errors() -> IO[bytes]:
-    """Opens where a process's last words go, so that they cannot keep it from going on."""
+    """Opens a temporary file for a process's error output, so that a full pipe cannot block the process."""
     try:
         return tempfile.TemporaryFile()
     except OSError as error:
@@ -133,7 +133,7 @@ def _open_errors() -> IO[bytes]:
 
 
 def _compile_portion(give: IO[bytes], take: IO[bytes], portion: deque[Source]) -> list[tuple[str, bytes]]:
-    """Hands sources to a process, which takes all before it answers; raises EOFError when it does not."""
+    """Passes sources to a process, which reads all of them before it answers; raises EOFError if it does not answer."""
     frames = [_number(len(portion))]
     for path, data in portion:
         name = path.encode("utf-8", "surrogateescape")

@@ -1,10 +1,9 @@
-"""Where a wheel's files go: what pip does with one wheel, as a pure list of paths and contents.
+"""Lists the paths and contents of the files that pip installs from one wheel.
 
-The source is pip's `_internal/operations/install/wheel.py` as of 20.3 to 26.3, which agree in everything
-but the text of console scripts; that text is read from the locked pip itself (`read_template`).
-The formats are the wheel specification (packaging.python.org, "Binary distribution format") and
-"Recording installed projects". Where pip would stop with an error or behaves by accident, this raises
-NeedsEngineError and an engine runs the real pip.
+The source is pip's `_internal/operations/install/wheel.py` as of 20.3 to 26.3. These versions differ only in the text
+of console scripts, which imgtool reads from the locked pip itself (`read_template`). The formats are the wheel
+specification (packaging.python.org, "Binary distribution format") and "Recording installed projects". If pip would
+fail, or if its behaviour is accidental, this module raises NeedsEngineError, and an engine runs the real pip.
 """
 
 from __future__ import annotations
@@ -50,23 +49,23 @@ class Environment:
 
     @property
     def top(self) -> str:
-        """Its path in a layer."""
+        """The environment's path in a layer."""
         return self.prefix.strip("/")
 
     @property
     def site(self) -> str:
-        """Its site-packages."""
+        """The path of site-packages in a layer."""
         return f"{self.prefix}/lib/python{self.python}/site-packages"
 
     @property
     def interpreter_line(self) -> bytes:
-        """What scripts begin with."""
+        """The first line of scripts."""
         return f"#!{self.prefix}/bin/python\n".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One file in the environment: a member carried over, or `data` when pip writes or changes the file."""
+    """One file in the environment: an unchanged member of a wheel, or `data` if pip writes or changes the file."""
 
     path: str
     mode: int
@@ -75,20 +74,20 @@ class Installed:
 
     @property
     def size(self) -> int:
-        """Bytes of content."""
+        """The size of the content in bytes."""
         return self.member.size if self.member else len(self.data)
 
     @property
     def identity(self) -> tuple[int, int, int]:
-        """Equal for files that are the same: mode, size and CRC-32."""
+        """Mode, size and CRC-32, which are equal for equal files."""
         return self.mode, self.size, self.member.crc if self.member else zlib.crc32(self.data)
 
 
 def install(wheel: WheelFile, name: str, environment: Environment) -> tuple[Installed, ...]:
-    """Lists every file that pip makes for `wheel`, the distribution `name`, sorted by path.
+    """Lists every file that pip installs from `wheel` of the distribution `name`, sorted by path.
 
     Raises:
-        NeedsEngineError: pip would refuse the wheel, or what it does cannot be told from here.
+        NeedsEngineError: pip would refuse the wheel, or imgtool cannot predict the result of pip.
         VerificationError: the wheel is damaged.
     """
     members = {member.name: member for member in wheel.members}
@@ -121,7 +120,7 @@ def install(wheel: WheelFile, name: str, environment: Environment) -> tuple[Inst
 
 
 def _find_info_folder(wheel: WheelFile, members: dict[str, Member], name: str) -> str:
-    from packaging.utils import canonicalize_name  # takes 8 ms, and appending code to a stored image needs it not
+    from packaging.utils import canonicalize_name  # late: it takes 8 ms, and few runs need it
 
     folders = {member.split("/", 1)[0] for member in members}
     infos = sorted(folder for folder in folders if folder.endswith(".dist-info"))
@@ -135,7 +134,7 @@ def _find_info_folder(wheel: WheelFile, members: dict[str, Member], name: str) -
 
 
 def _check_metadata(wheel: WheelFile, text: str, name: str) -> None:
-    """Raises VerificationError for a wheel that is another package, or another version, than its file's name says."""
+    """Raises VerificationError if a wheel has another name or version than its file's name."""
     from packaging.utils import canonicalize_name
     from packaging.version import InvalidVersion, Version
 
@@ -149,7 +148,7 @@ def _check_metadata(wheel: WheelFile, text: str, name: str) -> None:
     if not is_same or canonicalize_name(own) != canonicalize_name(name):
         raise VerificationError(
             f"{wheel.path.name}: its METADATA says {own} {version}",
-            hint="pip and uv refuse such a wheel; take another version of the package",
+            hint="pip and uv refuse such a wheel; use another version of the package",
         )
 
 
@@ -184,7 +183,7 @@ def _read_entry_points(
 
 
 def _sort_as_pip(members: Iterable[Member]) -> list[Member]:
-    """Sorts in the order pip writes in: the root, then .data, then scripts. Later ones win."""
+    """Sorts members in the order in which pip writes them: the root, then .data, then scripts. Later files win."""
 
     def rank(member: Member) -> int:
         if _is_script(member.name):
@@ -219,7 +218,7 @@ def _choose_destination(wheel: WheelFile, member: str, name: str, environment: E
 
 
 def _name_wrapper(path: str) -> str:
-    """Returns the entry point that a script of this name was once generated for."""
+    """Returns the entry point for which a tool once generated a script of this name."""
     base = posixpath.basename(path)
     for suffix in (".exe", "-script.py", ".pya"):
         if base.lower().endswith(suffix):
@@ -251,7 +250,7 @@ def _generate_files(
 
 
 def _name_versioned_scripts(console: dict[str, str], python: str) -> list[tuple[str, str]]:
-    """Names the scripts of pip and easy_install for this Python (`get_console_script_specs`)."""
+    """Returns the names of the scripts of pip and easy_install for this Python (`get_console_script_specs`)."""
     scripts = []
     if value := console.get("pip"):
         scripts += [("pip", value), (f"pip{python.split('.', maxsplit=1)[0]}", value), (f"pip{python}", value)]
@@ -281,7 +280,7 @@ def _record(
     files: dict[str, Installed],
     site: str,
 ) -> bytes:
-    """Writes the RECORD that pip writes: the wheel's rows with new paths and hashes, and its own files, sorted."""
+    """Formats the RECORD as pip does: the wheel's rows with new paths and hashes, and pip's own files, sorted."""
     left = dict(recorded)
     rows: list[tuple[str, str, str]] = []
     for row in csv.reader(text.splitlines()):
@@ -296,7 +295,7 @@ def _record(
     rows += [(posixpath.relpath(file.path, site), *_hash(files[file.path])) for file in generated]
     rows += [(posixpath.relpath(path, site), "", "") for path in left.values()]
     out = io.StringIO(newline="")
-    csv.writer(out).writerows(sorted(rows))  # lines end in CR LF, as pip's do
+    csv.writer(out).writerows(sorted(rows))  # with CR LF at line ends, as in pip
     return out.getvalue().encode()
 
 
@@ -306,7 +305,7 @@ def _hash(file: Installed) -> tuple[str, str]:
 
 
 def read_template(pip: WheelFile) -> str:
-    """Reads the template with `%(module)s`, `%(import_name)s` and `%(func)s`; else raises NeedsEngineError."""
+    """Reads pip's template with `%(module)s`, `%(import_name)s` and `%(func)s`; raises NeedsEngineError without it."""
     for path, name in ((_INSTALL, "script_template"), (_DISTLIB, "SCRIPT_TEMPLATE")):
         member = next((member for member in pip.members if member.name == path), None)
         if member and (text := _find_assigned(read(pip, member).decode(), name)) is not None:
@@ -317,7 +316,7 @@ def read_template(pip: WheelFile) -> str:
 
 
 def _find_assigned(source: str, name: str) -> str | None:
-    """Finds the string assigned to `name`, plain or in `textwrap.dedent`."""
+    """Finds the string that is assigned to `name`, also within `textwrap.dedent`."""
     for node in ast.walk(parse_python(source)):
         if not isinstance(node, ast.Assign) or [getattr(target, "id", "") for target in node.targets] != [name]:
             continue

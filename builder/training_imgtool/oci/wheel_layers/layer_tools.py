@@ -1,4 +1,4 @@
-"""What layers are made with on this machine. A module of its own: most runs make no layers of wheels."""
+"""The tools and settings for making layers on this machine, in a small module for runs without layers of wheels."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 def _ignore(source: object) -> None:
-    """Takes no notice."""
+    """Does nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTools:
-    """What layers are made with on this machine.
+    """The tools and settings for making layers on this machine.
 
     Attributes:
-        wheel_path: fetches a wheel if needed and says where it is; called from several threads.
-        find_interpreter: a CPython of a minor version, or None.
-        release: the full version of the image's Python, where known: its compiler may differ from another patch's, so
-            layers that were made for another release are not taken.
-        mtime: of every entry, in seconds since 1970.
-        workers: how many cores to use.
-        ready: takes each layer as soon as it has a digest; several threads call it.
-        expect: takes, once, the wheels that `wheel_path` will be called for, first the one that every layer needs;
-            others only if something was lost.
-        contexts: the layers of files from the context that this run made.
+        wheel_path: fetches a wheel if needed and returns its path; called from several threads.
+        find_interpreter: finds a CPython of a minor version, or returns None.
+        release: the full version of the image's Python, if known. Compilers of patch releases may differ, so imgtool
+            uses no layers that were made for another release.
+        mtime: the time of every entry, in seconds since 1970.
+        workers: the number of cores to use.
+        ready: receives each layer as soon as it has a digest; several threads call it.
+        expect: receives once the wheels for which `wheel_path` will be called, first the one that every layer needs.
+            `wheel_path` is called for others only if the cache has lost a layer.
+        contexts: the layers of context files that this run made.
     """
 
     cache: LayerCache

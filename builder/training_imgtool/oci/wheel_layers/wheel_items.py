@@ -1,7 +1,7 @@
-"""The files of a group of wheels, and of the bare environment, as tar items: what the install script leaves behind.
+"""Makes tar items for the files of a group of wheels and of the bare environment, as the install script makes them.
 
-Contents follow `model.recipe.install_step.install_script`: the environment laid out by hand, pip's files, the
-excluded folders gone, then bytecode for every source below site-packages.
+The contents follow `model.recipe.install_step.install_script`: the environment laid out by hand, pip's files without
+the excluded folders, then bytecode for every source below site-packages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DEEPEST = 10  # folders that compileall enters before Python 3.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFiles:
-    """A group's items in a layer's order, and its sources for bytecode."""
+    """A group's items in a layer's order, and its sources to compile."""
 
     items: tuple[Item, ...]
     sources: tuple[Item, ...]
@@ -67,7 +67,7 @@ def group_files(
     """Installs wheels that share a layer.
 
     Raises:
-        NeedsEngineError: two wheels have different files of one name, or pip's result cannot be told.
+        NeedsEngineError: two wheels have different files of one name, or imgtool cannot predict the result of pip.
         VerificationError: a wheel is not the locked one, is damaged, or has paths that pip refuses.
         LocalFileError: a wheel cannot be read.
     """
@@ -89,7 +89,7 @@ def group_files(
 
 
 def _check_paths(files: Mapping[str, Item], folders: Iterable[str]) -> None:
-    """Refuses what pip refuses: a path that is a file and a folder, and names that Linux does not take."""
+    """Refuses paths that pip refuses: those that are both a file and a folder, and names that Linux does not allow."""
     for folder in folders:
         if folder in files:
             raise _conflict_error(folder)
@@ -101,13 +101,13 @@ def _check_paths(files: Mapping[str, Item], folders: Iterable[str]) -> None:
 
 
 def merge(files: dict[str, Item], item: Item) -> None:
-    """Adds `item`.
+    """Adds `item` to `files`.
 
-    Which of two wheels wins depends on the order pip chooses, which changed between its releases.
+    If two wheels have the same path, pip's order decides, and that order changed between releases of pip.
 
     Raises:
-        NeedsEngineError: another file with different content is at its path.
-        VerificationError: of it and what is at its path one is a folder, the other is not.
+        NeedsEngineError: `files` has another content for the path.
+        VerificationError: one of the two entries for the path is a folder, the other is not.
     """
     path = item.entry.path
     other = files.setdefault(path, item)
@@ -148,7 +148,7 @@ def _is_source(path: str, environment: Environment) -> bool:
 
 
 def compile_items(sources: tuple[Item, ...], interpreter: Interpreter, pool: Executor, *, ahead: int) -> Iterator[Item]:
-    """Yields the compiled sources and the folders they lie in, each folder once, before what is in it."""
+    """Yields the compiled sources and their folders, each folder once, before its contents."""
     large = next((source.entry for source in sources if source.entry.size > MOST_READ), None)
     if large:
         raise NeedsEngineError(f"/{large.path} has {large.size} bytes of source to compile")
@@ -165,7 +165,7 @@ def compile_items(sources: tuple[Item, ...], interpreter: Interpreter, pool: Exe
 
 
 def _read_contents(items: tuple[Item, ...]) -> Iterator[tuple[str, bytes]]:
-    """Paths and contents, each wheel opened once per run of its files."""
+    """Yields paths and contents; opens a wheel once for consecutive files of that wheel."""
     at = 0
     while at < len(items):
         wheel = items[at].wheel

@@ -1,8 +1,9 @@
-"""The `packages` stage as layers made from the locked wheels: no pip, no container, no file on disk.
+"""Makes the layers of the `packages` stage from the locked wheels, without pip, a container or files on disk.
 
-Every group of wheels gives a layer of its files and one of its bytecode. The LayerCache says what a layer came to,
-under a key of all that it is made from, so the next run, or another machine, needs neither the wheels nor the time. A
-group's record also has the paths that it claims: a changed group is checked without the others' wheels.
+Each group of wheels gives a layer with its files and a layer with its bytecode. The LayerCache keeps the record of a
+layer under a key that covers all its inputs, so that the next run, or another machine, needs neither the wheels nor the
+time. A group's record also has the paths that it claims, so that imgtool can check a changed group without the wheels
+of other groups.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from training_imgtool.oci.wheel_layers.layer_tools import LayerTools
 ENVIRONMENT = "environment"
 BYTECODE = " bytecode"
 PART = " part "
-_TINY = 1024  # bytes of source whose bytecode is not worth a layer
-_LAYOUT = 3  # of files in layers: part of every key, change it when the same wheels are laid out in another way
+_TINY = 1024  # bytes of source, too few for a layer of bytecode
+_LAYOUT = 3  # part of every key; change it when imgtool lays out the same wheels in another way
 
 
 def make_packages_layers(locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> tuple[LayerSource, ...]:
-    """Makes the layers of /opt/venv, lowest first: what `COPY --from=wheels /opt/venv /opt/venv` copies.
+    """Makes the layers of /opt/venv, lowest first, with the files that `COPY --from=wheels /opt/venv /opt/venv` copies.
 
     Raises:
-        NeedsEngineError: only an engine can be sure of the result; the message says why.
+        NeedsEngineError: only an engine can make the layers; the message says why.
         VerificationError: a wheel is not the locked one, or damaged.
         LocalFileError: a wheel or the cache cannot be read or written.
     """
@@ -49,7 +50,7 @@ def make_packages_layers(locked: LockedVariant, exclude: tuple[str, ...], tools:
 
 
 class _Making:
-    """One run; holds the pools and what was installed so far."""
+    """One run, with its thread pools and the files installed so far."""
 
     def __init__(self, locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> None:
         self._locked, self._exclude, self._tools = locked, exclude, tools
@@ -63,12 +64,12 @@ class _Making:
         return tuple(map(self._make_layer_source, self._make()))
 
     def _make(self) -> tuple[LayerRecord, ...]:
-        """Makes what has no record yet, and proves that the groups do not clash."""
+        """Makes the groups that have no record yet, and proves that no groups conflict."""
         records = self._find_records()
         units = tuple(unit for name, unit in self._units.items() if name not in records)
         missing = tuple(filter(None, units))
         if missing and self._compiles:
-            _ = self._interpreter  # before anything is fetched
+            _ = self._interpreter  # before any download
         self._tools.expect((self._locked.installer, *(wheel for group in missing for wheel in group.wheels)))
         records |= self._make_groups(units)
         self._check_clashes(records)
@@ -76,7 +77,7 @@ class _Making:
         return tuple(sorted(layers, key=lambda layer: layer.name.endswith(BYTECODE)))
 
     def _make_groups(self, units: tuple[Group | None, ...]) -> dict[str, Record]:
-        """Makes groups as their wheels arrive; of those that are here the largest first, so that none is left alone."""
+        """Makes groups as their wheels arrive. Of groups whose wheels are here, the largest is first."""
         records: dict[str, Record] = {}
         ready: list[Group | None] = []
         running: dict[Future[Any], str] = {}
@@ -108,7 +109,7 @@ class _Making:
             self._tools.wheel_path(wheel)
 
     def _find_records(self) -> dict[str, Record]:
-        """Finds the groups that somebody made before, asked for side by side."""
+        """Looks up the records of all groups in parallel."""
         with ThreadPoolExecutor(8) as pool:
             answers = dict(zip(self._units, pool.map(self._find, self._units.values()), strict=True))
         records = {name: record for name, record in answers.items() if record}
@@ -133,7 +134,7 @@ class _Making:
         return Environment(prefix=install_step.VENV, python=self._locked.variant.python, script=read_template(pip))
 
     def _check_clashes(self, records: Mapping[str, Record]) -> None:
-        """Compares the files of the groups whose claims leave it open; they need their wheels for that."""
+        """Compares the files of groups whose claims overlap, which needs their wheels."""
         claims = {name: record.claims for name, record in records.items() if record.claims is not None}
         doubtful = find_overlaps(claims) if len(claims) == len(records) else {*records}
         files: dict[str, Item] = {}
@@ -144,12 +145,12 @@ class _Making:
                 wheel_items.merge(files, item)
 
     def _make_group(self, group: Group | None, inner: Executor) -> Record:
-        """Makes a group's layers and keeps what they came to."""
+        """Makes a group's layers and keeps their record."""
         layers = []
         for layer in self._group_layers(group, inner):
             if layer:
                 layers.append(layer)
-                self._tools.ready(self._make_layer_source(layer))  # goes up while the next is made
+                self._tools.ready(self._make_layer_source(layer))  # uploads while imgtool makes the next layer
         items = self._install_files(group).items if group else wheel_items.make_environment_items(self._locked)
         site = install_step.site_packages(self._locked)
         record = Record(tuple(layers), find_claims(items, site))
@@ -205,14 +206,14 @@ class _Making:
         )
 
     def _open(self, record: LayerRecord) -> Iterator[bytes]:
-        """Opens the layer's bytes in the cache; makes them again from the wheels if the cache has lost them."""
+        """Yields the layer's bytes from the cache, or makes them again from the wheels if the cache has lost them."""
         cache = self._tools.cache
         if not cache.has_blob(record.blob):
             self._remake(record, self._units.get(record.name.removesuffix(BYTECODE).partition(PART)[0]))
         return cache.read_blob(record.blob)
 
     def _split_group(self, group: Group) -> Iterator[list[Item]]:
-        """Splits files into layers. The bytecode of a few lines is among them: NVIDIA's wheels hold empty modules."""
+        """Splits files into layers. They include small bytecode, because NVIDIA's wheels contain empty modules."""
         files = self._install_files(group)
         items = {item.entry.path: item for item in files.items}
         if self._compiles and self._is_tiny(group, files):
@@ -243,7 +244,7 @@ class _Making:
         self._tools.cache.forget(self._hash_group(group))
 
     def _hash_group(self, group: Group | None) -> str:
-        """Hashes all that the script reads, its text, which names the Python minor, and the release that compiles."""
+        """Hashes the install script's inputs, its text (with Python's minor version), and Python's release."""
         script = install_step.install_script(self._locked, self._exclude)
         fields: dict[str, Any] = {
             "kind": "group",

@@ -1,8 +1,8 @@
-"""The Authorization header: sent with the first request, exchanged at a token server where the registry has one.
+"""Makes the Authorization header of requests, with a token from the registry's token server if it has one.
 
-A registry that takes Basic or a Google access token costs no extra request. One with a token server costs two on first
-contact; imgtool then keeps the tokens until shortly before they end (`expires_in` of distribution's token
-specification).
+A registry that accepts Basic or a Google access token needs no extra request. A registry with a token server needs two
+at the first contact. imgtool then keeps the tokens until shortly before they expire (`expires_in` of distribution's
+token specification).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from training_imgtool.oci.registry.dialects import Dialect
 from training_imgtool.oci.registry.failures import passing, server_text
 
 _CLIENT = "imgtool"
-_SHORTEST_LIFE = 60.0  # seconds; what the token specification says where `expires_in` is missing
+_SHORTEST_LIFE = 60.0  # seconds; the token specification's default for a missing `expires_in`
 _LARGEST_FILE = 65536
-_SHORTEST_KEPT = 30.0  # seconds that a token must still last to be worth a file
-_MARGIN = 10.0  # seconds before its end when a token no longer counts
+_SHORTEST_KEPT = 30.0  # only a token that lasts at least so many seconds is kept in a file
+_MARGIN = 10.0  # imgtool stops using a token so many seconds before it expires
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token, for what, and when it ends (seconds since 1970). `stored` when it came from a file."""
+    """A bearer token, its scopes, and when it expires (seconds since 1970). `stored`: whether it came from a file."""
 
     text: str
     scopes: Scopes
@@ -54,13 +54,13 @@ class Token:
 class TokenStore:
     """Keeps the tokens of one host, in memory and in files that only their owner can read.
 
-    With a token on disk the next process needs one request instead of three. The name of a file is a hash; it holds
-    one token and its end, and counts only while its mode is 0600. Safe for threads.
+    With a token on disk, the next process needs one request instead of three. A file's name is a hash. The file
+    contains one token and its expiry, and imgtool ignores it unless its mode is 0600. Safe for threads.
 
     Args:
         host: the registry.
-        folder: where to keep tokens for other processes.
-        identity: what else a token depends on, such as the state of the login file; hashed.
+        folder: the folder for tokens that other processes may use.
+        identity: further facts that a token depends on, such as the state of the login file; used only as a hash.
         now: the wall clock, in seconds since 1970.
     """
 
@@ -73,7 +73,7 @@ class TokenStore:
         self._lock = threading.Lock()
 
     def find(self, scopes: Scopes) -> Token | None:
-        """Returns a token that lasts and covers `scopes`, or None."""
+        """Returns a valid token that covers `scopes`, or None."""
         with self._lock:
             held = [token for token in self._tokens if self._lasts(token)]
         covering = [token for token in held if scopes <= token.scopes]
@@ -118,7 +118,7 @@ class TokenStore:
             return None
 
     def _write(self, token: Token) -> None:
-        """Keeps a token for other processes; without the file, the next one needs two requests more."""
+        """Stores a token for other processes. Without the file, the next process needs two more requests."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_cached(self._file(token.scopes), {"token": token.text, "expires": token.expires}, mode=0o600)
@@ -129,11 +129,11 @@ class Authorizer:
 
     Args:
         host: the registry, for messages.
-        dialect: what it does differently.
-        origin: where it answers; credentials go there and to its token server, nowhere else.
+        dialect: the registry's peculiarities.
+        origin: the registry's address. Credentials go only there and to its token server.
         login: finds the login.
         tokens: keeps tokens.
-        send: `Client.send`, which reaches the token server.
+        send: `Client.send`, to ask the token server.
         now: the wall clock, in seconds since 1970.
     """
 
@@ -155,11 +155,11 @@ class Authorizer:
         self._tokens = tokens
         self._send = send
         self._now = now
-        self._bearer: Challenge | None = None  # the token server, once the registry has named it
+        self._bearer: Challenge | None = None  # the token server, after the registry has named it
         self._lock = threading.Lock()
 
     def header(self, scopes: Scopes) -> str | None:
-        """Makes the header's value for a request that needs `scopes`, or None for an anonymous first try."""
+        """Returns the header's value for a request that needs `scopes`, or None for an anonymous first try."""
         token = self._tokens.find(scopes)
         if token:
             return f"Bearer {token.text}"
@@ -173,19 +173,19 @@ class Authorizer:
         return _basic(login)
 
     def learn(self, answer: Answer) -> bool:
-        """Notes the token server that the answer to an anonymous request names; returns whether it knows one now."""
+        """Remembers the token server in an answer to an anonymous request; returns whether a token server is known."""
         bearer = token_server(answer) if answer.status == 401 else None
         with self._lock:
             self._bearer = self._bearer or bearer
         return self._bearer is not None
 
     def answer_challenge(self, answer: Answer, sent: str | None, scopes: Scopes) -> str:
-        """Makes the header to send again after a 401.
+        """Returns the header for another try after a 401.
 
         Args:
             answer: the 401.
-            sent: the header that it refused.
-            scopes: what the request needs.
+            sent: the refused header.
+            scopes: the scopes that the request needs.
 
         Raises:
             CredentialsError: there is no login, or the registry does not accept it.
@@ -214,12 +214,12 @@ class Authorizer:
         return self._refusal_error(answer)
 
     def describe_login(self) -> tuple[bool, str]:
-        """Returns whether there is a login, and where it comes from or where imgtool looked for one."""
+        """Returns whether there is a login, and its source or the places where imgtool looked for one."""
         search = self._login.search()
         return search.source is not None, search.name if search.source else ", ".join(search.tried)
 
     def _exchange(self, bearer: Challenge, scopes: Scopes, *, refused: str | None) -> Token:
-        with self._lock:  # one token request, however many threads need it
+        with self._lock:  # a single token request for all threads
             if refused:
                 self._tokens.drop(refused)
             held = self._tokens.find(scopes)
@@ -317,7 +317,7 @@ class Authorizer:
 
 
 def token_server(answer: Answer) -> Challenge | None:
-    """Finds the challenge of an answer that names a token server, or None."""
+    """Returns the challenge in an answer that names a token server, or None."""
     offers = parse_challenges(answer.challenges)
     return next((c for c in offers if c.scheme == "bearer" and c.parameters.get("realm")), None)
 

@@ -14,19 +14,19 @@ _LONGEST_HEADER = 8192
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """One way to authenticate that a server offers; the scheme and the parameters' names are lower case."""
+    """A way to authenticate that a server offers; the scheme and the parameters' names are in lower case."""
 
     scheme: str
     parameters: dict[str, str] = field(default_factory=dict)
 
 
 def parse_challenges(headers: Iterable[str]) -> tuple[Challenge, ...]:
-    """Reads the challenges of all WWW-Authenticate headers, in order. What cannot be read ends its header."""
+    """Reads the challenges of all WWW-Authenticate headers, in order. It ignores a header from its first error on."""
     return tuple(challenge for header in headers for challenge in _parse(header[:_LONGEST_HEADER]))
 
 
 def _parse(header: str) -> list[Challenge]:
-    scheme_at, parameter_at = re.compile(_SCHEME).match, re.compile(_PARAMETER).match  # no start needs them
+    scheme_at, parameter_at = re.compile(_SCHEME).match, re.compile(_PARAMETER).match  # late: few runs need them
     challenges = []
     position = 0
     while match := scheme_at(header, position):
@@ -44,17 +44,17 @@ Scopes = frozenset[str]  # rights to do one thing with one repository, as PATH:A
 
 
 def pull(path: str) -> Scopes:
-    """Makes the right to read a repository."""
+    """Returns the right to read a repository."""
     return frozenset({f"{path}:pull"})
 
 
 def push(path: str) -> Scopes:
-    """Makes the right to read and write a repository."""
+    """Returns the rights to read and write a repository."""
     return frozenset({f"{path}:pull", f"{path}:push"})
 
 
 def scope_texts(scopes: Scopes) -> tuple[str, ...]:
-    """Joins the rights per repository, sorted: `repository:PATH:ACTION,ACTION`, what a token server reads."""
+    """Joins the rights per repository, sorted, as a token server reads them: `repository:PATH:ACTION,ACTION`."""
     actions: dict[str, list[str]] = {}
     for scope in sorted(scopes):
         path, _, action = scope.rpartition(":")
@@ -63,7 +63,7 @@ def scope_texts(scopes: Scopes) -> tuple[str, ...]:
 
 
 def parse_scope(text: str) -> Scopes:
-    """Reads the repository scopes of a challenge; other resource types are left out."""
+    """Reads the scopes of repositories in a challenge; ignores other types of resources."""
     scopes = set()
     for part in text.split():
         kind, _, rest = part.partition(":")

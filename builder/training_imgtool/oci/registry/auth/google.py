@@ -1,7 +1,7 @@
 """Google's application default credentials. The adapter of google.auth.
 
-`google.auth.default` reads the process's environment and asks gcloud for a project. imgtool bounds its time and gives
-it the machine's CA file and proxies.
+`google.auth.default` reads the process's environment and asks gcloud for a project. imgtool limits the time of that
+call, and passes the machine's CA file and proxies.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from training_imgtool.base.threads import start_thread
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _NAME = "Google's application default credentials"
 LOGIN_HINT = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
-_MOST_SECONDS = 15.0  # a metadata server that does not answer costs google.auth about ten
+_MOST_SECONDS = 15.0  # google.auth waits about ten for a metadata server that does not answer
 USER = "oauth2accesstoken"
 
 
 class AccessToken:
-    """Hands out Google access tokens as logins, renewed before they end. Safe for threads."""
+    """Returns Google access tokens as logins, and renews them before they expire. Safe for threads."""
 
     def __init__(self, credentials: Any, request: Callable[..., Any]) -> None:
         self._credentials = credentials
         self._request = request
         self._lock = threading.Lock()
-        self._refusal: CredentialsError | None = None  # final for this run: roles ask side by side
+        self._refusal: CredentialsError | None = None  # final for this run, since roles ask in parallel
 
     def __call__(self) -> Login:
-        """Returns a login that Artifact Registry and its token server take; raises CredentialsError, TemporaryError."""
+        """Returns a login for Artifact Registry and its token server; raises CredentialsError, TemporaryError."""
         from google.auth import exceptions
 
         with self._lock:
@@ -64,11 +64,11 @@ class AccessToken:
 
 
 def application_default(settings: Settings) -> tuple[AccessToken | None, str]:
-    """Returns Google's credentials of this machine, or None, and what they are or why there are none.
+    """Returns this machine's Google credentials or None, and a text that describes them or explains why there are none.
 
     Raises:
         CredentialsError: GOOGLE_APPLICATION_CREDENTIALS names a file that cannot be used.
-        TemporaryError: Google's token server, which some kinds of credentials need at once, does not answer.
+        TemporaryError: Google's token server does not answer; some kinds of credentials need it at once.
     """
     import google.auth
     from google.auth import exceptions
@@ -109,7 +109,7 @@ def _unreachable(error: Exception) -> TemporaryError:
 
 
 class _Requests:
-    """google.auth's transport over our own pools: their CA file, their proxies."""
+    """google.auth's transport over imgtool's connection pools, with their CA file and proxies."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -123,7 +123,7 @@ class _Requests:
         timeout: float | None = None,
         **options: Any,
     ) -> Any:
-        """Returns one request, as google.auth.transport.Request defines it."""
+        """Sends one request, as google.auth.transport.Request defines."""
         from google.auth.transport.urllib3 import Request
 
         private = url.startswith("http://")

@@ -1,6 +1,6 @@
-"""Finds the login for a registry: in Docker's config.json, from its credential helpers, or as Google's own credentials.
+"""Finds the login for a registry in Docker's config.json, its credential helpers, or Google's credentials.
 
-An error names the places that imgtool looked at, never a secret. imgtool does not read ~/.netrc. Format of config.json:
+An error names the places where imgtool looked, never a secret. imgtool does not read ~/.netrc. Format of config.json:
 docker/cli (`auths`, `credsStore`, `credHelpers`, `identitytoken`).
 """
 
@@ -30,10 +30,10 @@ _NOT_FOUND = ("credentials not found", "no credentials found", "not found in nat
 
 
 class LoginSource(Protocol):
-    """Hands out a login that lasts; renews it before it ends."""
+    """Returns a valid login, and renews it before it expires."""
 
     def __call__(self) -> Login:
-        """Returns the login now; raises CredentialsError, TemporaryError."""
+        """Returns the current login; raises CredentialsError, TemporaryError."""
 
 
 FindGoogle = Callable[[Settings], tuple[LoginSource | None, str]]
@@ -41,12 +41,12 @@ FindGoogle = Callable[[Settings], tuple[LoginSource | None, str]]
 
 @dataclass(frozen=True, slots=True)
 class FoundLogin:
-    """Holds the result of a search for a login.
+    """The result of a search for a login.
 
     Attributes:
-        source: hands out the login; None for an anonymous client.
-        name: where it comes from, for messages.
-        tried: every place that imgtool looked at.
+        source: returns the login; None for an anonymous client.
+        name: the place of the login, for messages.
+        tried: every place where imgtool looked.
     """
 
     source: LoginSource | None
@@ -55,7 +55,7 @@ class FoundLogin:
 
     @property
     def login(self) -> Login | None:
-        """Returns the login now. The user name `<token>` means that the password is a refresh token."""
+        """Returns the current login. With the user name `<token>`, the password is a refresh token."""
         return self.source() if self.source else None
 
 
@@ -99,7 +99,7 @@ def _application_default(settings: Settings) -> tuple[LoginSource | None, str]:
 
 
 class HostLogin:
-    """Searches for a host's login once, when it is first needed. Safe for threads."""
+    """Searches for a host's login once, at its first use. Safe for threads."""
 
     def __init__(self, host: str, find: Callable[[], FoundLogin]) -> None:
         self.host = host
@@ -108,11 +108,11 @@ class HostLogin:
         self._lock = threading.Lock()
 
     def login(self) -> Login | None:
-        """Returns the login now, or None for an anonymous client; raises CredentialsError, TemporaryError."""
+        """Returns the current login, or None for an anonymous client; raises CredentialsError, TemporaryError."""
         return self.search().login
 
     def search(self) -> FoundLogin:
-        """Returns the result of the search; raises what the search raised, each time."""
+        """Returns the result of the search; raises the search's error at every call."""
         with self._lock:
             if self._result is None:
                 try:
@@ -125,13 +125,13 @@ class HostLogin:
 
 
 def is_refresh_token(login: Login) -> bool:
-    """Returns whether the password can only be exchanged at the token server."""
+    """Returns whether the password is a refresh token, which only the token server accepts."""
     return login.username == IDENTITY_TOKEN
 
 
 @dataclass(frozen=True, slots=True)
 class DockerConfig:
-    """A config.json: where it is, and what it says."""
+    """A config.json: its path and its content."""
 
     path: Path
     document: Mapping[str, Any]
@@ -162,9 +162,9 @@ def read_config(folder: Path) -> DockerConfig | None:
 
 
 def helper_for(config: DockerConfig, host: str) -> str | None:
-    """Finds the name of the credential helper for a host: its own in `credHelpers`, else `credsStore`, else None.
+    """Returns the name of a host's credential helper from `credHelpers`, else from `credsStore`, else None.
 
-    An empty name in `credHelpers` stands for the file itself.
+    An empty name in `credHelpers` means that the file itself has the login.
     """
     helpers = config.document.get("credHelpers")
     helper: Any = config.document.get("credsStore")
@@ -178,7 +178,7 @@ def helper_for(config: DockerConfig, host: str) -> str | None:
 
 
 def stored_login(config: DockerConfig, host: str) -> Login | None:
-    """Finds a host's login in `auths`, under its name or any historical key; raises CredentialsError when broken."""
+    """Finds a host's login in `auths`, under its name or an old form of the key; raises CredentialsError if broken."""
     auths = config.document.get("auths")
     if not isinstance(auths, dict):
         return None
@@ -191,7 +191,7 @@ def stored_login(config: DockerConfig, host: str) -> Login | None:
 
 
 def _same_host(key: str, host: str) -> bool:
-    """Returns whether a key of `auths` means a host: with or without scheme, and the API's path."""
+    """Returns whether a key of `auths` names a host, with or without the scheme and the API's path."""
     bare = key.removeprefix("https://").removeprefix("http://")
     name, _, path = bare.partition("/")
     if path.strip("/") not in {"", "v1", "v2"}:
@@ -221,7 +221,7 @@ def _entry_login(config: DockerConfig, key: str, entry: dict[str, Any]) -> Login
 
 
 def run_helper(name: str, host: str, environ: Mapping[str, str], *, seconds: float = HELPER_SECONDS) -> Login | None:
-    """Asks `docker-credential-NAME` for a host's login; None when it has none.
+    """Asks `docker-credential-NAME` for a host's login; returns None if the helper has none.
 
     Protocol: docker/docker-credential-helpers, `get` with the server on stdin and JSON on stdout.
 
@@ -259,7 +259,7 @@ def run_helper(name: str, host: str, environ: Mapping[str, str], *, seconds: flo
 
 
 def _talk(program: str, path: str, server: str, environ: Mapping[str, str], seconds: float) -> tuple[int, bytes, bytes]:
-    """Runs a helper in a process group of its own, so that a hanging one goes with all it started."""
+    """Runs a helper in a process group of its own, so that imgtool can end a hanging helper and its children."""
     import signal
     import subprocess
 
