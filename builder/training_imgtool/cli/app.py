@@ -57,20 +57,14 @@ def command_line(verbs: Iterable[str] = VERBS) -> typer.Typer:
     return app
 
 
-def _version(value: bool) -> None:
-    if value:
-        emit(f"imgtool {__version__}\n")
-        raise typer.Exit
-
-
 def _options(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", help="Print the version.")] = False,
 ) -> None:
     """Declares the options of the command itself; without a verb, prints the help as an error."""
-    del version  # its callback did the work
+    if version:
+        emit(f"imgtool {__version__}\n")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         emit_error(f"{context.get_help()}\n")
         raise typer.Exit(UsageError.exit_code)
@@ -80,11 +74,6 @@ def run(arguments: list[str]) -> Any:
     """Runs the verb that `arguments` begin with; returns its exit code or None, and raises typer's own errors."""
     first = [*takewhile({"-q", "--quiet", "-v", "--verbose"}.__contains__, arguments)]  # as others take them, too
     verb, rest = arguments[len(first) :][:1], arguments[len(first) + 1 :]
-    arguments = [*verb, *first, *rest]
-    command = typer.main.get_command(command_line(_verbs(arguments)))
-    return command.main(args=arguments, prog_name="imgtool", standalone_mode=False)
-
-
-def _verbs(arguments: list[str]) -> tuple[str, ...]:
-    """Returns the one verb to load, or all of them for help, completion and misspelt verbs."""
-    return (arguments[0],) if arguments and arguments[0] in VERBS else VERBS
+    loaded = verb if {*verb} & {*VERBS} else VERBS  # all for help, completion and misspelt verbs
+    command = typer.main.get_command(command_line(loaded))
+    return command.main(args=[*verb, *first, *rest], prog_name="imgtool", standalone_mode=False)

@@ -9,7 +9,7 @@ import typer
 from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
-from training_imgtool.cli.output import emit, emit_json, emit_note
+from training_imgtool.cli.output import emit_note, emit_result
 from training_imgtool.model.frameworks import FRAMEWORKS
 
 
@@ -68,14 +68,11 @@ def lock(
     ]
     for base, answer in moved.items():
         emit_note(f"{base}: {answer}; keep a copy of the base, which the lock names by digest")
-    if as_json:
-        names = [str(lock_path(file)) for file in files]
-        emit_json({"ok": True, "lock": names[0], "locks": names, "variants": rows})
-        return
-    for row in rows:
-        place = f"{row['platform']} " if len(files) > 1 else ""
-        installed = next(row[key] for key in FRAMEWORKS if row[key])
-        emit(
-            f"{place}{row['variant']} {installed} python {row['python']} {row['base']} "
-            f"{row['wheels']} wheels {row['bytes']} bytes\n"
-        )
+    names = [str(lock_path(file)) for file in files]
+    text = "".join(
+        (f"{row['platform']} " if len(files) > 1 else "")
+        + f"{row['variant']} {next(row[key] for key in FRAMEWORKS if row[key])} python {row['python']} {row['base']} "
+        f"{row['wheels']} wheels {row['bytes']} bytes\n"
+        for row in rows
+    )
+    emit_result({"ok": True, "lock": names[0], "locks": names, "variants": rows}, text, as_json=as_json)

@@ -11,7 +11,7 @@ from training_imgtool.base.errors import EngineUnavailableError, UsageError
 from training_imgtool.base.settings import Settings
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_json
+from training_imgtool.cli.output import emit_result
 from training_imgtool.cli.progress_lines import format_size
 
 _DAY = 86_400
@@ -35,14 +35,9 @@ def prune(
     parts = prune_cache(settings.cache, before, dry_run=dry_run)
     engine = _prune_engine(settings, before, dry_run=dry_run)
     freed, size = sum(part.freed_size for part in parts), sum(part.size for part in parts)
-    if as_json:
-        rows = [
-            {"kind": p.kind, "count": p.count, "bytes": p.size, "freed": p.freed, "freedBytes": p.freed_size}
-            for p in parts
-        ]
-        document = {"ok": True, "cache": str(settings.cache), "dryRun": dry_run, "kinds": rows, "engine": engine}
-        emit_json({**document, "freedBytes": freed})
-        return
+    names = ("kind", "count", "bytes", "freed", "freedBytes")
+    rows = [dict(zip(names, (p.kind, p.count, p.size, p.freed, p.freed_size), strict=True)) for p in parts]
+    document = {"ok": True, "cache": str(settings.cache), "dryRun": dry_run, "kinds": rows, "engine": engine}
     lines = [
         f"{part.kind:7} {part.freed} of {part.count}, {format_size(part.freed_size)} of {format_size(part.size)}"
         for part in parts
@@ -53,7 +48,7 @@ def prune(
     lines.append(
         f"{'would free' if dry_run else 'freed'} {format_size(freed)} of {format_size(size)} in {settings.cache}"
     )
-    emit("".join(f"{line}\n" for line in lines))
+    emit_result({**document, "freedBytes": freed}, "".join(f"{line}\n" for line in lines), as_json=as_json)
 
 
 def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ import typer
 from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit, emit_json, emit_note, error_data, report_error
+from training_imgtool.cli.output import emit_note, emit_result, error_data, report_error
 
 if TYPE_CHECKING:
     from training_imgtool.base.progress import Event, Progress
@@ -149,10 +149,8 @@ def run(
     )
     error = error_of(summary)
     code = report_error(error, ()) if error else 0
-    if as_json:
-        emit_json(as_data(summary) | ({"error": error_data(error)} if error else {}))
-    else:
-        emit(as_lines(summary))
+    document = as_data(summary) | ({"error": error_data(error)} if error else {})
+    emit_result(document, as_lines(summary), as_json=as_json)
     if report is not None and reader is not None:
         _write_report(report, summary, reader)
     if not code and progress != "quiet":
