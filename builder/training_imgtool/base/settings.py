@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ VARIABLES = (
 OTHER_CACHE = "IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"
 LARGEST_SECRET = 500_000  # bytes; BuildKit's own limit (`session/secrets`)
 _WEB = ("http://", "https://")
+_EXAMPLE = "http://archive.example.com/debian=http://mirror.example.com/debian"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,10 @@ def _read(environ: Mapping[str, str]) -> Settings:
         state=Path(environ.get("XDG_STATE_HOME") or home / ".local/state") / "imgtool",
         registry=environ.get("IMGTOOL_REGISTRY") or None,
         mirrors=_mirrors(environ, "IMGTOOL_MIRRORS"),
-        debian_mirrors=_debian_mirrors(environ.get("IMGTOOL_DEBIAN_MIRRORS", "")),
+        debian_mirrors={
+            source.rstrip("/"): target.rstrip("/")
+            for source, target in _pairs(environ, "IMGTOOL_DEBIAN_MIRRORS", "URL=URL", _EXAMPLE, _WEB)
+        },
         insecure=tuple(
             part.strip() for part in environ.get("IMGTOOL_INSECURE_REGISTRIES", "").split(",") if part.strip()
         ),
@@ -162,28 +166,18 @@ def _mirrors(environ: Mapping[str, str], variable: str) -> dict[str, str]:
 
 def _hosts(environ: Mapping[str, str], variable: str) -> dict[str, str]:
     """Returns `HOST=[http://]HOST[/PREFIX],…`; raises UsageError."""
-    hosts = {}
-    for part in filter(None, (part.strip() for part in environ.get(variable, "").split(","))):
-        source, equals, target = part.partition("=")
-        if not equals or not source or not target:
-            raise UsageError(
-                f"{variable}: {part!r} is not HOST=HOST", hint="for example docker.io=mirror.example.com:5000"
-            )
-        hosts[source] = target.removeprefix("https://").rstrip("/")
-    return hosts
+    pairs = _pairs(environ, variable, "HOST=HOST", "docker.io=mirror.example.com:5000", ("",))
+    return {source: target.removeprefix("https://").rstrip("/") for source, target in pairs}
 
 
-def _debian_mirrors(text: str) -> dict[str, str]:
-    mirrors = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        source, equals, target = part.partition("=")
-        if not equals or not source.startswith(_WEB) or not target.startswith(_WEB):
-            raise UsageError(
-                f"IMGTOOL_DEBIAN_MIRRORS: {part!r} is not URL=URL",
-                hint="for example http://archive.example.com/debian=http://mirror.example.com/debian",
-            )
-        mirrors[source.rstrip("/")] = target.rstrip("/")
-    return mirrors
+def _pairs(
+    environ: Mapping[str, str], variable: str, form: str, example: str, begin: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    for part in filter(None, map(str.strip, environ.get(variable, "").split(","))):
+        source, _, target = part.partition("=")
+        if not source or not target or not source.startswith(begin) or not target.startswith(begin):
+            raise UsageError(f"{variable}: {part!r} is not {form}", hint=f"for example {example}")
+        yield source, target
 
 
 def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
