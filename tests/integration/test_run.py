@@ -230,7 +230,7 @@ def test_what_a_container_takes_with_it_is_said(project: Make) -> None:
     done = project({"master": master}, roles={"master": {}}, volume="/v").run()
     assert ": succeeded, its model lost, " in done.stdout
     assert "gone with master's container: /tmp/ckpt/checkpoint" in done.stdout
-    assert "master: /v: a volume of the image; what is in it is not listed, and gone" in done.stderr
+    assert "master: /v is a volume of the image, whose files are lost and not listed" in done.stderr
 
 
 STARTS = 'echo started >> "/job/starts-$(hostname)"; hostname -i >> "/job/addresses-$(hostname)"\n'
@@ -312,7 +312,7 @@ done
     assert page.count('<rect class="exited"') == 1
     assert page.count('<rect class="stopped"') == 1
     assert "master loss: 0.8 to 0.3" in page
-    assert "Nobody measured it." not in page
+    assert "The engine reported no memory use." not in page
     assert "master   | resumed after epoch " in done.stderr
     assert "master was killed at 2." in done.stdout
     assert "training went on: newest checkpoint checkpoints/ckpt-" in done.stdout
@@ -462,7 +462,7 @@ def test_a_registry_that_cannot_be_asked_is_said_and_no_hindrance(project: Make)
     made = project({"master": "echo trained\n", "worker": SERVE})
     made.env["IMGTOOL_REGISTRY"] = "127.0.0.1:9/nobody"
     done = made.run("--json", timeout=200)
-    assert "note: no image is taken from the registry: " in done.stderr
+    assert "note: imgtool takes no image from the registry: " in done.stderr
     assert {one["image_from"] for one in json.loads(done.stdout)["replicas"]} == {"engine"}
 
 

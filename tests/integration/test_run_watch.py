@@ -138,7 +138,7 @@ def test_what_cannot_be_forked_starts_cold_with_the_new_files(project: Make, wat
     for number, cold in ((0, ["master"]), (1, []), (2, [])):
         made.write("trainer/values.py", f"VALUE = {number}\n")
         assert running.wait("ended")["ok"]
-        assert any("starts cold: it sets MODE before it imports big" in line for line in running.lines), cold
+        assert any("starts cold: the program sets MODE before it imports big" in line for line in running.lines), cold
     assert [line for line in running.printed() if "value" in line] == [f"value {n}" for n in (0, 0, 1, 2)]
 
 

@@ -101,13 +101,13 @@ def test_gpus_are_dealt_out_in_turn() -> None:
     assert notes == ()
     given, notes = divide_resources(asked, cpus=8, memory=64 * GIB, gpus=["0"])
     assert given["worker-0"].gpus == ("0",)
-    assert "the replicas share 1" in notes[0]
+    assert "they share 1" in notes[0]
 
 
 def test_without_gpus_replicas_run_on_the_cpu() -> None:
     given, notes = divide_resources({"master": Request(gpus=2)}, cpus=8, memory=64 * GIB, gpus=())
     assert given["master"].gpus == ()
-    assert notes == ("2 GPUs are wanted and this machine has 0: the replicas run on the CPU",)
+    assert notes == ("the replicas ask for 2 GPUs and this machine has 0: they run on the CPU",)
     unknown, notes = divide_resources({"master": Request(gpus=2)}, cpus=8, memory=64 * GIB, gpus=None)
     assert unknown["master"].gpus == 2
     assert notes == ()

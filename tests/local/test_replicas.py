@@ -63,14 +63,17 @@ def test_replicas_reach_each_other_without_the_specs_proxy() -> None:
     assert hosts[0] == "metadata"
     assert {one.host for one in made.replicas} | {one.hostname for one in made.replicas} < {*hosts}
     assert made.replicas[1].env["NO_PROXY"] == made.replicas[1].env["no_proxy"]
-    assert "a proxy is in env: here NO_PROXY names the replicas too" in " ".join(made.notes)
+    assert "a proxy is in env: imgtool run adds the replicas to NO_PROXY" in " ".join(made.notes)
     assert "NO_PROXY" not in cluster(Service.TFJOB).chief.env
 
 
 def test_values_of_secrets_come_from_the_environment() -> None:
     made = spec(job=JobSpec(secrets={"HF_TOKEN": SecretRef(name="hf")}))
     assert read_secrets(made, {"HF_TOKEN": "x", "OTHER": "y"}) == {"HF_TOKEN": "x"}
-    with pytest.raises(UsageError, match=r"job\.secrets\.HF_TOKEN: the environment has no HF_TOKEN"):
+    with pytest.raises(
+        UsageError,
+        match=r"job\.secrets\.HF_TOKEN: imgtool run reads the value from the environment, which has no HF_TOKEN",
+    ):
         read_secrets(made, {})
 
 
@@ -193,9 +196,9 @@ def test_the_job_directory_is_named_where_the_job_file_names_one() -> None:
         asked = spec(job=JobSpec(pass_job_dir=True, region="us-central1"))
         passed = make_cluster(asked, images(asked), service)
         assert passed.chief.args == ("--epochs=3", "--job-dir=/job")
-        assert any("gone with its containers" in note for note in passed.notes) is (service is not Service.LOCAL)
+        assert any("disappear with its containers" in note for note in passed.notes) is (service is not Service.LOCAL)
     compose = spec(job=JobSpec(target=Target.COMPOSE))
-    assert "gone with its containers" in " ".join(make_cluster(compose, images(compose), Service.LOCAL).notes)
+    assert "disappear with its containers" in " ".join(make_cluster(compose, images(compose), Service.LOCAL).notes)
     own = adapt(spec(), args=("--job-dir=/elsewhere",))
     assert make_cluster(own, images(own), Service.LOCAL).chief.args == ("--job-dir=/elsewhere",)
 
@@ -206,9 +209,9 @@ def test_a_volume_is_mounted_where_the_job_would_mount_it() -> None:
     shared = make_cluster(made, images(made), Service.VERTEX)
     assert shared.mounts == ("/job", "/mnt/nfs/results")
     assert shared.chief.args == ("--epochs=3",)
-    assert not any("job.volumes the first" in note for note in shared.notes)
+    assert not any("first of job.volumes" in note for note in shared.notes)
     two = spec(job=JobSpec(region="us-central1", volumes=(volume, Volume(mount="/data", bucket="gs://b"))))
-    assert any(note.endswith("there is none at /data") for note in make_cluster(two, images(two), Service.VERTEX).notes)
+    assert any(note.endswith("/data has none") for note in make_cluster(two, images(two), Service.VERTEX).notes)
     passed = spec(job=JobSpec(region="us-central1", volumes=(volume,), pass_job_dir=True))
     args = make_cluster(passed, images(passed), Service.VERTEX).chief.args
     assert args == ("--epochs=3", "--job-dir=/mnt/nfs/results")

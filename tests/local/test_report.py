@@ -58,8 +58,8 @@ def test_a_run_that_failed_at_once() -> None:
     page = render(replace(SUCCESS, replicas=(bare,), failure=failure, seconds=0.0, written=()), ())
     assert '<span class="bad">failed: master exited 1</span>' in page
     assert "Traceback &lt;x&gt;\nValueError" in page
-    assert "Nobody measured it." in page
-    assert "No line of the output names a loss." in page
+    assert "The engine reported no memory use." in page
+    assert "No line of the output contains a loss." in page
 
 
 @pytest.mark.parametrize(

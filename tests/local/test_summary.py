@@ -129,7 +129,7 @@ def test_a_bucket_that_the_arguments_name_was_not_looked_at() -> None:
     )
     text = as_lines(replace(SUCCESS, replicas=told, written=()))
     assert text.startswith("mnist as vertex: succeeded, without a result here, 13 s\n")
-    assert text.endswith("  what it wrote to gs://b/m was not looked at\n")
+    assert text.endswith("  imgtool has not checked what the run wrote to gs://b/m\n")
 
 
 @pytest.mark.parametrize("arg", ["--model_dir=out/model", "./out/model/", "/app/out"])
@@ -171,7 +171,7 @@ def test_a_preemption_says_how_the_program_took_it_and_what_was_trained_twice() 
     text = as_lines(replace(SUCCESS, deaths=(death,)))
     assert "worker-0 was preempted at 3.0 s: restarted after 0.5 s. " in text
     assert "  saves: it wrote checkpoints/ckpt-3 and ended 2.0 s after SIGTERM with exit code 0\n" in text
-    assert "  some services take exit code 0 for the replica's success: exit with 143 " in text
+    assert "  some services treat exit code 0 as the replica's success: exit with 143 " in text
     assert (
         "  epochs lost: 1 (last printed 4, first after the restart 4); the next epoch came 3.5 s after SIGTERM" in text
     )
@@ -194,7 +194,7 @@ def test_a_preemption_says_how_the_program_took_it_and_what_was_trained_twice() 
 
 def test_without_a_checkpoint() -> None:
     lines = as_lines(replace(SUCCESS, checkpoint=None, deaths=(replace(KILLED, checkpoint=None),)))
-    assert "there is no checkpoint, so nothing shows whether training resumed\n" in lines
+    assert "without a checkpoint, imgtool cannot tell whether training resumed\n" in lines
     assert "job directory: /j, no checkpoint\n" in lines
 
 

@@ -145,7 +145,7 @@ def test_random_numbers_are_other_ones_each_time(start: Start) -> None:
     [
         ({"site/big/__init__.py": "import threading, time\nt = threading.Thread(target=time.sleep, args=(60,), "
           "daemon=True)\nt.start()\n"}, "start threads"),
-        ({"app/random.py": "def seed(): pass\n"}, "random of yours"),
+        ({"app/random.py": "def seed(): pass\n"}, "your module random hides"),
     ],
 )  # fmt: skip
 def test_a_process_that_cannot_be_forked_says_why(start: Start, files: dict[str, str], reason: str) -> None:

@@ -1,1 +1,1 @@
-"""The built images as the cluster that they will form, in containers on this machine."""
+"""Runs the built images as a cluster of containers on this machine."""

@@ -1,4 +1,4 @@
-"""What a warm container's first process says, among what its programs print."""
+"""Reads the answers of a warm container's first process in the container's output."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.make.engines.docker.containers import Ended
 
-MARK = b"\x1e"  # ASCII's record separator, with which a token begins
+MARK = b"\x1e"  # ASCII's record separator, the first character of a token
 
 Answer = dict[str, Any]
 
 
 class Process:
-    """One program of a replica as it runs: what it prints, and how it ended.
+    """One run of a replica's program: its output and its end.
 
     Attributes:
-        number: which one in its container; answers name it.
-        is_warm: whether its imports were done before it started.
-        left: what it has made outside its mounts, once it has ended.
+        number: the program's number in its container; answers contain it.
+        is_warm: whether the container had imported the program's modules before the start.
+        left: the paths that the program made outside its mounts; filled in after its end.
     """
 
     def __init__(self, number: int = 1) -> None:
@@ -35,12 +35,12 @@ class Process:
         self._over = threading.Event()
 
     def print(self, block: bytes) -> None:
-        """Takes what it prints."""
+        """Adds a block to the output."""
         if block:
             self._blocks.put(block)
 
     def end(self, how: Ended | ImgtoolError) -> None:
-        """Takes its end; the first one counts."""
+        """Records how the program ended; ignores later calls."""
         if not self._over.is_set():
             self._end = how
             self._over.set()
@@ -48,16 +48,16 @@ class Process:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the program has ended."""
         return self._over.is_set()
 
     def output(self) -> Iterator[bytes]:
-        """Yields what it prints, until it ends."""
+        """Yields the output until the program ends."""
         while (block := self._blocks.get()) is not None:
             yield block
 
     def wait(self, seconds: float | None = None) -> Ended | None:
-        """Waits for its end; None if that does not come in time. Raises what kept imgtool from knowing it."""
+        """Waits for the program's end; None if it still runs after `seconds`. Raises the error that hid the end."""
         self._over.wait(seconds)
         if isinstance(self._end, ImgtoolError):
             raise self._end
@@ -65,12 +65,12 @@ class Process:
 
 
 class AnswerReader:
-    """Parts a container's output into answers and what programs print. An answer comes once per stream.
+    """Splits a container's output into answers and the output of programs. Each stream repeats every answer.
 
     Args:
-        token: with which lines begin that are answers.
-        show: takes what programs print.
-        take: takes the answers.
+        token: the text with which every answer begins.
+        show: receives the output of programs.
+        take: receives the answers.
     """
 
     def __init__(self, token: str, show: Callable[[bytes], None], take: Callable[[Answer], None]) -> None:
@@ -79,7 +79,7 @@ class AnswerReader:
         self._seen: set[tuple[str, int]] = set()
 
     def feed(self, block: bytes) -> None:
-        """Reads on."""
+        """Reads the next block."""
         data = self._rest + block
         while (at := data.find(self._token)) >= 0 and (end := data.find(b"\n", at)) >= 0:
             self._show(data[:at])
@@ -94,13 +94,13 @@ class AnswerReader:
         with suppress(ValueError, KeyError, TypeError):
             answer: Answer = json.loads(text)
             state, number = str(answer["state"]), int(answer["number"])
-            if (state, number) in self._seen:  # both streams have brought it, so all that came before it has been read
+            if (state, number) in self._seen:  # both streams contained it, so all earlier output has been read
                 self._take(answer)
             self._seen ^= {(state, number)}
 
 
 def cut_last(output: bytes, token: str) -> bytes:
-    """Returns what the last program printed, of the end of a container's output."""
+    """Returns the part of a container's last output that the last program printed."""
     kept, *parts = output.split(token.encode())
     for part in parts:
         line, _, rest = part.partition(b"\n")

@@ -1,7 +1,7 @@
-"""What a job directory has of checkpoints: the evidence that a restarted trainer could resume.
+"""Finds checkpoints in a job directory, as evidence that a restarted trainer could resume.
 
-TensorFlow's have a state file beside them. Keras writes files of its own, without one. Orbax, which JAX programs use,
-makes a folder for each step.
+TensorFlow writes a state file beside its checkpoints. Keras writes files in its own formats, without a state file.
+Orbax, which JAX programs use, makes a folder for each step.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_STATE = "checkpoint"  # tf.train.CheckpointState as text: what every CheckpointManager keeps beside its files
+_STATE = "checkpoint"  # tf.train.CheckpointState as text, which every CheckpointManager keeps beside its files
 _LATEST = re.compile(r'^model_checkpoint_path: "([^"\n]{1,400})"', re.MULTILINE)
 _KERAS = (".keras", ".h5")  # models and weights: https://keras.io/api/callbacks/model_checkpoint/
-_ORBAX = "_CHECKPOINT_METADATA"  # in each checkpoint's folder, which the step names
+_ORBAX = "_CHECKPOINT_METADATA"  # in each checkpoint's folder, whose name is the step
 _DEEPEST = 3  # folders below the job directory
-_MOST = 2000  # folders looked at
+_MOST = 2000  # folders that are searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The newest checkpoint below a folder: its path in there, and when it was written (seconds since 1970)."""
+    """The newest checkpoint below a folder: its path below the folder, and its time (seconds since 1970)."""
 
     path: str
     written: float
 
 
 def latest(folder: Path) -> Checkpoint | None:
-    """Returns the newest checkpoint below `folder`, or None; a folder that cannot be read has none."""
+    """Returns the newest checkpoint below `folder`, or None; skips folders that imgtool cannot read."""
     checkpoints = [checkpoint for file in _files(folder) if (checkpoint := _read(file, folder)) is not None]
     return max(checkpoints, key=lambda checkpoint: checkpoint.written, default=None)
 

@@ -1,4 +1,4 @@
-"""Rehearses deaths: sends the signals in time, and finds out how a preempted program took them."""
+"""Rehearses deaths: sends signals at the given times, and finds out how a preempted program handled them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from training_imgtool.make.engines.docker.containers import Containers
 
 _SHELL = ("/bin/sh", "-c", "cat /proc/[0-9]*/status")
-_LONGEST_LOOK = 120.0  # seconds for a checkpoint's step: importing TensorFlow takes some
+_LONGEST_LOOK = 120.0  # seconds to read a checkpoint's step, most of them for importing TensorFlow
 
 
 @dataclass(slots=True)
 class Strike:
-    """A rehearsed death that has begun: when, by the monotonic clock and since 1970, and whether SIGKILL was sent."""
+    """A rehearsed death that has begun: its time by two clocks, and whether imgtool has sent SIGKILL."""
 
     kill: Kill
     grace: float
@@ -48,7 +48,7 @@ class Strike:
     killed: bool = False
 
     def describe(self, ended: float, checkpoint: Checkpoint | None) -> Preemption | None:
-        """Describes a preemption that ended at that time, by the monotonic clock; None for a plain kill."""
+        """Describes a preemption; None for a plain kill. `ended` is the end by the monotonic clock."""
         if not self.kill.preempted:
             return None
         return Preemption(
@@ -61,14 +61,14 @@ class Strike:
 
 
 class Inspector:
-    """Asks containers and images of a run about their programs."""
+    """Inspects the programs in containers and images of a run."""
 
     def __init__(self, containers: Containers, launcher: Launcher) -> None:
         self._containers, self._launcher = containers, launcher
         self._looks: dict[int, tuple[threading.Thread, list[int]]] = {}
 
     def ask_disposition(self, container_id: str, replica: Replica) -> Disposition | None:
-        """Returns what a replica's program does with SIGTERM; None where the container cannot tell."""
+        """Returns what a replica's program does with SIGTERM; None if the container has no tool to find out."""
         with suppress(ImgtoolError):
             python = self._python_of(replica)
             words = (python, *STATUS_PROGRAM) if python else _SHELL
@@ -78,13 +78,13 @@ class Inspector:
         return None
 
     def begin_look(self, number: int, replica: Replica, checkpoint: Checkpoint) -> None:
-        """Begins to read a checkpoint's step in a container of the replica's image."""
+        """Starts a container of the replica's image that reads a checkpoint's step."""
         found: list[int] = []
         thread = start_thread(f"imgtool-step-{number}", lambda: self._look(number, replica, checkpoint, found))
         self._looks[number] = (thread, found)
 
     def step_of(self, number: int) -> int | None:
-        """Returns what the look of that number has found."""
+        """Returns the step that `begin_look` with this number found."""
         if number not in self._looks:
             return None
         thread, found = self._looks[number]
@@ -113,13 +113,13 @@ class Inspector:
 def complete(
     preemption: Preemption, counts: Sequence[Count], times: tuple[float, float], step: int | None
 ) -> Preemption:
-    """Adds how far training was and where it went on.
+    """Adds the last step before the restart and the first after it.
 
     Args:
-        preemption: as it was at the container's end.
-        counts: what the replica printed, or the chief where it printed no count.
-        times: of SIGTERM, and of the new container's start; by the monotonic clock.
-        step: what the checkpoint says.
+        preemption: the preemption as known at the container's end.
+        counts: the counts that the replica printed, or those of the chief if the replica printed none.
+        times: the times of SIGTERM and of the new container's start, by the monotonic clock.
+        step: the step in the checkpoint.
     """
     signalled, back = times
     last, first = split_counts(counts, back)
@@ -135,12 +135,12 @@ def complete(
 
 
 def describe_start(strike: Strike) -> str:
-    """Says what happens to the replica, behind its name."""
+    """Describes what happens to the replica, for a message that begins with its name."""
     if strike.kill.preempted:
         return f"is preempted now: it gets SIGTERM, and SIGKILL after {strike.grace:g} s, as --preempt asked"
     return f"is killed now, {strike.kill.seconds:g} s into the run, as --kill asked"
 
 
 def now_strike(kill: Kill, grace: float, disposition: Disposition | None) -> Strike:
-    """Begins a rehearsed death now."""
+    """Describes a rehearsed death that begins now."""
     return Strike(kill, grace, time.monotonic(), time.time(), disposition)

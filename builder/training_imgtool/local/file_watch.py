@@ -1,4 +1,4 @@
-"""Notices that files which images are made from have changed: a look at their folders several times a second."""
+"""Notices changes of files that images are made from, by reading their folders several times a second."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from training_imgtool.base.context.own_files import is_litter
 from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.make.inputs import Inputs
 
-_LEAST_PAUSE = 0.05  # seconds between looks,
-_SHARE = 20  # and this many times as long as a look takes
+_LEAST_PAUSE = 0.05  # seconds between two readings,
+_SHARE = 20  # or this multiple of the time for one reading
 _QUIET = 0.05  # seconds without a further change: editors write a file in several steps
 
 Rows = frozenset[tuple[str, int, int, int, int]]
@@ -22,7 +22,7 @@ Look = dict[Path, Rows]
 
 
 def list_folders(inputs: Inputs) -> frozenset[Path]:
-    """Lists the folders with files that these images are made from, or that decide about them."""
+    """Lists the folders with files that are part of these images or affect them."""
     file = inputs.spec_file
     named = [file.spec.requirements, file.spec.template, *(role.template for role in file.spec.roles.values())]
     folders = {file.folder, *((file.folder / name).parent for name in named if isinstance(name, str))}
@@ -35,7 +35,7 @@ def list_folders(inputs: Inputs) -> frozenset[Path]:
 
 
 def look(folders: Iterable[Path], skip: Path) -> Look:
-    """Reads what the folders have: names, times and sizes. What tools leave, and the folder `skip`, does not count."""
+    """Reads the names, times and sizes in the folders; ignores files that tools leave, and the folder `skip`."""
     return {folder: frozenset(_list_rows(folder, skip)) for folder in folders}
 
 
@@ -47,17 +47,17 @@ def _list_rows(folder: Path, skip: Path) -> Iterator[tuple[str, int, int, int, i
                     state = entry.stat(follow_symlinks=False)
                     yield entry.name, state.st_mtime_ns, state.st_size, state.st_ino, state.st_mode
     except OSError:
-        return  # gone meanwhile: the next look shows that
+        return  # deleted meanwhile; the next reading shows that
 
 
 class FileWatch:
-    """Looks in a thread of its own, and calls `changed` there when files have changed and no longer change.
+    """Reads the folders in its own thread, and calls `changed` there after files have changed and have come to rest.
 
     Args:
-        inputs: whose files they are.
-        skip: a folder whose changes do not count.
-        changed: takes when that began, by the monotonic clock; returns the inputs as they are now.
-        failed: takes what it raises, unless files have changed meanwhile.
+        inputs: the inputs whose files it watches.
+        skip: a folder whose changes it ignores.
+        changed: receives the time of the first change, by the monotonic clock; returns the new inputs.
+        failed: receives the error of `changed`, unless files have changed meanwhile.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class FileWatch:
         self._again, self._stopped = False, threading.Event()
 
     def start(self) -> None:
-        """Starts to look."""
+        """Starts to watch."""
         threading.Thread(target=self._run, name="imgtool-files", daemon=True).start()
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stops watching."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -99,7 +99,7 @@ class FileWatch:
         return now
 
     def _read(self, began: float) -> None:
-        """Looks at the folders of the new inputs from now on; a new one may have changed since they were read."""
+        """Watches the folders of the new inputs; a new folder may have changed since `changed` read it."""
         try:
             folders = list_folders(self._changed(began))
         except ImgtoolError as error:

@@ -18,7 +18,7 @@ _HOME = "/tmp"  # noqa: S108 - in the container, whose root folder is not the us
 
 
 class ReplicaRefusedError(VerificationError):
-    """The engine refuses to make or start a replica."""
+    """The engine refuses to make or start a replica's container."""
 
     def __init__(self, name: str, error: RefusedError) -> None:
         super().__init__(str(error))
@@ -29,7 +29,7 @@ class Launcher:
     """Creates and starts the containers of one run.
 
     Attributes:
-        name: the network's; the containers' names begin with it.
+        name: the network's name, with which the containers' names begin.
     """
 
     def __init__(self, ready: Ready, containers: Containers) -> None:
@@ -44,11 +44,11 @@ class Launcher:
         try:
             self._network = self._containers.create_network(self.name, self._ready.owner.labels(self._ready.run))
         except RefusedError as error:
-            hint = "docker network prune removes the networks that no container uses"
+            hint = "`docker network prune` removes the networks that no container uses"
             raise EngineUnavailableError(str(error), hint=hint) from error
 
     def create(self, replica: Replica) -> str:
-        """Makes a replica's container, with the same address each time; raises ReplicaRefusedError."""
+        """Makes a replica's container, always with the same address; raises ReplicaRefusedError."""
         if self._network is None:
             raise RuntimeError("create before make_network")
         try:
@@ -57,7 +57,7 @@ class Launcher:
             raise ReplicaRefusedError(replica.name, error) from error
 
     def create_look(self, replica: Replica, number: int, entrypoint: tuple[str, ...], words: tuple[str, ...]) -> str:
-        """Makes a container of a replica's image that runs another program."""
+        """Makes a container of a replica's image that runs another program in place of the replica's."""
         if self._network is None:
             raise RuntimeError("create_look before make_network")
         container = replace(
@@ -65,7 +65,7 @@ class Launcher:
             name=f"{self.name}-look-{number}",
             hostname=f"look-{number}",
             aliases=(),
-            address=self._network.address(len(self._numbers) + number),  # not one that a replica comes back to
+            address=self._network.address(len(self._numbers) + number),  # any address except those of replicas
             entrypoint=entrypoint,
             command=words,
         )

@@ -1,6 +1,7 @@
-"""Shares the machine out among the replicas: memory and CPUs as the spec has them, cut to fit, and its GPUs.
+"""Divides the machine's CPUs, memory and GPUs among the replicas, as the spec asks and as far as they suffice.
 
-Machine types are read from their names. Sizes in GB per CPU: Compute Engine's pages of machine families.
+imgtool reads the size of a machine type from its name. The GB per CPU are from Compute Engine's pages on machine
+families.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from training_imgtool.model.spec import RoleSpec
 
-_USABLE = 0.85  # of the machine's memory: the engine, imgtool and the user need some too
+_USABLE = 0.85  # of the machine's memory, because the engine, imgtool and the user need some too
 _LEAST = 64 << 20
 _GIB = 1 << 30
 _MACHINE = re.compile(r"(?P<family>[a-z]\d[a-z]?)-(?P<kind>standard|highmem|highcpu)-(?P<cpus>\d{1,3})\Z")
@@ -28,7 +29,7 @@ _UNITS = {"m": 1e-3, "": 1.0} | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What one replica asks for; None where the spec says nothing."""
+    """The resources that one replica asks for; None where the spec has no value."""
 
     cpus: float | None = None
     memory: int | None = None
@@ -37,7 +38,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one replica gets: CPUs (None for all), bytes of memory (None without a limit), GPUs by ID or number."""
+    """The resources of one replica: CPUs (None for all), bytes of memory (None for no limit), GPUs by ID or number."""
 
     cpus: float | None
     memory: int | None
@@ -45,7 +46,7 @@ class Share:
 
 
 def request_of(role: RoleSpec) -> Request:
-    """Returns what a role's replica asks for: its own `cpus` and `memory`, else those of its machine type."""
+    """Returns the request of a role's replicas: the role's `cpus` and `memory`, else those of the machine type."""
     cpus, memory = machine_size(role.machine)
     own_cpus, own_memory = quantity(role.cpus), quantity(role.memory)
     return Request(
@@ -56,7 +57,7 @@ def request_of(role: RoleSpec) -> Request:
 
 
 def machine_size(machine: str | None) -> tuple[float | None, int | None]:
-    """Reads CPUs and bytes from a machine type such as `n1-standard-4`; (None, None) if its name does not say."""
+    """Reads CPUs and bytes from a machine type such as `n1-standard-4`; (None, None) if the name has no size."""
     match = _MACHINE.match(machine or "")
     if match is None:
         return None, None
@@ -76,10 +77,10 @@ def divide_resources(
     """Divides a machine among replicas; returns each one's share by name, and notes for the user.
 
     Args:
-        requests: what each replica asks for, by name.
-        cpus: the machine's CPUs. A replica gets as many as it asks for: they compete for them, as tenants do.
-        memory: its bytes; requests beyond them are cut in proportion, as replicas cannot compete for memory.
-        gpus: the IDs of its GPUs; None when it has them and nobody knows which.
+        requests: the request of each replica, by name.
+        cpus: the machine's CPUs. Each replica gets as many as it asks for, so replicas may compete for them.
+        memory: the machine's bytes. Larger requests are cut in proportion, because replicas cannot compete for memory.
+        gpus: the IDs of the machine's GPUs; None if the machine has GPUs with unknown IDs.
     """
     usable = memory * _USABLE
     even = usable / max(1, len(requests))
@@ -98,7 +99,7 @@ def divide_resources(
 
 
 def _cards(requests: Mapping[str, Request], gpus: Sequence[str] | None) -> dict[str, tuple[str, ...] | int]:
-    """Deals GPUs out in turn, so that replicas share one only when there are too few."""
+    """Assigns GPUs in turn, so that replicas share a GPU only when there are too few."""
     if gpus is None:
         return {name: request.gpus for name, request in requests.items()}
     dealt: dict[str, tuple[str, ...] | int] = {}
@@ -124,5 +125,5 @@ def _notes(
     cards = sum(request.gpus for request in requests.values())
     if gpus is not None and cards > len(gpus):
         what = "run on the CPU" if not gpus else f"share {len(gpus)}"
-        notes.append(f"{cards} GPUs are wanted and this machine has {len(gpus)}: the replicas {what}")
+        notes.append(f"the replicas ask for {cards} GPUs and this machine has {len(gpus)}: they {what}")
     return notes

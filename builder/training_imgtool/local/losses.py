@@ -1,4 +1,4 @@
-"""The losses in the lines that a run's programs print."""
+"""Finds losses in the output of a run's programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LossReader:
     """Passes events on, and keeps the losses that replicas print. Thread-safe.
 
     Attributes:
-        after: what takes the events.
+        after: receives the events next.
     """
 
     def __init__(self, after: Progress = silent) -> None:
@@ -43,7 +43,7 @@ class LossReader:
         self._began = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        """Takes one event."""
+        """Reads one event, and passes it on."""
         match event:
             case Step("run", _):
                 self._began = time.monotonic()
@@ -58,7 +58,7 @@ class LossReader:
                 add_point(self._found.setdefault(f"{subject} {name}", []), (seconds, value))
 
     def curves(self) -> tuple[Curve, ...]:
-        """Returns what was printed, by replica and name."""
+        """Returns the curves of all losses, by replica and name."""
         with self._lock:
             found = sorted(self._found.items())[:_MOST_CURVES]
             return tuple(Curve(name, tuple(points)) for name, points in found)
@@ -71,7 +71,7 @@ def find_losses(line: str) -> list[tuple[str, float]]:
 
 
 def add_point(points: Points, point: tuple[float, float]) -> None:
-    """Adds a point; a curve that becomes long loses every second one."""
+    """Adds a point; drops every second point of a curve that becomes too long."""
     points.append(point)
     if len(points) > _MOST:
         del points[1:-1:2]

@@ -1,4 +1,4 @@
-"""Follows a supervisor's containers: threads read their output and memory, and wait for their ends."""
+"""Follows the containers of a run: threads read each container's output and memory use, and wait for its end."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from training_imgtool.base.threads import start_thread
 if TYPE_CHECKING:
     from training_imgtool.make.engines.docker.containers import Containers, Ended
 
-LAST_LINES = 20  # of a replica, that a failure shows
-_LAST_ERRORS = 15  # of these, if stderr's end is not among them
-_NEAR_BYTES = 4 << 20  # so much of stdout an engine may log after what the program printed to stderr later; 1.9 MB seen
+LAST_LINES = 20  # of a replica's output, shown after a failure
+_LAST_ERRORS = 15  # of these from stderr, if the last lines of stderr are missing among them
+_NEAR_BYTES = 4 << 20  # of stdout, which an engine may log after later lines of stderr; 1.9 MB seen
 _NEAR_LINES = 1_000_000
-_LONGEST = 64 << 10  # bytes without a line's end that are shown as a line
-_QUIET_SECONDS = 2.0  # without a byte, after which a dead container's output counts as read
+_LONGEST = 64 << 10  # bytes after which an unfinished line is shown as a line
+_QUIET_SECONDS = 2.0  # without output, after which the output of an ended container counts as complete
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a replica's container number `attempt` ended, or why that cannot be known."""
+    """How a replica's container number `attempt` ended, or the error that hides its end."""
 
     name: str
     attempt: int
@@ -37,7 +37,7 @@ class Report:
 
 @dataclass(slots=True)
 class _Reader:
-    """A thread that reads one container's output: how many bytes so far, when the last came, and whether to stop."""
+    """A thread that reads one container's output: the bytes so far, the time of the last byte, and whether to stop."""
 
     thread: threading.Thread | None = None
     size: int = 0
@@ -55,20 +55,20 @@ class Watcher:
         self._readers: dict[str, _Reader] = {}
 
     def follow(self, name: str, attempt: int, container_id: str, used: Callable[[int], None]) -> None:
-        """Passes on what a container prints, tells `used` its bytes of memory, and reports when it has ended."""
+        """Passes on a container's output, calls `used` with its bytes of memory, and reports its end."""
         self._readers[name] = reader = _Reader(last=time.monotonic())
         reader.thread = start_thread(f"imgtool-log-{name}", lambda: self._read(name, container_id, reader))
         start_thread(f"imgtool-{name}", lambda: self._wait(name, attempt, container_id))
         start_thread(f"imgtool-memory-{name}", lambda: self._measure(name, container_id, used))
 
     def next(self, seconds: float) -> Report | None:
-        """Returns the next report, or None when there was none for `seconds`."""
+        """Returns the next report, or None if none arrives within `seconds`."""
         with suppress(queue.Empty):
             return self._reports.get(timeout=seconds)
         return None
 
     def drain(self, names: Iterable[str], seconds: float) -> None:
-        """Reads on while bytes come, for at most `seconds`; notes what stays unread of containers that have ended."""
+        """Reads the remaining output for at most `seconds`; prints a note for each replica with unread output."""
         began = time.monotonic()
         for name in names:
             reader = self._readers.get(name)
@@ -81,7 +81,7 @@ class Watcher:
                 reader.thread.join(0.05)
             if reader.thread.is_alive() and time.monotonic() - reader.last < _QUIET_SECONDS:
                 shown = f"{reader.size / 1e6:.1f} MB"
-                self._progress(Note(f"{name} printed more than imgtool could read: it shows the first {shown}"))
+                self._progress(Note(f"{name} printed more than imgtool could read; only the first {shown} are shown"))
             reader.stopped = True
 
     def _wait(self, name: str, attempt: int, container_id: str) -> None:
@@ -105,15 +105,15 @@ class Watcher:
                 self._progress(LogLine(name, line))
 
     def _measure(self, name: str, container_id: str, used: Callable[[int], None]) -> None:
-        with suppress(ImgtoolError):  # the summary then has no figure
+        with suppress(ImgtoolError):  # the summary then has no memory figure
             for now in self._containers.memory(container_id, name):
                 used(now)
 
 
 def lines_of(blocks: Iterable[bytes]) -> Iterator[str]:
-    """Yields the lines of a stream of bytes, as UTF-8, made safe for a terminal; an unfinished one at the end counts.
+    """Yields the lines of a stream of UTF-8 bytes, safe for a terminal, with an unfinished last line.
 
-    A progress bar, which writes over its line, gives its last state when the line ends.
+    A progress bar, which overwrites its line, gives only its last state.
     """
     rest = b""
     for block in blocks:
@@ -127,18 +127,18 @@ def lines_of(blocks: Iterable[bytes]) -> Iterator[str]:
 
 
 def lines_near(end: bytes) -> int:
-    """Returns how many lines like the last ones may have been logged before what the program printed earlier."""
+    """Returns how many lines to read, because an engine may log lines of stdout and stderr out of order."""
     return min(_NEAR_LINES, LAST_LINES * _NEAR_BYTES // (len(end) + 1))
 
 
 def join_ends(lines: tuple[str, ...], errors: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the last lines of a replica, with the end of its stderr.
 
-    An engine reads stdout and stderr apart, so a traceback may be logged before the output that it follows.
+    An engine reads stdout and stderr separately, so it may log a traceback before earlier output of the program.
 
     Args:
-        lines: the last ones of both streams.
-        errors: those of stderr, of about the same time.
+        lines: the last lines of both streams.
+        errors: the last lines of stderr from about the same time.
     """
     lines = lines[-LAST_LINES:]
     last = next((line for line in reversed(errors) if line.strip()), None)

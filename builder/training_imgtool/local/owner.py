@@ -27,12 +27,12 @@ _TRIES, _PAUSE = 10, 0.2  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """One process, for good: numbers come again, but not with the same start on the same boot of the same machine.
+    """The permanent identity of one process. Process numbers repeat, but not with the same start, boot and machine.
 
     Attributes:
-        host: the machine's name and its namespace of process numbers: elsewhere the number means another process.
+        host: the machine's name and its PID namespace, because elsewhere the number means another process.
         boot: the kernel's ID of this boot.
-        started: when the process began, as its system says it.
+        started: the start time of the process, in the system's own format.
     """
 
     host: str
@@ -57,7 +57,7 @@ def this_process() -> Owner:
 
 
 def started(pid: int) -> str | None:
-    """Reads when a process began, as `base.system.start_of` has it; None if it is gone."""
+    """Returns the start time of a process from `base.system.start_of`; None if the process is gone."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -68,7 +68,7 @@ def started(pid: int) -> str | None:
 
 
 def is_gone(labels: Mapping[str, str], here: Owner, started_of: Callable[[int], str | None] = started) -> bool:
-    """Returns whether the process that made it has ended; False when that cannot be known from this machine."""
+    """Returns whether the owner in the labels has ended; False if this machine cannot find out."""
     if labels.get(_HOST) != here.host or not labels.get(_PID, "").isdigit():
         return False
     if labels.get(_BOOT) != here.boot:
@@ -78,7 +78,7 @@ def is_gone(labels: Mapping[str, str], here: Owner, started_of: Callable[[int], 
 
 
 def sweep(containers: Containers, here: Owner) -> tuple[str, ...]:
-    """Removes the containers and networks of runs whose process is gone; returns the runs' names, sorted."""
+    """Removes the containers and networks of runs whose process has ended; returns the runs' names, sorted."""
     left = [item for item in containers.containers_with(RUN) if is_gone(item.labels, here)]
     networks = [item for item in containers.networks_with(RUN) if is_gone(item.labels, here)]
     _remove(containers, left, networks)
@@ -86,7 +86,7 @@ def sweep(containers: Containers, here: Owner) -> tuple[str, ...]:
 
 
 def remove_run(containers: Containers, run: str) -> bool:
-    """Removes everything of one run; returns whether it had anything."""
+    """Removes all containers and networks of one run; returns whether there were any."""
     label = f"{RUN}={run}"
     left, networks = containers.containers_with(label), containers.networks_with(label)
     _remove(containers, left, networks)
@@ -94,7 +94,7 @@ def remove_run(containers: Containers, run: str) -> bool:
 
 
 def remove_all(containers: Containers, run: str) -> None:
-    """Removes everything of one run until nothing is found twice: a request under way may still make something."""
+    """Removes everything of one run until two searches find nothing: a late request may still create something."""
     empty = 0
     for _ in range(_TRIES):
         empty = 0 if remove_run(containers, run) else empty + 1

@@ -1,4 +1,4 @@
-"""What a preemption showed: whether the program handled SIGTERM, saved in its grace, and how much it did again."""
+"""The result of a preemption: whether the program handled SIGTERM and saved in time, and how much it repeated."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from importlib.resources import files
 
 from training_imgtool.local.checkpoints import Checkpoint
 
-_LAG = 0.05  # seconds that a file's time may lie before the clock's
+_LAG = 0.05  # seconds by which a file's time may be earlier than the clock
 _FIELD = re.compile(r"^(?P<name>Name|Pid|PPid|SigBlk|SigIgn|SigCgt):\s*(?P<value>\S*)$", re.MULTILINE)
 _TERM = 1 << (signal.SIGTERM - 1)
 STATUS_PROGRAM = ("-c", "import glob\nfor path in glob.glob('/proc/[0-9]*/status'): print(open(path).read())")
 
 
 class Disposition(StrEnum):
-    """What a process does with SIGTERM, as the kernel has it: proc_pid_status(5)."""
+    """What a process does with SIGTERM, according to the kernel: proc_pid_status(5)."""
 
     CAUGHT = "caught"
     IGNORED = "ignored"
@@ -26,7 +26,7 @@ class Disposition(StrEnum):
 
 
 class Handling(StrEnum):
-    """How a program took its preemption."""
+    """How a program handled its preemption."""
 
     SAVES = "saves"
     UNSAVED = "handles SIGTERM without a checkpoint"
@@ -38,19 +38,19 @@ class Handling(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """One replica's SIGTERM and what followed.
+    """One replica's SIGTERM, and the events after it.
 
     Attributes:
         grace: seconds between SIGTERM and SIGKILL.
-        disposition: None where nothing in the container could tell.
+        disposition: what the program does with SIGTERM; None if no tool in the container could find out.
         ended_after: seconds from SIGTERM to the container's end.
-        killed: it was still running when its grace was over.
+        killed: whether the program was still running at the end of the grace period.
         saved: the checkpoint that is newer than SIGTERM.
-        checkpoint_step: what the newest checkpoint at its end says of itself; None where it says nothing.
-        unit: what the numbers that follow count, `step` or `epoch`; empty where the output has neither.
-        last: the last one printed before the new container started.
-        next: the first one after that.
-        next_after: seconds from SIGTERM to that.
+        checkpoint_step: the step in the newest checkpoint at the container's end; None if it has none.
+        unit: the unit of `last` and `next`, `step` or `epoch`; empty if the output has neither.
+        last: the last number that was printed before the new container started.
+        next: the first number that was printed after that.
+        next_after: seconds from SIGTERM to the output of `next`.
     """
 
     grace: float
@@ -66,7 +66,7 @@ class Preemption:
 
     @property
     def handling(self) -> Handling:
-        """Judges the program by what was seen."""
+        """How the program handled the preemption, according to the events."""
         if self.disposition is Disposition.DEFAULT:
             return Handling.NO_HANDLER
         if self.disposition is Disposition.IGNORED:
@@ -79,7 +79,7 @@ class Preemption:
 
     @property
     def lost(self) -> int | None:
-        """How many steps or epochs, as `unit` says, were trained twice; None where nothing tells."""
+        """How many steps or epochs (see `unit`) were trained twice; None if unknown."""
         if self.last is None:
             return None
         if self.unit == "step" and self.checkpoint_step is not None:
@@ -88,7 +88,7 @@ class Preemption:
 
 
 def read_disposition(statuses: str) -> Disposition | None:
-    """Reads what the container's program does with SIGTERM from the texts of /proc/PID/status, one behind another."""
+    """Reads what the container's program does with SIGTERM from the joined texts of /proc/PID/status."""
     processes: list[dict[str, str]] = []
     for match in _FIELD.finditer(statuses):
         if match["name"] == "Name":
@@ -97,13 +97,13 @@ def read_disposition(statuses: str) -> Disposition | None:
             processes[-1][match["name"]] = match["value"]
     found = {process["Pid"]: process for process in processes if len(process) == 6}
     first = found.get("1")
-    if first is not None and first["Name"] == "dumb-init":  # it forwards to its child alone
+    if first is not None and first["Name"] == "dumb-init":  # the init forwards signals only to its child
         first = next((process for process in found.values() if process["PPid"] == "1"), None)
     if first is None:
         return None
     if int(first["SigCgt"], 16) & _TERM:
         return Disposition.CAUGHT
-    if int(first["SigBlk"], 16) & _TERM:  # by its first thread: another one may wait for it, or be killed by it
+    if int(first["SigBlk"], 16) & _TERM:  # only the first thread: another one may handle it
         return None
     return Disposition.IGNORED if int(first["SigIgn"], 16) & _TERM else Disposition.DEFAULT
 
@@ -119,7 +119,7 @@ def make_step_program(path: str) -> tuple[str, ...]:
 
 
 def read_step(output: bytes) -> int | None:
-    """Reads what the step program printed last."""
+    """Reads the last line that the step program printed."""
     lines = output.decode(errors="replace").splitlines()
     for line in reversed(lines):
         if line.startswith("{"):
@@ -129,15 +129,15 @@ def read_step(output: bytes) -> int | None:
 
 
 def describe(preemption: Preemption, exit_code: int) -> str:
-    """Says how the program took it, as the end of a sentence."""
+    """Describes how the program handled the preemption, for the end of a sentence."""
     after = f"{preemption.ended_after:.1f} s"
     match preemption.handling:
         case Handling.SAVES if preemption.saved is not None:
             return f"saves: it wrote {preemption.saved.path} and ended {after} after SIGTERM with exit code {exit_code}"
         case Handling.UNSAVED:
-            return f"handles SIGTERM, but no checkpoint is newer: it ended {after} after it with exit code {exit_code}"
+            return f"handles SIGTERM, but wrote no checkpoint: it ended {after} later with exit code {exit_code}"
         case Handling.TOO_SLOW:
-            return f"too slow: it was still running after its {preemption.grace:g} s, and SIGKILL ended it"
+            return f"too slow: it was still running after the {preemption.grace:g} s of grace, and SIGKILL ended it"
         case Handling.IGNORES:
             how = (
                 f"SIGKILL ended it after {preemption.grace:g} s"
@@ -147,13 +147,13 @@ def describe(preemption: Preemption, exit_code: int) -> str:
             return f"ignores SIGTERM: {how}"
         case Handling.NO_HANDLER:
             return f"no handler: it ended {after} after SIGTERM with exit code {exit_code} and saved nothing"
-    return f"ended {after} after SIGTERM with exit code {exit_code}; whether it has a handler is not known"
+    return f"ended {after} after SIGTERM with exit code {exit_code}; imgtool does not know whether it has a handler"
 
 
 def describe_loss(preemption: Preemption) -> str:
-    """Says what was trained twice, and when training went on."""
+    """Describes how much was trained twice, and when training continued."""
     if preemption.lost is None:
-        lost = "steps lost: not known, since the output and the checkpoint name no step or epoch that can be compared"
+        lost = "steps lost: unknown, because the output and the checkpoint have no steps or epochs to compare"
     elif preemption.unit == "step" and preemption.checkpoint_step is not None:
         lost = (
             f"steps lost: {preemption.lost} (last printed {preemption.last}, checkpoint {preemption.checkpoint_step})"

@@ -1,4 +1,4 @@
-"""A run of images as a cluster of containers: what was asked for, and what is ready to start."""
+"""A run of images as a cluster of containers: the request, and the cluster that is ready to start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The options of `imgtool run`; None where the spec decides."""
+    """The options of `imgtool run`; None leaves the choice to the spec."""
 
     service: Service | None = None
     workers: int | None = None
@@ -34,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A cluster whose images are in the engine, with everything that is needed to start it."""
+    """A cluster whose images are in the engine, with everything that its start needs."""
 
     run: str
     spec: ImageSpec
@@ -44,12 +44,12 @@ class Ready:
     job_dir: Path
     user: str  # UID:GID of the programs; empty for the images' own
     kills: tuple[Kill, ...]
-    restart: bool  # as the service does, even a program that fails before its first checkpoint
-    checkpoint: Checkpoint | None  # the newest before the run
+    restart: bool  # restart as the service does, even if the program fails before its first checkpoint
+    checkpoint: Checkpoint | None  # the newest checkpoint before the run
     owner: Owner
     notes: tuple[str, ...]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # values of job.secrets, by variable
 
     def names_home(self, role: Role) -> bool:
-        """Tells whether the spec gives the role's program a home."""
+        """Tells whether the spec sets HOME for the role's program."""
         return "HOME" in {**self.spec.env, **self.spec.roles[role].env}

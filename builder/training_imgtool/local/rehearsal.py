@@ -1,8 +1,8 @@
-"""Fault rehearsal: which replica is killed when, and what the service would do with a replica that died.
+"""Fault rehearsal: when to kill which replica, and what the service would do after a replica's death.
 
 Sources: Google's pages "Understanding the AI Platform Training service" and "Understand the custom training service"
-(Vertex AI); kubeflow/training-operator v1.9 and Kubernetes' page on the lifecycle of a Pod. What they leave open is
-assumed here, said with every verdict (`documented` is False), and listed in docs/run.md.
+(Vertex AI); kubeflow/training-operator v1.9 and Kubernetes' page on the lifecycle of a Pod. Where these sources are
+silent, imgtool makes an assumption: each such verdict is marked (`documented` is False), and docs/run.md lists them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from training_imgtool.model.job import Scheduling
 from training_imgtool.model.spec import Role
 
 RESTARTS = 5  # documented for AI Platform and Vertex AI: restarts of one replica
-_SIGNALLED = 128  # exit codes above are a signal's, up to its number 64; those above 192 are the program's own again
+_SIGNALLED = 128  # plus the signal's number (1 to 64) is a killed program's exit code; others are its own
 _SIGNALS = 64
-PREEMPTED = _SIGNALLED + signal.SIGTERM  # what a service makes of a replica that it takes away, whatever its exit code
-_CRASHES = frozenset(  # signals that a program brings upon itself
+PREEMPTED = _SIGNALLED + signal.SIGTERM  # a service's code for a preempted replica, whatever the program's own
+_CRASHES = frozenset(  # signals that the program itself causes
     _SIGNALLED + number for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
 )
 _LONGEST_PAUSE = 300.0  # Kubernetes: seconds between two restarts of a container
@@ -31,7 +31,7 @@ _KILL = re.compile(
 )
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _FORM = "expected ROLE[:INDEX]@DURATION{}, such as worker:1@30s{}, ps@2m or master@500ms"
-_GRACE = {  # seconds between SIGTERM and SIGKILL where the job says nothing
+_GRACE = {  # seconds between SIGTERM and SIGKILL if the job does not set them
     Service.AI_PLATFORM: 30.0,  # Compute Engine's Spot VMs
     Service.VERTEX: 30.0,
     Service.TFJOB: 30.0,  # Kubernetes: terminationGracePeriodSeconds
@@ -44,7 +44,7 @@ class Kill:
     """A replica to kill, `seconds` after all have started.
 
     Attributes:
-        preempted: it gets SIGTERM first.
+        preempted: whether the replica gets SIGTERM first.
         grace: seconds until SIGKILL; None for the service's own.
     """
 
@@ -56,12 +56,12 @@ class Kill:
 
     @property
     def option(self) -> str:
-        """The option that asked for it."""
+        """The option that asked for this death."""
         return "--preempt" if self.preempted else "--kill"
 
 
 class Action(StrEnum):
-    """What a service does when a replica has died."""
+    """What a service does after a replica's death."""
 
     RESTART = "restart"
     RESTART_JOB = "restart the job"
@@ -70,23 +70,23 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What happens next, after how many seconds, why, and whether the service's documentation says so."""
+    """The service's action, its delay in seconds, the reason, and whether the service documents it."""
 
     action: Action
     because: str
     documented: bool
     delay: float = 0.0
-    hint: str | None = None  # what the user can do
+    hint: str | None = None  # the hint for the user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """A replica that ended with something else than 0.
+    """A replica that ended with an exit code other than 0.
 
     Attributes:
         restarts: how often this replica was restarted before.
-        restarts_in_all: how often any was.
-        unstarted: whether training had not begun, as no checkpoint shows, and nobody asked for restarts.
+        restarts_in_all: the number of restarts of all replicas.
+        unstarted: whether there was no checkpoint yet, and no option asked for restarts.
     """
 
     exit_code: int
@@ -97,13 +97,13 @@ class Death:
 
     @property
     def would_repeat(self) -> bool:
-        """Whether the program would end so again: it failed, crashed or needs more memory, and nobody stopped it."""
+        """Whether the program would fail again, because it failed, crashed or ran out of memory by itself."""
         is_signal = _SIGNALLED < self.exit_code <= _SIGNALLED + _SIGNALS
         return self.out_of_memory or not is_signal or self.exit_code in _CRASHES
 
 
 def parse_kill(text: str, *, preempted: bool = False) -> Kill:
-    """Parses `ROLE[:INDEX]@DURATION`, of a preemption also `/grace=DURATION`; the index is 0 when left out.
+    """Parses `ROLE[:INDEX]@DURATION`, for a preemption also with `/grace=DURATION`; the default index is 0.
 
     Raises UsageError.
     """
@@ -141,7 +141,7 @@ def _role(word: str) -> Role | None:
 def judge(service: Service, death: Death, scheduling: Scheduling | None = None) -> Verdict:
     """Decides what the service does with a replica that died.
 
-    A program that fails by itself before the first checkpoint would do so again: the run ends at once.
+    If a program fails by itself before the first checkpoint, the run ends at once, because it would fail again.
     """
     verdict = _verdict(service, death, scheduling)
     if verdict.action is Action.FAIL or not (death.unstarted and death.would_repeat):
@@ -161,7 +161,7 @@ def _verdict(service: Service, death: Death, scheduling: Scheduling | None) -> V
             return _google(death, restart_job=whole and retries)
         case Service.TFJOB:
             return _tfjob(death, scheduling.restarts if scheduling else None)
-    return Verdict(action=Action.FAIL, because="nothing restarts a container here: its policy is `no`", documented=True)
+    return Verdict(action=Action.FAIL, because="nothing restarts it: the restart policy is `no`", documented=True)
 
 
 def _google(death: Death, *, restart_job: bool) -> Verdict:
@@ -170,12 +170,12 @@ def _google(death: Death, *, restart_job: bool) -> Verdict:
     if death.exit_code < _SIGNALLED:
         return _assumed_permanent(f"exit code {death.exit_code} is the program's own, a permanent error")
     if death.restarts >= RESTARTS:
-        because = f"a replica is restarted {RESTARTS} times at most; the service would then try the whole job again"
+        because = f"the service restarts a replica at most {RESTARTS} times, and then tries the whole job again"
         return Verdict(action=Action.FAIL, because=because, documented=True)
     if restart_job:
-        because = "restart_on_worker_restart: the whole job starts again with a replica"
+        because = "restart_on_worker_restart: the whole job restarts with a replica"
         return Verdict(action=Action.RESTART_JOB, because=because, documented=True)
-    because = "a replica that exits with another code than 0 is restarted at once, under the same host name"
+    because = "the service restarts a replica at once, under the same host name, unless it exits with 0"
     return Verdict(action=Action.RESTART, because=because, documented=True)
 
 
@@ -188,8 +188,8 @@ def _tfjob(death: Death, limit: int | None) -> Verdict:
         because = f"backoffLimit {limit}: its replicas have been restarted {death.restarts_in_all} times"
         return Verdict(action=Action.FAIL, because=because, documented=True)
     if limit is None and death.restarts >= RESTARTS:
-        because = f"the service would go on with growing pauses; here it ends after {RESTARTS} restarts of a replica"
+        because = f"the service would continue with growing pauses; imgtool run stops after {RESTARTS} restarts"
         return Verdict(action=Action.FAIL, because=because, documented=False)
     delay = min(_LONGEST_PAUSE, 10.0 * 2 ** (death.restarts - 1)) if death.restarts else 0.0
-    because = "restartPolicy OnFailure: the container is started again in its Pod"
+    because = "restartPolicy OnFailure: Kubernetes restarts the container in its Pod"
     return Verdict(action=Action.RESTART, because=because, documented=True, delay=delay)

@@ -1,6 +1,6 @@
 """From a spec and its images to replicas: names, hosts, environment and arguments, as the target's service gives them.
 
-Pure. What each service sets, and which of it is documented, is in docs/run.md.
+Pure. docs/run.md lists what each service sets, and which parts the services document.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAMESPACE = "default"
 
 
 class Service(StrEnum):
-    """The service whose cluster it is (`--as`). `local` is your own machines, with compose or tf-config files."""
+    """The service that the cluster imitates (`--as`). `local`: your own machines, with compose or tf-config files."""
 
     AI_PLATFORM = "ai-platform"
     VERTEX = "vertex"
@@ -60,7 +60,7 @@ def target_of(service: Service) -> Target:
 
 
 def service_of(target: Target | None) -> Service:
-    """Returns the service that a job file's target runs on; what imgtool writes TF_CONFIG for itself is `local`."""
+    """Returns the service on which a target's jobs run; `local` for targets whose TF_CONFIG imgtool itself writes."""
     return Service(target.value) if target is not None and target.value in list(Service) else Service.LOCAL
 
 
@@ -76,12 +76,12 @@ class Replica:
 
     Attributes:
         name: `master`, `worker-0`, …
-        task: what TF_CONFIG calls its role.
-        host: its stable name in the network; the first label is its own host name.
+        task: the role's name in TF_CONFIG.
+        host: the replica's stable name in the network; the first label is the container's host name.
         image: a reference by digest, or an image ID.
-        args: arguments behind the image's entry point.
-        command: the job's entry point instead of the image's, or None.
-        env: what the service sets, on top of the image's own.
+        args: arguments after the image's entry point.
+        command: the job's entry point in place of the image's, or None.
+        env: the variables that the service adds to the image's own.
     """
 
     role: Role
@@ -96,7 +96,7 @@ class Replica:
 
     @property
     def hostname(self) -> str:
-        """What the container calls itself."""
+        """The container's own host name."""
         return self.host.partition(".")[0]
 
 
@@ -105,8 +105,8 @@ class Cluster:
     """All replicas of a run, the chief first: the master, or worker 0 where the spec has no master.
 
     Attributes:
-        mounts: where the job directory appears in every container.
-        notes: what a user should know of how this differs from the service.
+        mounts: the paths of the job directory in every container.
+        notes: differences from the service that a user should know.
     """
 
     service: Service
@@ -116,15 +116,16 @@ class Cluster:
 
     @property
     def chief(self) -> Replica:
-        """The replica whose end is the run's."""
+        """The replica whose end ends the run."""
         return self.replicas[0]
 
     @property
     def servers(self) -> tuple[Replica, ...]:
         """The replicas that others connect to as they start.
 
-        With parameter servers, the chief connects to all others (`tf.distribute.ParameterServerStrategy`). Without, all
-        connect to the chief, which has TensorFlow's coordination service (`tf.distribute.MultiWorkerMirroredStrategy`).
+        With parameter servers, the chief connects to all others (`tf.distribute.ParameterServerStrategy`). Without
+        parameter servers, all connect to the chief, which runs TensorFlow's coordination service
+        (`tf.distribute.MultiWorkerMirroredStrategy`).
         """
         has_ps = any(replica.role is Role.PS for replica in self.replicas)
         return self.replicas[1:] if has_ps else self.replicas[:1]
@@ -133,7 +134,7 @@ class Cluster:
 def adapt(
     spec: ImageSpec, *, workers: int | None = None, ps: int | None = None, args: tuple[str, ...] | None = None
 ) -> ImageSpec:
-    """Changes counts and arguments of the spec; raises UsageError for a role that it has not."""
+    """Changes counts and arguments of the spec; raises UsageError for a role that the spec lacks."""
     roles = dict(spec.roles)
     for role, count in ((Role.WORKER, workers), (Role.PS, ps)):
         if count is None or (count == 0 and role not in roles):
@@ -158,19 +159,19 @@ def make_cluster(
     Args:
         spec: the spec, adapted to the command line.
         images: the images by digest, as the job file would name them.
-        service: whose environment they get.
-        run_images: the references or image IDs that the engine knows instead, by role.
+        service: the service whose environment the replicas get.
+        run_images: the references or image IDs that the engine knows in their place, by role.
 
     Raises:
         InputError: there is no chief, or a host name would be too long.
     """
     counts = replicas(spec)
     if leader(spec) is None:
-        raise InputError("the cluster has no master and no worker: the run ends with the chief, which is one of them")
+        raise InputError("the cluster has no master and no worker, and the run needs one of them as the chief")
     hosts = hosts_of(spec, images, service)
     job, notes = _job(spec, images, service)
     folder = results_folder(spec) if service is not Service.AI_PLATFORM else None
-    # this machine always has a folder, also where the service is given none: _notes says so
+    # run always has a folder, even if the service would have none; see _notes
     kept = folder if folder and not spec.job.job_dir else JOB_DIR
     always = service is Service.AI_PLATFORM and spec.job.job_dir
     passed = kept if always else passed_job_dir(spec, kept)
@@ -199,7 +200,7 @@ def _command(spec: ImageSpec, role: Role, service: Service) -> tuple[str, ...]:
 
 
 def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
-    """Decides whose TF_CONFIG it is, with `master` or `chief` as the job file chooses."""
+    """Chooses the service's TF_CONFIG, with `master` or `chief` as in the job file."""
     chief = says_chief(spec)
     match service:
         case Service.AI_PLATFORM:
@@ -214,7 +215,7 @@ def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
 
 
 def hosts_of(spec: ImageSpec, images: Mapping[Role, Digest], service: Service) -> dict[Role, tuple[str, ...]]:
-    """Names every replica's host in the form that the service gives it; raises InputError when one is too long."""
+    """Names every replica's host in the service's format; raises InputError if a name is too long."""
     flavour = flavour_of(spec, service)
     pools = {role: f"workerpool{number}" for number, role in enumerate(Role)}
 
@@ -240,13 +241,13 @@ def hosts_of(spec: ImageSpec, images: Mapping[Role, Digest], service: Service) -
 
 
 def _stable_id(spec: ImageSpec) -> str:
-    """Returns Ten characters, the same in every run of the spec, where the service has an ID of its own making."""
+    """Returns ten characters for the service's own ID; they are the same in every run of the spec."""
     return hashlib.sha256(f"{spec.name} {spec.job.id or ''}".encode()).hexdigest()[:10]
 
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """What all replicas' environments have in common."""
+    """The inputs that the environments of all replicas share."""
 
     spec: ImageSpec
     service: Service
@@ -271,7 +272,7 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
         env |= _google_env(spec, service)
     cloud = _stable_id(spec) if service is Service.AI_PLATFORM else None
     trial = _TRIAL if service is Service.VERTEX and spec.job.hyperparameters else None
-    of_service = TENSORFLOW if service is Service.VERTEX else spec.framework  # Vertex AI knows no other's words
+    of_service = TENSORFLOW if service is Service.VERTEX else spec.framework  # Vertex AI sets only TensorFlow's
     told = cluster_env(
         of_service, setting.flavour, setting.hosts, role, index, job=setting.job, trial=trial, cloud=cloud
     )
@@ -279,7 +280,7 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
 
 
 def _reach_replicas(setting: _Setting, role: Role, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns variables that have gRPC reach the other replicas without a proxy that the spec names."""
+    """Returns variables with which gRPC reaches other replicas directly, even if the spec names a proxy."""
     given = {**setting.spec.env, **setting.spec.roles[role].env, **env}
     if not any(name.lower() in _PROXIES for name in given):
         return {}
@@ -289,7 +290,7 @@ def _reach_replicas(setting: _Setting, role: Role, env: Mapping[str, str]) -> di
 
 
 def _google_env(spec: ImageSpec, service: Service) -> dict[str, str]:
-    """Returns the job's ID, and in a tuning job the first trial's number and where cloudml-hypertune reports."""
+    """Returns the job's ID and, for a tuning job, the trial's number and cloudml-hypertune's file, as variables."""
     env = {"CLOUD_ML_JOB_ID": _stable_id(spec)}
     if service is Service.VERTEX and spec.job.hyperparameters:
         env |= {"CLOUD_ML_TRIAL_ID": _TRIAL, "CLOUD_ML_HP_METRIC_FILE": "/tmp/hypertune/output.metrics"}  # noqa: S108
@@ -301,7 +302,7 @@ def _google_env(spec: ImageSpec, service: Service) -> dict[str, str]:
 def _job(
     spec: ImageSpec, images: Mapping[Role, Digest], service: Service
 ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """Returns what the service puts under `job`, and a note when this spec is not one that it would run."""
+    """Returns the value that the service puts under `job`, and a note if the service would refuse the spec."""
     if service not in {Service.AI_PLATFORM, Service.VERTEX}:
         return None, ()
     try:
@@ -319,19 +320,19 @@ def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
     everywhere = {**spec.env, **spec.job.env, **{name: "" for role in replicas(spec) for name in spec.roles[role].env}}
     if any(name.lower() in _PROXIES for name in everywhere):
         notes.append(
-            "a proxy is in env: here NO_PROXY names the replicas too; a job's replicas would reach each other through"
-            " the proxy, and hang: name their hosts in no_proxy"
+            "a proxy is in env: imgtool run adds the replicas to NO_PROXY, but a job's replicas would connect to each"
+            " other through the proxy and hang, so name their hosts in no_proxy"
         )
     if missing := [each.mount for each in spec.job.volumes if not each.memory and each.mount != results_folder(spec)]:
-        notes.append(f"of job.volumes the first alone has a folder here: there is none at {', '.join(missing)}")
+        notes.append(f"only the first of job.volumes has a folder in this run; {', '.join(missing)} has none")
     if service is Service.AI_PLATFORM and spec.job.env:
         notes.append("job.env is not set: AI Platform cannot set environment variables")
     if service is Service.VERTEX and spec.job.hyperparameters:
-        notes.append("this is trial 1 without its parameters: the service appends them; here they go behind --")
+        notes.append("this is trial 1 without its parameters, which the service appends; give them after --")
     if not spec.job.pass_job_dir and not (service is Service.AI_PLATFORM and spec.job.job_dir):
         notes.append(
-            f"without job.pass_job_dir: true in the spec trainers get no --job-dir; the job directory is at {JOB_DIR}"
+            f"without job.pass_job_dir: true in the spec, trainers get no --job-dir; the job directory is at {JOB_DIR}"
         )
     if (spec.job.target or service is not Service.LOCAL) and keeps_nothing(spec):
-        notes.append(f"{NOWHERE}; here {JOB_DIR} stays")
+        notes.append(f"{NOWHERE}; in this run, {JOB_DIR} stays")
     return tuple(notes)

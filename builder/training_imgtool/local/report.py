@@ -1,6 +1,6 @@
-"""A run as one HTML page, readable without a network: replicas over time, memory, deaths, losses.
+"""Writes a run as one HTML page: replicas over time, memory, deaths and losses.
 
-The page has neither scripts nor addresses; its charts are SVG, and a pointer over a mark shows its text.
+The page needs no network: it has neither scripts nor links. The charts are SVG; hover over a mark to see its text.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from training_imgtool.local.summary import (
     kept_of,
 )
 
-_HEAD = "<!doctype html>\n<!-- Written by imgtool run"  # `base.context.own_files` knows reports by it
+_HEAD = "<!doctype html>\n<!-- Written by imgtool run"  # `base.context.own_files` recognizes reports by this text
 _WIDTH, _LEFT, _RIGHT = 900, 120, 20
 _ROW, _HEIGHT = 28, 240
-_LEAST, _MOST = 1e-300, 1e300  # of what is drawn
+_LEAST, _MOST = 1e-300, 1e300  # of the chart
 _COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#0891b2", "#65a30d", "#dc2626")
 _STYLE = """\
 :root { color-scheme: light dark; --ink: #1f2937; --paper: #ffffff; --line: #d1d5db; --soft: #6b7280; }
@@ -47,7 +47,7 @@ ul.key i { display: inline-block; width: .9rem; height: .3rem; margin-right: .4r
 
 
 def render(summary: Summary, losses: Sequence[Curve]) -> str:
-    """Renders the page; what programs and files are called in it is foreign text, and escaped."""
+    """Renders the page; escapes the names of programs and files, which other people chose."""
     outcome = describe_end(summary)
     good = not summary.failure and kept_of(summary) is not Kept.LOST
     title = escape(f"{summary.name} as {summary.service}")
@@ -144,7 +144,7 @@ def _list_limits(summary: Summary) -> tuple[float, ...]:
 
 
 class _Scale:
-    """Seconds to the right."""
+    """Converts seconds to positions on the horizontal axis."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = max(seconds, 0.1)
@@ -161,10 +161,10 @@ def _draw_curves(
     name: str,
     limits: Sequence[float] = (),
 ) -> str:
-    """Draws lines over the seconds of the run, with their names below."""
+    """Draws curves over the seconds of the run, with their names below."""
     points = [(at, value) for curve in curves for at, value in curve.points if abs(value) < _MOST]
     if not points:
-        nothing = {"loss": "No line of the output names a loss.", "memory": "Nobody measured it."}
+        nothing = {"loss": "No line of the output contains a loss.", "memory": "The engine reported no memory use."}
         return f"<p>{nothing[name]}</p>"
     scale = _Scale(summary.seconds)
     values = [value for _, value in points]
@@ -222,7 +222,7 @@ def _svg(rows: Sequence[str], height: int, label: str) -> str:
 
 
 def _list_ticks(low: float, high: float) -> list[float]:
-    """Lists round numbers between two others, about six."""
+    """Lists about six round numbers between two others."""
     rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)

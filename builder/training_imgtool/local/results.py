@@ -1,4 +1,4 @@
-"""What a run wrote: the files of its job directory, and those that are gone with its containers."""
+"""Lists the files that a run wrote: those in the job directory, and those that its containers take with them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pathlib import Path
 from training_imgtool.base.context.own_files import JOB_MARK
 
 _SHOWN = 3
-_OTHERS = re.compile(  # what no program means as its result: the system's files, and those that libraries fetch
+_OTHERS = re.compile(  # never a program's result: the system's files, and files that libraries fetch
     r"\A/(?:var/(?:log|cache)|run|proc|sys|dev|etc)(?:/|\Z)|\A/(?:tmp|root)\Z|\.py[co]\Z"
     r"|/(?:__pycache__|(?:site|dist)-packages|tensorflow_datasets|nltk_data|scikit_learn_data|tfhub_modules)(?:/|\Z)"
     r"|/\.(?:cache|config|keras|local|nv)(?:/|\Z)"
 )
-_PASSING = re.compile(  # what it would make again, unless it is a model: an Estimator's is in /tmp/tmp…
+_PASSING = re.compile(  # temporary files, unless they are a model: an Estimator's model is in /tmp/tmp…
     r"\A/(?:tmp/(?:tmp|pip-|matplotlib|hypertune|pymp-)[^/]*|var/(?:tmp|lib))(?:/|\Z)|/\.[^/]+(?:/|\Z)|/core\Z"
 )
 
 
 class Kind(IntEnum):
-    """What a file is to who trains, by its name; of two files the loss of the larger kind is the worse."""
+    """The kind of a file, by its name. The larger the kind, the worse is the loss of the file."""
 
     LOG = 0
     OTHER = 1
-    DATA = 2  # numbers in a form that weights are kept in, too
+    DATA = 2  # numbers in formats that may also contain weights
     CHECKPOINT = 3
     MODEL = 4
 
@@ -47,13 +47,13 @@ _KINDS = {
 
 
 def kind_of(path: str) -> Kind:
-    """Tells what kind of file has this name."""
+    """Returns the kind of file with this name."""
     return next((kind for kind, names in _KINDS.items() if names.search(path)), Kind.OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """A file of the job directory that a run wrote: its path in there, and its bytes."""
+    """A file that a run wrote to the job directory: its path there, and its size in bytes."""
 
     path: str
     size: int
@@ -63,7 +63,7 @@ Snapshot = Mapping[str, tuple[int, int]]
 
 
 def take_snapshot(folder: Path) -> Snapshot:
-    """Maps the files below `folder` to their times in nanoseconds and bytes; one that cannot be read is left out."""
+    """Maps the files below `folder` to their times in nanoseconds and bytes; skips files that imgtool cannot read."""
     found: dict[str, tuple[int, int]] = {}
     for where, _, files in os.walk(folder):
         for name in files:
@@ -77,17 +77,17 @@ def take_snapshot(folder: Path) -> Snapshot:
 
 
 def list_written(before: Snapshot, after: Snapshot) -> tuple[WrittenFile, ...]:
-    """Lists what is new or changed, the largest first."""
+    """Lists new or changed files, the largest first."""
     new = [WrittenFile(path=path, size=state[1]) for path, state in after.items() if before.get(path) != state]
     return tuple(sorted((file for file in new if file.path != JOB_MARK), key=lambda file: (-file.size, file.path)))
 
 
 def choose_lost(changed: Iterable[str], mounts: Iterable[str]) -> tuple[str, ...]:
-    """Chooses from the paths that a container changed those that a program may have meant to keep.
+    """Chooses the paths that a container changed and whose loss may matter to the user.
 
     Args:
         changed: files and folders, as the engine lists them.
-        mounts: where folders of this machine are mounted, which stay.
+        mounts: the mounts of folders of this machine, which stay.
     """
     paths = {*changed}
     above = {str(parent) for path in paths for parent in Path(path).parents} | {*mounts}
@@ -99,9 +99,9 @@ def _may_be_meant(path: str) -> bool:
 
 
 def describe_names(names: Iterable[str]) -> str:
-    """Formats the first names, models and checkpoints before others, and how many more there are."""
+    """Formats the first names, with models and checkpoints first, and the number of further ones."""
     listed = sorted(names, key=kind_of, reverse=True)
     folders = tuple(path.rpartition("saved_model.")[0] for path in listed if _SAVED_MODEL.search(path))
-    listed.sort(key=lambda path: path.startswith(folders) and not _SAVED_MODEL.search(path))  # the rest of a SavedModel
+    listed.sort(key=lambda path: path.startswith(folders) and not _SAVED_MODEL.search(path))  # of a SavedModel
     more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     return f"{', '.join(listed[:_SHOWN])}{more}"

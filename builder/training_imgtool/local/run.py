@@ -1,4 +1,4 @@
-"""`imgtool run`: from inputs to a cluster that is ready to start, and from there to a summary."""
+"""`imgtool run`: makes a cluster from inputs, runs it, and returns a summary."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from training_imgtool.oci.registry.connect import Machine
 
 _ID_BYTES = 4
-_OWN = Repository("localhost", "imgtool/stage")  # what a job file would call an image that no registry has
+_OWN = Repository("localhost", "imgtool/stage")  # in the job file's name of an image that no registry has
 
 
 def check(spec: ImageSpec, request: Request) -> ImageSpec:
-    """Adapts the spec to the request; raises UsageError for a replica that is to be killed and does not exist."""
+    """Adapts the spec to the request; raises UsageError for an option that kills a replica that does not exist."""
     spec = adapt(spec, workers=request.workers, ps=request.ps, args=request.args)
     counts = replicas(view_of(spec, {}, target_of(_service(spec, request))).spec)
     for kill in request.kills:
@@ -66,7 +66,7 @@ def _service(spec: ImageSpec, request: Request) -> Service:
 
 
 def prepare(inputs: Inputs, request: Request, machine: Machine, engine: DockerEngine) -> Ready:
-    """Makes sure of the images and of the job directory, and sweeps what dead runs left.
+    """Prepares the images and the job directory, and removes the containers and networks of dead runs.
 
     Raises UsageError, InputError, LocalFileError, and what pulling and building raise.
     """
@@ -75,7 +75,7 @@ def prepare(inputs: Inputs, request: Request, machine: Machine, engine: DockerEn
     containers, owner = Containers(engine.api), this_process()
     job_dir = _make_job_dir(request.job_dir or inputs.spec_file.folder / "job", spec)
     for run in sweep(containers, owner):
-        machine.progress(Note(f"removed the containers and networks of run {run}, whose imgtool ended before it could"))
+        machine.progress(Note(f"removed the containers and networks that a killed imgtool left of run {run}"))
     roles = tuple(replicas(spec))
     work = BuildRun(inputs=inputs, options=BuildOptions(roles=roles), machine=machine)
     images = obtain(work, engine)
@@ -117,18 +117,18 @@ def prepare(inputs: Inputs, request: Request, machine: Machine, engine: DockerEn
 
 
 def read_secrets(spec: ImageSpec, environ: Mapping[str, str]) -> dict[str, str]:
-    """Takes the values of `job.secrets` from the environment; raises UsageError for one that is not there."""
+    """Reads the values of `job.secrets` from the environment; raises UsageError for a missing one."""
     missing = [name for name in spec.job.secrets if name not in environ]
     if missing:
         raise UsageError(
-            f"job.secrets.{missing[0]}: the environment has no {missing[0]}, and run takes its value from there",
+            f"job.secrets.{missing[0]}: imgtool run reads the value from the environment, which has no {missing[0]}",
             hint=f"export {missing[0]}=…",
         )
     return {name: environ[name] for name in spec.job.secrets}
 
 
 def run(ready: Ready, engine: DockerEngine, progress: Progress) -> Summary:
-    """Runs the cluster until its chief has ended for good, and leaves nothing of it in the engine."""
+    """Runs the cluster until the chief has ended for good, and leaves no part of the cluster in the engine."""
     return Supervisor(ready, Containers(engine.api), progress).run()
 
 
@@ -145,7 +145,7 @@ def _shares(
     if not machine.limits_cpu:
         granted = {name: replace(share, cpus=None) for name, share in granted.items()}
     if not (machine.limits_cpu and machine.limits_memory):
-        notes = (*notes, "this kernel does not let the engine limit CPUs or memory: replicas run without")
+        notes = (*notes, "this kernel does not let the engine limit CPUs or memory: replicas run without limits")
     return granted, notes
 
 
@@ -154,20 +154,20 @@ def _is_local(engine: DockerEngine) -> bool:
 
 
 def _make_job_dir(folder: Path, spec: ImageSpec) -> Path:
-    """Makes the job directory; a new one is marked, so that it enters no image of the folder that it lies in."""
+    """Makes the job directory; marks a new one, so that no image of the folder around it contains it."""
     try:
         if not folder.is_dir():
             if folder.is_symlink():
                 target = folder.readlink()
-                raise LocalFileError(f"the job directory {folder} is a link to {target}, which is no existing folder")
+                raise LocalFileError(f"the job directory {folder} is a link to {target}, which is not a folder")
             folder.mkdir(parents=True)
             (folder / JOB_MARK).touch()
             if spec.user:
-                folder.chmod(0o777)  # only the image knows that user's number
+                folder.chmod(0o777)  # only the image knows the number of a named user
         resolved = folder.resolve()
     except OSError as error:
         raise LocalFileError(
-            f"the job directory {folder} cannot be made: {error.strerror}", hint="--job-dir DIR names another"
+            f"cannot make the job directory {folder}: {error.strerror}", hint="--job-dir DIR names another"
         ) from error
     if resolved == Path(resolved.anchor):
         raise UsageError(f"--job-dir {folder} is the root of this machine's files, which replicas could change")
@@ -175,9 +175,9 @@ def _make_job_dir(folder: Path, spec: ImageSpec) -> Path:
 
 
 def choose_user(spec: ImageSpec, job_dir: Path, caller: int) -> str:
-    """Chooses who programs run as, `UID:GID`, so that the job directory is theirs: the caller, or its owner for root.
+    """Chooses the user of programs, `UID:GID`, who can write to the job directory: the caller, or for root its owner.
 
-    Empty for the images' own user: one that the spec names, or root.
+    An empty text means the images' own user, which is the spec's user or root.
     """
     owner = job_dir.stat()
     user, group = (caller, os.getegid()) if caller else (owner.st_uid, owner.st_gid)
@@ -187,17 +187,17 @@ def choose_user(spec: ImageSpec, job_dir: Path, caller: int) -> str:
 def _folder_notes(job_dir: Path, checkpoint: Checkpoint | None, engine: DockerEngine) -> tuple[str, ...]:
     notes = []
     if not _is_local(engine):
-        notes.append(f"the engine is on another machine: {job_dir} is a folder there")
+        notes.append(f"the engine is on another machine, and {job_dir} is a folder on that machine")
     if checkpoint is not None:
-        notes.append(f"{job_dir} already has {checkpoint.path}: a trainer that resumes continues from there")
+        notes.append(f"{job_dir} already has {checkpoint.path}: a trainer that resumes continues from this checkpoint")
     return tuple(notes)
 
 
 def obtain(work: BuildRun, engine: DockerEngine) -> Mapping[Role, RunImage]:
     """Makes sure that the engine has the images of the work's roles.
 
-    What the registry has is what will be submitted, so that comes first and is pulled when the engine lacks it.
-    If the registry cannot be reached, a note says so, and the engine's own images do.
+    Images in the registry come first, because a job would use them; imgtool pulls those that the engine lacks. If the
+    registry does not answer, imgtool prints a note and uses the engine's own images.
     """
     repository = work.inputs.plan.repository
     images = _from_registry(work, engine) if repository is not None else {}
@@ -223,7 +223,7 @@ def _from_registry(work: BuildRun, engine: DockerEngine) -> dict[Role, RunImage]
             }
         )
     except (RegistryRefusedError, CredentialsError, TemporaryError) as error:
-        work.machine.progress(Note(f"no image is taken from the registry: {error}"))
+        work.machine.progress(Note(f"imgtool takes no image from the registry: {error}"))
         return {}
     return {
         role: RunImage(reference=names[role], digest=digest, source="registry")

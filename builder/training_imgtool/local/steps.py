@@ -1,4 +1,4 @@
-"""The steps and epochs in the lines that a run's programs print: how far training was, and where it went on."""
+"""Finds steps and epochs in the output of a run's programs, which show the progress before and after a restart."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 from training_imgtool.base.progress import Event, LogLine, Progress
 
-_COUNT = re.compile(  # in the singular: `steps: 1000` is a setting
+_COUNT = re.compile(  # only the singular, because `steps: 1000` is a setting
     r"(?<![\w.-])(?:(?:global|train|training)[ _])?(?P<unit>step|iteration|iter|epoch)['\"]?\s{0,8}[:=#]?\s{0,8}\[?"
     r"(?P<number>\d{1,15})(?!\d*\.\d|[\d.]*[smhx%])",
     re.IGNORECASE,
 )
-_BACK = re.compile(r"\b(?:resum|restor|load|continu)", re.IGNORECASE)  # about a step that another process made
-_MOST = 10_000  # lines of a replica
+_BACK = re.compile(r"\b(?:resum|restor|load|continu)", re.IGNORECASE)  # a line about a step of another process
+_MOST = 10_000  # lines kept per replica
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A step or epoch that a replica printed, and when by the monotonic clock."""
+    """A step or epoch that a replica printed, and its time by the monotonic clock."""
 
     at: float
     unit: str
@@ -38,7 +38,7 @@ class StepReader:
         self._counts: dict[str, deque[Count]] = {}
 
     def __call__(self, event: Event) -> None:
-        """Takes one event."""
+        """Reads one event, and passes it on."""
         if isinstance(event, LogLine):
             now = time.monotonic()
             with self._lock:
@@ -53,7 +53,7 @@ class StepReader:
 
 
 def find_counts(line: str) -> list[tuple[str, int]]:
-    """Finds the step and the epoch that a line is about, such as `loss = 0.5, step = 100` or `Epoch 3/10`."""
+    """Finds the step and the epoch in a line such as `loss = 0.5, step = 100` or `Epoch 3/10`."""
     if _BACK.search(line):
         return []
     found = {
@@ -65,7 +65,7 @@ def find_counts(line: str) -> list[tuple[str, int]]:
 def split_counts(counts: Sequence[Count], back: float) -> tuple[Count | None, Count | None]:
     """Returns the last count before the time `back` and the first of its unit after it.
 
-    Steps count, unless they begin again with each epoch; then epochs do.
+    The unit is steps, or epochs if the steps begin again with each epoch.
     """
     for unit in ("step", "epoch"):
         before = [count for count in counts if count.unit == unit and count.at < back]

@@ -1,4 +1,4 @@
-"""The outcome of a run: one value, as plain data and as the few lines that a person reads."""
+"""The outcome of a run: a value, its plain data, and the few lines that a person reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training_imgtool.model.spec import Role
 
 
 class State(StrEnum):
-    """How a replica's last container ended: by itself, stopped because the run was over, or not at all."""
+    """How a replica's last container ended: by itself, stopped at the end of the run, or never started."""
 
     EXITED = "exited"
     STOPPED = "stopped"
@@ -34,8 +34,8 @@ class RunImage:
     """One role's image in the engine.
 
     Attributes:
-        reference: what the engine knows it by: its digest, or its ID.
-        digest: what the job file would name.
+        reference: the image's name in the engine: the digest or the ID.
+        digest: the image's name in the job file.
         source: `registry`, `engine` or `built`.
     """
 
@@ -46,13 +46,13 @@ class RunImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaResult:
-    """One replica.
+    """The result of one replica.
 
     Attributes:
-        seconds: from its first start to its end.
+        seconds: the time from the first start to the end.
         peak_memory: in bytes, as sampled every second.
-        spans: start and end of each of its containers, in seconds of the run.
-        memory: samples, seconds of the run and bytes; of a long run some.
+        spans: start and end of each container of the replica, in seconds of the run.
+        memory: samples, each with seconds of the run and bytes; a long run keeps only some.
     """
 
     replica: Replica
@@ -70,13 +70,13 @@ class ReplicaResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeathResult:
-    """A replica that died, `at` seconds into the run, and what the service does then.
+    """A replica that died, `at` seconds into the run, and the service's action.
 
     Attributes:
-        rehearsed: it was killed or preempted because an option said so.
-        back_after: seconds until it ran again; None when it never did.
+        rehearsed: whether an option asked for this death.
+        back_after: seconds until the replica ran again; None if it never did.
         checkpoint: the newest checkpoint at that moment.
-        preemption: what --preempt showed.
+        preemption: the result of --preempt.
     """
 
     name: str
@@ -96,7 +96,7 @@ class DeathResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why the run failed: whose fault, in words, and the last lines that it printed."""
+    """Why the run failed: the replica at fault, the reason, and the last lines that the replica printed."""
 
     name: str
     message: str
@@ -115,21 +115,21 @@ class Summary:
     job_dir: Path
     replicas: tuple[ReplicaResult, ...]
     deaths: tuple[DeathResult, ...]
-    missed: tuple[Kill, ...]  # kills whose time never came, or whose replica was not running
+    missed: tuple[Kill, ...]  # kills after the end of the run, or of a replica that was not running
     failure: Failure | None
-    checkpoint: Checkpoint | None  # the newest at the end
-    written: tuple[WrittenFile, ...]  # in the job directory
-    lost: Mapping[str, tuple[str, ...]]  # by replica: what it wrote in its container, which is gone
+    checkpoint: Checkpoint | None  # the newest checkpoint at the end
+    written: tuple[WrittenFile, ...]  # files in the job directory
+    lost: Mapping[str, tuple[str, ...]]  # by replica, the paths that it wrote in its container and that are lost
     notes: tuple[str, ...]
 
 
 class Kept(StrEnum):
-    """What a run leaves behind in its job directory, by the names of the files."""
+    """Whether a run's result is in the job directory, by the names of the files."""
 
     RESULT = "result"
     LOGS = "logs"
     NOTHING = "nothing"
-    LOST = "lost"  # a model or checkpoint went with a container, and what stays is less
+    LOST = "lost"  # a container took a model or checkpoint with it, and only lesser files stay
 
 
 _KEPT = {
@@ -141,7 +141,7 @@ _KEPT = {
 
 
 def kept_of(summary: Summary) -> Kept:
-    """Compares what stays with what is gone."""
+    """Compares the files that stay with those that are lost."""
     gone = max((kind_of(path) for paths in _gone(summary).values() for path in paths), default=Kind.LOG)
     if not summary.written:
         return Kept.LOST if gone >= Kind.CHECKPOINT else Kept.NOTHING
@@ -152,14 +152,14 @@ def kept_of(summary: Summary) -> Kept:
 
 
 def _gone(summary: Summary) -> Mapping[str, tuple[str, ...]]:
-    """Returns, by replica, what would be lost on the service, too: Vertex AI mounts buckets at /gcs."""
+    """Returns, by replica, the files that the service would lose too; Vertex AI keeps those below /gcs."""
     if summary.service is not Service.VERTEX:
         return summary.lost
     return {name: tuple(path for path in paths if not path.startswith("/gcs/")) for name, paths in summary.lost.items()}
 
 
 def describe_end(summary: Summary) -> str:
-    """Tells how the run ended, in a few words."""
+    """Describes how the run ended, in a few words."""
     if summary.failure:
         return f"failed: {summary.failure.message}"
     kept = kept_of(summary)
@@ -168,11 +168,14 @@ def describe_end(summary: Summary) -> str:
 
 
 def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines: tuple[str, ...]) -> Failure:
-    """Describes a death that the service would not forgive as the run's failure."""
+    """Makes the run's failure from a death after which the service would not restart the replica."""
     message, hint = f"{death.name} exited {death.exit_code}", death.verdict.hint
     if ended and ended.out_of_memory and not death.rehearsed:
         limit = f" of {share.memory / (1 << 30):.1f} GiB" if share.memory else ""
-        message, hint = f"{death.name} ran out of its memory{limit}", "fewer --workers or --ps leave more for each"
+        message, hint = (
+            f"{death.name} ran out of its memory{limit}",
+            "fewer --workers or --ps leave more memory for each",
+        )
     elif death.rehearsed:
         message = f"{death.name} was {_name_strike(death)}, as {death.option} asked"
     if ended and ended.fault:
@@ -181,7 +184,7 @@ def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines
 
 
 def error_of(summary: Summary) -> VerificationError | None:
-    """Returns the error that a failed run, or a rehearsal that did not happen, ends with; else None."""
+    """Returns the error of a failed run, or of a rehearsal that did not happen; else None."""
     failure = summary.failure
     if failure is None:
         if not summary.missed:
@@ -271,7 +274,7 @@ def _preemption_data(preemption: Preemption) -> dict[str, Any]:
 
 
 def as_lines(summary: Summary) -> str:
-    """Formats a line for the run, one per replica, one per death, and where results are."""
+    """Formats the lines about the run, each replica, each death, and the results."""
     return "".join(f"{line}\n" for line in _lines(summary))
 
 
@@ -289,7 +292,7 @@ def _lines(summary: Summary) -> Iterator[str]:
 
 
 def _result_lines(summary: Summary) -> Iterator[str]:
-    """Says what the run wrote, and what of it nobody has any more."""
+    """Yields lines about the files that the run wrote, and about those that are lost."""
     if summary.written:
         size = sum(file.size for file in summary.written)
         count = f"{len(summary.written)} file{'s' if len(summary.written) > 1 else ''}"
@@ -302,11 +305,11 @@ def _result_lines(summary: Summary) -> Iterator[str]:
         yield f"  gone with {name}'s container: {describe_names(paths)}"
     if summary.lost or not summary.written:
         yield f"  what a program writes to {JOB_DIR} stays; {_describe_cure(summary)}"
-    yield from (f"  what it wrote to {url} was not looked at" for url in _list_urls(summary))
+    yield from (f"  imgtool has not checked what the run wrote to {url}" for url in _list_urls(summary))
 
 
 def _describe_cure(summary: Summary) -> str:
-    """Says how the program learns of the job directory."""
+    """Explains how to pass the job directory to the program."""
     args = {arg: None for result in summary.replicas for arg in result.replica.args}
     gone = [path for paths in summary.lost.values() for path in paths]
     for arg in args:
@@ -320,7 +323,7 @@ def _describe_cure(summary: Summary) -> str:
 
 
 def _list_urls(summary: Summary) -> list[str]:
-    """Lists the buckets that arguments name, where a run may have written, too."""
+    """Lists the buckets in arguments, to which the run may have written too."""
     args = (arg.rpartition("=")[2] for result in summary.replicas for arg in result.replica.args)
     return sorted({arg for arg in args if names_bucket(arg)})
 
@@ -348,11 +351,11 @@ def _death_lines(death: DeathResult, summary: Summary) -> Iterator[str]:
     if death.preemption:
         yield f"  {describe(death.preemption, death.exit_code)}"
         if death.exit_code == 0:
-            yield "  some services take exit code 0 for the replica's success: exit with 143 after the checkpoint"
+            yield "  some services treat exit code 0 as the replica's success: exit with 143 after the checkpoint"
         yield f"  {describe_loss(death.preemption)}"
     if death.back_after is not None:
         if death.checkpoint is None and summary.checkpoint is None:
-            yield "  there is no checkpoint, so nothing shows whether training resumed"
+            yield "  without a checkpoint, imgtool cannot tell whether training resumed"
             return
         went_on = "training went on" if _went_on(death, summary) else "training did not end well"
         then = f"newest checkpoint {death.checkpoint.path}" if death.checkpoint else "no checkpoint yet"
@@ -372,7 +375,7 @@ def _describe_effect(death: DeathResult) -> str:
 
 
 def _went_on(death: DeathResult, summary: Summary) -> bool:
-    """Returns whether the replica came back and the chief ended with 0 after that."""
+    """Returns whether the replica ran again and the chief then ended with 0."""
     return death.back_after is not None and summary.failure is None
 
 

@@ -1,4 +1,4 @@
-"""Starts the replicas of a run, does to a dead one what the service would do, and leaves nothing behind."""
+"""Starts the replicas of a run, acts on dead ones as the service would, and removes everything at the end."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from training_imgtool.local.replicas import Replica
     from training_imgtool.make.engines.docker.containers import Containers
 
-STOP_SECONDS = 5.0  # between SIGTERM and SIGKILL, when the run is over
-DRAIN_SECONDS = 10.0  # for the rest of what all replicas printed
-_DRAIN_RESTART_SECONDS = 2.0  # for the rest of what a replica printed that is restarted
+STOP_SECONDS = 5.0  # between SIGTERM and SIGKILL, at the end of the run
+DRAIN_SECONDS = 10.0  # to read the remaining output of all replicas
+_DRAIN_RESTART_SECONDS = 2.0  # to read the remaining output of a replica before its restart
 _HOME = "/tmp"  # noqa: S108 - in the container, whose root folder is not the user's
-_LOOK = 0.2  # seconds between looks at the clock
+_LOOK = 0.2  # seconds between checks of the clock
 
 
 @dataclass(slots=True)
 class _Live:
-    """One replica as it is now. `attempt` counts its containers: a report about an earlier one is old."""
+    """The present state of one replica. `attempt` counts its containers, to ignore reports about earlier ones."""
 
     replica: Replica
     container_id: str = ""
@@ -55,7 +55,7 @@ class _Live:
     strike: Strike | None = None
     judged: bool = False
     restart_at: float | None = None
-    spans: list[tuple[float, float | None]] = field(default_factory=list)  # of its containers, the last one open
+    spans: list[tuple[float, float | None]] = field(default_factory=list)  # start and end of each container
     samples: list[tuple[float, float]] = field(default_factory=list)
 
     @property
@@ -80,7 +80,7 @@ class _Live:
 
 
 class Supervisor:
-    """One run, from its network to its summary. The thread that calls `run` makes all decisions."""
+    """One run, from the creation of the network to the summary. The thread that calls `run` makes all decisions."""
 
     def __init__(self, ready: Ready, containers: Containers, progress: Progress) -> None:
         self._ready = ready
@@ -94,17 +94,18 @@ class Supervisor:
         self._missed = sorted(ready.kills, key=lambda kill: kill.seconds)
         self._over = threading.Event()
         self._deaths: list[DeathResult] = []
-        self._fatal: list[tuple[float, DeathResult, _Live]] = []  # deaths that end the run, with the engine's time
+        self._fatal: list[tuple[float, DeathResult, _Live]] = []  # deaths that end the run, by the engine's clock
         self._failure: Failure | None = None
         self._began = time.monotonic()
         self._before = take_snapshot(ready.job_dir)
         self._lost: dict[str, tuple[str, ...]] = {}
-        self._lag = float("inf")  # between this machine's clock and the engine's, as far as reports tell
+        self._lag = float("inf")  # between this machine's clock and the engine's, estimated from reports
 
     def run(self) -> Summary:
-        """Runs to the end; removes all containers and the network, however it ends.
+        """Runs the cluster to its end; removes all containers and the network in every case.
 
-        Raises EngineUnavailableError when the engine breaks or has no network; the summary says what replicas did.
+        Raises EngineUnavailableError when the engine fails or cannot make a network. Failures of replicas are in the
+        summary.
         """
         with aborting_leaves(f"{self._launcher.name}: the next imgtool run removes its containers and network"):
             try:
@@ -145,7 +146,7 @@ class Supervisor:
         self._watcher.follow(live.name, live.attempt, live.container_id, live.used)
 
     def _watch(self) -> None:
-        """Returns when the chief has ended for good, or the run has failed."""
+        """Waits until the chief has ended for good, or the run has failed."""
         chief = self._live[self._ready.cluster.chief.name]
         while not self._fatal and not (chief.ended is not None and chief.restart_at is None):
             self._do_what_is_due()
@@ -164,16 +165,16 @@ class Supervisor:
             live.strike = None
 
     def _next_report(self) -> Report | None:
-        """Waits a little for the end of a replica."""
+        """Waits briefly for a report about the end of a replica."""
         return self._watcher.next(_LOOK)
 
     def _about(self, report: Report | None) -> _Live | None:
-        """Returns the replica that a report is about; None when it is about an earlier container of it."""
+        """Returns the replica of a report; None if the report is about an earlier container of the replica."""
         live = self._live[report.name] if report else None
         return live if report and live and live.running and report.attempt == live.attempt else None
 
     def _judge(self, live: _Live, ended: Ended) -> None:
-        """Records a death, and what the service does about it."""
+        """Records a death and the service's action."""
         now, checkpoint = time.monotonic(), latest(self._ready.job_dir)
         live.judged, strike = True, live.strike
         at = min(now, ended.finished + self._lag)
@@ -209,7 +210,7 @@ class Supervisor:
                 other.running, other.restart_at = False, live.restart_at
 
     def _conclude(self) -> None:
-        """Finds who failed first by the engine's clock: its report of a loud replica's end may be seconds late."""
+        """Finds the replica that failed first by the engine's clock. Reports come late after much output."""
         chief = self._live[self._ready.cluster.chief.name]
         over = min((finished for finished, _, _ in self._fatal), default=chief.last.finished if chief.last else 0.0)
         for live in self._live.values():
@@ -226,21 +227,21 @@ class Supervisor:
             self._failure = failure_of(death, live.last, share, self._last_lines(live))
 
     def _note_lost(self, live: _Live) -> None:
-        """Records what a replica's container takes with it."""
+        """Records the files that disappear with a replica's container."""
         try:
             changed = self._containers.changed(live.container_id, live.name)
             volumes = self._containers.volumes(live.container_id, live.name)
-        except ImgtoolError as error:  # an engine without the question, or without the container
-            self._progress(Note(f"what {live.name} wrote outside {JOB_DIR} is not known: {error}"))
+        except ImgtoolError as error:  # the engine lacks this request, or the container
+            self._progress(Note(f"imgtool does not know what {live.name} wrote outside {JOB_DIR}: {error}"))
             return
         if volumes:
             places = ", ".join(volumes)
-            self._progress(Note(f"{live.name}: {places}: a volume of the image; what is in it is not listed, and gone"))
+            self._progress(Note(f"{live.name}: {places} is a volume of the image, whose files are lost and not listed"))
         lost = choose_lost(changed, (*self._ready.cluster.mounts, *volumes))
         self._lost[live.name] = tuple(sorted({*self._lost.get(live.name, ()), *lost}))
 
     def _last_lines(self, live: _Live) -> tuple[str, ...]:
-        """Returns the end of a replica's output, which the stream of all output may not have reached."""
+        """Returns the last lines of a replica, even if the stream of its output has not reached them."""
         with suppress(ImgtoolError):
             output = self._containers.last_output(live.container_id, live.name, LAST_LINES)
             errors = self._containers.last_output(live.container_id, live.name, lines_near(output), only_errors=True)
@@ -254,11 +255,11 @@ class Supervisor:
                 self._restart(live)
 
     def _rehearse(self) -> None:
-        """Strikes replicas in time, whatever the supervisor's own thread waits for."""
+        """Kills and preempts replicas on time, in a thread that waits for nothing else."""
         for kill in tuple(self._missed):
             if self._over.wait(max(0.0, self._began + kill.seconds - time.monotonic())):
                 return
-            with suppress(ImgtoolError):  # the engine is gone, and the supervisor's thread learns why
+            with suppress(ImgtoolError):  # the engine is gone; the supervisor's thread reports it
                 self._strike(kill)
 
     def _strike(self, kill: Kill) -> None:
@@ -285,7 +286,7 @@ class Supervisor:
                 self._containers.signal(live.container_id, "SIGKILL")
 
     def _complete_preemptions(self) -> None:
-        """Adds to preemptions how much was trained twice, from the output that the run has by now."""
+        """Adds how much was trained twice to the preemptions, from the output so far."""
         chief = self._ready.cluster.chief.name
         for number, death in enumerate(self._deaths):
             if death.preemption:
@@ -298,7 +299,7 @@ class Supervisor:
         self._deaths.sort(key=lambda death: death.at)
 
     def _restart(self, live: _Live) -> None:
-        """Puts a new container in place of the old one: same name, host name and address, nothing of its files."""
+        """Replaces a container by a new one with the same name, host name and address, but without the old files."""
         live.restart_at = None
         if live.last is not None:
             self._watcher.drain([live.name], _DRAIN_RESTART_SECONDS)
@@ -315,7 +316,7 @@ class Supervisor:
         self._progress(Note(f"{live.name} is restarted"))
 
     def _stop_all(self) -> None:
-        """Stops what still runs, as the services do: SIGTERM, and SIGKILL for what has not ended then."""
+        """Stops all running replicas as the services do: with SIGTERM, and later SIGKILL."""
         for signal in ("SIGTERM", "SIGKILL"):
             running = [live for live in self._live.values() if live.running]
             for live in running:
@@ -330,7 +331,7 @@ class Supervisor:
                     reported.stopped(time.monotonic(), how, State.STOPPED)
 
     def _note_end(self, live: _Live) -> None:
-        """Records a replica that has ended by itself, and whose report is still on its way."""
+        """Records a replica that has ended by itself before its report arrives."""
         with suppress(ImgtoolError):
             ended = self._containers.ended(live.container_id, live.name)
             if ended is not None:
@@ -340,7 +341,7 @@ class Supervisor:
         try:
             remove_all(self._containers, self._ready.run)
         except ImgtoolError as error:
-            self._progress(Note(f"imgtool could not remove everything, and the next run tries again: {error}"))
+            self._progress(Note(f"imgtool could not remove everything; the next run tries again: {error}"))
 
     def _summary(self, ended: float) -> Summary:
         ready = self._ready

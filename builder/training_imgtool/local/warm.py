@@ -1,6 +1,6 @@
-"""Containers that stay while their programs come and go: for a supervisor, each program is a container of its own.
+"""Containers that stay while their programs start and end. A supervisor sees each program as a separate container.
 
-A warm container's first process (`inside/`) imports what its first program imports, and forks the next ones.
+A warm container's first process (`inside/`) imports the modules of its first program, and forks the next programs.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from training_imgtool.make.engines.docker.containers import Change, Container, C
 from training_imgtool.make.role_files import Files, choose_files, write_tar
 
 _START, _END = "SIGUSR1", "SIGUSR2"
-_SECONDS = 600.0  # for an answer, which waits until imports are done
+_SECONDS = 600.0  # to wait for an answer, which comes after the imports
 
 
 @dataclass(slots=True)
 class _Warm:
-    """A warm container, and the last program that started in it."""
+    """A warm container, and the last program that was started in it."""
 
     container: Container
     container_id: str
     token: str
     process: Process | None = None
     answers: threading.Condition = field(default_factory=threading.Condition)
-    number: int = -1  # of the last program that started; 0 when the first one can
+    number: int = -1  # of the last program that started; 0 if the container is ready for the first
     is_dead: bool = False
 
     def die(self, how: Ended | ImgtoolError) -> None:
@@ -52,22 +52,22 @@ class _Warm:
             self.answers.notify_all()
 
     def wait_for_number(self, number: int) -> None:
-        """Waits until a program has started, or the container has ended; raises RefusedError if neither comes."""
+        """Waits until a program has started, or the container has ended; raises RefusedError if neither happens."""
         with self.answers:
             if not self.answers.wait_for(lambda: self.number == number or self.is_dead, _SECONDS):
                 raise RefusedError(f"{self.container.name} has not answered for {_SECONDS:.0f} s", status=None)
 
 
 class WarmContainers(Containers):
-    """The containers of a run that watches. Thread-safe, as `Containers`.
+    """The containers of `run --watch`. Thread-safe, as `Containers`.
 
     Attributes:
-        built: the files that each image has from its role's own stage, by the image's name; none where that is unknown.
-        wanted: those that it would have now.
-        servers: the replicas whose programs start before the others', which connect to them: gRPC tries again only a
-            second after it was refused.
-        progress: takes notes.
-        has_plain: whether a container is none that can stay: a command that is not Python's, or a volume of the image.
+        built: the files that each image has from the role's own stage, by the image's name; no entry if unknown.
+        wanted: the files that each image would have now.
+        servers: the replicas whose programs start first. Others connect to them, and gRPC waits a second after a
+            refused connection.
+        progress: receives notes.
+        has_plain: whether a container cannot stay, because its command is not Python or its image has a volume.
     """
 
     def __init__(self, api: DockerApi, mtime: int | None) -> None:
@@ -87,12 +87,12 @@ class WarmContainers(Containers):
         self._is_first = True
 
     def create_network(self, name: str, labels: Mapping[str, str]) -> Network:
-        """Creates the network; a later round gets the same."""
+        """Creates the network in the first round; later rounds get the same network."""
         self._network = self._network or super().create_network(name, labels)
         return self._network
 
     def create(self, container: Container) -> str:
-        """Returns the name of the next program in the container of that name, which it makes where there is none."""
+        """Returns the name of the next program in the container with this name; makes the container if necessary."""
         warm = self._warm.get(container.name)
         if warm is not None and warm.is_dead:
             super().remove(warm.container_id)
@@ -116,7 +116,7 @@ class WarmContainers(Containers):
             return None
         token = f"{MARK.decode()}imgtool {secrets.token_hex(8)}"
         made = super().create(replace(container, entrypoint=program.command(token), command=()))
-        if super().volumes(made, container.name):  # what a program writes there stays with the container
+        if super().volumes(made, container.name):  # files in a volume would stay for the next program
             super().remove(made)
             return None
         return _Warm(container, made, token)
@@ -129,7 +129,7 @@ class WarmContainers(Containers):
         return read_command(words) if container.image in self.built else None
 
     def start(self, container_id: str, name: str) -> None:
-        """Starts the program, once the last one has ended, with the files of the image that it would have now."""
+        """Starts the program after the last one has ended, with the files that a new image would have."""
         if container_id not in self._programs:
             super().start(container_id, name)
             return
@@ -185,13 +185,13 @@ class WarmContainers(Containers):
             process.end(Ended(exit_code=code, out_of_memory=oom, fault="", finished=time))
 
     def output(self, container_id: str, name: str) -> Iterator[bytes]:
-        """Yields what the program prints, as it comes, until it ends."""
+        """Yields the program's output as it arrives, until the program ends."""
         if container_id not in self._programs:
             return super().output(container_id, name)
         return self._programs[container_id][1].output()
 
     def wait(self, container_id: str, name: str) -> Ended:
-        """Returns when the program has ended; raises what kept imgtool from knowing it."""
+        """Waits until the program has ended; raises the error that hid the end."""
         if container_id not in self._programs:
             return super().wait(container_id, name)
         ended = self._programs[container_id][1].wait()
@@ -205,25 +205,25 @@ class WarmContainers(Containers):
         return self._programs[container_id][1].wait(0)
 
     def last_output(self, container_id: str, name: str, lines: int, *, only_errors: bool = False) -> bytes:
-        """Returns the last lines that a program has printed, or their part on stderr."""
+        """Returns the last lines that a program printed, or only those on stderr."""
         if container_id not in self._programs:
             return super().last_output(container_id, name, lines, only_errors=only_errors)
         warm, _ = self._programs[container_id]
-        output = super().last_output(warm.container_id, name, lines + 4, only_errors=only_errors)  # 4: the answers
+        output = super().last_output(warm.container_id, name, lines + 4, only_errors=only_errors)  # 4 for the answers
         return cut_last(output, warm.token)
 
     def changes(self, container_id: str, name: str) -> dict[str, Change]:
-        """Maps the paths that a program made to how, once it has ended; what imgtool put is none of them."""
+        """Maps the paths that an ended program made to the kind of change; leaves out files that imgtool copied."""
         if container_id not in self._programs:
             return super().changes(container_id, name)
         return dict.fromkeys(self._programs[container_id][1].left, Change.ADDED)
 
     def volumes(self, container_id: str, name: str) -> tuple[str, ...]:
-        """Lists where the image declares volumes; such a container does not stay."""
+        """Lists the volumes that the image declares; a container with volumes does not stay."""
         return () if container_id in self._programs else super().volumes(container_id, name)
 
     def memory(self, container_id: str, name: str) -> Iterator[int]:
-        """Yields the bytes that the program's container uses, with the process that waits in it."""
+        """Yields the bytes that the program's container uses, including the process that waits for orders."""
         if container_id not in self._programs:
             yield from super().memory(container_id, name)
             return
@@ -234,7 +234,7 @@ class WarmContainers(Containers):
             yield now
 
     def signal(self, container_id: str, name: str) -> None:
-        """Sends a signal to the program; SIGKILL ends all that it started, too, as the end of a container does."""
+        """Sends a signal to the program. SIGKILL also ends all processes that the program started."""
         if container_id not in self._programs:
             super().signal(container_id, name)
             return
@@ -246,28 +246,28 @@ class WarmContainers(Containers):
         super().signal(warm.container_id, name)
 
     def remove(self, container_id: str) -> None:
-        """Ends a program for good; its container stays if it is warm."""
+        """Ends a program for good; a warm container stays."""
         if container_id not in self._programs:
             super().remove(container_id)
         else:
             self.signal(container_id, "SIGKILL")
 
     def end_round(self) -> None:
-        """Ends every program that still runs, and forgets those of the round."""
+        """Ends every running program, and forgets all programs of the round."""
         run_all({name: partial(self.remove, name) for name in (*self._programs, *self._plain)})
         self._programs.clear()
         self._plain.clear()
         self._is_first = False
 
     def list_cold(self) -> tuple[str, ...]:
-        """Lists the replicas whose programs started without their imports done; none of a first round, as all do."""
+        """Lists the replicas whose programs started without imports; empty for the first round, in which all do."""
         if self._is_first:
             return ()
         return tuple(warm.container.labels[REPLICA] for warm, process in self._programs.values() if not process.is_warm)
 
     def close(self) -> None:
-        """Kills the warm containers, which lets nobody wait for them; they are left for `remove_all`."""
-        with suppress(ImgtoolError):  # Podman gives a container that it removes ten seconds to end
+        """Kills the warm containers, so that nobody waits for them; `remove_all` removes them."""
+        with suppress(ImgtoolError):  # otherwise Podman waits ten seconds before it removes a container
             run_all({name: partial(self._signal, warm, "SIGKILL") for name, warm in self._warm.items()})
         for warm in self._warm.values():
             warm.die(RefusedError("the run is over", status=None))

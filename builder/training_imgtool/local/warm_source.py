@@ -1,4 +1,4 @@
-"""How a container's command becomes that of a warm container."""
+"""Converts a container's command to the command of a warm container."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PYTHON = re.compile(r"(?:\A|/)python(?:3(?:\.\d+)?)?\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A container's command as far as it starts Python.
+    """A container's command that starts Python.
 
     Attributes:
-        init: what the interpreter starts below; empty for nothing.
+        init: the init before the interpreter; empty for none.
         python: the interpreter with its flags.
-        kind: what follows: a `module`, a `script` or `code`.
-        name: that.
-        rest: the words behind it, which are the program's.
+        kind: what Python runs: a `module`, a `script` or `code`.
+        name: the module, script or code.
+        rest: the arguments of the program.
     """
 
     init: tuple[str, ...]
@@ -47,7 +47,7 @@ class Program:
 
 
 def read_command(words: Sequence[str]) -> Program | None:
-    """Reads a container's command; None if it starts anything but a Python program."""
+    """Parses a container's command; None if it does not start a Python program."""
     init = INIT if tuple(words[: len(INIT)]) == INIT else ()
     words = words[len(init) :]
     if not words or not _PYTHON.search(words[0]):
@@ -66,7 +66,7 @@ def read_command(words: Sequence[str]) -> Program | None:
 
 @cache
 def read_source() -> str:
-    """Makes one text of the parts of the program that waits in warm containers."""
+    """Joins the source files of the program that waits in warm containers."""
     folder = files("training_imgtool.local.inside")
     text = "\n".join((folder / part).read_text() for part in _PARTS)
     return f"from __future__ import annotations\n{_OF_ITSELF.sub('', text)}"

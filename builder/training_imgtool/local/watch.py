@@ -1,4 +1,4 @@
-"""`imgtool run --watch`: the cluster starts again on each save, from what has changed."""
+"""`imgtool run --watch`: restarts the cluster on each save, with only the changes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.make.role_files import Files, list_role_files
 from training_imgtool.model.spec import Role
 
-_LOOK = 0.02  # seconds between looks at whether something has changed
+_LOOK = 0.02  # seconds between checks for changes
 _MOST_HELD = 256 << 20  # bytes of code
 
 
 class How(StrEnum):
-    """What a change takes."""
+    """The work that a change requires."""
 
     NOTHING = "nothing"
     CODE = "code"
@@ -41,7 +41,7 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Files have changed: which, and what that takes."""
+    """Files have changed: their names, and the work that the change requires."""
 
     files: tuple[str, ...]
     how: How
@@ -49,7 +49,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """All replicas run, so many seconds after the change; `cold` are those that started without a warm process."""
+    """All replicas run, `seconds` after the change; `cold` are those that started without a warm process."""
 
     seconds: float
     how: How
@@ -66,7 +66,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A change cannot be run; the last cluster goes on."""
+    """imgtool cannot run a change; the last cluster continues."""
 
     error: ImgtoolError
 
@@ -75,7 +75,7 @@ Sign = Changed | Started | Ended | Failed
 
 
 class _InterruptedError(Exception):
-    """Something newer is to run."""
+    """A newer version is ready to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class Version:
 
     Attributes:
         inputs: what the images are made from.
-        files: what each role's own stage puts into its image; None where only an engine tells.
-        at: when the change to it began, by the monotonic clock.
+        files: the files that each role's own stage adds to the image; None if only an engine knows them.
+        at: the time when the change to this version began, by the monotonic clock.
     """
 
     inputs: Inputs
@@ -94,7 +94,7 @@ class Version:
 
     @classmethod
     def of(cls, inputs: Inputs, at: float) -> Self:
-        """Reads the files of inputs; raises InputError for one that has changed since."""
+        """Reads the files of inputs; raises InputError for a file that has changed since."""
         files = {image.role: list_role_files(image) for image in inputs.images}
         return cls(inputs, {role: _hold(found) for role, found in files.items()}, at)
 
@@ -109,7 +109,7 @@ class Version:
 
 
 def _hold(files: Files | None) -> Files | None:
-    """Reads the files into memory, unless they are very large: they may change before they are put anywhere."""
+    """Reads the files into memory unless they are very large, because they may change before imgtool copies them."""
     if files is None or sum(file.item.entry.size for file in files.values()) > _MOST_HELD:
         return files
     return {path: file.held() for path, file in files.items()}
@@ -117,7 +117,7 @@ def _hold(files: Files | None) -> Files | None:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What runs next: a version, in containers of the images of `built`; `ready` where these are new."""
+    """The next step: a version to run in containers of the images of `built`; `ready` is set for new images."""
 
     version: Version
     how: How
@@ -126,7 +126,7 @@ class _Step:
 
 
 class _Round(Supervisor):
-    """A supervisor whose containers stay warm, and that something newer interrupts."""
+    """A supervisor whose containers stay warm and that a newer version interrupts."""
 
     def __init__(
         self,
@@ -157,14 +157,14 @@ class Watch:
     """A cluster that starts again on each save. The thread that calls `run` starts and ends replicas.
 
     Args:
-        inputs: what runs first.
-        ready: the cluster of them.
-        engine: with their images.
-        read: reads the inputs as they are now.
+        inputs: the first inputs to run.
+        ready: the cluster of these inputs.
+        engine: the engine that has their images.
+        read: reads the present inputs.
         prepare: makes images of inputs, and a cluster that is ready.
-        open_output: opens what shows the replicas' output.
-        show: takes what happens, from any thread.
-        mtime: of the files in images, or None for imgtool's own.
+        open_output: opens the display of the replicas' output.
+        show: receives events, from any thread.
+        mtime: the time of files in images, or None for imgtool's own.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Watch:
         self._lock, self._interrupted = threading.Lock(), threading.Event()
 
     def run(self) -> None:
-        """Runs until a signal ends it; removes all containers and the network, however it ends."""
+        """Runs until a signal ends it; removes all containers and the network in every case."""
         self._files.start()
         try:
             while True:
@@ -210,15 +210,15 @@ class Watch:
 
     def _post(self, step: _Step) -> None:
         with self._lock:
-            if self._next and self._next.ready and not step.ready:  # new containers that nobody has opened yet
+            if self._next and self._next.ready and not step.ready:  # new containers that are not open yet
                 step = replace(step, how=How.IMAGES, ready=self._next.ready)
             self._newest = self._next = step
             self._interrupted.set()
 
     def _notice(self, at: float) -> Inputs:
-        """Reads the inputs again, and has them run if they are new, once their images are made.
+        """Reads the inputs again. If they are new, makes their images and then lets them run.
 
-        What runs goes on meanwhile. Raises what reading and making images raise.
+        The present cluster continues meanwhile. Raises what reading and making images raise.
         """
         version, newest = Version.of(self._read(), at), self._newest
         if version.is_like(newest.version):
@@ -232,7 +232,7 @@ class Watch:
         return version.inputs
 
     def _fail(self, error: ImgtoolError) -> None:
-        """Shows an error; what runs goes on."""
+        """Shows an error; the present cluster continues."""
         self._show(Failed(error))
 
     def _run_round(self, step: _Step) -> None:
@@ -250,7 +250,7 @@ class Watch:
                 one = _Round(ready, self._warm, progress, interrupted=self._interrupted, started=started)
                 with suppress(_InterruptedError):
                     self._show(Ended(one.run()))
-        except InputError as error:  # a large file that changed before it was put into a container
+        except InputError as error:  # a large file that changed before imgtool copied it into a container
             self._fail(error)
 
     def _open_warm(self, built: Version) -> WarmContainers:
@@ -260,7 +260,7 @@ class Watch:
         return warm
 
     def _files_of(self, version: Version) -> dict[str, Files]:
-        """Maps the images that run to the files that they would have of a version."""
+        """Maps each running image to the files that it would have in a version."""
         own = {role: version.files.get(role, version.files.get(Role.WORKER)) for role in self._ready.images}
         return {
             image.reference: files for role, image in self._ready.images.items() if (files := own[role]) is not None
@@ -273,17 +273,17 @@ class Watch:
     def _close(self) -> None:
         """Removes the containers and the network."""
         self._warm.close()
-        with suppress(ImgtoolError):  # the next run tries again
+        with suppress(ImgtoolError):  # the next run tries again to remove them
             remove_all(Containers(self._engine.api), self._ready.run)
 
 
 def classify(built: Version, applied: Version, new: Version) -> How:
-    """Decides what a change takes.
+    """Decides which work a change requires.
 
     Args:
-        built: what the images are made from that the containers have.
-        applied: what the containers have in addition.
-        new: the files of today.
+        built: the inputs of the containers' images.
+        applied: the version that the containers have now, with copied files.
+        new: the present files.
     """
     if new.is_like(applied):
         return How.NOTHING
@@ -293,19 +293,19 @@ def classify(built: Version, applied: Version, new: Version) -> How:
         return How.IMAGES
     for role, wanted in new.files.items():
         for there in (built.files[role], applied.files.get(role)):
-            if wanted is None or there is None or there.keys() - wanted.keys():  # nobody deletes in containers
+            if wanted is None or there is None or there.keys() - wanted.keys():  # imgtool deletes no files there
                 return How.IMAGES
     return How.CODE
 
 
 def _describe(image: RoleImage) -> object:
-    """Returns all that an image is made from but its files and labels."""
+    """Returns everything that an image is made from except its files and labels."""
     document = image.recipe.make_document()
     return {name: value for name, value in document.items() if name not in {"files", "code", "context", "labels"}}
 
 
 def list_changed(before: Inputs, after: Inputs) -> tuple[str, ...]:
-    """Lists the files that differ, by their paths from the folder that images get; those of other inputs by name."""
+    """Lists the files that differ, by their paths below the code's folder; names other inputs by their kind."""
     old = {entry.path: entry.sha256 or entry.target for entry in before.context.on_disk()}
     new = {entry.path: entry.sha256 or entry.target for entry in after.context.on_disk()}
     paths = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))

@@ -1,6 +1,6 @@
-"""Prints the training step that a checkpoint has in it, as JSON; runs in an image, with the libraries that are there.
+"""Prints the training step in a checkpoint as JSON; runs in an image, with the image's libraries.
 
-Only the standard library at the top, and what runs on Python 3.7.
+The imports at the top are of the standard library only, and the code runs on Python 3.7.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _FIRST_VARIABLE = re.compile(r"(?:\A|/)optimizer/vars/0\Z")  # Keras 3: the opti
 
 
 def read_tensorflow(path: str) -> int | None:
-    """Reads global_step, or the optimizer's own count, from TensorFlow's files."""
+    """Reads global_step, or the optimizer's step count, from TensorFlow's files."""
     reader = importlib.import_module("tensorflow").train.load_checkpoint(path)
     names = [name for name, shape in reader.get_variable_to_shape_map().items() if not shape and _NAMES.search(name)]
     return max((int(reader.get_tensor(name)) for name in names), default=None)
 
 
 def read_keras(path: str) -> int | None:
-    """Reads the optimizer's count from Keras' files: HDF5, or a zip archive with it."""
+    """Reads the optimizer's step count from Keras' files: HDF5, or a zip archive with an HDF5 file."""
     import io
     import zipfile
 
@@ -48,10 +48,10 @@ def read_keras(path: str) -> int | None:
 
 
 def read(path: str) -> int | None:
-    """Reads the step of a checkpoint of any kind that this file knows."""
+    """Reads the step of a checkpoint of any supported format."""
     if path.endswith((".keras", ".h5")):
         return read_keras(path)
-    number = re.search(r"(?:\A|/)(\d+)\Z", path)  # Orbax names a checkpoint's folder by its step
+    number = re.search(r"(?:\A|/)(\d+)\Z", path)  # Orbax uses the step as the name of a checkpoint's folder
     return int(number.group(1)) if number else read_tensorflow(path)
 
 

@@ -1,13 +1,13 @@
-"""What a program imports: recorded as it runs, and handed to the next one, which finds it imported already.
+"""Records what a program imports, and gives these modules to the next program, which need not import them again.
 
-A part of `warm_program`, the first one of its text: only the standard library, and what runs on Python 3.7.
+This is the first part of the text of `warm_program`. It imports only the standard library, and runs on Python 3.7.
 """
 
 from __future__ import annotations
 
 import sys
 
-OF_PYTHON = frozenset(sys.modules)  # what Python has loaded before a program begins
+OF_PYTHON = frozenset(sys.modules)  # modules that Python loads before a program begins
 
 import contextlib
 import fcntl
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 WHEELS = ("site-packages", "dist-packages")
-_HIGH = 200  # a descriptor that no library gets by chance
+_HIGH = 200  # a descriptor with a number that no library gets by chance
 
 
 class Event:
-    """One import of this process: the variables before it, None for a part of a package, and all that came of it."""
+    """One import of this process: the environment before it (None for a submodule), and its results."""
 
     def __init__(self, name: str, env: dict[str, str] | None) -> None:
         self.name, self.env = name, env
@@ -35,7 +35,7 @@ class Event:
 
 
 class Finder:
-    """A program's first finder: gives it the hidden modules as it imports them, and records what it looks for."""
+    """The first finder of a program: returns hidden modules when the program imports them, and records each search."""
 
     def __init__(self, events: list[Event], record: int) -> None:
         self._events, self._record = events, record
@@ -45,7 +45,7 @@ class Finder:
         self._specs: dict[str, Any] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Finds a hidden module."""
+        """Returns the spec of a hidden module."""
         del path, target
         if name not in self._places:
             self._note(name)
@@ -68,7 +68,7 @@ class Finder:
             os.write(self._record, (json.dumps([name, what]) + "\n").encode())
 
     def create_module(self, spec: Any) -> Any:
-        """Shows the module, and what was imported before it."""
+        """Makes the module visible, and all modules that were imported before it."""
         at = self._places[spec.name]
         event = self._events[at]
         if event.env is not None and not event.is_shown and dict(os.environ) != event.env:
@@ -83,30 +83,30 @@ class Finder:
     def _give_up(self, event: Event) -> None:
         now, then = dict(os.environ), event.env or {}
         names = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
-        self._write("", "it sets {} before it imports {}".format(", ".join(names), event.name))
+        self._write("", "the program sets {} before it imports {}".format(", ".join(names), event.name))
         sys.stdout.flush()
         os._exit(0)
 
     def exec_module(self, module: Any) -> None:
-        """Runs nothing: it has run."""
+        """Does nothing, because the module has already run."""
         name = module.__spec__.name
         if name in self._specs:
             module.__spec__ = self._specs.pop(name)
 
 
 def is_wheels(folder: str) -> bool:
-    """Tells whether an entry of sys.path has wheels."""
+    """Tells whether an entry of sys.path contains wheels."""
     return any(f"/{name}/" in folder + "/" for name in WHEELS)
 
 
 def is_shared(folder: str) -> bool:
-    """Tells whether an entry of sys.path has wheels, or the standard library."""
+    """Tells whether an entry of sys.path contains wheels or the standard library."""
     library = os.path.dirname(os.path.realpath(os.__file__))
     return is_wheels(folder) or folder.endswith(".zip") or (os.path.realpath(folder) + "/").startswith(library + "/")
 
 
 def find_shadow(folders: list[str], names: set[str]) -> str:
-    """Finds a module of the user's that has one of these names: Python finds it first."""
+    """Finds a module of the user with one of these names, which Python would import first."""
     names = names - set(sys.builtin_module_names) - {"__main__"}
     for folder in folders:
         for entry in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -118,7 +118,7 @@ def find_shadow(folders: list[str], names: set[str]) -> str:
 
 
 def open_record(root: str) -> int:
-    """Opens a file without a name, to which programs write what they look for."""
+    """Opens an unnamed file, to which programs write the modules that they search for."""
     path = "{}/.imgtool-record-{}".format("/tmp" if os.path.isdir("/tmp") else root, os.getpid())
     found = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     os.unlink(path)
@@ -129,7 +129,7 @@ def open_record(root: str) -> int:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Drops what imports print: the first program has printed it."""
+    """Discards the output of imports, because the first program has printed it already."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     kept = {descriptor: fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH) for descriptor in (1, 2)}
     for descriptor in kept:
@@ -146,7 +146,7 @@ def silence() -> Iterator[None]:
 
 
 def set_environment(wanted: dict[str, str]) -> None:
-    """Makes the variables of this process these."""
+    """Replaces the environment of this process."""
     for name in [name for name in os.environ if name not in wanted]:
         del os.environ[name]
     os.environ.update(wanted)

@@ -1,12 +1,12 @@
-"""The first process of a container of `run --watch`: forks the program, as often as asked, with its imports done.
+"""The first process of a container of `run --watch`: forks the program on demand, with the imports done.
 
-Orders come by signals: SIGUSR1 starts the program, SIGUSR2 ends it. Answers are lines that begin with a token.
+Signals give the orders: SIGUSR1 starts the program, SIGUSR2 ends it. Answers are lines that begin with a token.
 
-The first program imports everything by itself, and records which modules it looked for, under which variables. This
-process then imports those of wheels in the same order, and hides them from the next program until that imports them.
-Where this would not be the same, it executes itself anew, and the program starts cold.
+The first program imports everything by itself, and records the modules that it searches for and the environment of each
+search. This process then imports the modules of wheels in the same order, and hides them from the next program until
+that program imports them. If the result could differ, this process executes itself again, and the program starts cold.
 
-It imports the standard library only, and runs on Python 3.7.
+This file imports only the standard library, and runs on Python 3.7.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ _WATCHED = {signal.SIGCHLD, signal.SIGTERM, START, END}
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel", "/dev/vfio")
 _OOM = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 _QUIET = 1.0  # seconds without a new import, after which this process imports
-_MOST_SHOWN = 4000  # characters of paths in an answer, which has to come in one piece
+_MOST_SHOWN = 4000  # characters of paths in an answer, which must be written in one piece
 
 
 class Cold(Exception):  # noqa: N818 - an answer, not an error
-    """No program can be forked from this process; the reason."""
+    """The reason why this process cannot fork a program."""
 
 
 class Tree:
-    """The names in the folders that a program may fill: all but mounts, wheels and the system's own."""
+    """The names in the folders to which a program may write: all except mounts, wheels and /usr."""
 
     def __init__(self, root: str) -> None:
         with open("/proc/self/mountinfo") as stream:
@@ -65,7 +65,7 @@ class Tree:
             folders[:] = [one for one in folders if one not in WHEELS and os.path.join(folder, one) not in left_out]
 
     def clean(self) -> list[str]:
-        """Removes what is new, and lists it."""
+        """Removes and lists the new files and folders."""
         found = []
         for folder, names in self._names.items():
             with contextlib.suppress(OSError):
@@ -76,11 +76,12 @@ class Tree:
 
 
 class Zygote:
-    """The process that waits.
+    """The process that waits for orders and forks programs.
 
     Args:
-        order: the program's `kind`, `name` and `argv`; `token`; `root` of the files that it may change; the `number` of
-            the last program, which is to start `again`; and `cold`, which says why nothing is imported.
+        order: the program's `kind`, `name` and `argv`; the `token`; the `root` of the files that the program may
+            change; the `number` of the last program; `again`, to start that program now; and `cold`, the reason to
+            import nothing.
     """
 
     def __init__(self, order: dict[str, Any]) -> None:
@@ -106,7 +107,7 @@ class Zygote:
             os.write(descriptor, "{} {}\n".format(self.order["token"], text).encode())
 
     def execute(self) -> None:
-        """Becomes this program anew, with nothing imported, and starts the program."""
+        """Executes this file again, with nothing imported, and then starts the program."""
         with open("/proc/self/cmdline", "rb") as stream:
             words = [word.decode(errors="surrogateescape") for word in stream.read().split(b"\0")[:-1]]
         words[len(words) - len(sys.argv) + 1] = json.dumps(dict(self.order, number=self.number, again=True))
@@ -114,7 +115,7 @@ class Zygote:
         os.execv(sys.executable, words)  # noqa: S606
 
     def import_recorded(self) -> None:
-        """Imports what programs looked for since; raises Cold if none can be forked then."""
+        """Imports the modules that programs searched for since the last call; raises Cold if that prevents forks."""
         lines = self._read_record()
         if not lines:
             return
@@ -150,7 +151,7 @@ class Zygote:
         try:
             importlib.import_module(name)
         except ImportError:
-            pass  # the program tried it, too
+            pass  # the program tried this import, too
         except BaseException as error:
             raise Cold(f"the import of {name} fails: {type(error).__name__}") from error
         new = {one: module for one, module in sys.modules.items() if one not in seen}
@@ -159,9 +160,9 @@ class Zygote:
         self.events.append(event)
 
     def _check(self) -> None:
-        """Raises Cold if a fork would lose something: it takes one thread along, and no GPU.
+        """Raises Cold if a fork would lose something: a fork keeps only one thread, and no GPU.
 
-        Libraries that know that end their threads before a fork, so a first one shows the others.
+        Some libraries end their threads before a fork. A first fork makes them do so, and shows which threads remain.
         """
         child = os.fork()
         if child == 0:
@@ -176,10 +177,10 @@ class Zygote:
                     raise Cold(f"its imports open {target}")
 
     def start(self) -> bool:
-        """Starts the program; returns True in the child."""
-        self.end()  # the last one, if an import kept this process from it
+        """Starts the program in a child process; returns True in the child."""
+        self.end()  # the last program, if an import delayed its end
         for signum in signal.sigpending() & {END, signal.SIGTERM}:
-            signal.sigwait({signum})  # for the last program; the kernel hands this order over first
+            signal.sigwait({signum})  # this order is for the last program, and the kernel delivers it first
         self._try_import()
         if self.order["cold"] and self.read:
             self.execute()
@@ -198,10 +199,10 @@ class Zygote:
             self.order["cold"] = str(cold)
         shadow = find_shadow(self.own, {name.partition(".")[0] for name in sys.modules}) if self.events else ""
         if shadow:
-            self.order["cold"] = f"{shadow} of yours stands before a module of that name"
+            self.order["cold"] = f"your module {shadow} hides another one of that name"
 
     def end(self) -> None:
-        """Ends the program and all that it started."""
+        """Ends the program and all processes that it started."""
         if self.child:
             _kill_all(self.child)
             self._report(os.waitpid(self.child, 0)[1])
@@ -237,7 +238,7 @@ class Zygote:
         self.tell("ended", code=code, oom=oom, time=time.time(), left=left)
 
     def _read_reason(self) -> str:
-        """Reads why a program has given up; empty if it has not."""
+        """Reads the reason why a program cannot run warm; empty if there is none."""
         size = os.fstat(self.record).st_size
         last = os.pread(self.record, size, max(0, size - 4096)).splitlines()[-1:]
         for line in last:
@@ -247,7 +248,7 @@ class Zygote:
         return ""
 
     def wait(self) -> None:
-        """Carries out orders; returns in the child alone."""
+        """Carries out orders; returns only in the child."""
         if self.order["cold"]:
             self.tell("cold", reason=self.order["cold"])
         if not self.order["again"]:
@@ -280,7 +281,7 @@ class Zygote:
         self.size = size
 
     def become_program(self) -> None:
-        """Makes this child what Python makes of a new process."""
+        """Gives this child the state of a new Python process."""
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
         hidden = [name for event in self.events for name in event.modules]
@@ -298,7 +299,7 @@ class Zygote:
 
 
 def _kill_all(child: int) -> None:
-    """Kills all other processes of the container; elsewhere those of the child's group."""
+    """Kills all other processes of the container; outside a container, those of the child's group."""
     with contextlib.suppress(ProcessLookupError):
         if os.getpid() == 1:
             os.kill(-1, signal.SIGKILL)
@@ -308,7 +309,7 @@ def _kill_all(child: int) -> None:
 
 
 def _handles(pid: int, signum: int) -> bool:
-    """Tells whether a process handles a signal: the first process of a container gets no other one."""
+    """Tells whether a process handles a signal. The first process of a container gets only signals that it handles."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status") as stream:
         caught = [line.split()[1] for line in stream if line.startswith("SigCgt:")]
         return bool(int(caught[0], 16) >> (signum - 1) & 1)
@@ -324,7 +325,7 @@ def _remove(path: str) -> None:
 
 
 def _count_kills() -> int:
-    """Counts the processes that the kernel killed here for want of memory."""
+    """Counts the processes of this container that the kernel killed because memory ran out."""
     for path in _OOM:
         with contextlib.suppress(OSError, ValueError, IndexError), open(path) as stream:
             words = stream.read().split()
@@ -333,7 +334,7 @@ def _count_kills() -> int:
 
 
 def wait_for_orders() -> None:
-    """Waits for orders; in the child that is to be the program, runs that."""
+    """Waits for orders; runs the program in the child."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     zygote = Zygote(json.loads(sys.argv[1]))
     zygote.wait()
