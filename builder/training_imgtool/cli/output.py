@@ -25,11 +25,8 @@ _volume: dict[str, bool | None] = {"quiet": False, "verbose": None}  # what -q a
 
 _ELSEWHERE = {  # options of Docker, and what does the same here
     "--build-arg": "--set KEY=VALUE changes a key of the spec",
-    "--cache-from": "leave it out: imgtool finds each stage in the registry",
-    "--cache-to": "leave it out: imgtool keeps each stage in the registry",
-    "--iidfile": "--json prints the images by digest",
-    "--metadata-file": "--json prints the images by digest",
-    "--no-push": "--dry-run changes nothing",
+    **dict.fromkeys(("--cache-from", "--cache-to"), "leave it out: imgtool keeps each stage in the registry"),
+    **dict.fromkeys(("--iidfile", "--metadata-file"), "--json prints the images by digest"),
     "--platform": "--set platform=linux/arm64, or `platform:` in the spec",
     "--pull": "imgtool lock --upgrade takes newer base images",
 }
@@ -93,20 +90,15 @@ def _cause(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def emit_json(document: Any) -> None:
-    """Writes one JSON document to stdout."""
-    numbered = {"schema": SCHEMA, **document} if "ok" in document else document
-    emit(json.dumps(numbered, indent=2, ensure_ascii=False) + "\n")
+def emit_json(document: dict[str, Any], *, indent: int | None = 2) -> None:
+    """Writes one JSON document, or an event of `run --watch`, to stdout."""
+    numbered = {"schema": SCHEMA, **document} if {"ok", "event"} & {*document} else document
+    emit(json.dumps(numbered, indent=indent, ensure_ascii=False) + "\n")
 
 
 def emit_result(document: dict[str, Any], text: str, *, as_json: bool) -> None:
     """Writes a result to stdout, as a JSON document or as text."""
     emit_json(document) if as_json else emit(text)
-
-
-def emit_event(event: dict[str, Any]) -> None:
-    """Writes an event of `run --watch`, one line, to stdout."""
-    emit(json.dumps({"schema": SCHEMA, **event}, ensure_ascii=False) + "\n")
 
 
 def emit_note(text: str) -> None:
@@ -151,7 +143,7 @@ def _emit_result(error: dict[str, Any], arguments: Sequence[str]) -> None:
         return
     try:
         if "--watch" in options:  # whose output is one object per line
-            emit_event({"event": "stopped", "error": error})
+            emit_json({"event": "stopped", "error": error}, indent=None)
         else:
             emit_json({"ok": False, "error": error})
     except (ReaderGone, LocalFileError):

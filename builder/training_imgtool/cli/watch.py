@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from training_imgtool.cli.output import emit, emit_error, emit_event, emit_failure, error_data
+from training_imgtool.cli.output import emit, emit_error, emit_failure, emit_json, error_data
 from training_imgtool.local.summary import as_data, as_lines, error_of
 from training_imgtool.local.watch import Changed, Ended, Failed, How, Sign, Started
 
@@ -33,7 +33,7 @@ class Screen:
         """Takes what happens, from any thread."""
         with self._lock:
             if self._as_json:
-                emit_event(make_event(sign))
+                emit_json(make_event(sign), indent=None)
             elif isinstance(sign, Ended):
                 self._show_end(sign)
             elif isinstance(sign, Failed):
