@@ -22,22 +22,29 @@ from trainer import shapes
 def main() -> None:
     """Joins the cluster that the environment names, and trains."""
     options = _parser().parse_args()
-    if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:
-        keras.distribution.initialize()
+    if _is_cluster():
+        keras.distribution.initialize()  # from the variables; on a TPU slice and on Slurm JAX finds the others itself
     keras.utils.set_random_seed(1)
     keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
     first, count = jax.process_index(), jax.process_count()
     print(f"process {first} of {count}, {jax.device_count()} devices", flush=True)
     images, labels = shapes.make(options.images)
-    saved = sorted(Path(options.job_dir).glob("checkpoints/epoch-*.keras"))
+    folder = Path(options.job_dir.replace("gs://", "/gcs/", 1))  # where Vertex AI mounts buckets
+    saved = sorted(folder.glob("checkpoints/epoch-*.keras"))
     model = keras.models.load_model(saved[-1]) if saved else _build()
     for epoch in range(len(saved), options.epochs):
         history = model.fit(
             images[first::count], labels[first::count], batch_size=options.batch_size // count, verbose=0, shuffle=False
         )
         print(f"epoch {epoch + 1}: loss {history.history['loss'][0]:.4f}", flush=True)
-        _save(model, Path(options.job_dir, f"checkpoints/epoch-{epoch + 1:04}.keras"), keep=first == 0)
-    _save(model, Path(options.job_dir, "model.keras"), keep=first == 0)
+        _save(model, Path(folder, f"checkpoints/epoch-{epoch + 1:04}.keras"), keep=first == 0)
+    _save(model, Path(folder, "model.keras"), keep=first == 0)
+
+
+def _is_cluster() -> bool:
+    """Says whether this process is one of several."""
+    processes = os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or os.environ.get("SLURM_STEP_NUM_TASKS", "1")
+    return int(processes) > 1 or "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")
 
 
 def _save(model: keras.Model, path: Path, *, keep: bool) -> None:
