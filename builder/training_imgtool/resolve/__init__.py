@@ -1,1 +1,1 @@
-"""What goes into images, by version and hash: the version matrix, wheels, the lock."""
+"""Chooses the content of images by version and hash: the version matrix, wheels, the lock."""

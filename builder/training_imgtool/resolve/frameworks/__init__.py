@@ -1,4 +1,4 @@
-"""What depends on the framework in resolving: a module for each, which has the functions of `Rules`."""
+"""The parts of resolving that depend on the framework. Each framework has a module with the functions of `Rules`."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ if TYPE_CHECKING:
 
 
 class Index(Protocol):
-    """What a package index says."""
+    """The questions that a framework's module asks a package index."""
 
     def list_files(self, package: str) -> tuple[str, ...]:
         """Lists the files of a package."""
 
     def read(self, file: str) -> Package:
-        """Reads the metadata of a wheel that `list_files` has."""
+        """Reads the metadata of a wheel from `list_files`."""
 
     def find_links(self) -> Iterable[str]:
-        """Lists the further places with wheels."""
+        """Lists the find-links places, which also have wheels."""
 
 
 class Rules(Protocol):
     """The module of a framework."""
 
     def needs_index(self, matrix: Matrix, version: str) -> bool:
-        """Says whether only an index tells what a release needs."""
+        """Returns whether only an index knows the needs of a release."""
 
     def learn(self, matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
-        """Returns the matrix with a row for the spec's release, and a warning that the row deserves, or nothing.
+        """Returns the matrix with a row for the spec's release, and a warning about that row or an empty text.
 
         Raises FieldError if the index lacks the release.
         """
 
     def notes_between(self, matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
-        """Returns what a user should know who moves from one release to another."""
+        """Returns notes for users who upgrade from one release to another."""
 
     def package(self, request: Request, accelerator: Accelerator) -> str:
         """Names the distribution that a role installs."""
 
     def requirements(self, request: Request, accelerator: Accelerator) -> Iterator[str]:
-        """Lists the framework, and what a fresh install of it lacks."""
+        """Lists the framework, and packages that it needs but does not require."""
 
     def constraints(self, request: Request, accelerator: Accelerator) -> Iterator[str]:
-        """Lists what holds packages back, without which the release does not install or import."""
+        """Lists upper limits for packages, without which the release does not install or import."""
 
     def check_spec(self, request: Request, accelerators: list[Accelerator]) -> list[Finding]:
-        """Finds what does not fit the release: the platform, an accelerator, a TPU."""
+        """Finds a platform, an accelerator or a TPU that does not fit the release."""
 
     def cuda_base(self, request: Request, python: str) -> FittingBase | None:
-        """Chooses the nvidia/cuda tag of GPU roles; None where CUDA comes from wheels."""
+        """Chooses the nvidia/cuda tag of GPU roles; None if CUDA comes from wheels."""
 
     def check_cuda_base(self, request: Request, image: BaseImage, field: str) -> list[Finding]:
-        """Checks an nvidia/cuda base whose CUDA the wheels open."""
+        """Checks an nvidia/cuda base whose CUDA libraries the wheels open."""
 
     def libraries(self, minor: Minor) -> tuple[str, ...]:
         """Lists the libraries of the base that the wheels open."""
@@ -70,20 +70,20 @@ class Rules(Protocol):
         """Returns the CUDA and cuDNN that a GPU role has on an image."""
 
     def check_gpus(self, request: Request, roles: tuple[Role, ...], cuda: str, python: str) -> list[Finding]:
-        """Finds what does not fit the GPUs of roles."""
+        """Finds settings that do not fit the GPUs of roles."""
 
     def check_lock(self, matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
-        """Finds what an index lacks for a variant."""
+        """Finds packages of a variant that no index has."""
 
     def check_wheels(
         self, spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]
     ) -> Variant:
-        """Returns the variant with what its wheels tell; `named` are the packages of the requirements.
+        """Returns the variant with facts from its wheels; `named` are the packages of the requirements.
 
-        Raises FieldError for wheels that do not go together.
+        Raises FieldError for wheels that do not fit together.
         """
 
 
 def rules_of(framework: Framework) -> Rules:
-    """Imports the module of a framework; a run loads only the one that it needs."""
+    """Imports the module of a framework, so that a run loads only the module that it needs."""
     return cast("Rules", import_module(f"{__name__}.{framework.key}"))

@@ -1,6 +1,6 @@
-"""JAX: its wheels' metadata say all but which GPUs a CUDA is for; the functions are those of `frameworks.Rules`.
+"""JAX, with the functions of `frameworks.Rules`. Its wheels' metadata have all facts except the GPUs of a CUDA version.
 
-CUDA always comes from wheels, so no base has it. Sources: METADATA of jax 0.10.2 and of its plug-ins; JAX's page
+CUDA always comes from wheels, never from the base. Sources: METADATA of jax 0.10.2 and of its plug-ins; JAX's page
 "Installation" and NVIDIA's of compute capabilities (CUDA 13 begins with 7.5, JAX's wheels for CUDA 12 with 5.2).
 """
 
@@ -38,7 +38,7 @@ _GLIBC = re.compile(r"manylinux_(\d+_\d+)_")
 
 
 def needs_index(matrix: Matrix, version: str) -> bool:
-    """Says yes: no table of imgtool's has JAX."""
+    """Returns True, because imgtool has no table of JAX."""
     del matrix, version
     return True
 
@@ -107,13 +107,13 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
 
 
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
-    """Returns nothing: no table has notes on JAX."""
+    """Returns nothing, because imgtool has no notes on JAX."""
     del matrix, before, after
     return ()
 
 
 def list_releases(index: FileIndex) -> list[dict[str, Any]]:
-    """Lists the newest releases on an index, the newest first, with the Pythons that jaxlib of that version is for."""
+    """Lists the newest releases on an index, the newest first, each with the Pythons that its jaxlib supports."""
     names = [tuple(file.file for file in index.files(package)) for package in ("jax", "jaxlib")]
     versions = {file.split("-")[1] for file in names[0] if file.endswith(".whl")}
     newest = sorted(filter(_is_version, versions), key=Version, reverse=True)[:_MOST_LISTED]
@@ -130,7 +130,7 @@ def _read(index: Index, name: str, version: str) -> Package | None:
 
 
 def _list_built(package: Package, extra: str) -> Iterator[Requirement]:
-    """Yields what JAX requires with an extra and what has a wheel for each Python: its own, and libtpu."""
+    """Yields JAX's requirements, with an extra, that have a wheel for each Python: JAX's own packages and libtpu."""
     environment = {**marker_environment("3.11", "linux/amd64"), "extra": extra}
     for requirement in map(Requirement, package.requires):
         applies = requirement.marker is None or requirement.marker.evaluate(environment)
@@ -178,13 +178,13 @@ def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
 
 
 def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """Lists nothing: each release's metadata say what holds it back."""
+    """Lists nothing, because each release's metadata have the limits."""
     del request, accelerator
     yield from ()
 
 
 def check_spec(request: Request, accelerators: list[Accelerator]) -> list[Finding]:
-    """Finds a platform without wheels, and keys that are TensorFlow's."""
+    """Finds a platform without wheels, and keys that only TensorFlow has."""
     spec, findings = request.spec, []
     if not usable_pythons(request.release, spec.platform):
         extras = sorted({_extra(spec, accelerator) or "cpu" for accelerator in accelerators})
@@ -197,25 +197,25 @@ def check_spec(request: Request, accelerators: list[Accelerator]) -> list[Findin
 
 
 def cuda_base(request: Request, python: str) -> FittingBase | None:
-    """Returns None: CUDA comes from wheels."""
+    """Returns None, because CUDA comes from wheels."""
     del request, python
     return None
 
 
 def check_cuda_base(request: Request, image: BaseImage, field: str) -> list[Finding]:
-    """Finds nothing: the wheels open no CUDA of a base."""
+    """Finds nothing, because the wheels do not open a base's CUDA."""
     del request, image, field
     return []
 
 
 def libraries(minor: Minor) -> tuple[str, ...]:
-    """Lists nothing: the wheels bring what they open."""
+    """Lists nothing, because the wheels contain the libraries that they open."""
     del minor
     return ()
 
 
 def cuda(request: Request, image: BaseImage) -> tuple[str, str]:
-    """Returns the major versions; `check_wheels` knows more."""
+    """Returns the major versions; `check_wheels` adds the rest."""
     del image
     return request.minor.cuda, request.minor.cudnn
 
@@ -235,7 +235,7 @@ def check_gpus(request: Request, roles: tuple[Role, ...], cuda: str, python: str
 
 
 def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
-    """Finds nothing: indexes have all that JAX needs."""
+    """Finds nothing, because indexes have everything that JAX needs."""
     del matrix, variant, index
     return []
 
@@ -243,7 +243,7 @@ def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
 def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]) -> Variant:
     """Returns the variant with the CUDA and cuDNN of its wheels.
 
-    Raises FieldError for Keras 2, which does not know JAX, and for a TensorFlow that nobody asked for.
+    Raises FieldError for Keras 2, which does not support JAX, and for a TensorFlow that no requirement names.
     """
     del spec
     versions = {wheel.name: wheel.version for wheel in wheels}

@@ -1,4 +1,4 @@
-"""Which Pythons wheels are for, by their file names. Pure."""
+"""Finds the Pythons that wheels support, by their file names. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training_imgtool.resolve.versions.matrix import version_key
 
 
 def list_pythons(files: Iterable[str], version: str, machine: str) -> tuple[str, ...]:
-    """Lists the Pythons that wheels of a version, by their file names, are for on Linux of a machine, oldest first."""
+    """Lists the Pythons that a version's wheels, by their file names, support on Linux on a machine, oldest first."""
     found = set()
     for file in files:
         try:

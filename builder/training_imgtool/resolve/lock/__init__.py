@@ -1,1 +1,1 @@
-"""The lock: what a spec resolved to, read, written, renewed."""
+"""Reads, writes and renews the lock, the result of resolving a spec."""

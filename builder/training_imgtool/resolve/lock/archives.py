@@ -1,7 +1,7 @@
-"""Resolves with source archives: builds the pure-Python ones that uv needs, and names what the others cost.
+"""Resolves with source archives: builds the pure-Python archives that uv needs, and reports the effect of others.
 
-uv says which archive it needs next; imgtool builds that one and asks again. Without this, uv would go back
-to the newest release whose whole closure has wheels, which may be years old.
+uv reports which archive it needs next; imgtool builds that archive and runs uv again. Otherwise uv would choose
+the newest release that has wheels for itself and all its requirements, which may be years old.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from training_imgtool.resolve.wheels.sources.build import SourceBuildError, buil
 from training_imgtool.resolve.wheels.store import WheelStore
 from training_imgtool.resolve.wheels.uv import ArchiveNeededError, ResolvedWheel, Target
 
-_MOST_ARCHIVES = 60  # of one resolution; each one is a run of uv and a build
+_MOST_ARCHIVES = 60  # for one resolution; each archive means a run of uv and a build
 _LARGEST = 1 << 30  # bytes
 _REFUSED_BY_SPEC = SourceBuildError("the spec says `sdists: refuse`")
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltWheel:
-    """A wheel and the hash of the archive or the folder that it was built from; of a commit, its name."""
+    """A wheel, and the hash of the archive or folder that it was built from, or the name of the commit."""
 
     wheel: Wheel
     sha256: str
@@ -43,7 +43,7 @@ Built = dict[tuple[str, str, str], BuiltWheel | SourceBuildError]  # by name, ve
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An archive that does not become a wheel, and why."""
+    """An archive from which imgtool cannot build a wheel, and the reason."""
 
     version: str
     reason: str
@@ -51,13 +51,13 @@ class Refused:
 
 
 class ArchiveBuilder:
-    """The wheels that one lock needs and no index has. Safe for several threads.
+    """Builds the wheels that one lock needs and no index has. Safe for several threads.
 
     Args:
         store: keeps archives and wheels.
         environ: the machine's environment for uv.
         progress: receives each build.
-        built: what was built before, where another lock just was made of nearly the same; what is built joins it.
+        built: wheels that an earlier, similar lock of this run built; the builder adds its own.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ArchiveBuilder:
         return tuple(built for built in tuple(self._results.values()) if isinstance(built, BuiltWheel))
 
     def allow_built(self, hashes: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-        """Returns the sha256 values that may be chosen, per package: `hashes`, and wheels built from such archives."""
+        """Returns the allowed sha256 values per package: `hashes`, and those of wheels built from such archives."""
         allowed = dict(hashes)
         for built in self._built():
             name = normalise_name(built.wheel.name)
@@ -84,7 +84,7 @@ class ArchiveBuilder:
         return allowed
 
     def add_sources(self, wheels: tuple[Wheel, ...]) -> tuple[Wheel, ...]:
-        """Returns the wheels, those that were built here with their source."""
+        """Returns the wheels, and adds the source to those that were built here."""
         built = {built.wheel.sha256: built.wheel for built in self._built()}
         return tuple(
             replace(wheel, source=built[wheel.sha256].source) if wheel.sha256 in built else wheel for wheel in wheels
@@ -93,10 +93,10 @@ class ArchiveBuilder:
     def resolve(
         self, compile_with: Callable[[frozenset[str]], tuple[ResolvedWheel, ...]], target: Target, *, build: bool
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
-        """Resolves, and says what is older than it would be if every archive became a wheel.
+        """Resolves, and names the packages that are older because an archive could not be built.
 
         Args:
-            compile_with: resolves, given the packages whose archives do not count.
+            compile_with: resolves without the archives of the given packages.
             target: the image.
             build: whether archives may be built.
 
@@ -133,10 +133,10 @@ class ArchiveBuilder:
 
         Args:
             folder: the code, which the build may write into; or an archive.
-            source: what the lock says of it.
+            source: the code's entry in the lock.
             sha256: the hash of the code, or its commit.
-            python: the version that builds.
-            version: what a Git tag says, for a build that reads it there; empty if none does.
+            python: the version of Python that builds.
+            version: the version in a Git tag, for builds that read it there; empty if there is no tag.
         """
         key = (source.origin, sha256, python)
         label = source.origin.partition("#")[0].rpartition("/")[2]
@@ -166,7 +166,7 @@ class ArchiveBuilder:
                 built = build_wheel(
                     code, python, Path(temporary), indexes=indexes, environ=self._environ, version=tagged
                 )
-            except SourceBuildError as error:  # the lock may do without it, and goes on
+            except SourceBuildError as error:  # resolving continues, because the lock may not need it
                 self._progress(Done(subject, Outcome.FAILED, error.message))
                 raise
             with built.open("rb") as stream:
@@ -200,7 +200,7 @@ def _is_archive(row: IndexedFile, version: str) -> bool:
 def _name_refused(
     refused: Mapping[str, Refused], resolve: Callable[[], tuple[ResolvedWheel, ...]]
 ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
-    """Resolves without the refused archives; adds a sentence for each package that is older because of one."""
+    """Resolves without the refused archives; adds a sentence for each package that is older because of an archive."""
     try:
         resolved = resolve()
     except ArchiveNeededError:

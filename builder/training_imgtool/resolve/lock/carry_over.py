@@ -1,6 +1,6 @@
-"""What a new lock takes over from the previous one: versions and base digests, where they still fit.
+"""Chooses the versions and base digests that a new lock keeps from the previous one, if they still fit.
 
-A new package, or a newer imgtool, then changes no more than it must. `--upgrade` takes newer versions.
+So a new package, or a newer imgtool, changes no more of the lock than it must. `--upgrade` takes newer versions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class CarriedOver:
     commits: Mapping[str, str] = field(default_factory=dict)
 
     def versions(self, variant: str) -> Mapping[str, str]:
-        """Returns the versions of a variant. A new variant takes those of the first variant that has the package."""
+        """Returns the versions of a variant. A new variant gets them from the first variant that has the package."""
         if variant in self.variants:
             return self.variants[variant]
         return {name: version for pins in reversed(tuple(self.variants.values())) for name, version in pins.items()}
@@ -32,7 +32,7 @@ NOTHING_CARRIED_OVER = CarriedOver()
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What a new lock looks for again: everything, some packages by their normalised names, or Debian packages."""
+    """The entries that a new lock resolves again: all, some packages by normalised name, or Debian packages."""
 
     everything: bool = False
     packages: frozenset[str] = frozenset()
@@ -42,9 +42,9 @@ class Renewal:
         return self.everything or self.debian or bool(self.packages)
 
     def carry_over(self, lock: Lock, platform: str) -> CarriedOver:
-        """Selects what a new lock for `platform` takes over; the bases of another platform have other digests.
+        """Selects the entries that a new lock for `platform` keeps. Bases of another platform have other digests.
 
-        Debian packages are never taken over: an archive keeps only its newest versions.
+        It keeps no Debian packages, because an archive has only the newest versions.
 
         Raises UsageError for a package that the lock does not have.
         """
@@ -53,7 +53,7 @@ class Renewal:
         if unknown:
             raise UsageError(
                 f"the lock has no package {unknown[0]}, so there is nothing to upgrade",
-                hint="a package that is new goes into the requirements file",
+                hint="to add a package, write it into the requirements file",
             )
         if self.everything:
             return NOTHING_CARRIED_OVER

@@ -1,8 +1,8 @@
-"""Requirements that name code: folders, source archives and Git commits become wheels of the lock.
+"""Builds wheels for requirements that name code: folders, source archives and Git commits.
 
-A wheel is built as those of an index's archives are; the lock has its hash, and the commit of a Git repository. The
-project that contains the trainer gives its requirements alone: its code is in the image already, and a changed line
-must not change the lock.
+imgtool builds such a wheel like one from an index's archive. The lock has the wheel's hash, and the commit of a Git
+repository. From the project that contains the trainer, the lock takes only the requirements, because the image already
+has its code, and a changed line of code must not change the lock.
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ from training_imgtool.resolve.wheels.sources.git import Git
 from training_imgtool.resolve.wheels.store import WheelStore
 
 _METADATA_FILES = (*PROJECT_FILES, "requirements*.txt", "requirements*.in")
-_LIST = re.compile(
-    r"[\w-][\w./-]*\.(?:txt|in)\b"
-)  # requirements that a build computes are most often read from such a file
-_LARGEST_METADATA = 1 << 20  # bytes of a file that the metadata of a project may depend on
-_NO_VERSION = "0"  # of a wheel that no image has: Git tags may be where a project's version comes from
+_LIST = re.compile(r"[\w-][\w./-]*\.(?:txt|in)\b")  # builds mostly read computed requirements from such a file
+_LARGEST_METADATA = 1 << 20  # bytes of a file on which a project's metadata may depend
+_NO_VERSION = "0"  # the version of a wheel that goes into no image, since a project's version may come from Git tags
 _CURE = (
     "imgtool builds it with what its [build-system] requires, and no compiler; else run "
     "`pip wheel --no-deps -w wheels {}` once and require ./wheels/NAME.whl"
@@ -41,7 +39,7 @@ _CURE = (
 
 @dataclass(frozen=True, slots=True)
 class CodeWheels:
-    """What code requirements became: lines for the resolver, and the packages that do not go into the image."""
+    """The result for code requirements: lines for the resolver, and packages that do not go into the image."""
 
     lines: tuple[str, ...]
     left_out: frozenset[str]
@@ -52,11 +50,11 @@ class CodeBuilder:
 
     Args:
         spec_file: the spec; relative paths start from its folder.
-        requirements: what its requirements name.
+        requirements: the requirements that name code.
         archives: builds wheels and keeps those of this lock.
-        store: has their files.
+        store: has the wheels' files.
         git: reads repositories.
-        commits: the commits of the previous lock by origin, which stay.
+        commits: the commits of the previous lock by origin, which the new lock keeps.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class CodeBuilder:
         self._commits = dict(commits)
 
     def build(self, python: str) -> CodeWheels:
-        """Builds every wheel for a Python; raises FieldError with the place of the requirement that fails."""
+        """Builds every wheel for a Python; raises FieldError with the place of a requirement that fails."""
         lines, left_out = [], set()
         for requirement in self._requirements:
             try:
@@ -122,7 +120,7 @@ class CodeBuilder:
 
 
 def _add_place(requirement: SourceRequirement, error: ImgtoolError) -> ImgtoolError:
-    """Adds the place of its line to an error; one about the network keeps its exit code."""
+    """Adds the place of the requirement's line to an error; an error of the network keeps its exit code."""
     message = f"{requirement.place}: {requirement.origin}: {error.message}"
     hint = error.hint
     if isinstance(error, SourceBuildError) and hint is None:
@@ -143,7 +141,7 @@ def hash_code(spec_file: SpecFile, requirements: Iterable[SourceRequirement]) ->
     hashes = []
     for requirement in requirements:
         if requirement.is_git:
-            continue  # the requirements files name it, and the lock has its commit
+            continue  # a Git requirement is in the requirements files, and its commit in the lock
         path = spec_file.folder / requirement.path
         try:
             _require_reachable(requirement.path, spec_file.folder)
@@ -168,7 +166,7 @@ def _hash_file(path: Path) -> str:
 
 
 def _hash_metadata(folder: Path) -> str:
-    """Hashes the files that say what a project requires, and of the lists that those name."""
+    """Hashes the files with a project's requirements, and the lists that these files name."""
     digest = hashlib.sha256()
     files = {path for pattern in _METADATA_FILES for path in folder.glob(pattern)}
     texts = [path.read_text(errors="replace") for path in files if path.name in PROJECT_FILES]
@@ -180,7 +178,7 @@ def _hash_metadata(folder: Path) -> str:
 
 
 def _require_reachable(path: str, folder: Path) -> None:
-    """Raises FieldError for a path outside the repository that the spec is in."""
+    """Raises FieldError for a path outside the spec's repository."""
     top = next((parent for parent in (folder.resolve(), *folder.resolve().parents) if (parent / ".git").exists()), None)
     if not (folder / path).resolve().is_relative_to(top or folder.resolve()):
         raise FieldError(

@@ -1,9 +1,9 @@
-"""The lock file: the text of a Lock, written so that a diff reads well, and read as strictly as it is written.
+"""Writes lock files whose diffs are easy to read, and reads them strictly.
 
-A lock lies beside its spec and has its name: `gpu.lock` belongs to `gpu.yaml`.
+A lock is beside its spec and has the spec's name: `gpu.lock` belongs to `gpu.yaml`.
 
-The file is TOML. It names wheels by file name, size and hash, and bases by digest; it holds no URL and no
-index's host: where a file comes from is the machine's own setting, and the hash decides.
+The file is TOML. It names wheels by file name, size and hash, and bases by digest. It contains no URL and no host of an
+index, because each machine has its own settings for them, and the hash identifies the file.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from training_imgtool.resolve.lock.parse import LOCK_VERSION, parse_lock, sum_te
 _HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
 _MAX_BYTES = 4 << 20
 _KEYS = ("python", "platform", "cuda_from", "sdists", "base", "trim")
-_text = json.JSONEncoder(ensure_ascii=False).encode  # a TOML basic string takes JSON's escapes
+_text = json.JSONEncoder(ensure_ascii=False).encode  # a TOML basic string allows JSON's escapes
 
 
 def dump_lock(lock: Lock) -> str:
-    """Writes the lock's text: deterministic, one wheel per line, newline at the end."""
+    """Formats a lock deterministically, with one wheel per line and a newline at the end."""
     inputs, platform = _text(lock.inputs), _text(lock.platform)
     head = f"{_HEADER}version = {LOCK_VERSION}\ninputs = {inputs}\nplatform = {platform}\n"
     rows = "".join(_variant_text(locked) for locked in lock.variants)
@@ -40,27 +40,28 @@ def dump_lock(lock: Lock) -> str:
 
 
 def read_lock(path: Path) -> Lock:
-    """Reads a lock; raises InputError that names the file, the place and what is wrong with it."""
+    """Reads a lock; raises InputError that names the file, the place and the fault."""
     return parse_lock(read_bytes(path, _MAX_BYTES), str(path))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LockIdentity:
-    """Which lock a spec needs: the file's place, and the hash over what it depends on."""
+    """Identifies the lock of a spec: the file's path, and the hash of the lock's inputs."""
 
     path: Path
     inputs: str
 
 
 def lock_path(spec_file: SpecFile) -> Path:
-    """Returns where a spec's lock lies; raises as `identify_lock`."""
+    """Returns the path of a spec's lock; raises as `identify_lock`."""
     return identify_lock(spec_file).path
 
 
 def identify_lock(spec_file: SpecFile) -> LockIdentity:
-    """Says which lock a spec needs: `gpu.lock` beside `gpu.yaml` (or `.yml`); another name gets `.lock` added.
+    """Identifies the lock of a spec: `gpu.lock` beside `gpu.yaml` (or `.yml`); to other names, it adds `.lock`.
 
-    A spec with values from `--set` that the lock depends on has a lock of its own: `gpu.tensorflow-2.16.2.lock`.
+    If the lock depends on values from `--set`, the spec with these values has its own lock, such as
+    `gpu.tensorflow-2.16.2.lock`.
     Raises as `lock_inputs`.
     """
     path, plain, inputs = spec_file.path, spec_file.plain, lock_inputs(spec_file)
@@ -72,9 +73,9 @@ def identify_lock(spec_file: SpecFile) -> LockIdentity:
 
 
 def lock_inputs(spec_file: SpecFile) -> str:
-    """Hashes just what a lock depends on; needs neither the matrix nor the network.
+    """Hashes the inputs of a lock; needs neither the matrix nor the network.
 
-    Raises FieldError, with its place, when a requirements file cannot be read.
+    Raises FieldError with a place if a requirements file cannot be read.
     """
     from training_imgtool.model.requirement_files import read_locked, read_texts
     from training_imgtool.model.requirements import list_code
@@ -93,13 +94,13 @@ def lock_inputs(spec_file: SpecFile) -> str:
 
 
 def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_version: str) -> str:
-    """Hashes what a lock depends on: a text of `NAME=HASH` for each input, so that a lock can say which one changed.
+    """Hashes the inputs of a lock. The result has `NAME=HASH` for each input, so that imgtool can name a changed input.
 
     Args:
         spec: the user's choices.
-        texts: the requirements file and those it includes: their names as written, and their text; then the hashes of
-            the folders that they name.
-        matrix_version: which matrix chose.
+        texts: names and texts of the requirements file and of the files that it includes, then the hashes of the
+            folders that they name.
+        matrix_version: the version of the matrix.
     """
     document: dict[str, object] = {
         "imgtool": [LOCK_VERSION, matrix_version],
@@ -118,13 +119,13 @@ def _hash(value: object) -> str:
 
 
 def list_changed(old: str, new: str) -> tuple[str, ...]:
-    """Names the inputs that differ between two of `inputs_hash`, such as `tensorflow` and `requirements.txt`."""
+    """Names the inputs that differ between two results of `inputs_hash`, such as `requirements.txt`."""
     was, now = (dict(part.partition("=")[::2] for part in text.split()) for text in (old, new))
     return tuple(unquote(name) for name in {**now, **was} if was.get(name) != now.get(name))
 
 
 def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
-    """Returns what a role's variant depends on, and what the rules look at: a changed GPU must be checked again."""
+    """Returns the inputs of a role's variant and of the rules, because imgtool must check a changed GPU again."""
     of_role, accelerator = spec.roles[role], spec.accelerator_of(role)
     inputs: list[str | None] = [str(accelerator), of_role.base]
     if accelerator is Accelerator.GPU:
@@ -144,7 +145,7 @@ def _variant_text(locked: LockedVariant) -> str:
 
 
 def _list_pairs(row: Any) -> Iterator[tuple[str, str]]:
-    """Yields the names and texts of a dataclass's values, but those that a reader adds: none, and empty ones."""
+    """Yields the names and texts of a dataclass's values, except None and empty values, which a reader adds."""
     for field in dataclasses.fields(row):
         value = getattr(row, field.name)
         if value is not None and field.name != "variant" and (value or value != field.default):

@@ -1,6 +1,7 @@
-"""Reads a lock strictly: what is in a lock goes into Dockerfiles and paths.
+"""Reads a lock strictly, because its content goes into Dockerfiles and paths.
 
-The types of `plan` are the grammar: a row has just the fields of its dataclass, and a text matches its field's pattern.
+The types of `plan` are the grammar: a row has exactly the fields of its dataclass, and a text matches its field's
+pattern.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from training_imgtool.model.plan import Lock, LockedVariant, Variant, Wheel
 from training_imgtool.model.requirements import normalise_name
 
 LOCK_VERSION = 2
-_SUM_LINE = 4  # from 0; the sum says nothing of its own place
+_SUM_LINE = 4  # from 0; the sum does not cover its own line
 
 
 class DamagedLockError(InputError):
-    """The file is not a lock; `imgtool lock` replaces it."""
+    """The file is not a valid lock; `imgtool lock` replaces it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, hint="imgtool lock writes a new one")
@@ -36,7 +37,7 @@ def parse_lock(data: bytes, name: str) -> Lock:
 
     Args:
         data: the file.
-        name: its name, for messages.
+        name: the file's name, for messages.
     """
     try:
         text = data.decode()
@@ -58,7 +59,7 @@ def parse_lock(data: bytes, name: str) -> Lock:
 
 
 def sum_text(text: str) -> str:
-    """Returns the sha256 of a lock's lines but that with the sum: a row that a merge loses or doubles changes it."""
+    """Returns the sha256 of a lock's lines except the sum's own. A row that a merge drops or repeats changes it."""
     lines = (line for line in text.splitlines() if not line.startswith("sum = "))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -74,15 +75,15 @@ def _check_version(version: object, name: str) -> None:
 
 
 class _WrongError(Exception):
-    """What is wrong, and where: `variant[0].wheels[3].size: …`."""
+    """A fault and its place: `variant[0].wheels[3].size: …`."""
 
 
 def _read_row(kind: type, row: object, where: str) -> Any:
-    """Makes a dataclass of a table; `where` is the table's place in the file."""
+    """Converts a table to a dataclass; `where` is the table's place in the file."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if not isinstance(row, dict):
         raise _WrongError(f"{where}: expected a table with {', '.join(fields)}")
-    if kind is LockedVariant:  # one table holds both
+    if kind is LockedVariant:  # one table has the fields of both
         own = {key: value for key, value in row.items() if key not in fields}
         row = {"variant": own, **{key: row[key] for key in row if key in fields}}
     if unknown := sorted(set(row) - set(fields)):
@@ -129,7 +130,7 @@ def _join(where: str, name: str) -> str:
 
 
 def _check_names(lock: Lock) -> None:
-    """Checks what no single value shows: that names occur once, and that files have the names of their packages."""
+    """Checks that names occur only once, and that files have the names of their packages."""
     _check_once((locked.variant.name for locked in lock.variants), "variant")
     _check_once((role for locked in lock.variants for role in locked.variant.roles), "variant")
     for number, locked in enumerate(lock.variants):
@@ -157,7 +158,7 @@ def _check_once(names: Iterable[str], where: str) -> None:
 
 
 def _names_file(wheel: Wheel) -> bool:
-    """Says whether a wheel's file name begins with its name and version, as pip compares them."""
+    """Returns whether a wheel's file name begins with the wheel's name and version, compared as in pip."""
     file_name, _, rest = wheel.file.partition("-")
     file_version = rest.partition("-")[0]
     if normalise_name(file_name) != normalise_name(wheel.name) or not wheel.file.endswith(".whl"):

@@ -1,13 +1,13 @@
 """Finds the files of a lock's wheels that nothing in the image can open, so that images leave them out.
 
-A rule says which paths it is about and what a file contains that may open them: a library's name in an ELF file (the
-dynamic section's NEEDED entries and the arguments of dlopen are both strings in the file), a function of the library
+A rule has the paths that it covers, and texts in files that may open these paths: a library's name in an ELF file (the
+NEEDED entries of the dynamic section and the arguments of dlopen are strings in the file), a function of the library
 that a program may look up with dlsym, or a spelling in source code. NVIDIA's own runtime images
-(`nvidia/cuda:*-runtime`) hold no headers and no static archives, so a training image does not need those either.
+(`nvidia/cuda:*-runtime`) contain no headers and no static archives, so a training image does not need them either.
 
-The answer depends on the content of every wheel, so it is in the lock: every machine leaves out the same files, and the
-Dockerfile says which. `data/wheel_contents.json` has what the usual TensorFlow and CUDA wheels contain, by hash; this
-machine remembers what it read itself; the rest is downloaded and read, and the build finds it in the cache.
+The result depends on the content of every wheel, so it is in the lock. Every machine leaves out the same files, and the
+Dockerfile lists them. `data/wheel_contents.json` has the facts about the usual TensorFlow and CUDA wheels, by hash.
+This machine remembers the wheels that it has read. It downloads and reads others, which the build finds in the cache.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimRule:
-    """One kind of file that is left out when nothing names it.
+    """One kind of file that images leave out if nothing names it.
 
     Attributes:
-        name: how the lock and messages call it.
-        paths: matches a path below site-packages from its start; what it matches is left out as a whole.
+        name: the rule's name in the lock and in messages.
+        paths: matches the start of a path below site-packages; images leave out the whole matched file or folder.
         source: matches source code that may open the files.
-        hints: source code without one of these is not searched: `in` is much faster than a pattern.
-        words: an ELF file with one of them may open the files.
-        calls: a function of the library: an ELF file that has its name may look it up.
-        inside: of the library's own text: an ELF file that has it, and `calls`, is linked with the library statically.
-        owners: the packages whose own mention of the files does not count; a hyphen at the end stands for any name.
+        hints: texts of which matching source code has one; searching for them is much faster than the pattern.
+        words: texts of which an ELF file that may open the files has one.
+        calls: the name of a function in the library; an ELF file that contains it may look the function up.
+        inside: a text of the library itself; an ELF file that contains it and `calls` is statically linked with it.
+        owners: packages that may name the files without keeping them; a hyphen at the end covers any continuation.
     """
 
     name: str
@@ -60,14 +60,14 @@ class TrimRule:
     owners: tuple[str, ...] = ()
 
     def is_named_by(self, tokens: frozenset[bytes]) -> bool:
-        """Says whether an ELF file with exactly these of the rules' tokens may open the files."""
+        """Returns whether an ELF file with exactly these of the rules' tokens may open the files."""
         return bool(tokens.intersection(self.words)) or (self.calls in tokens and self.inside not in tokens)
 
 
 def _library(name: str, package: str, word: str = "", *, calls: bytes = b"", inside: bytes = b"") -> TrimRule:
-    """Makes the rule of a shared library of one of NVIDIA's packages."""
+    """Makes the rule for a shared library in one of NVIDIA's packages."""
     spellings = [f"lib{name}", rf"find_library\(\s*[\"']{name}"]
-    if name == package:  # importing the package is naming the library
+    if name == package:  # a program that imports the package also names the library
         spellings.append(rf"nvidia[./]{name}\b")
     return TrimRule(
         name=name,
@@ -81,14 +81,14 @@ def _library(name: str, package: str, word: str = "", *, calls: bytes = b"", ins
 
 
 TRIM_RULES = (
-    # libnccl-net-NAME.so is a plug-in of NCCL's own; TensorFlow up to 2.17 holds NCCL's code, and with it this name.
+    # libnccl-net-NAME.so is NCCL's own plug-in. TensorFlow up to 2.17 contains NCCL's code, and so this name.
     _library("nccl", "nccl", "libnccl.so", calls=b"ncclCommInit", inside=b"libnccl-net"),
     _library("curand", "curand", calls=b"curandCreateGenerator"),
     _library("cusolverMg", "cusolver", calls=b"cusolverMgCreate"),
     _library("nvblas", "cublas"),
     _library("cufftw", "cufft"),
     TrimRule(
-        name="libclang",  # TensorFlow requires the package, for a script of its own build
+        name="libclang",  # TensorFlow requires the package for a script of its own build
         paths=r"clang(?=/)",
         source=rb"libclang[.\"']|\b(?:import|from)\s+clang\b|\bclang\.cindex\b",
         hints=(b"clang",),
@@ -116,23 +116,23 @@ TRIM_RULES = (
     ),
 )
 RULES = 2
-"""Counts up when the same wheel is read in another way: what a machine remembers is of one count."""
+"""Raise this number when the result for a wheel changes; machines ignore remembered results of other numbers."""
 
 _TOKENS = tuple({token for rule in TRIM_RULES for token in (*rule.words, rule.calls, rule.inside) if token})
 ELF = b"\x7fELF"
 ALWAYS = ""
-"""The rule of files that no rule is about: they stay."""
+"""The rule of files that no other rule covers; they stay."""
 _SOURCES = (".py", ".pyx", ".pth")
 _SCRIPT = re.compile(r"[^/]+\.data/scripts/")
 _INSTALLED = re.compile(r"[^/]+\.data/(?:purelib|platlib)/")
 _BLOCK = 1 << 20
 _OVERLAP = max(map(len, _TOKENS)) - 1
-_LARGEST_SOURCE = 64 << 20  # bytes; a longer one is read to here
-_AT_ONCE = 2  # wheels that are read side by side
+_LARGEST_SOURCE = 64 << 20  # bytes; the rest of a longer file is ignored
+_AT_ONCE = 2  # wheels that are read in parallel
 
 
 def find_rule(path: str) -> tuple[str, str] | None:
-    """Returns the name of the rule about a path below site-packages, and the path that is left out as a whole."""
+    """Returns the name of the rule for a path below site-packages, and the file or folder that may be left out."""
     for rule in TRIM_RULES:
         if match := re.match(rule.paths, path):
             return rule.name, match.group()
@@ -157,7 +157,7 @@ def names_in_elf(blocks: Iterable[bytes]) -> frozenset[str]:
 
 
 def names_in_file(name: str, blocks: Iterable[bytes]) -> frozenset[str]:
-    """Returns the names of the rules whose files a file may open, when it is an ELF file or source code."""
+    """Returns the names of the rules whose files an ELF file or a source file may open; none for other files."""
     stream = iter(blocks)
     first = next(stream, b"")
     if first.startswith(ELF):
@@ -174,19 +174,19 @@ def names_in_file(name: str, blocks: Iterable[bytes]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelContents:
-    """One wheel, as far as trimming is concerned.
+    """The facts about one wheel that trimming needs.
 
     Attributes:
-        paths: what rules are about: bytes and the rule's name, by path below site-packages.
-        names: the names of the rules whose files this wheel's files may open, by the rule that those files are
-            themselves subject to, or `ALWAYS`.
+        paths: the size in bytes and the rule's name for each path below site-packages that a rule covers.
+        names: the names of the rules whose files this wheel's files may open. The key is the rule that covers the
+            opening files, or `ALWAYS`.
     """
 
     paths: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     names: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
-        """Returns what JSON takes and `parse_contents` reads."""
+        """Returns the facts as JSON data for `parse_contents`."""
         return {
             "paths": {path: [size, rule] for path, (size, rule) in sorted(self.paths.items())},
             "names": {rule: sorted(names) for rule, names in sorted(self.names.items())},
@@ -194,7 +194,7 @@ class WheelContents:
 
 
 def parse_contents(data: Any) -> WheelContents | None:
-    """Reads what `as_data` made; returns None for anything else."""
+    """Reads the result of `as_data`; returns None for anything else."""
     try:
         paths = {str(path): (int(size), str(rule)) for path, (size, rule) in data["paths"].items()}
         names = {str(rule): frozenset(map(str, names)) for rule, names in data["names"].items()}
@@ -208,9 +208,9 @@ def read_contents(path: Path, package: str) -> WheelContents:
 
     Args:
         path: the wheel.
-        package: its name, normalised.
+        package: the package's normalised name.
 
-    Raises VerificationError when it is damaged.
+    Raises VerificationError if the wheel is damaged.
     """
     paths: dict[str, tuple[int, str]] = {}
     names: dict[str, set[str]] = {}
@@ -228,7 +228,7 @@ def read_contents(path: Path, package: str) -> WheelContents:
 @contextmanager
 def _opening(path: Path) -> Iterator[zipfile.ZipFile]:
     """Opens a wheel; whatever is wrong with it until the end of the block raises VerificationError."""
-    from training_imgtool.base.wheel_zip import ZIP_ERRORS  # each push loads this module, for the rules
+    from training_imgtool.base.wheel_zip import ZIP_ERRORS  # late: each push loads this module
 
     try:
         with zipfile.ZipFile(path) as archive:
@@ -242,16 +242,16 @@ def _is_owner(package: str, owners: tuple[str, ...]) -> bool:
 
 
 def _read_blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yields a short block first, since it is all that is read of most files."""
+    """Yields a short block first, because most files need no more."""
     yield stream.read(len(ELF))
     while block := stream.read(_BLOCK):
         yield block
 
 
 def list_unused(contents: Iterable[WheelContents]) -> tuple[UnusedPath, ...]:
-    """Lists the paths of rules that no file names which stays in the image, sorted.
+    """Lists the paths covered by rules that no remaining file of the image names, sorted.
 
-    A file that a rule is about counts only when it stays itself, so this repeats until nothing is added.
+    A file that is itself left out keeps no other file in the image, so this repeats until the result is stable.
     """
     rows = tuple(contents)
     needed: set[str] = set()
@@ -269,11 +269,11 @@ def list_unused(contents: Iterable[WheelContents]) -> tuple[UnusedPath, ...]:
 
 
 class WheelReader:
-    """What wheels contain, by their hash.
+    """Reads the contents of wheels, and remembers them by the wheels' hashes.
 
     Args:
-        store: downloads wheels that have not been read before.
-        path: keeps what was read between runs.
+        store: downloads wheels that imgtool has not read before.
+        path: the file that keeps the results between runs.
         progress: receives the downloads.
     """
 

@@ -1,4 +1,4 @@
-"""Makes a lock: resolves the spec, reads the bases' digests, and has uv choose the wheels."""
+"""Makes a lock: resolves the spec, reads the bases' digests, and lets uv choose the wheels."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ from training_imgtool.resolve.wheels.uv import (
 
 _JOBS = 16
 _MOST_ROUNDS = 10
-_UNKNOWN_GLIBC = "2.28"  # for a base of unknown content: what most wheels are built for (manylinux_2_28)
+_UNKNOWN_GLIBC = "2.28"  # for a base of unknown content; most wheels are built for it (manylinux_2_28)
 
 
 LockDebian = Callable[[Variant, str], LockedDebian | None]
@@ -86,18 +86,18 @@ def make_lock(
     """Resolves versions, bases and wheels.
 
     Args:
-        spec_file: the spec; its requirements files are read.
-        matrix: which versions go together.
-        base_digest: the manifest digest of a base by its name, for the spec's platform.
-        settings: the machine's.
+        spec_file: the spec.
+        matrix: the versions that fit together.
+        base_digest: returns the manifest digest of a base for the spec's platform.
+        settings: the machine's settings.
         progress: receives each step and the warnings.
-        carried_over: what the new lock takes over from the previous one.
-        lock_debian: resolves the Debian packages of a variant on the base of a digest.
-        built: wheels of source archives that a lock before this one built, which gains those of this one.
+        carried_over: the entries that the new lock keeps from the previous one.
+        lock_debian: resolves the Debian packages of a variant on a base with a digest.
+        built: wheels that an earlier lock of this run built from source archives; this lock adds its own.
 
     Raises:
-        FieldError, FieldListError: something in the spec or its requirements does not fit, with its place.
-        InputError: uv finds no set of wheels; `details` is its explanation.
+        FieldError, FieldListError: something in the spec or its requirements does not fit; the error has its place.
+        InputError: uv finds no set of wheels; `details` has uv's explanation.
         TemporaryError, CredentialsError: the index or the registry does not answer, or refuses.
     """
     spec = spec_file.spec
@@ -130,7 +130,7 @@ def make_lock(
 
 
 class _Maker:
-    """What all variants of one lock share."""
+    """Makes one lock; has the values that all its variants share."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Maker:
         self._matrix, self._progress = matrix, progress
         self._texts = texts
         self._carried_over = carried_over
-        self.locked = read_locked(spec_file)  # by the project's other tool
+        self.locked = read_locked(spec_file)  # locked by the project's other tool
         self._named: tuple[Named, ...] = parse_requirements(texts)
         self._environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
         self._store = WheelStore(settings, options=lambda: index_options(spec_file.folder, texts))
@@ -167,10 +167,10 @@ class _Maker:
         self._cache = settings.cache
         self._reader = WheelReader(self._store, settings.cache / f"wheel-contents-{RULES}.json", progress)
         self._matrix_wheels: dict[str, Wheel] = {}
-        self._unreadable: dict[tuple[str, str], Package] = {}  # to uv
+        self._unreadable: dict[tuple[str, str], Package] = {}  # passed to uv
 
     def know_release(self) -> Matrix:
-        """Returns the matrix, with a row for a release that only an index knows; a note says what to think of it.
+        """Returns the matrix; adds a row for a release that only an index knows, and notes a warning about it.
 
         Raises FieldError if no index has the release, or none answers.
         """
@@ -181,7 +181,7 @@ class _Maker:
         return self._matrix
 
     def check(self, variant: Variant) -> list[Finding]:
-        """Applies the rules about requirements, for one variant."""
+        """Applies the rules about requirements to one variant."""
         minor, release = self._matrix.release(variant.release, variant.framework)
         cuda_base = variant.cuda is not None and self._spec.cuda_from == "base"
         platform = self._spec.platform
@@ -189,14 +189,14 @@ class _Maker:
         return findings + self._rules.check_lock(self._matrix, variant, self._index)
 
     def build_missing(self, variants: tuple[Variant, ...]) -> None:
-        """Builds the wheels of the matrix' source archives, once per machine."""
+        """Builds wheels from the source archives in the matrix, once per machine."""
         minors = [self._matrix.release(variant.release, variant.framework)[0] for variant in variants]
         needed = {f"{name}=={version}" for minor in minors for name, version in minor.sdists.items()}
         for requirement in sorted(needed):
             archive = self._matrix.sdists[requirement]
             found = self._store.index.locate(archive.name, archive.file, archive.sha256)
             if found is None:
-                continue  # then uv says what is missing
+                continue  # uv then reports the missing wheel
             self._progress(Step(f"wheel {requirement}", f"building {archive.file}"))
             data = b"".join(self._store.index.read(found.url, limit=LARGEST_ARCHIVE))
             wheel = self._store.put(name_wheel(archive), io.BytesIO(build_wheel(archive, data)))
@@ -235,9 +235,9 @@ class _Maker:
         )
 
     def _list_needed(self, wheels: tuple[Wheel, ...]) -> tuple[str, ...] | None:
-        """Lists the shared libraries that wheels need and none brings, sorted, so that no push reads the wheels for it.
+        """Lists the shared libraries that wheels need and no wheel contains, sorted, so that no push reads the wheels.
 
-        Returns None if a wheel cannot be read. Raises as `WheelStore.fetch`.
+        Returns None if a wheel cannot be read. Raises what `WheelStore.fetch` raises.
         """
         known = known_wheels()
         self._store.fetch([wheel for wheel in wheels if wheel.sha256 not in known], self._progress)
@@ -248,9 +248,9 @@ class _Maker:
     def _resolve_for_python(
         self, variant: Variant, target: Target, preferred: Mapping[str, str]
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...], tuple[Wheel, ...]]:
-        """Returns what `_resolve` does, and the wheels: none that is for older Pythons alone, where others do.
+        """Returns the result of `_resolve` and its wheels. If possible, no wheel is only for older Pythons.
 
-        uv heeds the lower limit of a release's Requires-Python, and no other.
+        uv applies only the lower limit of a release's Requires-Python.
         """
         unfit: tuple[str, ...] = ()
         resolved, notes = self._resolve(variant, target, preferred, unfit)
@@ -263,7 +263,7 @@ class _Maker:
             try:
                 resolved, notes = self._resolve(variant, target, preferred, unfit)
             except InputError:
-                break  # the requirements want just these: `check_closed` says so
+                break  # the requirements demand these wheels; `check_closed` reports them
             wheels = self._archives.add_sources(self._sizes.wheels(resolved))
         return resolved, notes, wheels
 
@@ -275,14 +275,14 @@ class _Maker:
     def _resolve(
         self, variant: Variant, target: Target, preferred: Mapping[str, str], unfit: tuple[str, ...]
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
-        """Returns the wheels, none of `unfit`, and a sentence for each package that is older because of an archive."""
+        """Returns wheels without those of `unfit`, and a sentence for each package that an archive makes older."""
         lines, limits = resolver_lines(self._folder, self._texts)
         lines = tuple(line for line in lines if not _is_another_build(line, variant))
         if variant.accelerator is not Accelerator.GPU:
             lines = tuple(_without_cuda(line, variant.framework) for line in lines)
         code = self._code.build(variant.python)
         others = tuple(name for name in variant.framework.packages if name != variant.package)
-        # What depends on another package of the framework gets it; it is left out again: the role's has its files.
+        # A dependency may require another package of the framework. It is removed later: the role's own has its files.
         same = tuple(f"{name}=={variant.release}" for name in others)
         try:
             text = "".join(f"{line}\n" for line in (*variant.requirements, *lines, *code.lines))
@@ -302,7 +302,7 @@ class _Maker:
         return tuple(row for row in resolved if row.name not in left_out), notes
 
     def _place_unknown(self, error: UnknownPackageError, known: Mapping[str, str]) -> InputError:
-        """Adds the line that names a package, and the nearest name among those that imgtool or the last lock has."""
+        """Adds the line that names a package, and the nearest name that imgtool or the last lock knows."""
         name = normalise_name(error.name)
         line = next((row for row in self._named if normalise_name(row.requirement.name) == name), None)
         if line is None:
@@ -325,7 +325,7 @@ class _Maker:
         wheels_only: frozenset[str] | None = None,
     ) -> tuple[ResolvedWheel, ...]:
         folders = {path.parent for wheel in self._matrix_wheels.values() if (path := self._store.path(wheel))}
-        told = dict(self._unreadable)  # variants are locked side by side, and each may add to it
+        told = dict(self._unreadable)  # variants are locked in parallel, and each may add to the set
         try:
             return compile_requirements(
                 text,
@@ -356,13 +356,13 @@ def _name_of(line: str) -> str:
 
 
 def _is_another_build(line: str, variant: Variant) -> bool:
-    """Says whether a line names another package of the framework than the variant's; a rule has said so."""
+    """Returns whether a line names another package of the framework than the variant's, of which a rule has warned."""
     name, (first, *_) = _name_of(line), variant.framework.packages
     return name in variant.framework.packages and name not in {variant.package, first}
 
 
 def _without_cuda(line: str, framework: Framework) -> str:
-    """Returns a line without the framework's extras for CUDA, which would bring gigabytes that only GPUs open."""
+    """Returns a line without the framework's extras for CUDA, which would install gigabytes that only GPUs need."""
     match = re.match(r"(?P<name>[\w.-]+)\s*\[(?P<extras>[^]]*)\]", line)
     if match is None or normalise_name(match["name"]) not in framework.packages:
         return line
@@ -372,7 +372,7 @@ def _without_cuda(line: str, framework: Framework) -> str:
 
 
 class _Index:
-    """What an index says, as the modules of `resolve.frameworks` ask for it."""
+    """Answers the questions of the modules of `resolve.frameworks` to an index."""
 
     def __init__(self, store: WheelStore, metadata: WheelMetadata) -> None:
         self._store, self._metadata = store, metadata
@@ -391,11 +391,11 @@ class _Index:
 
 
 class Sizes:
-    """Turns the rows of a resolution into wheels of the lock. Safe for several threads.
+    """Converts the rows of a resolution to wheels of the lock. Safe for several threads.
 
     Args:
-        store: learns where each file was, and knows the index.
-        path: keeps sizes by sha256 between runs.
+        store: remembers the address of each file, and has the index.
+        path: the file that keeps sizes by sha256 between runs.
     """
 
     def __init__(self, store: WheelStore, path: Path) -> None:
@@ -404,7 +404,7 @@ class Sizes:
         self._lock = threading.Lock()
 
     def wheels(self, resolved: tuple[ResolvedWheel, ...]) -> tuple[Wheel, ...]:
-        """Adds sizes to the wheels: from the index's page, else from an earlier run, else from the server."""
+        """Adds sizes to the wheels, from the index's page, else from an earlier run, else from the server."""
         sizes = {row.sha256: row.size for row in resolved if row.size is not None}
         sizes = {**_read_sizes(self._path), **sizes}
         unknown = {row.sha256: row.url for row in resolved if row.sha256 not in sizes}
@@ -429,7 +429,7 @@ class Sizes:
 
 
 def _read_sizes(path: Path) -> dict[str, int]:
-    """Sizes by sha256, which never change; a damaged file counts for nothing."""
+    """Reads sizes by sha256, which never change; ignores a damaged file."""
     rows = read_cached(path)
     if not isinstance(rows, dict):
         return {}

@@ -1,1 +1,1 @@
-"""Which TensorFlow, Python, CUDA, cuDNN and base go together, and the choice for a spec."""
+"""Knows which TensorFlow, Python, CUDA, cuDNN and base fit together, and chooses them for a spec."""

@@ -1,4 +1,4 @@
-"""What a base image's name tells: its system, its Python, and for nvidia/cuda what is inside."""
+"""Finds a base image's system, its Python, and the CUDA of nvidia/cuda images, by the image's name."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _CODENAMES = {"bionic": "18.04", "focal": "20.04", "jammy": "22.04", "noble": "2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseImage:
-    """A base image as far as its name tells.
+    """The facts about a base image that follow from its name.
 
     Attributes:
-        name: as given.
-        is_cuda: whether it is an nvidia/cuda image, from whatever mirror.
+        name: the name as given.
+        is_cuda: whether it is an nvidia/cuda image, also from a mirror.
         is_python: whether it is an official Python image, which has its Python in /usr/local.
-        cuda: what is inside, when it is an nvidia/cuda tag of the matrix.
-        tag: the tag, or None when only a digest is given.
+        cuda: the content of the image if it is an nvidia/cuda tag of the matrix.
+        tag: the tag, or None if the name has only a digest.
         flavour: base, runtime or devel, for nvidia/cuda.
         os: the system, such as ubuntu22.04, or None.
-        python: the Python it comes with, or that its system packages; None when unknown.
+        python: the Python in the image, or in its system's packages; None if unknown.
     """
 
     name: str
@@ -42,12 +42,12 @@ class BaseImage:
 
     @property
     def has_python(self) -> bool:
-        """Whether enough is known to check Python against it."""
+        """Whether imgtool knows enough about the base to check a Python."""
         return self.python is not None
 
 
 def describe(name: str, matrix: Matrix) -> BaseImage:
-    """Says what `name` tells, recognised by the last parts of its path so that mirrors and caches count too.
+    """Returns the facts that follow from `name`. Only the last parts of its path matter, so that mirrors work, too.
 
     Raises InvalidReferenceError when `name` is no image's name.
     """

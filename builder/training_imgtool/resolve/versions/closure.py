@@ -1,6 +1,6 @@
-"""Whether a set of packages is closed under its own metadata: what `pip check` says, and what extras ask for besides.
+"""Checks that a set of packages satisfies its own metadata, as `pip check` does, and also the extras' requirements.
 
-Metadata is the core metadata specification's, requirements are PEP 508's. Pure.
+Metadata follows the core metadata specification, requirements follow PEP 508. Pure.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 _LEGACY = (ValueError, UndefinedComparison, UndefinedEnvironmentName)
-_LAST_PATCH = 40  # more than any minor of CPython has had
+_LAST_PATCH = 40  # more patch releases than any minor of CPython has had
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """One package as its METADATA describes it; `name` is canonical."""
+    """The facts about a package from its METADATA; `name` is canonical."""
 
     name: str
     version: str
@@ -31,7 +31,7 @@ class Package:
 
 
 def parse_metadata(text: str, name: str = "") -> Package:
-    """Parses a METADATA file; `name` counts where it names none."""
+    """Parses a METADATA file; `name` is used if the file has no name."""
     headers = HeaderParser().parsestr(text)
     return Package(
         name=canonicalize_name(str(headers.get("Name") or name).strip()),
@@ -42,7 +42,7 @@ def parse_metadata(text: str, name: str = "") -> Package:
 
 
 def list_readable(package: Package) -> Iterator[str]:
-    """Yields what a package requires; without limits that PEP 440 does not know, as in `pytz (>=2011k)`."""
+    """Yields a package's requirements, without limits that PEP 440 does not allow, as in `pytz (>=2011k)`."""
     for text in package.requires:
         try:
             yield str(Requirement(text))
@@ -52,7 +52,7 @@ def list_readable(package: Package) -> Iterator[str]:
 
 
 def is_same_version(version: str, other: str) -> bool:
-    """Returns whether two versions are one to pip: 1.0 and 1.0.0, 2.1-rc1 and 2.1rc1."""
+    """Returns whether two versions are equal for pip, such as 1.0 and 1.0.0, or 2.1-rc1 and 2.1rc1."""
     try:
         return Version(version) == Version(other)
     except ValueError:
@@ -67,16 +67,16 @@ def find_broken(
     wanted: Iterable[str] = (),
     own: Collection[str] = (),
 ) -> Iterator[str]:
-    """Yields the requirements that are missing, or there in another version, and the packages for another Python.
+    """Yields requirements that are missing or present in another version, and packages for another Python.
 
-    As pip does, it takes pre-releases, and passes over what it cannot read.
+    Like pip, it accepts pre-releases, and ignores requirements that it cannot read.
 
     Args:
         present: the packages.
         markers: the environment for PEP 508 markers.
-        provided: packages that another one stands for, such as `tensorflow` by `tensorflow-cpu`.
-        wanted: what the user asked for, as requirements; their extras count.
-        own: the project's own packages, which are there as code.
+        provided: packages that another package replaces, such as `tensorflow-cpu` for `tensorflow`.
+        wanted: the user's requirements, including their extras.
+        own: the project's own packages, whose code is in the image.
     """
     packages = {package.name: package for package in present}
     versions = {package.name: package.version for package in packages.values()}
@@ -114,7 +114,7 @@ def find_broken(
 
 
 def _parse(text: str, environment: Mapping[str, str]) -> Requirement | None:
-    """Parses a requirement; None for one that does not apply, or that nobody can read."""
+    """Parses a requirement; None if it does not apply, or is not readable."""
     try:
         requirement = Requirement(text)
         return requirement if requirement.marker is None or requirement.marker.evaluate({**environment}) else None
@@ -130,7 +130,7 @@ def _satisfies(requirement: Requirement, version: str) -> bool:
 
 
 def takes_python(specifier: str, python: str) -> bool:
-    """Says whether some release of a minor version of Python is allowed."""
+    """Returns whether a specifier allows some release of a minor version of Python."""
     try:
         allowed = SpecifierSet(specifier)
         return any(allowed.contains(f"{python}.{patch}") for patch in range(_LAST_PATCH))

@@ -1,4 +1,4 @@
-"""The values of environment markers (PEP 508) in an image, without a run of its interpreter."""
+"""The values of environment markers (PEP 508) in an image, without running the image's interpreter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def full_version(python: str) -> str:
-    """Returns a release of CPython `python`, such as 3.11, that every base reaches: the first two of none."""
+    """Returns an early patch release of CPython `python`, such as 3.11; every base has this one or a later one."""
     return f"{python}.2"
 
 

@@ -1,7 +1,7 @@
-"""The version matrix: which TensorFlow goes with which Python, CUDA, cuDNN and base image.
+"""The version matrix: the Python, CUDA, cuDNN and base image that fit each TensorFlow.
 
-The data is `data/compat.yaml`; this module has its types, reads it, and answers questions that need no choice.
-Choosing is `resolve.versions.resolve`, refusing is `resolve.versions.rules`.
+The data is `data/compat.yaml`. This module has its types, reads it, and answers questions that need no choice.
+`resolve.versions.resolve` chooses, `resolve.versions.rules` refuses.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Release:
     """One patch release on the package index.
 
     Attributes:
-        pythons: the minors its Linux x86_64 wheels are for, oldest first; `pythons_arm` the same for aarch64.
-        lacks: a package that the release needs and that has no wheel, by Python; `lacks_arm` the same for aarch64.
-        packages: which distributions have a wheel of it.
-        cpu_wheel: whether its `tensorflow` wheel computes on the CPU only.
-        constraints: what its own metadata lacks, so that what it needs fits beside those of its minor.
+        pythons: the minors that its Linux x86_64 wheels support, oldest first; `pythons_arm` for aarch64.
+        lacks: a needed package without a wheel, by Python; `lacks_arm` for aarch64.
+        packages: the distributions that have a wheel of the release.
+        cpu_wheel: whether its `tensorflow` wheel computes only on the CPU.
+        constraints: limits that its own metadata lacks, in addition to those of its minor.
     """
 
     version: str
@@ -48,7 +48,7 @@ class FittingBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minor:
-    """What the releases of one TensorFlow minor share."""
+    """The facts that the releases of one TensorFlow minor share."""
 
     name: str
     source: str
@@ -72,18 +72,18 @@ class Minor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaImage:
-    """What is inside one nvidia/cuda tag."""
+    """The content of one nvidia/cuda tag."""
 
     tag: str
     cuda: str
     os: str
     cudnn: str | None
-    status: str  # supported, unsupported (listed, no longer rebuilt) or gone
+    status: str  # supported, unsupported (still there, but no longer rebuilt) or gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU: its compute capability times ten, and the first CUDA release that knows it."""
+    """A GPU: its compute capability times ten, and the first CUDA release that supports it."""
 
     name: str
     compute: int
@@ -109,7 +109,7 @@ class PythonImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceArchive:
-    """A pure-Python package's source archive, by its hash."""
+    """A pure-Python package's source archive, with its hash."""
 
     name: str
     version: str
@@ -119,7 +119,7 @@ class SourceArchive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Libtpu:
-    """The libtpu that a tensorflow-tpu release pins, and whether the index has it: true, false, partly."""
+    """The libtpu that a tensorflow-tpu release pins, and whether the index has it (true, false, partly)."""
 
     version: str
     on_index: str
@@ -127,7 +127,7 @@ class Libtpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """All of it. `minors` are TensorFlow's; `learned` has the row of a framework that an index told, by its key."""
+    """The whole matrix. `minors` are TensorFlow's; `learned` has rows that come from an index, by framework key."""
 
     version: str
     sources: Mapping[str, str]
@@ -144,7 +144,7 @@ class Matrix:
     learned: Mapping[str, tuple[Minor, Release]] = field(default_factory=dict)
 
     def release(self, version: str, framework: Framework = TENSORFLOW) -> tuple[Minor, Release]:
-        """Finds a release of a framework and its minor; raises FieldError that names the nearest of the table."""
+        """Finds a release of a framework and its minor; raises FieldError that names the table's nearest one."""
         if framework.key in self.learned:
             return self.learned[framework.key]
         minor = self.minors.get(".".join(version.split(".")[:2]))
@@ -162,7 +162,7 @@ class Matrix:
 
 
 def load_matrix(text: bytes | None = None) -> Matrix:
-    """Reads the matrix (`text` instead of the file that comes with imgtool)."""
+    """Reads the matrix from `text`, or from the file that comes with imgtool."""
     from training_imgtool.base.yamlfile.reader import parse
     from training_imgtool.base.yamlfile.tree import to_plain
 
@@ -201,12 +201,12 @@ def python_minors(text: str) -> tuple[str, ...]:
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Numbers of a plain dotted version, for comparing: `12.6.3` is (12, 6, 3)."""
+    """Returns the numbers of a plain dotted version, for comparing: `12.6.3` is (12, 6, 3)."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def lowest(pin: str) -> str:
-    """Reads `==1.2` and `<2.0,>=1.2` as 1.2."""
+    """Returns the lower limit of a pin, such as 1.2 for `==1.2` and `<2.0,>=1.2`."""
     return next(part.strip("=>") for part in pin.split(",") if part.startswith((">=", "==")))
 
 
@@ -267,12 +267,12 @@ def _cuda_images(tag: str, row: Mapping[str, str]) -> list[CudaImage]:
 
 
 def has_cuda_wheels(minor: Minor, release: Release) -> bool:
-    """Returns whether `cuda_from: wheels` works with the release."""
+    """Returns whether `cuda_from: wheels` works with a release."""
     return bool(minor.and_cuda) and release.version not in minor.and_cuda_broken
 
 
 def gpu_of(service_name: str, matrix: Matrix) -> Gpu | None:
-    """Finds the GPU that a service's word such as NVIDIA_A100_80GB means, or None."""
+    """Finds the GPU for a service's name such as NVIDIA_A100_80GB, or None."""
     words = f"_{service_name.upper().replace('-', '_')}_"
     named = [gpu for name, gpu in matrix.gpus.items() if f"_{name}_" in words]
     return max(named, key=lambda gpu: len(gpu.name)) if named else None

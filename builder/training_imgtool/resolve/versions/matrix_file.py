@@ -1,4 +1,4 @@
-"""The file of the version matrix, without its content: all that a current lock needs to know of it."""
+"""Reads the file and the version of the matrix without parsing it, which is enough for a current lock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def matrix_bytes() -> bytes:
 
 
 def matrix_version() -> str:
-    """Reads the matrix's own version, which a lock depends on, without parsing YAML."""
+    """Reads the matrix's own version, on which a lock depends, without parsing YAML."""
     match = re.search(rb'^version: "([^"\n]+)"$', matrix_bytes()[:4096], re.MULTILINE)
     if match is None:
         raise ValueError("compat.yaml has no version")

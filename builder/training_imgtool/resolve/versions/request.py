@@ -1,4 +1,4 @@
-"""What every step of resolving a spec needs to know."""
+"""The input of every step of resolving a spec."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release
 
 WHEELS = "wheels"
 INIT_PACKAGE = "dumb-init==1.2.5.post1"
-"""The init that programs start below, `model.spec.INIT`: one static program of 18 kB for each architecture."""
+"""The package with the init (`model.spec.INIT`), the parent process of programs: one static program of 18 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Request:
 
     @property
     def framework(self) -> Framework:
-        """What the images train with."""
+        """The framework of the images."""
         return self.spec.framework
 
     @property
     def title(self) -> str:
-        """The framework and its release, for people."""
+        """The framework's name and release, for people."""
         return f"{self.framework.title} {self.release.version}"

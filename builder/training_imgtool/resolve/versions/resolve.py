@@ -1,7 +1,7 @@
-"""From a framework's release to a variant per set of roles: package, Python, CUDA, cuDNN, base, constraints.
+"""Chooses a variant for each set of roles: package, Python, CUDA, cuDNN, base, constraints.
 
-Pure: everything comes from the spec and the matrix. All roles of a spec share the release and
-Python's minor, so that what one role pickles another can read; a GPU role's base therefore decides Python.
+Pure: everything comes from the spec and the matrix. All roles of a spec share the release and Python's minor, so that
+each role can read the pickles of other roles. So the base of a GPU role decides the Python of all roles.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from training_imgtool.resolve.versions.rules import Finding
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What was chosen, and what deserves a warning."""
+    """The chosen variants, and the warnings."""
 
     variants: tuple[Variant, ...]
     warnings: tuple[str, ...]
@@ -30,13 +30,13 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Roles that share a variant: same accelerator, same base given by the user."""
+    """Roles that share a variant, because they have the same accelerator and the same base from the user."""
 
     name: str
     accelerator: Accelerator
     roles: tuple[Role, ...]
     image: BaseImage | None
-    field: str  # the key that gave the base
+    field: str  # the key of the spec that names the base
 
 
 def resolve(spec: ImageSpec, matrix: Matrix, texts: tuple[tuple[str, str], ...] = ()) -> Resolution:
@@ -44,12 +44,12 @@ def resolve(spec: ImageSpec, matrix: Matrix, texts: tuple[tuple[str, str], ...] 
 
     Args:
         spec: the user's choices.
-        matrix: which versions go together.
+        matrix: the versions that fit together.
         texts: the requirements, which may limit Python.
 
     Raises:
-        FieldError: one thing does not fit; it names the key and what would.
-        FieldListError: several things do not fit.
+        FieldError: one value does not fit; the error names the key and a value that fits.
+        FieldListError: several values do not fit.
     """
     minor, release = matrix.release(spec.release, spec.framework)
     request = Request(spec, matrix, minor, rules.limit_pythons(release, texts, spec.python, spec.framework))
@@ -81,7 +81,7 @@ def _groups(request: Request) -> tuple[_Group, ...]:
             groups[role] = _Group(role, accelerator, (role,), describe(own, request.matrix), f"roles.{role}.base")
             continue
         name = str(accelerator)
-        # An nvidia/cuda image at the top is meant for the roles with GPUs; a parameter server needs no CUDA.
+        # An nvidia/cuda image at the top of the spec is for the roles with GPUs; a parameter server needs no CUDA.
         image = None if shared and shared.is_cuda and accelerator is Accelerator.CPU else shared
         roles = (*groups[name].roles, role) if name in groups else (role,)
         groups[name] = _Group(name, accelerator, roles, image, "base")
@@ -124,7 +124,7 @@ def _check_base(request: Request, group: _Group, of_framework: Rules) -> list[Fi
 
 
 def _python(request: Request, groups: tuple[_Group, ...]) -> str:
-    """Chooses the one Python of all roles: the user's, else a base's own, else the newest there is an image for."""
+    """Chooses the Python of all roles: the user's, else a base's own, else the newest for which there is an image."""
     spec = request.spec
     if spec.python is not None:
         return spec.python
@@ -150,7 +150,7 @@ def _python(request: Request, groups: tuple[_Group, ...]) -> str:
 
 
 def _source(request: Request, image: BaseImage, python: str) -> str | None:
-    """Returns how `image` comes by `python`: image, apt, deadsnakes, or None when it cannot."""
+    """Returns how `image` gets `python`: image, apt, deadsnakes, or None if it cannot."""
     if image.is_python:
         return "image" if image.python in (None, python) else None
     if image.os is None:

@@ -1,6 +1,6 @@
-"""What must not be built, and what deserves a warning: each rule a pure function that returns findings.
+"""Rules that forbid a build or warn of it. Each rule is a pure function that returns findings.
 
-A finding names the key of the spec, what is wrong, and what would fit. Sources are the rows of the matrix.
+A finding names the key of the spec, the fault, and a value that fits. The rules get their facts from the matrix.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MUSL = "alpine"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An error, or with `warning` something to tell."""
+    """An error, or a warning if `warning` is true."""
 
     field: str
     message: str
@@ -56,9 +56,9 @@ def usable_pythons(release: Release, platform: str) -> tuple[str, ...]:
 def limit_pythons(
     release: Release, texts: tuple[tuple[str, str], ...], python: str | None, framework: Framework
 ) -> Release:
-    """Leaves out the Pythons that the project's own `requires-python` does.
+    """Removes the Pythons that the project's own `requires-python` excludes.
 
-    Raises FieldError when none is left, when the spec names another one, `python`, and for a limit that is none.
+    Raises FieldError if no Python is left, if the limit excludes the spec's own `python`, or if the limit is invalid.
     """
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -71,7 +71,7 @@ def limit_pythons(
             allowed = SpecifierSet(limit)
         except InvalidSpecifier:
             raise FieldError(f"{name}: requires-python {limit!r} is no limit", field="requirements") from None
-        # 3.9 stands for all of its patch releases, the first and the last among them
+        # 3.9 means any of its patch releases, from the first to the last
         fits = {python for python in release.pythons if any(map(allowed.contains, (python, f"{python}.99")))}
         if python is not None and python in {*release.pythons} - fits:
             message = f"{name} says requires-python {limit}, which leaves out Python {python}"
@@ -86,7 +86,7 @@ def limit_pythons(
 
 
 def check_python(python: str, release: Release, spec: ImageSpec) -> list[Finding]:
-    """Checks that this very patch release has wheels for the Python; patches drop Pythons."""
+    """Checks that exactly this patch release has wheels for the Python, since patch releases may drop Pythons."""
     platform, title = spec.platform, f"{spec.framework.title} {release.version}"
     usable = usable_pythons(release, platform)
     if python in usable:
@@ -101,7 +101,7 @@ def check_python(python: str, release: Release, spec: ImageSpec) -> list[Finding
 
 
 def check_system(image: BaseImage, system: System | None, request: Request, field: str) -> list[Finding]:
-    """Checks that the base's glibc is as new as the wheels ask; musl has none."""
+    """Checks that the base's glibc is new enough for the wheels, and that the base does not have musl instead."""
     minor = request.minor
     if image.tag and _MUSL in image.tag:
         return [
@@ -118,7 +118,7 @@ def check_system(image: BaseImage, system: System | None, request: Request, fiel
 
 
 def check_library_path(spec: ImageSpec) -> list[Finding]:
-    """Checks LD_LIBRARY_PATH of a GPU role: an own one must keep the driver's folder, and those of NVIDIA's wheels."""
+    """Checks the spec's LD_LIBRARY_PATH: with GPUs, it must keep the folders of the driver and of NVIDIA's wheels."""
     findings = []
     for role, of_role in spec.roles.items():
         for env, field in ((of_role.env, f"roles.{role}.env.LD_LIBRARY_PATH"), (spec.env, "env.LD_LIBRARY_PATH")):
@@ -139,5 +139,5 @@ def check_library_path(spec: ImageSpec) -> list[Finding]:
 
 
 def join(values: Iterable[str]) -> str:
-    """Lists texts for people."""
+    """Joins texts for people."""
     return ", ".join(values) or "none"

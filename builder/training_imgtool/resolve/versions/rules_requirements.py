@@ -1,4 +1,4 @@
-"""Rules about the user's requirements: what fights the framework, its constraints, or the base's CUDA."""
+"""Rules about the user's requirements that conflict with the framework, its constraints, or the base's CUDA."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _CUDA_WHEEL = re.compile(r"nvidia-[a-z0-9-]+-cu\d+\Z")
 def check_requirements(
     named: tuple[Named, ...], variant: Variant, minor: Minor, release: Release, *, platform: str, cuda_base: bool
 ) -> list[Finding]:
-    """Collects every finding about what the user's files name, for one variant.
+    """Collects all findings about the user's requirements for one variant.
 
     Args:
-        named: what the files name.
-        variant: what was resolved.
+        named: the requirements in the user's files.
+        variant: the variant.
         minor: the variant's row of the matrix.
-        release: its release.
-        platform: the images'.
+        release: the variant's release.
+        platform: the images' platform.
         cuda_base: whether CUDA comes from the base.
     """
     findings: list[Finding] = []
@@ -67,7 +67,7 @@ def check_requirements(
 
 
 def check_lines(texts: tuple[tuple[str, str], ...]) -> list[Finding]:
-    """Finds every line that no lock can hold: a lock names wheels by hash, and any index that has them serves.
+    """Finds every line that no lock can contain, because a lock names wheels by hash and no index.
 
     Args:
         texts: the requirements file and those it includes, by name.
@@ -93,7 +93,7 @@ def _check_framework(item: Named, name: str, variant: Variant, *, cuda_base: boo
     if has_cuda and cuda_base:
         message = f"{item.place}: {requirement} brings a second CUDA; the base {variant.base} has it already"
         return [Finding(FIELD, message, "leave the line out, or cuda_from: wheels", warning=True)]
-    if name not in {variant.package, framework.packages[0]}:  # every package serves as the first
+    if name not in {variant.package, framework.packages[0]}:  # each package may be the first one
         message = f"{item.place}: {requirement} is not installed for {', '.join(variant.roles)}"
         return [Finding(FIELD, message, hint, warning=True)]
     return []
@@ -123,7 +123,7 @@ def _merge(requirements: tuple[str, ...], environment: Mapping[str, str] | None 
 
 
 def _agree(wanted: SpecifierSet, allowed: SpecifierSet) -> bool:
-    """Says whether a version may satisfy both: it tries those that both name, and those just beside them."""
+    """Returns whether a version may satisfy both. It tries the versions that they name, and those next to these."""
     tried = set()
     for specifier in (*wanted, *allowed):
         text = specifier.version.removesuffix(".*")
@@ -142,7 +142,7 @@ def _agree(wanted: SpecifierSet, allowed: SpecifierSet) -> bool:
 
 
 def _before(parts: list[int]) -> Version | None:
-    """Returns a high version below `parts`: 2.0 gives 1.9999."""
+    """Returns a high version below `parts`, such as 1.9999 for 2.0."""
     for index in range(len(parts) - 1, -1, -1):
         if parts[index] > 0:
             return Version(".".join(map(str, [*parts[:index], parts[index] - 1, 9999])))

@@ -1,7 +1,7 @@
-"""Which modules the wheels of a lock provide.
+"""Finds the modules that the wheels of a lock provide.
 
-A wheel in the cache is looked into. Of any other, the index has the zip's directory, which one or two range requests
-read. What neither tells stays unknown: nothing is refused for it.
+imgtool reads a wheel in the cache. Of any other wheel, it reads the zip's directory from the index, with one or two
+range requests. If neither works, a module stays unknown, and imgtool refuses nothing because of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from training_imgtool.model.plan import Wheel
 from training_imgtool.resolve.wheels.store import WheelStore
 
 _EXTENSIONS = (".so", ".pyd")
-DISTRIBUTIONS = {  # import names of well-known packages, to save a look into the wheels
+DISTRIBUTIONS = {  # import names of well-known packages, so that imgtool need not read their wheels
     "absl": "absl-py",
     "attr": "attrs",
     "bs4": "beautifulsoup4",
@@ -34,8 +34,8 @@ DISTRIBUTIONS = {  # import names of well-known packages, to save a look into th
     "tensorflow": "tensorflow-cpu",
     "yaml": "pyyaml",
 }
-_OTHERWISE_NAMED = {*DISTRIBUTIONS.values(), "protobuf"} - {"attrs", "setuptools"}  # they have no module of that name
-_STANDARD_SINCE = {  # modules that a version of Python brought, from https://docs.python.org/3/whatsnew
+_OTHERWISE_NAMED = {*DISTRIBUTIONS.values(), "protobuf"} - {"attrs", "setuptools"}  # their modules have other names
+_STANDARD_SINCE = {  # modules by the version of Python that added them, from https://docs.python.org/3/whatsnew
     "contextvars": (3, 7),
     "dataclasses": (3, 7),
     "graphlib": (3, 9),
@@ -44,7 +44,7 @@ _STANDARD_SINCE = {  # modules that a version of Python brought, from https://do
     "annotationlib": (3, 14),
     "compression": (3, 14),
 }
-_STANDARD_UNTIL = {  # the version that removed them, from the same pages
+_STANDARD_UNTIL = {  # modules by the version that removed them, from the same pages
     **dict.fromkeys(("dummy_threading", "_dummy_thread"), (3, 9)),
     **dict.fromkeys(("formatter", "parser", "symbol"), (3, 10)),
     "binhex": (3, 11),
@@ -53,9 +53,9 @@ _STANDARD_UNTIL = {  # the version that removed them, from the same pages
     **dict.fromkeys(("msilib", "nis", "nntplib", "ossaudiodev", "pipes", "sndhdr", "spwd", "sunau"), (3, 13)),
     **dict.fromkeys(("telnetlib", "uu", "xdrlib"), (3, 13)),
 }
-_ALWAYS_THERE = frozenset({"__main__", "sitecustomize", "usercustomize", "test"})  # in no list of standard modules
+_ALWAYS_THERE = frozenset({"__main__", "sitecustomize", "usercustomize", "test"})  # standard, but in no list
 _OTHER_SYSTEMS = frozenset({"_overlapped", "_scproxy", "_winapi", "msilib", "msvcrt", "nt", "winreg", "winsound"})
-_HARMLESS_PATHS = ("distutils-precedence.pth", "-nspkg.pth")  # they add no module that has another name than its file
+_HARMLESS_PATHS = ("distutils-precedence.pth", "-nspkg.pth")  # these add no modules with other names than their files
 
 
 class ImportNames:
@@ -63,8 +63,8 @@ class ImportNames:
 
     Args:
         wheels: the wheels.
-        store: has their files, or knows where an index has them.
-        cache: remembers what was read, by the wheel's hash.
+        store: has the wheels' files, or their addresses on an index.
+        cache: remembers the results by the wheel's hash.
         python: the image's version of Python, such as 3.11.
     """
 
@@ -77,36 +77,36 @@ class ImportNames:
         self._offline = False
 
     def provides(self, module: str) -> bool | None:
-        """Says whether Python itself or a wheel provides a module; None if a wheel that may have it cannot be read."""
+        """Returns whether Python or a wheel provides a module; None if a wheel that may have it cannot be read."""
         top = module.partition(".")[0]
         if self._is_standard(top) or self._is_named(module):
             return True
         if top == "distutils" and "setuptools" in self._names:
-            return True  # which brings a copy
+            return True  # which contains a copy
         roots, complete = self._roots
         if any(f"{module}.".startswith(f"{root}.") or root.startswith(f"{module}.") for root in roots):
             return True
         return False if complete else None
 
     def _is_standard(self, top: str) -> bool:
-        """Says whether the image's Python has a module, whatever the version of the Python that runs this."""
+        """Returns whether the image's Python has a module; the version of the running Python does not matter."""
         if top in _STANDARD_SINCE or top in _STANDARD_UNTIL:
             return _STANDARD_SINCE.get(top, (3,)) <= self._python < _STANDARD_UNTIL.get(top, (4,))
         return (top in sys.stdlib_module_names and top not in _OTHER_SYSTEMS) or top in _ALWAYS_THERE
 
     def _is_named(self, module: str) -> bool:
-        """Says whether a wheel has the module's name, the name of a namespace package, or a well-known one."""
+        """Returns whether the module has the name of a wheel, of a namespace package, or a well-known import name."""
         if DISTRIBUTIONS.get(module.partition(".")[0]) in self._names:
             return True
         if not module.partition(".")[0].islower():
-            return False  # Pandas is another module than pandas
+            return False  # module names are case-sensitive
         parts = module.replace("_", "-").split(".")
         names = {"-".join(parts[:end]) for end in range(1, len(parts) + 1)} - _OTHERWISE_NAMED
         return bool(names & self._names) or (parts[:2] == ["google", "protobuf"] and "protobuf" in self._names)
 
     @cached_property
     def _roots(self) -> tuple[frozenset[str], bool]:
-        """The modules that the wheels bring, without those inside their packages; and whether every wheel was read."""
+        """The top-level modules of the wheels, and whether imgtool could read every wheel."""
         with ThreadPoolExecutor(8, thread_name_prefix="import names") as pool:
             answers = list(pool.map(self._read_names, self._wheels))
         return frozenset(name for answer in answers for name in answer or ()), None not in answers
@@ -133,7 +133,7 @@ class ImportNames:
             with zipfile.ZipFile(self._store.open_remote(wheel)) as archive:
                 return archive.namelist()
         except (ImgtoolError, OSError, LookupError, zipfile.BadZipFile):
-            self._offline = True  # the others would wait as long
+            self._offline = True  # other wheels would have to wait just as long
             return None
 
 
@@ -151,7 +151,7 @@ def find_root_modules(members: Iterable[str]) -> Iterator[str]:
 
 
 def find_installed_path(member: str) -> str:
-    """Returns where a member lies below site-packages; what goes elsewhere keeps its path in the wheel."""
+    """Returns a member's path below site-packages; a member that goes elsewhere keeps its path in the wheel."""
     parts = member.split("/")
     if parts[0].endswith(".data") and len(parts) > 2 and parts[1] in {"purelib", "platlib"}:
         return "/".join(parts[2:])

@@ -1,4 +1,4 @@
-"""Finds the Python interpreters of this machine: uv looks for them."""
+"""Finds the Python interpreters of this machine with the help of uv."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ print(sys.implementation.name, "%d.%d" % sys.version_info[:2], importlib.util.MA
 
 
 def find_interpreter(python: str, environ: Mapping[str, str], release: str | None = None) -> Interpreter | None:
-    """Finds a CPython of the minor version `python`: this one, or one that uv finds; None without one.
+    """Finds a CPython of the minor version `python`: the running one, or one that uv finds; None if there is none.
 
     Args:
         python: the minor version, `3.11`.
-        environ: says where uv looks: PATH, its own folders, and pyenv's.
-        release: the full version that the image has, where known: taken when it is here, so that two machines that
-            have it make the same bytes, and the same as an engine.
+        environ: the environment, which decides where uv looks: PATH, uv's own folders, and pyenv's.
+        release: the full version of the image's Python, if known. If this machine has it, it is preferred, so that all
+            machines with this version, and engines, make the same bytes.
     """
     own = platform.python_version()
     for version in filter(None, (release, python)):
@@ -37,7 +37,7 @@ def find_interpreter(python: str, environ: Mapping[str, str], release: str | Non
 
 
 def _ask_uv(version: str, environ: Mapping[str, str]) -> str | None:
-    pyenv = environ.get("PYENV_ROOT") or f"{environ.get('HOME', '')}/.pyenv"  # its shims on PATH run a chosen one only
+    pyenv = environ.get("PYENV_ROOT") or f"{environ.get('HOME', '')}/.pyenv"  # its shims run only one version
     folders = sorted(glob.glob(f"{glob.escape(pyenv)}/versions/*/bin"), reverse=True)  # noqa: PTH207
     options = ("--offline", "--no-python-downloads", "--no-project", "--no-config", "--system")
     return _run(
@@ -47,7 +47,7 @@ def _ask_uv(version: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _ask_program(path: str, environ: Mapping[str, str]) -> Interpreter | None:
-    """Asks a program what it is, and where: a shim of pyenv or asdf starts another in another folder."""
+    """Asks a program for its version and path, because a shim of pyenv or asdf starts a program in another folder."""
     answer = (_run([path, "-I", "-S", "-c", _ASK], environ) or "").splitlines()
     if len(answer) != 6 or answer[0] != "cpython":
         return None
@@ -55,7 +55,7 @@ def _ask_program(path: str, environ: Mapping[str, str]) -> Interpreter | None:
 
 
 def _run(command: list[str], environ: Mapping[str, str]) -> str | None:
-    """Returns what a program prints; None if it fails or takes long."""
+    """Returns a program's output; None if the program fails or takes too long."""
     try:
         done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

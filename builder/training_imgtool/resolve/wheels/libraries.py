@@ -1,7 +1,7 @@
-"""Which shared libraries the wheels of a lock need and no wheel brings, and which imports load what needs them.
+"""Finds shared libraries that the wheels of a lock need and do not contain, and the imports that load such wheels.
 
-An import counts if it runs for sure: in no function, condition or `try`, from the program's to the extension module's.
-Only wheels in the cache are read. Nothing is refused for what is unknown.
+imgtool follows only imports that always run, outside of functions, conditions and `try`, from the program to the
+extension module. It reads only wheels in the cache, and refuses nothing because of unknown facts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _tables() -> dict[str, Any]:
 
 @cache
 def known_wheels() -> frozenset[str]:
-    """Returns the hashes of wheels that need nothing which a base lacks: those of TensorFlow and CUDA."""
+    """Returns the hashes of the TensorFlow and CUDA wheels, which need no library that a base lacks."""
     return frozenset(json.loads(data_file("wheel_contents.json").read_bytes()))
 
 
@@ -52,13 +52,13 @@ def _always() -> re.Pattern[str]:
 
 
 def name_packages(soname: str) -> tuple[str, ...]:
-    """Returns the Debian packages that have a library: Debian 12's, then those of later releases."""
+    """Returns the Debian packages with a library: first that of Debian 12, then those of later releases."""
     name = _tables()["packages"].get(soname)
     return (name, *(later for _, later in _tables()["renamed"].get(name, {}).values())) if name else ()
 
 
 def choose_package(soname: str, distribution: str, version: str) -> str | None:
-    """Returns the Debian package that has a library in a release such as `debian` 12; None for unknown libraries."""
+    """Returns the Debian package with a library in a release such as `debian` 12; None for unknown libraries."""
     name: str | None = _tables()["packages"].get(soname)
     since, later = _tables()["renamed"].get(name, {}).get(distribution, (None, None))
     return later if since and _order(version) >= _order(since) else name
@@ -70,7 +70,7 @@ def _order(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A shared library of a wheel: its name for the loader, and those that it needs."""
+    """A shared library of a wheel: its name for the loader, and the names of the libraries that it needs."""
 
     soname: str
     needed: tuple[str, ...]
@@ -78,7 +78,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A library that nothing brings, and the module whose import loads what needs it."""
+    """A missing library, and the module whose import loads a library that needs it."""
 
     soname: str
     module: str
@@ -86,7 +86,7 @@ class Reached:
 
 @dataclass(slots=True)
 class _Modules:
-    """The modules of some wheels by their dotted names: sources as file and member, extension modules as their path."""
+    """The modules of some wheels by dotted name: a source by file and member, an extension module by path."""
 
     sources: dict[str, tuple[Path, str]] = field(default_factory=dict)
     packages: set[str] = field(default_factory=set)
@@ -94,14 +94,14 @@ class _Modules:
 
 
 class WheelLibraries:
-    """The shared libraries of a lock's wheels. As a context, it closes the wheels that it reads.
+    """The shared libraries of a lock's wheels. As a context manager, it closes the wheels that it reads.
 
     Args:
         wheels: the wheels.
-        store: has their files.
-        cache: remembers what was read, by the wheel's hash.
-        known: hashes of wheels that need nothing that a base lacks; they are not read. A wheel that is not read, this
-            one or one that is not here, may bring any library that no Debian package has.
+        store: has the wheels' files.
+        cache: remembers the results by the wheel's hash.
+        known: hashes of wheels that need no library that a base lacks; imgtool does not read them. A wheel that it
+            does not read may contain any library that no Debian package has.
     """
 
     def __init__(self, wheels: Iterable[Wheel], store: WheelStore, cache: Path, known: frozenset[str]) -> None:
@@ -114,7 +114,7 @@ class WheelLibraries:
         self._archives: dict[Path, zipfile.ZipFile] = {}
         self._is_new = False
         self.is_complete = len(files) == len(self._files)
-        """Whether every wheel was there to be read."""
+        """Whether this machine has every wheel."""
 
     def __enter__(self) -> Self:
         return self
@@ -127,10 +127,10 @@ class WheelLibraries:
         self._archives.clear()
 
     def find_missing(self, brought: frozenset[str]) -> Mapping[str, frozenset[str]]:
-        """Maps the paths of libraries to the names that they need, and those that they load need, and nothing brings.
+        """Maps the paths of libraries to the missing libraries that they, or the libraries that they load, need.
 
         Args:
-            brought: names of other libraries in the image.
+            brought: the names of other libraries in the image.
         """
         providers: dict[str, list[str]] = {}
         for path, library in self._libraries.items():
@@ -139,7 +139,7 @@ class WheelLibraries:
         needed = {path: self._filter(library.needed, brought) for path, library in self._libraries.items()}
         missing = {path: {name for name in names if self._lacks(name, providers)} for path, names in needed.items()}
         found = True
-        while found:  # until nothing is added: libraries may need each other
+        while found:  # repeat until nothing changes, because libraries may need each other
             found = False
             for path, names in needed.items():
                 for name in names & providers.keys():
@@ -165,7 +165,7 @@ class WheelLibraries:
 
     @cached_property
     def _loaded(self) -> dict[str, list[list[str]]]:
-        """The modules that an import loads for sure with the library of each, by the import."""
+        """The extension modules that an import always loads, with their libraries, by import."""
         present = read_cached(self._record, _MOST_RECORD)
         return present if isinstance(present, dict) else {}
 
@@ -177,16 +177,16 @@ class WheelLibraries:
 
     @cached_property
     def _libraries(self) -> dict[str, Library]:
-        """The libraries of the wheels by their path below site-packages."""
+        """The libraries of the wheels by path below site-packages."""
         found: dict[str, Library] = {}
-        with ThreadPoolExecutor() as pool:  # inflating needs no lock of the interpreter's
+        with ThreadPoolExecutor() as pool:  # inflating runs without the interpreter's lock
             reading = [self._read_libraries(wheel, file, pool) for wheel, file in self._files.items()]
             for of_wheel in reading:
                 found |= of_wheel()
         return found
 
     def _read_libraries(self, wheel: Wheel, file: Path, pool: ThreadPoolExecutor) -> Callable[[], dict[str, Library]]:
-        """Begins to read what is not remembered; returns what waits for it."""
+        """Starts to read a wheel unless its result is remembered; returns a function that waits for the result."""
         record = self._cache / f"{wheel.sha256}.json"
         present = read_cached(record, _MOST_RECORD)
         if isinstance(present, dict):
@@ -232,14 +232,14 @@ class WheelLibraries:
         return self._archives[file]
 
     def _list_loaded(self, module: str) -> Iterator[str]:
-        """Yields the libraries that Python loads with a module, or the module itself by their paths."""
+        """Yields the paths of the libraries that Python loads with a module, including the module itself."""
         if module in self._modules.extensions:
             yield self._modules.extensions[module]
         for pattern in _tables()["opened"].get(module, ()):
             yield from fnmatch.filter(self._libraries, pattern)
 
     def _load(self, item: Import) -> set[str]:
-        """Returns the modules of wheels that an absolute import loads for sure, itself or through others."""
+        """Returns the modules of wheels that an absolute import always loads, directly or indirectly."""
         waiting = [*self._expand(item)]
         found: set[str] = set()
         while waiting:
@@ -251,7 +251,7 @@ class WheelLibraries:
         return found
 
     def _expand(self, item: Import) -> Iterator[str]:
-        """Yields the modules of wheels that one import names: each package above, and what it takes if that is one."""
+        """Yields the modules of wheels that an import names: parent packages, and imported names that are modules."""
         parts = item.module.split(".")
         yield from (name for end in range(1, len(parts) + 1) if self._has(name := ".".join(parts[:end])))
         if item.names:
@@ -284,14 +284,14 @@ class WheelLibraries:
             try:
                 self._parsed[module] = read_module(self._open(file).read(member))
             except (*_BAD_WHEEL, SyntaxError, ValueError, MemoryError):
-                pass  # nothing is known about what it imports
+                pass  # its imports are unknown
         return self._parsed[module]
 
 
 def _read_needed(wheel: WheelFile, member: Member) -> Library:
     with open_descriptor(wheel) as descriptor:
         library = read_library(MemberReader(wheel, member, descriptor))
-    return Library(library.soname, library.needed) if library else Library("", ())  # it still has its file's name
+    return Library(library.soname, library.needed) if library else Library("", ())  # may be named by its file
 
 
 def _add_module(modules: _Modules, file: Path, member: str) -> None:

@@ -1,7 +1,7 @@
-"""What the wheels of a lock say about themselves, and whether the lock is closed under it.
+"""Reads the metadata of a lock's wheels, and checks that the lock satisfies it.
 
-An index tells the resolver what a wheel requires; only the wheel's own METADATA is evidence. A wheel in the cache is
-looked into. Of any other, range requests bring the zip's directory and METADATA, wherever in the file it lies.
+The resolver gets a wheel's requirements from an index, but only the wheel's own METADATA is evidence. imgtool reads
+wheels in the cache. Of other wheels, it reads the zip's directory and METADATA with range requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WheelMetadata:
     """Reads the metadata of wheels, and remembers it by the wheel's hash.
 
     Args:
-        store: has their files, or knows where an index has them.
+        store: has the wheels' files, or their addresses on an index.
         cache: the machine's cache.
     """
 
@@ -51,16 +51,16 @@ class WheelMetadata:
     def check_closed(
         self, wheels: Iterable[Wheel], variant: Variant, platform: str, *, own: Collection[str], everything: bool
     ) -> None:
-        """Raises InputError if wheels require what is not among them, or another version of it.
+        """Raises InputError if wheels require a package that is missing or has another version.
 
         Args:
-            wheels: of one variant; pip's own is not among them.
-            variant: whose they are.
-            platform: such as linux/amd64.
-            everything: read wheels that are not on this machine too; else only those that are, and what is remembered.
-            own: the project's own packages, normalised; they are in the image as code.
+            wheels: the wheels of one variant, without pip's.
+            variant: the variant.
+            platform: a platform such as linux/amd64.
+            everything: whether to read also wheels that are not on this machine and not remembered.
+            own: the normalised names of the project's own packages, whose code is in the image.
 
-        Raises also VerificationError for a damaged wheel, and what fetching raises.
+        Also raises VerificationError for a damaged wheel, and what fetching raises.
         """
         packages = run_all(
             {wheel.sha256: partial(self._read, wheel, everything=everything) for wheel in wheels}, most=_AT_ONCE
@@ -72,19 +72,19 @@ class WheelMetadata:
         if broken:
             raise InputError(
                 f"{variant.name} ({', '.join(variant.roles)}): the locked packages do not fit together: {broken[0]}",
-                hint="the wheels' own metadata say so: imgtool lock resolves anew; if it ends like this too, the index "
-                "tells uv something else than the wheels say",
+                hint="run imgtool lock to resolve again; if that fails in the same way, the index tells uv something "
+                "else than the wheels' own metadata",
                 details=broken,
             )
 
     def of_release(self, name: str, version: str) -> Package | None:
-        """Reads the metadata of one wheel of a release; None for one without a wheel. Raises as `of_file` does."""
+        """Reads the metadata of one wheel of a release; None if the release has no wheel. Raises as `of_file` does."""
         files = (file for file in self._store.index.files(name) if file.file.endswith(".whl"))
         file = next((file for file in files if is_same_version(file.file.split("-")[1], version)), None)
         return replace(self.of_file(file), name=name, version=version) if file else None
 
     def list_unfit(self, wheels: Iterable[Wheel], python: str) -> tuple[Wheel, ...]:
-        """Returns the wheels whose Requires-Python has no release of the minor version `python`; raises as above."""
+        """Returns the wheels whose Requires-Python excludes the minor version `python`; raises as `of_file` does."""
         rows = {wheel.sha256: wheel for wheel in wheels}
         packages = run_all(
             {sha256: partial(self._read, rows[sha256], everything=True) for sha256 in rows}, most=_AT_ONCE
@@ -92,12 +92,12 @@ class WheelMetadata:
         return tuple(rows[sha256] for sha256, row in packages.items() if not takes_python(row.requires_python, python))
 
     def of_file(self, file: IndexedFile) -> Package:
-        """Reads the metadata of a wheel that no lock pins yet; raises VerificationError, TemporaryError."""
+        """Reads the metadata of a wheel that no lock pins yet; raises VerificationError or TemporaryError."""
         index = self._store.index
         size = file.size or index.size(file.url)
         try:
             return _read(index.open(file.url, size), file.file)
-        except (LookupError, TemporaryError, OSError, *_DAMAGED):  # also a server that sends no part of a file
+        except (LookupError, TemporaryError, OSError, *_DAMAGED):  # also for servers without ranges
             data = b"".join(index.read(file.url, limit=size))
         try:
             return _read(io.BytesIO(data), file.file)
@@ -118,7 +118,7 @@ class WheelMetadata:
 
     def _read_anew(self, wheel: Wheel) -> Package:
         if self._store.path(wheel) is None and wheel.source is None:
-            with suppress(LookupError, TemporaryError, OSError, *_DAMAGED):  # on no index, or a server without ranges
+            with suppress(LookupError, TemporaryError, OSError, *_DAMAGED):  # no index, or no ranges
                 return _read(self._store.open_remote(wheel), wheel.file)
         self._store.fetch((wheel,))
         path = self._store.require(wheel)

@@ -20,11 +20,11 @@ _LARGE = 32 << 20  # bytes of a wheel
 
 
 class WheelPrefetcher:
-    """Fetches expected wheels in the background: the first, then the largest, few large ones side by side.
+    """Fetches expected wheels in the background: the first one, then the largest ones, only a few at a time.
 
-    The layers of a large wheel take longest. If all of them shared the line, they would arrive together at the end, and
-    no layer could be made meanwhile. A wheel that is larger than all others together, such as TensorFlow's, has the
-    line to itself.
+    The layers of a large wheel take longest. If all downloads shared the network, they would all end late, and imgtool
+    could make no layer meanwhile. A wheel that is larger than all others together, such as TensorFlow's, has the
+    network to itself.
     """
 
     def __init__(self, open_store: Callable[[], WheelStore], progress: Progress) -> None:
@@ -39,10 +39,10 @@ class WheelPrefetcher:
 
     @functools.cached_property
     def _store(self) -> WheelStore:
-        return self._open_store()  # most runs need no wheel, and the store loads the index's client
+        return self._open_store()  # late: most runs need no wheel, and the store loads the index's client
 
     def expect(self, wheels: tuple[Wheel, ...]) -> None:
-        """Begins to fetch what is not here."""
+        """Starts to fetch the missing wheels."""
         missing = [wheel for wheel in wheels if self._store.path(wheel) is None]
         if missing:
             self._progress(Planned(SUBJECT, sum(wheel.size for wheel in missing)))
@@ -62,7 +62,7 @@ class WheelPrefetcher:
         return self._store.path(wheel) or self._begin(wheel).result()
 
     def close(self) -> None:
-        """Begins no further download."""
+        """Starts no further download."""
         for pool in (self._small, self._large):
             pool.shutdown(wait=False, cancel_futures=True)
 

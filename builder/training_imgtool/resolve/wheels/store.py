@@ -1,7 +1,7 @@
 """The wheel cache: `CACHE/wheels/<2 digits>/<sha256>/<file>`, filled from this machine's indexes.
 
-Every file has the hash that names its folder: the store checks it during the download and renames it at the end. The
-next run continues a broken download. `url` beside it says where an index had the file, which may have changed.
+The store checks the hash of a file, which is also the name of its folder, during the download, and renames the file at
+the end. The next run continues a broken download. `url` beside the file has its last address on an index.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class WheelGoneError(VerificationError):
 
 
 class WheelStore:
-    """The cache of one machine. Safe to use from several threads and processes.
+    """The cache of one machine. Safe for several threads and processes.
 
     Args:
-        settings: where the cache lies, and how the network is reached.
+        settings: the machine's settings for the cache and the network.
         index: the indexes; by default those of the settings.
-        read_artifact: reads a wheel that the images' registry keeps: one that imgtool built elsewhere, or one that no
-            index has any more; None where there is no such wheel.
-        options: gives what the spec's requirements say about indexes and folders.
+        read_artifact: reads a wheel from the images' registry, which has wheels that imgtool built elsewhere or that no
+            index has any more; None if the registry does not have it.
+        options: returns the options about indexes and folders in the spec's requirements.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class WheelStore:
 
     @cached_property
     def index(self) -> Index:
-        """The machine's indexes; opened at the first request, which most runs never send."""
+        """The machine's indexes, opened at the first request; most runs send none."""
         from training_imgtool.resolve.wheels.index.index import open_index
 
         return open_index(self._settings, self._options())
 
     def path(self, wheel: Wheel) -> Path | None:
-        """Returns the wheel's file when it is here with the right size, else None."""
+        """Returns the wheel's file if the cache has it with the right size, else None."""
         path = self._place(wheel)
         try:
             state = path.lstat()
@@ -84,17 +84,17 @@ class WheelStore:
         return path
 
     def require(self, wheel: Wheel) -> Path:
-        """Returns the wheel's file; raises LocalFileError when it was not fetched."""
+        """Returns the wheel's file; raises LocalFileError if the cache does not have it."""
         path = self.path(wheel)
         if path is None:
             raise LocalFileError(f"{wheel.file} is not in the cache {self._root}", hint="imgtool build fetches it")
         return path
 
     def fetch(self, wheels: Iterable[Wheel], progress: Progress = silent, jobs: int = 4) -> None:
-        """Makes sure that all `wheels` are here, `jobs` at a time.
+        """Downloads the missing `wheels`, `jobs` at a time.
 
-        Raises VerificationError when no index has a file with the lock's hash, TemporaryError, CredentialsError,
-        LocalFileError. What was fetched before stays.
+        Raises VerificationError if no index has a file with the lock's hash, TemporaryError, CredentialsError,
+        LocalFileError. After an error, complete downloads stay.
         """
         missing = [wheel for wheel in dict.fromkeys(wheels) if self.path(wheel) is None]
         if not missing:
@@ -108,7 +108,7 @@ class WheelStore:
             for future in [pool.submit(self._fetch_one, wheel, progress, stop) for wheel in missing]:
                 future.result()
         except BaseException:
-            stop.set()  # the others end at their next block
+            stop.set()  # other downloads end at their next block
             pool.shutdown(wait=False, cancel_futures=True)
             raise
         pool.shutdown()
@@ -116,13 +116,13 @@ class WheelStore:
             progress(Done(SUBJECT, Outcome.FETCHED, f"{len(missing)} wheels"))
 
     def open_remote(self, wheel: Wheel) -> BinaryIO:
-        """Opens a wheel where an index has it, to read parts of it; raises LookupError if none has, TemporaryError."""
+        """Opens a wheel on an index, to read parts of it; raises LookupError if no index has it, TemporaryError."""
         for url in self._list_urls(wheel):
             return self.index.open(url, wheel.size)
         raise LookupError(wheel.file)
 
     def put(self, wheel_file: str, content: io.BufferedIOBase) -> Wheel:
-        """Caches a wheel that this machine built; its file name gives its name and version."""
+        """Caches a wheel that this machine built, and reads its name and version from the file name."""
         name, version = wheel_file.split("-")[:2]
         sha256, size = hashlib.file_digest(content, "sha256").hexdigest(), content.seek(0, os.SEEK_END)
         wheel = Wheel(name=name.replace("_", "-"), version=version, file=wheel_file, sha256=sha256, size=size)
@@ -136,7 +136,7 @@ class WheelStore:
         return wheel
 
     def remember(self, sha256: str, url: str) -> None:
-        """Keeps where an index had the file with that hash, for the next download."""
+        """Remembers the address of the file with a hash, for the next download."""
         place = self._root / sha256[:2] / sha256
         with suppress(OSError):
             place.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ class WheelStore:
         self._download(wheel, progress, stop)
 
     def _download(self, wheel: Wheel, progress: Progress, stop: Flag) -> None:
-        """Writes the file to its place, and continues a download that broke; ends early when `stop` is set."""
+        """Downloads the file to its place, and continues a broken download; ends early when `stop` is set."""
         with self._open_part(wheel) as (part, growing, target):
             ready = self.path(wheel)
             if ready is not None:  # another process was faster
@@ -178,7 +178,7 @@ class WheelStore:
                     have += len(block)
                     progress(Transfer(SUBJECT, wheel.file, have, wheel.size))
             except VerificationError:
-                part.truncate(0)  # what arrived belongs to another file
+                part.truncate(0)  # the downloaded bytes belong to another file
                 raise
             part.flush()
             if have != wheel.size or digest.hexdigest() != wheel.sha256:
@@ -193,7 +193,7 @@ class WheelStore:
     def _read_bytes(
         self, wheel: Wheel, offset: int, restarted: Callable[[], None], progress: Progress
     ) -> Iterator[bytes]:
-        """Yields the bytes from `offset` on: from the last place, else from an index."""
+        """Yields the bytes from `offset` on, from the last address or else from an index."""
         from training_imgtool.resolve.wheels.index.client import MissingFileError
         from training_imgtool.resolve.wheels.sources.sdist import remake_wheel
 
@@ -229,9 +229,9 @@ class WheelStore:
     def _list_urls(self, wheel: Wheel, progress: Progress = silent) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):
             hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip()
-            if hint and not hint.startswith("file:"):  # `locate` checks the hash of a local file
+            if hint and not hint.startswith("file:"):  # `locate` has checked the hash of a local file
                 yield hint
-        with suppress(TemporaryError) if wheel.source else nullcontext():  # then the error says where it was built
+        with suppress(TemporaryError) if wheel.source else nullcontext():  # the error then names the source
             if found := self.index.locate(wheel.name, wheel.file, wheel.sha256):
                 if found.yanked is not None:
                     progress(Note(describe_yank(wheel.file, found.yanked)))
@@ -242,7 +242,7 @@ class WheelStore:
 
     @contextmanager
     def _open_part(self, wheel: Wheel) -> Iterator[tuple[BinaryIO, Path, Path]]:
-        """Opens the file that a download grows in, held by this process alone, and where it goes when it is whole."""
+        """Opens the locked file of a partial download; yields it, its path, and its final path."""
         target = self._place(wheel)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -257,19 +257,19 @@ class WheelStore:
 
 
 def describe_yank(what: str, why: str) -> str:
-    """Says that those who publish a release withdrew it (PEP 592), and why in their words."""
+    """Returns a sentence that the publishers of a release withdrew it (PEP 592), with their reason."""
     return f"{what} was yanked{f': {join_lines(why)}' if why else ''}; imgtool lock --upgrade takes another if it can"
 
 
 def _from_start(blocks: Iterator[bytes], restarted: Callable[[], None]) -> Iterator[bytes]:
-    """Yields the blocks of a whole file, whatever part of it an earlier download left."""
+    """Yields the blocks of a whole file, and discards the part that an earlier download left."""
     restarted()
     yield from blocks
 
 
 @contextmanager
 def open_locked(path: Path) -> Iterator[BinaryIO]:
-    """Opens `path` for reading and writing, with a lock on the very file that has the name now."""
+    """Opens `path` for reading and writing, and locks the file that has this name at that moment."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         stream = os.fdopen(handle, "r+b")
@@ -277,13 +277,13 @@ def open_locked(path: Path) -> Iterator[BinaryIO]:
         with suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(stream.fileno()).st_ino:
                 break
-        stream.close()  # its name went with a rename while we waited
+        stream.close()  # another process renamed the file while this one waited
     with stream:
         yield stream
 
 
 def hash_part(part: BinaryIO, digest: hashlib._Hash, size: int) -> int:
-    """Hashes what an earlier download left; returns how many bytes that is."""
+    """Hashes the bytes that an earlier download left; returns their number."""
     part.seek(0)
     have = 0
     while block := part.read(BLOCK):

@@ -1,8 +1,8 @@
-"""Resolves with uv: resolving requirements for an image's Python, and which indexes this machine uses.
+"""Resolves requirements for an image's Python with uv, and finds the indexes that this machine uses.
 
-uv runs as a program, and never runs code of an archive: either it takes wheels alone, or the processes that it starts
-for a build end at once, and `ArchiveNeededError` says which archive it needs. It speaks to the indexes with its own
-settings, netrc and keyring included; no URL and no credential of theirs goes into what is returned for a lock.
+uv runs as a program, and never runs code of an archive. Either it uses only wheels, or the processes that it starts for
+a build end at once, and `ArchiveNeededError` names the archive that it needs. uv uses its own settings for the indexes,
+including netrc and keyring. The result for a lock contains no URL and no credential.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from training_imgtool.resolve.versions.markers import full_version
 
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 _ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-_OLDEST = {"x86_64": 5, "aarch64": 17}  # the glibc 2.N that the first manylinux of each was made for
+_OLDEST = {"x86_64": 5, "aarch64": 17}  # glibc 2.N of the first manylinux tag of each
 _UV_PLATFORMS = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # uv pip compile --help, --python-platform
 _SECONDS = 600
 _OWN_WHEEL = (
@@ -38,7 +38,7 @@ _OWN_WHEEL = (
 )
 _TRUE = frozenset({"1", "true", "yes", "on"})  # uv has no variable of its own for --no-index
 _SYSCONFIG = threading.Lock()
-_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")  # as in requirements files of pip and uv
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")  # the form of variables in requirements files of pip and uv
 _LOGIN = re.compile(r"\bhttps?://(?P<login>[^/\s@]*)@(?P<host>[\w.:\[\]-]+)(?=[/\s]|$)")
 _ALLOWED = "IMGTOOL_INDEX_VARIABLES"
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@]+@", re.IGNORECASE)
@@ -66,8 +66,8 @@ class ArchiveNeededError(InputError):
 
     Args:
         name: the package.
-        version: of the release.
-        wanted_by: name and version of the first package on the way to it; None for one that the requirements name.
+        version: the version of the release.
+        wanted_by: name and version of the first package through which uv got to it; None if the requirements name it.
     """
 
     def __init__(self, name: str, version: str, wanted_by: tuple[str, str] | None) -> None:
@@ -79,8 +79,8 @@ class UnknownPackageError(InputError):
     """The index has no package of a name.
 
     Args:
-        name: what the requirements call it, or another package does.
-        details: uv's own words.
+        name: the name in the requirements, or in another package's requirements.
+        details: uv's output.
     """
 
     def __init__(self, name: str, details: tuple[str, ...]) -> None:
@@ -90,12 +90,12 @@ class UnknownPackageError(InputError):
 
 
 class UnreadableMetadataError(InputError):
-    """A release has a requirement of old that uv refuses, such as `pytz (>=2011k)`, and pip reads.
+    """A release has an old form of requirement that pip accepts and uv refuses, such as `pytz (>=2011k)`.
 
     Args:
         name: the package.
-        version: of the release.
-        error: uv's own words.
+        version: the version of the release.
+        error: uv's output.
     """
 
     def __init__(self, name: str, version: str, error: InputError) -> None:
@@ -105,10 +105,10 @@ class UnreadableMetadataError(InputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedWheel:
-    """One wheel of a resolution, and where this machine finds it.
+    """One wheel of a resolution, and its address for this machine.
 
-    `size` is None when the index does not tell; `url` may be `file:`; it is for this machine only. `yanked` is
-    why those who publish the release withdrew it, possibly empty; None for one that stands.
+    `size` is None if the index does not have it. `url` may be `file:` and is only for this machine. `yanked` is the
+    reason why the publishers withdrew the release, possibly empty; None if they did not.
     """
 
     name: str
@@ -122,7 +122,7 @@ class ResolvedWheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a resolution is for: `python` such as 3.11, `platform` such as linux/amd64, `glibc` such as 2.36."""
+    """The target of a resolution: `python` such as 3.11, `platform` such as linux/amd64, `glibc` such as 2.36."""
 
     python: str
     platform: str
@@ -131,17 +131,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Indexes:
-    """Where uv looks: simple indexes, the default one last, and find-links. The URLs may hold credentials."""
+    """The places where uv looks: simple indexes, the default one last, and find-links. URLs may contain credentials."""
 
     urls: tuple[str, ...]
     find_links: tuple[str, ...]
 
 
 def find_indexes(environ: Mapping[str, str], options: tuple[str, ...] = ()) -> Indexes:
-    """Finds the indexes of this machine as uv sees them: its variables, the user's files, and uv's own default.
+    """Finds the indexes of this machine as uv does: from variables, the user's files, and uv's own default.
 
     Args:
-        environ: the machine's environment for uv; its values replace `${NAME}` in options where it allows that.
+        environ: the machine's environment for uv; its values replace `${NAME}` in options if it allows that.
         options: lines of a requirements file, such as `--extra-index-url URL`.
     """
     lines = "".join(f"{option}\n" for option in options)
@@ -176,15 +176,15 @@ def compile_requirements(
         environ: the machine's environment for uv.
         constraints: lines of a constraints file.
         find_links: folders with wheels that no index has.
-        hashes: per package the sha256 values that may be chosen, where the user's file names some.
-        preferred: per package the version to take where it fits.
-        wheels_only: the packages whose source archives do not count; None for all packages.
-        metadata: counts for these releases instead of their own.
+        hashes: the allowed sha256 values per package, if the user's file has some.
+        preferred: the version to choose per package, if it fits.
+        wheels_only: the packages whose source archives uv ignores; None for all packages.
+        metadata: metadata that replaces the releases' own.
 
     Raises:
-        UnreadableMetadataError: `metadata` lacks a release whose own uv cannot read.
-        ArchiveNeededError: a source archive that counts is the next thing needed.
-        InputError: the requirements fight each other, or a package has no fitting wheel; `details` is uv's word.
+        UnreadableMetadataError: uv cannot read a release's own metadata, and `metadata` has none for it.
+        ArchiveNeededError: uv needs a source archive.
+        InputError: the requirements conflict, or a package has no fitting wheel; `details` has uv's output.
         CredentialsError: an index refuses.
         TemporaryError: an index does not answer.
     """
@@ -195,7 +195,7 @@ def compile_requirements(
         if preferred:
             output.write_text(_write_pylock(preferred), encoding="utf-8")
         options = (
-            f"--output-file={output}",  # uv prefers the versions that are in it
+            f"--output-file={output}",  # uv prefers the versions in this file
             "--format=pylock.toml",
             f"--constraints={work}/constraints.txt",
             f"--python-version={full_version(target.python)}",
@@ -219,7 +219,7 @@ def _list_archive_options(wheels_only: frozenset[str] | None) -> tuple[str, ...]
 
 
 def _without_builds(environ: Mapping[str, str], work: Path) -> dict[str, str]:
-    """Makes an environment in which a Python that uv starts for a build ends before it runs code of the archive."""
+    """Makes an environment in which each Python that uv starts for a build ends before it runs code of an archive."""
     trap = work / "trap"
     trap.mkdir()
     (trap / "sitecustomize.py").write_text("import os\nos._exit(1)\n", encoding="utf-8")
@@ -227,7 +227,7 @@ def _without_builds(environ: Mapping[str, str], work: Path) -> dict[str, str]:
 
 
 def _add_metadata(environ: Mapping[str, str], packages: Iterable[Package], work: Path) -> dict[str, str]:
-    """Writes a uv.toml in `work` with the metadata of releases, and returns the environment in which it counts.
+    """Writes a uv.toml with the metadata of releases into `work`, and returns an environment in which uv reads it.
 
     Source: https://docs.astral.sh/uv/reference/settings/#dependency-metadata
     """
@@ -245,7 +245,7 @@ def _add_metadata(environ: Mapping[str, str], packages: Iterable[Package], work:
 
 
 def _write_pylock(versions: Mapping[str, str]) -> str:
-    """Writes a pylock.toml (PEP 751) of just these versions."""
+    """Formats a pylock.toml (PEP 751) with exactly these versions."""
     rows = (
         f"[[packages]]\nname = {json.dumps(name)}\nversion = {json.dumps(version)}\n"
         for name, version in versions.items()
@@ -275,7 +275,7 @@ def _choose(
 
 
 def _read_candidates(package: Mapping[str, object], work: Path) -> dict[str, tuple[str, int | None, str]]:
-    """Reads hash, size and place by file name; paths are relative to the folder of the pylock.toml."""
+    """Reads hash, size and address by file name; paths are relative to the folder of the pylock.toml."""
     rows = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
     candidates = {}
     for row in rows if isinstance(rows, list) else []:
@@ -290,10 +290,10 @@ def _read_candidates(package: Mapping[str, object], work: Path) -> dict[str, tup
 def _run(
     options: tuple[str, ...], requirements: str, work: Path, *, environ: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `uv pip compile` of these requirements and returns what it prints; `work` is a folder for its files."""
+    """Runs `uv pip compile` and returns its result; `work` is a folder for the files of this run."""
     _check_variables(requirements, environ)
     (work / "spec.txt").write_text(requirements, encoding="utf-8")
-    (work / "uv.toml").touch()  # so that uv looks for none in folders above; the user's own still counts
+    (work / "uv.toml").touch()  # so that uv looks for no uv.toml in parent folders; it still reads the user's own
     command = [
         find_program(),
         *("pip", "compile", str(work / "spec.txt"), "--no-header", "--no-annotate"),
@@ -313,9 +313,9 @@ def _run(
 
 
 def _check_variables(requirements: str, environ: Mapping[str, str]) -> None:
-    """Raises InputError for a `${NAME}` that is no login for a host that the machine gives it to.
+    """Raises InputError for a `${NAME}` that the machine does not allow as a login for the host.
 
-    uv would put any variable of the machine into any URL that a project's file names.
+    Otherwise, uv would put any variable of the machine into any URL in a project's file.
     """
     allowed = {part.strip() for part in environ.get(_ALLOWED, "").split(",")}
     for line in requirements.splitlines():
@@ -330,17 +330,17 @@ def _check_variables(requirements: str, environ: Mapping[str, str]) -> None:
 
 
 def find_program() -> str:
-    """Finds the uv binary that its package brings."""
+    """Finds the uv program in uv's Python package."""
     from uv import find_uv_bin
 
-    # One thread at a time: Python 3.11's sysconfig, which it asks, races.
+    # One thread at a time, because `find_uv_bin` calls Python 3.11's sysconfig, which is not safe for threads.
 
     with _SYSCONFIG:
         return find_uv_bin()
 
 
 def read_version() -> str:
-    """Asks `uv --version`: `uv 0.13.8 (x86_64-unknown-linux-gnu)`; raises LocalFileError without a uv."""
+    """Returns the output of `uv --version`, such as `uv 0.13.8 (x86_64-…)`; raises LocalFileError without uv."""
     try:
         done = subprocess.run([find_program(), "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:
@@ -349,7 +349,7 @@ def read_version() -> str:
 
 
 def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
-    """Returns the error that uv's words stand for, without logins and without the path of its temporary folder."""
+    """Returns the error for uv's output, without logins and without the path of its temporary folder."""
     text = _CREDENTIALS.sub(r"\1", stderr).replace(temporary, "")
     lines = tuple(line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("warning:"))
     is_solved = "No solution" not in text
@@ -360,7 +360,7 @@ def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
     if fault := _explain_releases(text, lines):
         return fault
     if _LOCKED_OUT.search(text) or (_REFUSED.search(text) and is_solved):
-        hint = "put user and password into the index's URL, netrc or keyring, as for uv and pip"
+        hint = "put user name and password into the index's URL, netrc or keyring, as for uv and pip"
         return CredentialsError("the package index refused the login (HTTP 401 or 403)", hint=hint, details=lines)
     if _UNREACHABLE.search(text) and is_solved:
         return TemporaryError("the package index does not answer", hint="try again later", details=lines)
@@ -375,7 +375,7 @@ def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
 
 
 def _explain_releases(text: str, lines: tuple[str, ...]) -> InputError | None:
-    """Returns the error for releases without a wheel; None where uv says nothing of them."""
+    """Returns the error for releases without a wheel; None if uv's output does not mention any."""
     archive, wanted_by = _ARCHIVE.search(text), _WANTED_BY.search(text)
     if archive:
         return ArchiveNeededError(archive[1], archive[2], (wanted_by[1], wanted_by[2]) if wanted_by else None)
@@ -389,13 +389,13 @@ def machine_of(platform: str) -> str:
 
 
 def name_uv_platform(platform: str, glibc: str) -> str:
-    """Names the platform in uv's words: the newest manylinux it knows that is not newer than `glibc`."""
+    """Returns uv's name of the platform: the newest known manylinux that is not newer than `glibc`."""
     minor = int(glibc.split(".")[1])
     return f"{machine_of(platform)}-manylinux_2_{max(release for release in _UV_PLATFORMS if release <= minor)}"
 
 
 def choose_wheel(files: Iterable[str], python: str, platform: str, glibc: str) -> str | None:
-    """Chooses the file name among `files` that pip would choose for CPython `python`, or None when none fits."""
+    """Returns the name among `files` that pip would choose for CPython `python`, or None if none fits."""
     order = _rank_tags(python, machine_of(platform), int(glibc.split(".")[1]))
     best: tuple[int, tuple[int, str], str] | None = None
     for file in files:
@@ -417,7 +417,7 @@ def choose_wheel(files: Iterable[str], python: str, platform: str, glibc: str) -
 def _rank_tags(python: str, machine: str, glibc_minor: int) -> dict[Tag, int]:
     version = tuple(int(part) for part in python.split("."))
     name = "cp" + "".join(python.split("."))
-    abi = f"{name}m" if version < (3, 8) else name  # pymalloc's flag ended with 3.8
+    abi = f"{name}m" if version < (3, 8) else name  # tags have pymalloc's flag only before 3.8
     platforms = list(_list_platforms(machine, glibc_minor))
     ranks: dict[Tag, int] = {}
     tags = (

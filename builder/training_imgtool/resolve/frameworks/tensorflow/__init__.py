@@ -1,4 +1,4 @@
-"""TensorFlow: the version matrix and its rules; the functions are those of `resolve.frameworks.Rules`."""
+"""TensorFlow, with the functions of `resolve.frameworks.Rules`: the version matrix and its rules."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = [
 
 
 def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
-    """Finds what an index lacks for a variant: a libtpu that only Google's own page has."""
+    """Finds a libtpu of a variant that only Google's own page has, and no index."""
     if variant.package != "tensorflow-tpu":
         return []
     return check_libtpu(matrix.release(variant.release)[1], matrix, index.find_links())
 
 
 def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]) -> Variant:
-    """Returns the variant; raises FieldError where the environment asks for Keras 2 and no wheel is that."""
+    """Returns the variant; raises FieldError if the environment asks for Keras 2 and no wheel is Keras 2."""
     del named
     check_keras(spec, variant, wheels)
     return variant

@@ -1,4 +1,4 @@
-"""CUDA for TensorFlow: which base has it, what a base holds, and which GPU a wheel has code for."""
+"""CUDA for TensorFlow: the bases with CUDA, the content of a base, and the GPUs for which a wheel has code."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from training_imgtool.resolve.versions.matrix import (
 from training_imgtool.resolve.versions.request import Request
 from training_imgtool.resolve.versions.rules import Finding
 
-_BLACKWELL = 100  # compute capability 10.0: no wheel so far (TF#89272, TF#97387)
+_BLACKWELL = 100  # compute capability 10.0; no wheel supports it so far (TF#89272, TF#97387)
 
 
 def cuda_base(request: Request, python: str) -> FittingBase | None:
-    """Chooses the best tag that gives `python`: from its distribution, else from deadsnakes."""
+    """Chooses the best tag for `python`: one whose distribution has that Python, else one with deadsnakes."""
     minor, matrix = request.minor, request.matrix
     if request.wheels:
         return None
@@ -52,7 +52,7 @@ def cuda(request: Request, image: BaseImage) -> tuple[str, str]:
     if request.wheels:
         cudnn = next((lowest(pin) for name, pin in minor.and_cuda.items() if "cudnn" in name), minor.cudnn)
         return minor.cuda, cudnn
-    if image.cuda is None:  # the user's own: what TensorFlow needs is what the build checks for
+    if image.cuda is None:  # a base of the user's: the build checks for what TensorFlow needs
         return minor.cuda, minor.cudnn
     return image.cuda.cuda, image.cuda.cudnn or _apt_cudnn(request, image) or minor.cudnn
 
@@ -65,7 +65,7 @@ def _apt_cudnn(request: Request, image: BaseImage) -> str | None:
 
 
 def check_gpus(request: Request, roles: tuple[Role, ...], cuda: str, python: str) -> list[Finding]:
-    """Finds what does not fit the GPUs of roles."""
+    """Finds settings that do not fit the GPUs of roles."""
     findings = list(check_and_cuda(request.minor, request.release, python)) if request.wheels else []
     for role in roles:
         gpus = request.spec.roles[role].gpus
@@ -76,7 +76,7 @@ def check_gpus(request: Request, roles: tuple[Role, ...], cuda: str, python: str
 
 
 def check_cuda_base(request: Request, image: BaseImage, field: str) -> list[Finding]:
-    """Checks that an nvidia/cuda base exists and holds the CUDA and cuDNN that the wheels open."""
+    """Checks that an nvidia/cuda base exists and has the CUDA and cuDNN that the wheels open."""
     minor, matrix = request.minor, request.matrix
     if image.flavour == "base":
         return [Finding(field, f"{image.tag} holds the CUDA runtime only, no cuBLAS and no cuDNN", _fitting(minor))]
@@ -149,7 +149,7 @@ def _list_supported(minor: Minor, matrix: Matrix, besides: str) -> str:
 
 
 def check_and_cuda(minor: Minor, release: Release, python: str) -> list[Finding]:
-    """Checks `cuda_from: wheels`, which works from 2.14 on, and not in every release."""
+    """Checks `cuda_from: wheels`, which works from 2.14 on, but not with every release."""
     field = "cuda_from"
     if not minor.and_cuda:
         return [
@@ -171,7 +171,7 @@ def _it(why: str) -> str:
 
 
 def check_gpu(gpu: Gpu, minor: Minor, cuda: str | None, field: str) -> list[Finding]:
-    """Checks that the wheel has code for the GPU; the driver compiles for a newer one at start."""
+    """Checks that the wheel has code for the GPU. For a newer GPU, the driver compiles the code at start."""
     if not minor.compute:
         return []
     codes = {name: int(name.rpartition("_")[2]) for name in minor.compute}

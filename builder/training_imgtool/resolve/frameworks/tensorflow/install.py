@@ -1,4 +1,4 @@
-"""What a variant installs: the package, what goes with it, what holds it back, and the libraries it opens."""
+"""The content of a variant: the framework's package, packages that it needs, limits, and libraries that it opens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from training_imgtool.resolve.versions.matrix import Minor, lowest, version_key
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding
 
-_XLA_OPTIMIZERS = (2, 11)  # Keras optimizers compile with XLA from here on
-_XLA_FINDS_WHEEL = (2, 14)  # TensorFlow looks for libdevice in the nvcc wheel since it has the extra and-cuda
+_XLA_OPTIMIZERS = (2, 11)  # from this release on, Keras optimizers compile with XLA
+_XLA_FINDS_WHEEL = (2, 14)  # from this release on, TensorFlow finds libdevice in the nvcc wheel
 _PTXAS_11 = "nvidia-cuda-nvcc-cu11==11.8.89"
-_RANGES = (2, 20)  # the extra and-cuda is made of ranges from here on
+_RANGES = (2, 20)  # from this release on, the extra and-cuda has ranges of versions
 _LIBRARIES: dict[str, tuple[str, ...]] = {
     "11": ("cudart.so.11.0", "cublas.so.11", "cufft.so.10", "curand.so.10", "cusolver.so.11", "cusparse.so.11"),
     "12": ("cudart.so.12", "cublas.so.12", "cufft.so.11", "curand.so.10", "cusolver.so.11", "cusparse.so.12"),
@@ -33,7 +33,7 @@ def package(request: Request, accelerator: Accelerator) -> str:
 
 
 def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """Lists TensorFlow and what a fresh install of it lacks."""
+    """Lists TensorFlow, and packages that it needs but does not require."""
     minor, gpu = request.minor, accelerator is Accelerator.GPU
     extra = "[and-cuda]" if gpu and request.wheels else ""
     yield f"{package(request, accelerator)}{extra}=={request.release.version}"
@@ -45,7 +45,7 @@ def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
 
 
 def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """Lists the constraints without which the release does not install or import, or brings a gigabyte too much."""
+    """Lists constraints without which the release does not install or import, or installs a needless gigabyte."""
     minor = request.minor
     yield from (*minor.constraints, *request.release.constraints)
     if accelerator is Accelerator.GPU and request.wheels and version_key(minor.name) >= _RANGES:

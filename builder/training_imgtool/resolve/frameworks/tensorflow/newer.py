@@ -1,6 +1,6 @@
-"""A row of the matrix for a release that is newer than imgtool's table: from its wheels' names and METADATA.
+"""Makes a row of the matrix for a release newer than imgtool's table, from its wheels' names and METADATA.
 
-What metadata does not say comes from the nearest release before it. Pure.
+Facts that are not in the metadata come from the nearest earlier release. Pure.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _NO_BASE = "imgtool's table does not know which nvidia/cuda tag has its CUDA and
 
 
 def needs_index(matrix: Matrix, version: str) -> bool:
-    """Says whether a release is newer than all of its minor that the table knows, or of a newer minor."""
+    """Returns whether a release is newer than the table's releases of its minor, or has a newer minor."""
     minor = matrix.minors.get(".".join(version.split(".")[:2])) or [*matrix.minors.values()][-1]
     return Version(version) > max(map(Version, minor.releases))
 
 
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
-    """Returns the notes of every minor above that of the release `before`, up to that of `after`."""
+    """Returns the notes of every minor after that of `before`, up to that of `after`."""
     low, high = version_key(before)[:2], version_key(after)[:2]
     minors = (minor for name, minor in matrix.minors.items() if low < version_key(name) <= high)
     return tuple(f"TensorFlow {minor.name}: {note}" for minor in minors for note in minor.notes)
 
 
 def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
-    """Returns the matrix with a row for the spec's release from its wheels, and a warning that nobody has tried it.
+    """Returns the matrix with a row for the spec's release from its wheels, and a warning that the row is untested.
 
     Raises FieldError if no index has the release, or none answers.
     """
@@ -63,7 +63,7 @@ def add_release(matrix: Matrix, version: str, files: Mapping[str, tuple[str, ...
 
     Args:
         matrix: the table.
-        version: what it lacks; `is_newer` is true for it.
+        version: the release to add; the table does not have it.
         files: the names of the files on the index, by package; `tensorflow` is one of them.
         requires: the Requires-Dist lines of tensorflow's wheel.
     """
@@ -114,7 +114,7 @@ def _derive_minor(nearest: Minor, requires: Mapping[str, str], and_cuda: Mapping
 
 
 def _read_bounds(requires: Iterable[str], python: str, extra: str) -> dict[str, str]:
-    """Reads what applies on Linux with an extra, by canonical name; the bounds as text."""
+    """Reads the requirements that apply on Linux with an extra: their bounds as text, by canonical name."""
     bounds: dict[str, str] = {}
     for line in requires:
         try:
@@ -129,12 +129,12 @@ def _read_bounds(requires: Iterable[str], python: str, extra: str) -> dict[str, 
 
 
 def _is_bounded(name: str, requires: Mapping[str, str]) -> bool:
-    """Says whether metadata itself holds a package back, so that an older release's constraint is out of date."""
+    """Returns whether the metadata itself limits a package, so that an older release's constraint is obsolete."""
     return any(part.startswith(("<", "==", "~=")) for part in requires.get(canonicalize_name(name), "").split(","))
 
 
 def _read_pin(and_cuda: Mapping[str, str], start: str) -> str | None:
-    """Reads the first two numbers of the oldest version that a pin of the extra allows."""
+    """Returns the first two numbers of the oldest version that a pin of the extra allows."""
     pins = (pin for name, pin in and_cuda.items() if name.startswith(start))
     pin = next((pin for pin in pins if ">=" in pin or "==" in pin), None)
     return ".".join(lowest(pin).split(".")[:2]) if pin else None

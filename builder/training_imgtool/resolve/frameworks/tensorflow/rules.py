@@ -1,4 +1,4 @@
-"""What must not be built with TensorFlow, and what deserves a warning: platforms, TPUs, Keras 2."""
+"""Rules that forbid a build with TensorFlow or warn of it: platforms, TPUs, Keras 2."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from training_imgtool.resolve.versions.request import Request
 from training_imgtool.resolve.versions.rules import Finding, join, usable_pythons
 
 _FIRST_TPU_PACKAGE = (2, 16)
-_OWN_KERAS_2 = (2, 15)  # from this TensorFlow on, the variable takes tf.keras from the package tf-keras
+_OWN_KERAS_2 = (2, 15)  # from this TensorFlow on, the variable makes the package tf-keras provide tf.keras
 
 
 def check_spec(request: Request, accelerators: list[Accelerator]) -> list[Finding]:
-    """Finds what does not fit the release: the platform, an accelerator, a TPU."""
+    """Finds a platform, an accelerator or a TPU that does not fit the release."""
     spec, minor, release = request.spec, request.minor, request.release
     findings = check_platform(spec.platform, minor, release, accelerators)
     for role in spec.roles:
@@ -29,7 +29,7 @@ def check_spec(request: Request, accelerators: list[Accelerator]) -> list[Findin
 
 
 def check_platform(platform: str, minor: Minor, release: Release, accelerators: Iterable[Accelerator]) -> list[Finding]:
-    """Checks that there are wheels: for x86_64, since 2.10 also for aarch64, there without GPU and TPU."""
+    """Checks that there are wheels: for x86_64 always, for aarch64 since 2.10 and only for the CPU."""
     if platform == "linux/amd64":
         return []
     if not platform.startswith("linux/arm64"):
@@ -59,7 +59,7 @@ def check_package(release: Release, accelerator: Accelerator, minor: Minor) -> l
 
 
 def check_tpu(spec: ImageSpec, role: Role, minor: Minor, matrix: Matrix) -> list[Finding]:
-    """Checks a TPU role: its tpuTfVersion is the TensorFlow minor, and TensorFlow never came to v6e."""
+    """Checks a TPU role: tpuTfVersion must be the TensorFlow minor, and TensorFlow does not support v6e."""
     tpu, where = spec.roles[role].tpu, f"roles.{role}.tpu"
     if tpu is None:
         return []
@@ -96,7 +96,7 @@ def check_libtpu(release: Release, matrix: Matrix, sources: Iterable[str]) -> li
 
 
 def check_keras(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...]) -> None:
-    """Raises FieldError where the environment asks TensorFlow for Keras 2 as a package, and no wheel is that."""
+    """Raises FieldError if the environment asks TensorFlow for Keras 2 as a package, and no wheel is that package."""
     asked = [role for role in variant.roles if asks_for_keras_2({**spec.env, **spec.roles[role].env})]
     if not asked or version_key(variant.release) < _OWN_KERAS_2:
         return

@@ -1,4 +1,4 @@
-"""`imgtool compat`: the matrix as text for people and as data for programs. Pure."""
+"""`imgtool compat` prints the matrix, as text for people or as data for programs. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLATFORM = "linux/amd64"
 
 
 def as_text(matrix: Matrix, release: str | None = None) -> str:
-    """Formats one line per minor; with `release` (2.15 or 2.15.1) everything about that one.
+    """Formats one line per minor, or all facts about one `release` (2.15 or 2.15.1).
 
     Raises UsageError for a release that is not in the matrix.
     """

@@ -1,1 +1,1 @@
-"""The package index: its pages, files and logins, and the settings of pip and uv that name it."""
+"""The package index: its pages, files and logins, and the settings of pip and uv for it."""

@@ -1,4 +1,4 @@
-"""Requests to package indexes and the servers of their files: logins, and what an answer means."""
+"""Sends requests to package indexes and the servers of their files, with logins, and interprets the answers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class MissingFileError(LookupError):
 
 
 class IndexClient:
-    """Sends requests with the login of the index that a URL belongs to. Safe to use from several threads.
+    """Sends requests with the login of the index to which a URL belongs. Safe for several threads.
 
     Args:
-        client: sends.
-        index_urls: gives the indexes' URLs, which may hold credentials.
-        environ: for credentials: UV_INDEX_…, NETRC, HOME.
-        pause: sleeps; replaced in tests.
+        client: sends the requests.
+        index_urls: returns the indexes' URLs, which may contain credentials.
+        environ: variables for credentials (UV_INDEX_…, NETRC, HOME).
+        pause: sleeps; tests replace it.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class IndexClient:
     def send(
         self, method: str, url: str, headers: Mapping[str, str], *, limit: int = SMALL, stream: bool = False
     ) -> Answer:
-        """Sends a request once, along redirects; the answer is one of 200 or 206.
+        """Sends a request once and follows redirects; the answer's status is 200 or 206.
 
         Raises:
-            PassingError: the request is worth another try.
+            PassingError: another try may succeed.
             MissingFileError: there is no such file.
             CredentialsError, RegistryRefusedError, TemporaryError: the server gives no file.
         """
@@ -71,7 +71,7 @@ class IndexClient:
         if status in _REFUSALS:
             raise CredentialsError(
                 f"{host} refuses access ({status}); tried: the index's URL, UV_INDEX_…, netrc, keyring",
-                hint="put user and password into the index's URL, netrc or keyring, as for uv and pip",
+                hint="put user name and password into the index's URL, netrc or keyring, as for uv and pip",
             )
         if 300 <= status < 500 and status not in {408, 429}:
             raise TemporaryError(f"{host} answers {status} to {urlsplit(answer.url).path}", hint="is the URL an index?")

@@ -1,7 +1,7 @@
-"""Which user name and password go with an index's host, from where uv and pip take them.
+"""Finds the user name and password for an index's host in the places that uv and pip read.
 
-In this order: the index's own URL, UV_INDEX_<NAME>_USERNAME and _PASSWORD, netrc, and with
-UV_KEYRING_PROVIDER=subprocess the `keyring` program. They are sent to the index's own origin only.
+The places, in this order: the index's own URL, UV_INDEX_<NAME>_USERNAME and _PASSWORD, netrc, and with
+UV_KEYRING_PROVIDER=subprocess the `keyring` program. imgtool sends credentials only to the index's own origin.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _KEYRING_SECONDS = 10
 
 
 def find_authorization(url: str, index_urls: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
-    """Makes the Authorization header for `url`, or None when nobody gave credentials for its origin."""
+    """Returns the Authorization header for `url`, or None if there are no credentials for its origin."""
     target = urlsplit(url)
     own = [parts for parts in map(urlsplit, (url, *index_urls)) if _read_origin(parts) == _read_origin(target)]
     for parts in own:
@@ -37,7 +37,7 @@ def without_login(url: str) -> str:
 
 
 def add_login(url: str, environ: Mapping[str, str]) -> str:
-    """Returns `url` with the login of its named index, for a program that does not see those variables."""
+    """Returns `url` with the login of its named index, for a program that does not get the index's variables."""
     parts = urlsplit(url)
     login = _find_named(parts, environ) if parts.password is None else None
     if login is None:
@@ -59,7 +59,7 @@ def _encode_basic(user: str, password: str) -> str:
 
 
 def _find_named(target: SplitResult, environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """Indexes named in UV_INDEX and UV_DEFAULT_INDEX as NAME=URL."""
+    """Finds the login of an index that UV_INDEX or UV_DEFAULT_INDEX names as NAME=URL."""
     for entry in f"{environ.get('UV_INDEX', '')} {environ.get('UV_DEFAULT_INDEX', '')}".split():
         name, equals, url = entry.partition("=")
         if not equals or "/" in name or _read_origin(urlsplit(url)) != _read_origin(target):
@@ -79,7 +79,7 @@ def _read_netrc(host: str, environ: Mapping[str, str]) -> tuple[str, str] | None
     if path is None:
         return None
     try:
-        login = netrc(path).hosts.get(host)  # not its `default`: that would go to every host
+        login = netrc(path).hosts.get(host)  # without netrc's `default`, which would go to every host
     except (OSError, NetrcParseError, UnicodeDecodeError):
         return None
     return (login[0], login[2] or "") if login else None

@@ -1,4 +1,4 @@
-"""The package index over HTTP and in folders: where a file is, how large it is, and its bytes."""
+"""The package index over HTTP and in folders: the place, the size and the bytes of a file."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _LARGEST_FILE = 16 << 30  # bytes
 
 
 class Index:
-    """This machine's indexes. Safe to use from several threads.
+    """This machine's indexes. Safe for several threads.
 
     Args:
-        find: finds the indexes; it is called once, when first needed.
-        environ: for credentials: UV_INDEX_…, NETRC, HOME.
-        proxies: as in Settings.
-        ca_file: a PEM file to trust.
-        insecure: hosts whose certificates are not checked.
-        pause: sleeps; replaced in tests.
+        find: finds the indexes; called once, at the first use.
+        environ: variables for credentials (UV_INDEX_…, NETRC, HOME).
+        proxies: see Settings.
+        ca_file: a PEM file of certificates to trust.
+        insecure: hosts whose certificates imgtool does not check.
+        pause: sleeps; tests replace it.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Index:
         self._client = IndexClient(client, lambda: self.places().urls, environ=environ, pause=pause)
 
     def places(self) -> Indexes:
-        """Says where this machine looks; looks up the settings once."""
+        """Returns the places where this machine looks; reads the settings only once."""
         with self._lock:
             self._indexes = self._indexes or self._find()
             return self._indexes
 
     def locate(self, name: str, file: str, sha256: str) -> IndexedFile | None:
-        """Finds a project's file with that hash, or None when no index has it.
+        """Finds a project's file with a hash, or returns None if no index has it.
 
-        Raises TemporaryError when an index that might have it does not answer, CredentialsError when one refuses.
+        Raises TemporaryError if an index that may have the file does not answer, CredentialsError if one refuses.
         """
         for row in self._list_files(name):
             digest = _digest(row.url) if row.file == file and row.url.startswith("file:") else row.sha256
@@ -100,8 +100,8 @@ class Index:
     ) -> Generator[bytes, None, None]:
         """Yields a file's bytes from `offset` on; raises VerificationError for a file of more than `limit` bytes.
 
-        A connection that breaks is continued with a Range request. When a server cannot do that, `restarted`
-        is called and the bytes begin anew; without `restarted` that is a TemporaryError.
+        After a broken connection, it continues with a Range request. If the server does not support that, it calls
+        `restarted` and starts from the beginning; without `restarted`, it raises TemporaryError.
         """
         if urlsplit(url).scheme == "file":
             yield from _limit(_read_local(_path_of(url), offset), offset, limit, url)
@@ -123,7 +123,7 @@ class Index:
                     answer.close()
 
     def open(self, url: str, size: int) -> BinaryIO:
-        """Opens a file of `size` bytes, whose parts are read as they are asked for; raises as `read` does."""
+        """Opens a file of `size` bytes and reads only the requested parts; raises as `read` does."""
         return open_remote(size, lambda offset: self.read(url, offset, limit=size))
 
     def _list_files(self, name: str) -> Iterator[IndexedFile]:
@@ -181,7 +181,7 @@ def open_index(settings: Settings, options: tuple[str, ...] = ()) -> Index:
 
 
 def _limit(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator[bytes]:
-    """Yields the blocks, as long as they and the `have` bytes before them are at most `limit` bytes."""
+    """Yields the blocks; raises an error when they and the `have` bytes before them exceed `limit` bytes."""
     for block in blocks:
         have += len(block)
         if have > limit:
@@ -194,7 +194,7 @@ def _limit(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator
 
 
 def _digest(url: str) -> str:
-    """Hashes a local file, so that another build of the same name hides no file with the right hash."""
+    """Hashes a local file, so that another build with the same name does not hide the file with the right hash."""
     try:
         with _path_of(url).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""The simple repository API's pages, as JSON (PEP 691) and as HTML (PEP 503): files and their hashes. Pure."""
+"""Reads pages of the simple repository API, in JSON (PEP 691) or HTML (PEP 503): files and their hashes. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class IndexedFile:
     """A file on a page.
 
     Attributes:
-        sha256: None when the page does not tell.
-        size: bytes; None when the page does not tell.
-        yanked: why the file is withdrawn (PEP 592), possibly empty; None when it is not.
+        sha256: the hash; None if the page does not have it.
+        size: the size in bytes; None if the page does not have it.
+        yanked: why the publishers withdrew the file (PEP 592), possibly empty; None if they did not.
     """
 
     file: str
@@ -31,11 +31,11 @@ class IndexedFile:
 
 
 class PageError(ValueError):
-    """The page is neither."""
+    """The page is neither JSON nor HTML of the API."""
 
 
 def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, ...]:
-    """Parses the files of a page that came from `url`; raises PageError when it is no such page."""
+    """Parses the files of a page that came from `url`; raises PageError if it is not a page of the API."""
     try:
         if "json" in content_type:
             return _parse_json(data, url)
@@ -49,7 +49,7 @@ def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, .
 
 
 def make_page_url(index: str, name: str) -> str:
-    """Returns where an index has the page of a project (PEP 503 normalised)."""
+    """Returns the URL of a project's page on an index (with the name normalised, PEP 503)."""
     return f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', name).lower()}/"
 
 
@@ -68,7 +68,7 @@ def _parse_json(data: bytes, base: str) -> tuple[IndexedFile, ...]:
 
 
 class _Anchors(HTMLParser):
-    """Collects `<a href="…#sha256=…">`, and whether a page is made for people who type or click."""
+    """Collects `<a href="…#sha256=…">`, and notices inputs and buttons, which only pages for people have."""
 
     def __init__(self, base: str) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Passes pip's index settings to uv, where uv has none of its own.
+"""Passes pip's index settings to uv if uv has no settings of its own.
 
-People configure a company's index for pip: in PIP_* variables or a pip.conf
-(https://pip.pypa.io/en/stable/topics/configuration/). uv reads neither, so these settings become UV_*
-variables for the uv that imgtool runs. Credentials in those URLs stay in that environment.
+People configure a company's index for pip, in PIP_* variables or a pip.conf
+(https://pip.pypa.io/en/stable/topics/configuration/). uv reads neither, so imgtool converts these settings to UV_*
+variables for the uv that it runs. Credentials in the URLs stay in uv's environment.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
 def make_uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> dict[str, str]:
-    """Makes the environment for uv: `environ`, with pip's index settings where it has no setting of uv's own.
+    """Makes the environment for uv: `environ`, and pip's index settings where `environ` has no setting of uv.
 
-    `UV_NO_INDEX`, which uv itself does not read, stands for its option --no-index.
+    `UV_NO_INDEX`, which uv itself does not read, means uv's option --no-index.
 
     Args:
-        environ: the machine's.
-        ca_file: a PEM file to trust, which wins over everything in `environ`.
+        environ: the machine's environment.
+        ca_file: a PEM file of certificates to trust, which overrides everything in `environ`.
     """
     result = dict(environ)
     for name in ("VIRTUAL_ENV", "UV_PYTHON", "UV_NO_BINARY", "UV_NO_BUILD", "UV_PROJECT"):
-        result.pop(name, None)  # they are about the Python that runs here, not about the image's
+        result.pop(name, None)  # these settings concern the running Python, not the image's
     pip = read_pip_settings(environ)
     cert = str(ca_file) if ca_file else result.get("SSL_CERT_FILE") or pip.get("cert")
     if cert:
         result["SSL_CERT_FILE"] = cert
-    if result.get("UV_FIND_LINKS"):  # uv runs in a folder of its own
+    if result.get("UV_FIND_LINKS"):  # because uv runs in a temporary folder
         result["UV_FIND_LINKS"] = ",".join(map(_make_absolute, result["UV_FIND_LINKS"].split(",")))
     names = [name for name in _UV_INDEX_SETTINGS if environ.get(name)]
     if pip.get("no-index", "").lower() in _TRUE and names in ([], ["UV_FIND_LINKS"]):
-        result["UV_NO_INDEX"] = "1"  # "only my folders" holds until a setting of uv names an index
+        result["UV_NO_INDEX"] = "1"  # pip's no-index applies until a setting of uv names an index
     if names:
         return result
     if pip.get("index-url"):
         result["UV_INDEX_URL"] = pip["index-url"]
     if pip.get("extra-index-url"):
         result["UV_EXTRA_INDEX_URL"] = " ".join(pip["extra-index-url"].split())
-        # pip takes the best version of all indexes; uv by default the first index that has the name.
+        # pip takes the best version of all indexes. By default, uv uses only the first index that has the package.
         result.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     if pip.get("find-links"):
         result["UV_FIND_LINKS"] = ",".join(map(_make_absolute, pip["find-links"].split()))
@@ -64,7 +64,7 @@ def _make_absolute(place: str) -> str:
 
 
 def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Reads the keys that matter here as pip sees them: its files in their order, then its variables."""
+    """Reads the needed keys as pip does: first pip's files in their order, then its variables."""
     settings: dict[str, str] = {}
     for path in _list_files(environ):
         settings.update(_read(path))
@@ -76,7 +76,7 @@ def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _list_files(environ: Mapping[str, str]) -> list[Path]:
-    """Lists the files of pip: global, user, site, PIP_CONFIG_FILE; later ones win. /dev/null as the last means none."""
+    """Lists pip's files: global, user, site, PIP_CONFIG_FILE. Later files win; /dev/null as the last means no file."""
     chosen = environ.get("PIP_CONFIG_FILE")
     if chosen == "/dev/null":
         return []
@@ -99,7 +99,7 @@ def _read(path: Path) -> dict[str, str]:
         if not path.is_file() or not parser.read(path, encoding="utf-8"):
             return {}
     except (configparser.Error, UnicodeDecodeError, OSError):
-        return {}  # pip itself says what is wrong with it
+        return {}  # pip itself reports the fault in such a file
     settings: dict[str, str] = {}
     for section in ("global", "install"):
         if parser.has_section(section):

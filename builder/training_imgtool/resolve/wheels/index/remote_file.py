@@ -1,4 +1,4 @@
-"""A file on an index, of which only the parts are read that are asked for."""
+"""Opens a file on an index, and reads only the requested parts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import closing
 from typing import Any, BinaryIO
 from zipfile import BadZipFile
 
-_TAIL = 128 << 10  # bytes: most wheels' directories and METADATA are in so many of their last
-_LONGEST = 8 << 20  # bytes of one other part: every directory is shorter
+_TAIL = 128 << 10  # bytes at the end of a wheel, which mostly contain the directory and METADATA
+_LONGEST = 8 << 20  # bytes of any other part; every directory is shorter
 _BLOCK = 64 << 10
 
 ReadFrom = Callable[[int], Generator[bytes, None, None]]
@@ -17,7 +17,7 @@ ReadFrom = Callable[[int], Generator[bytes, None, None]]
 
 
 def open_remote(size: int, read: ReadFrom) -> BinaryIO:
-    """Opens a file for zipfile: reads its end at once, and other parts by a request each; raises what `read` raises."""
+    """Opens a file for zipfile: reads the end at once, and other parts with a request each; raises as `read` does."""
     return io.BufferedReader(_RemoteFile(size, read), _BLOCK)
 
 

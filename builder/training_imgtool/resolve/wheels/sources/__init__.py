@@ -1,1 +1,1 @@
-"""Code that is no release on an index: folders of this machine and commits of Git repositories, as archives."""
+"""Code from other places than an index: folders on this machine, commits of Git repositories, and archives."""

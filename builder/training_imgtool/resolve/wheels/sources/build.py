@@ -1,7 +1,7 @@
-"""Builds the code of others into a pure-Python wheel with `uv build`.
+"""Builds a pure-Python wheel from third-party code with `uv build`.
 
-The build runs as the user does, like one of pip or uv, and with their network: without the machine's secrets in its
-variables, and with an end.
+Like a build of pip or uv, the build runs as the user and with the user's network. But it does not get the variables
+with the machine's secrets, and it has a time limit.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from training_imgtool.resolve.wheels.uv import Indexes, explain_failure, find_pr
 _VERSION_VARIABLES = (
     "SETUPTOOLS_SCM_PRETEND_VERSION",
     "PDM_BUILD_SCM_VERSION",
-)  # hatch-vcs and flit-scm read the first
-_EPOCH = "315532800"  # 1980, the first second that a zip file can hold
+)  # hatch-vcs and flit-scm read the first of these variables
+_EPOCH = "315532800"  # 1980, the first second that a zip file can express
 _SECONDS = 600
 _LAST_LINES = 20
 _FAILS = "its build fails"
-_CONSTRAINTS = (  # of the build requirements: the next ones where a build with those before fails
+_CONSTRAINTS = (  # constraints for build requirements; each is tried if the build with the ones before fails
     "",
-    "setuptools<81\n",  # 81 no longer has pkg_resources
-    "setuptools<58\nwheel<0.38\n",  # later ones have no use_2to3, and refuse versions and extras that no standard knows
+    "setuptools<81\n",  # setuptools 81 no longer has pkg_resources
+    "setuptools<58\nwheel<0.38\n",  # later ones have no use_2to3, and refuse versions and extras that violate standards
 )
 _PASSED = re.compile(
     r"PATH|HOME|XDG_\w+|NETRC|SSL_CERT_(?:FILE|DIR)|UV_(?:CACHE_DIR|HTTP_\w+|KEYRING_PROVIDER|NATIVE_TLS|SYSTEM_CERTS)"
@@ -50,14 +50,14 @@ _REASONS = (
     (_NO_HISTORY, "its version comes from Git tags, which its build does not see"),
     (_COMPILER, "it needs a compiler"),
 )
-_UVS_OWN = re.compile(r"(?m)^error: Failed to build ")  # what follows is uv's, what precedes is the backend's
+_UVS_OWN = re.compile(r"(?m)^error: Failed to build ")  # uv's output follows, the backend's precedes
 _UVS_HEAD = "Building wheel from source distribution...\n"
 _NO_REQUIREMENTS = re.compile(r"Failed to (?:resolve|install) requirements")
-_NO_SOLUTION = re.compile(r"No solution found when resolving: ")  # uv says so, too, where an index does not answer
+_NO_SOLUTION = re.compile(r"No solution found when resolving: ")  # uv prints this also if an index does not answer
 
 
 class SourceBuildError(InputError):
-    """The archive does not become a pure-Python wheel; the message says why, `details` are the build's last lines."""
+    """The archive does not give a pure-Python wheel; the message says why, `details` has the build's last lines."""
 
 
 def build_wheel(
@@ -66,12 +66,12 @@ def build_wheel(
     """Builds the wheel of a folder or a source archive into the folder `output` and returns its path.
 
     Args:
-        source: the folder, which the build may write into, or the archive.
-        python: the minor version that the backend runs on.
-        output: where the wheel goes.
-        indexes: where uv looks for the build requirements.
+        source: the folder, into which the build may write, or the archive.
+        python: the minor version of Python for the backend.
+        output: the folder for the wheel.
+        indexes: the indexes for the build requirements.
         environ: the machine's environment for uv; the build gets a few of its variables.
-        version: what backends take that read the version from a Git tag; empty if no tag names the code.
+        version: the version for backends that read it from a Git tag; empty if the code has no tag.
 
     Raises:
         SourceBuildError: the code needs a compiler, its build fails, or this machine lacks the Python.
@@ -98,7 +98,7 @@ def build_wheel(
 
 
 def _run_one(command: tuple[str, ...], environ: Mapping[str, str], work: Path, constraints: tuple[str, ...]) -> None:
-    """Runs a build with the first of the constraints that it succeeds with; raises as it fails with the first."""
+    """Tries the constraints in turn until the build succeeds; if all fail, raises the error of the first one."""
     (work / "constraints.txt").write_text(constraints[0], encoding="utf-8")
     try:
         _run(command, environ, work)
@@ -112,7 +112,7 @@ def _run_one(command: tuple[str, ...], environ: Mapping[str, str], work: Path, c
 
 
 def _write_settings(path: Path, indexes: Indexes, environ: Mapping[str, str]) -> None:
-    """Writes a uv.toml: logins and proxies lie in a file that this user alone reads, and not in variables."""
+    """Writes a uv.toml, because a file that only this user can read hides logins and proxies better than variables."""
     proxies = {name: environ.get(name.upper()) or environ.get(name) for name in ("http_proxy", "https_proxy")}
     without = environ.get("NO_PROXY") or environ.get("no_proxy")
     settings = {
@@ -140,14 +140,14 @@ def _make_environment(environ: Mapping[str, str], version: str) -> dict[str, str
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SOURCE_DATE_EPOCH": _EPOCH,
-        "CC": "/bin/false",  # a compiler here would make a wheel for this machine
+        "CC": "/bin/false",  # with a compiler, the build would make a wheel for this machine only
         "CXX": "/bin/false",
         "RUSTC": "/bin/false",
     }
 
 
 def _run(command: tuple[str, ...], environ: Mapping[str, str], work: Path) -> None:
-    log = work / "log"  # a file: what the build leaves running would hold a pipe open
+    log = work / "log"  # a file, because a process that the build leaves behind would keep a pipe open
     with log.open("wb") as stream:
         process = subprocess.Popen(
             command,
@@ -165,7 +165,7 @@ def _run(command: tuple[str, ...], environ: Mapping[str, str], work: Path) -> No
             raise SourceBuildError(f"its build takes more than {_SECONDS} seconds") from error
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # also what it started and left running
+                os.killpg(process.pid, signal.SIGKILL)  # also ends processes that the build left behind
             process.wait()
     if code:
         raise _explain_failure(code, log.read_text(encoding="utf-8", errors="replace"), str(work))

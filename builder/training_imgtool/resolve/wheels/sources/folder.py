@@ -1,4 +1,4 @@
-"""Folders of code that requirements name: what of them counts, their hash, a copy to build in."""
+"""Folders of code that requirements name: their relevant files, their hash, and a copy for the build."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from training_imgtool.base.context.own_files import is_litter, is_litter_folder,
 from training_imgtool.base.errors import InputError
 from training_imgtool.model.entry_point import PROJECT_FILES
 
-_BUILT = frozenset({"build", "dist"})  # at the top, unless they are packages
+_BUILT = frozenset({"build", "dist"})  # left out at the top of the folder, unless they are packages
 _LEFT_OUT = re.compile(r".*\.egg-info|\..*_cache")
 _LARGEST = 256 << 20  # bytes of all files
 
 
 class CodeFolder:
-    """A folder without what builds, tools and version control leave in it, and without imgtool's own files.
+    """A folder without files of builds, tools and version control, and without imgtool's own files.
 
     Args:
-        spec_folder: where `path` starts, with imgtool's own files.
+        spec_folder: the spec's folder, from which `path` starts; it has imgtool's own files.
         path: the folder.
-        spec_name: the spec's file; no package depends on it.
+        spec_name: the spec's file, on which no package depends.
 
     Raises InputError for a folder that pip could not install.
     """
@@ -42,7 +42,7 @@ class CodeFolder:
         self._leave_out = {own / name for name in (*list_own_files(spec_folder), spec_name)}
 
     def hash(self) -> str:
-        """Returns a sha256 of names, modes and contents, in hexadecimal; raises InputError for too large a folder."""
+        """Returns the sha256 of names, modes and contents, in hexadecimal; raises InputError for a too large folder."""
         digest, size = hashlib.sha256(), 0
         for path in self._list_files(self._top):
             is_link = path.is_symlink()
@@ -59,7 +59,7 @@ class CodeFolder:
         return digest.hexdigest()
 
     def copy(self, target: Path, *, largest_file: int | None = None) -> None:
-        """Copies the files, without those that are larger than `largest_file` bytes."""
+        """Copies the files, except those larger than `largest_file` bytes."""
         for path in self._list_files(self._top):
             if path.is_symlink() or largest_file is None or path.stat().st_size <= largest_file:
                 place = target / path.relative_to(self._top)
@@ -75,7 +75,7 @@ class CodeFolder:
             if is_litter(entry.name) or _LEFT_OUT.fullmatch(entry.name) or path in self._leave_out or is_built:
                 continue
             if not entry.is_dir(follow_symlinks=False):
-                if path.is_symlink() or path.is_file():  # no FIFO or socket
+                if path.is_symlink() or path.is_file():  # not a FIFO or socket
                     yield path
             elif not is_litter_folder(entry.name, os.listdir(path)):  # noqa: PTH208 - names only
                 yield from self._list_files(path)

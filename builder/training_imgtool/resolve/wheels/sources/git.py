@@ -1,6 +1,6 @@
-"""Git repositories: what a branch or a tag names, and a checkout of a commit. Runs the machine's `git`.
+"""Finds commits in Git repositories and checks them out, with the machine's `git`.
 
-Logins are Git's own: credential helpers, netrc and SSH agents.
+Git itself finds logins: in credential helpers, netrc and SSH agents.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from training_imgtool.base.errors import CredentialsError, ImgtoolError, InputEr
 from training_imgtool.base.sanitize import sanitize_line
 
 _SECONDS = 600
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # how the text that stands for a file of Git LFS begins
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # the start of a pointer file of Git LFS
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REFUSED = re.compile(r"(?i)Authentication failed|could not read Username|Permission denied|\b40[13]\b|access denied")
 _MISSING = re.compile(r"(?i)not found|does not exist|does not appear to be a git repository|couldn't find remote ref")
@@ -26,7 +26,7 @@ class Git:
 
     Args:
         environ: the machine's environment.
-        ca_file: a PEM file to trust, or None.
+        ca_file: a PEM file of certificates to trust, or None.
     """
 
     def __init__(self, environ: Mapping[str, str], *, ca_file: Path | None = None) -> None:
@@ -43,7 +43,7 @@ class Git:
             self._environ["GIT_SSL_CAINFO"] = str(ca_file)
 
     def resolve(self, url: str, revision: str) -> str:
-        """Returns the commit that a branch, a tag or a full commit names; empty text names the default branch.
+        """Returns the commit of a branch, a tag or a full commit; an empty text means the default branch.
 
         Raises InputError for a name that the repository does not have, CredentialsError, TemporaryError.
         """
@@ -65,8 +65,8 @@ class Git:
     def check_out(self, url: str, commit: str, folder: Path) -> None:
         """Clones a repository with its tags and submodules into `folder`, at a commit.
 
-        Raises InputError for a commit that the repository lacks and for a file that Git LFS keeps where git-lfs is not
-        installed, CredentialsError, TemporaryError.
+        Raises InputError if the repository lacks the commit, or if it has a file in Git LFS and git-lfs is not
+        installed; CredentialsError, TemporaryError.
         """
         self._run("clone", "--quiet", "--no-checkout", "--", url, str(folder))
         try:

@@ -1,8 +1,8 @@
-"""Makes a wheel of the few pure-Python source archives that TensorFlow's older minors need and that have none.
+"""Makes wheels from the few pure-Python source archives without a wheel that TensorFlow's older minors need.
 
-Nothing of the archive is run: its modules and its PKG-INFO are copied. The result is the same bytes on every
-machine (fixed order, dates and modes, no compression), so the lock can hold its hash, and a machine that
-lacks it makes it again from the same archive.
+imgtool runs no code of the archive; it copies the modules and PKG-INFO. The result has the same bytes on every
+machine (fixed order, dates and modes, no compression). So the lock can contain its hash, and any machine can make it
+again from the same archive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from training_imgtool.model.plan import Wheel
 from training_imgtool.resolve.versions.matrix import SourceArchive, load_matrix
 from training_imgtool.resolve.wheels.index.index import Index
 
-_DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can hold
+_DATE = (1980, 1, 1, 0, 0, 0)  # the first time that a zip file can express
 _MODE = 0o100644 << 16
 LARGEST_ARCHIVE = 64 << 20  # bytes
 _MAX_BYTES = 8 << 20
@@ -27,7 +27,7 @@ _LICENSES = frozenset({"LICENSE", "LICENSE.txt", "COPYING", "COPYING.txt"})
 
 
 def name_wheel(archive: SourceArchive) -> str:
-    """Names the wheel's file."""
+    """Returns the name of the wheel's file."""
     return f"{archive.name}-{archive.version}-py3-none-any.whl"
 
 
@@ -35,11 +35,11 @@ def build_wheel(archive: SourceArchive, data: bytes) -> bytes:
     """Makes the wheel of a source archive.
 
     Args:
-        archive: which it is, with the hash of its bytes.
-        data: its bytes, a .tar.gz.
+        archive: the archive's row, with its hash.
+        data: the archive's bytes, a .tar.gz.
 
     Raises:
-        VerificationError: the bytes have another hash, or hold no such package.
+        VerificationError: the bytes have another hash, or do not contain the package.
     """
     digest = hashlib.sha256(data).hexdigest()
     if digest != archive.sha256:
@@ -65,7 +65,7 @@ def build_wheel(archive: SourceArchive, data: bytes) -> bytes:
 
 
 def remake_wheel(wheel: Wheel, index: Index) -> bytes | None:
-    """Makes the wheel of one of the matrix' archives; None for another wheel, or when no index has the archive."""
+    """Makes a wheel from an archive of the matrix; None for other wheels, or if no index has the archive."""
     archive = load_matrix().sdists.get(f"{wheel.name}=={wheel.version}")
     if archive is None or name_wheel(archive) != wheel.file:
         return None
@@ -88,7 +88,7 @@ def _is_module(path: str, name: str) -> bool:
 
 
 def _make_metadata(pkg_info: bytes) -> bytes:
-    """Writes PKG-INFO's own fields; its Metadata-Version 1.x is raised to one that wheels may have."""
+    """Copies PKG-INFO's fields, and raises Metadata-Version 1.x to a version that wheels may have."""
     _, _, rest = pkg_info.replace(b"\r\n", b"\n").partition(b"\n")
     return b"Metadata-Version: 2.1\n" + rest
 
