@@ -18,8 +18,8 @@ from training_imgtool.model.value_rules import find_nearest
 _SHELLS = ("bash", "zsh", "fish")
 
 
-def help_(verb: Annotated[str | None, typer.Argument(metavar="[VERB]", help="Such as push.")] = None) -> None:
-    """Explain a verb with all its options."""
+def help_(verb: Annotated[str | None, typer.Argument(metavar="[VERB]", help="A verb, such as push.")] = None) -> None:
+    """Explain a command with all its options."""
     if verb is not None and verb not in verbs.VERBS:
         close = find_nearest(verb, verbs.VERBS)
         raise UsageError(f"imgtool has no verb {verb}", hint=f"did you mean {close}?" if close else "imgtool help")

@@ -18,7 +18,7 @@ from training_imgtool.cli.output import emit, emit_error
 _FIRST = ("init", "push", "config", "run", "verify")  # all that most people need
 _MORE = ("submit", "build", "lock", "show", "render", "lint", "sign", "doctor", "prune", "compat", "schema")
 _ABOUT = ("help", "completion", "version")  # in one module, about.py, as `help_` and so on
-VERBS = (*_FIRST, *_MORE, *_ABOUT)  # in the order of the help; each other is a function in a module of its name
+VERBS = (*_FIRST, *_MORE, *_ABOUT)  # in the order of the help; every other verb is a function in a module of its name
 
 
 class _Verbs(typer.core.TyperGroup):
@@ -47,7 +47,7 @@ def command_line(verbs: Iterable[str] = VERBS) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
         help="Build training images from one spec, push them by digest, and write the job file that runs them.",
         epilog="For a first project: imgtool init. Without SPEC, imgtool reads ./image.yaml or"
-        " ./imgtool.yaml, else the only one in images/*. Results go to stdout, progress goes to stderr.",
+        " ./imgtool.yaml, otherwise the only spec in images/*. Results go to stdout, progress goes to stderr.",
     )
     for verb in verbs:
         module = importlib.import_module(f"training_imgtool.cli.{'about' if verb in _ABOUT else verb}")

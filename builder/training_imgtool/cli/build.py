@@ -31,7 +31,7 @@ def build(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Build the images of a spec. Roles with the same inputs share one."""
+    """Build the images of a spec. Roles with the same inputs share one image."""
     from training_imgtool.cli.build_images import build_and_print
     from training_imgtool.make.request import BuildOptions
 
@@ -58,6 +58,6 @@ def _layout(output: str | None) -> Path | None:
     if kind != "oci" or not folder:
         raise UsageError(
             f"--output {output}: expected oci:DIR",
-            hint="for a registry: --push; an engine has the images without an option",
+            hint="use --push for a registry; without an option, imgtool loads the images into the engine",
         )
     return Path(folder)

@@ -44,7 +44,7 @@ def build_and_print(
 
 
 def _note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) -> None:
-    """Notes what was pushed, for `show --why`, and says how many bytes the push sent and reused."""
+    """Records what was pushed, for `show --why`, and prints how many bytes the push sent and reused."""
     from training_imgtool.cli.commands.why import note_pushed
     from training_imgtool.cli.progress_lines import format_size
 
@@ -58,7 +58,7 @@ def _note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) 
 
 
 def _as_data(result: BuildResult) -> dict[str, Any]:
-    """Returns a result for `--json`; of an image that the run appended, with its bytes."""
+    """Returns a result for `--json`, with the sizes of an image that the run appended."""
     sent = sum(size for digest, size in result.blobs.items() if digest in result.sent)
     return {
         "role": str(result.role),

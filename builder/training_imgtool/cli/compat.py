@@ -14,13 +14,13 @@ from training_imgtool.model.frameworks import JAX
 
 def compat(
     release: Annotated[
-        str | None, typer.Argument(metavar="[TF]", help="A TensorFlow release or minor, or the word jax.")
+        str | None, typer.Argument(metavar="[TF]", help="A TensorFlow release or minor version, or the word jax.")
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Print the version matrix. It lists Python, CUDA, cuDNN and base images per TensorFlow release, with sources.
 
-    Of JAX, print the newest releases on the package index, with their Pythons.
+    For jax, print the newest releases on the package index, with the Pythons that they support.
     """
     from training_imgtool.resolve.frameworks.tensorflow.table import as_data, as_text
     from training_imgtool.resolve.versions.matrix import load_matrix

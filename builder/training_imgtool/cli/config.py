@@ -31,36 +31,36 @@ def config(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="yaml, json, gcloud, env, docker-run.",
+            help="yaml, json, gcloud, env or docker-run.",
             autocompletion=lambda: ["yaml", "json", "gcloud", "env", "docker-run"],
         ),
     ] = "yaml",
     hosts: Annotated[
-        str | None, typer.Option(metavar="ROLE=HOST[:PORT],…", help="With --target tf-config: the machines.")
+        str | None, typer.Option(metavar="ROLE=HOST[:PORT],…", help="With --target tf-config: each role's machines.")
     ] = None,
     of_machine: Annotated[
         str | None,
-        typer.Option("--machine", metavar="NAME", help="With --format env or docker-run: one machine, as worker-0."),
+        typer.Option("--machine", metavar="NAME", help="With --format env or docker-run: only this one, as worker-0."),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Convert this job of AI Platform instead.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Convert this AI Platform job, instead of a spec.")
     ] = None,
     region: Annotated[
         str | None, typer.Option(metavar="REGION", help="With --from: the region, which gcloud takes as a flag.")
     ] = None,
     flags: Annotated[
-        str, typer.Option(metavar="TEXT", help="With --from: the gcloud command that submitted it, or its flags.")
+        str, typer.Option(metavar="TEXT", help="With --from: the gcloud command of the old job, or its flags.")
     ] = "",
     new_spec: Annotated[
         Path | None,
-        typer.Option("--spec", metavar="FILE", help="With --from: where the image.yaml of a packaged job goes."),
+        typer.Option("--spec", metavar="FILE", help="With --from: the image.yaml to write for a packaged job."),
     ] = None,
     push: opt.Push = False,
     allow_unknown: opt.AllowUnknown = False,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
-    """Write the job file for the current images. Push them first, or with --push."""
+    """Write the job file for the current images. Push them first, or give --push."""
     from training_imgtool.cli.commands.job_files import config, convert
 
     request = config.Request(

@@ -22,27 +22,27 @@ _MOST_ROWS = 24
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where the code is.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="The folder with the code.")] = Path(),
     release: Annotated[
-        str | None, typer.Option("--tensorflow", metavar="VERSION", help="The TensorFlow release, not the project's.")
+        str | None, typer.Option("--tensorflow", metavar="VERSION", help="The TensorFlow release; else the project's.")
     ] = None,
-    accelerator: Annotated[Accelerator | None, typer.Option(metavar="NAME", help="cpu, gpu or tpu.")] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="The images' name, not the project's.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the spec that is there.")] = False,
+    accelerator: Annotated[Accelerator | None, typer.Option(metavar="NAME", help="Run on cpu, gpu or tpu.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="The images' name; else the project's.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the spec that exists.")] = False,
     lock: Annotated[
         bool | None,
         typer.Option(
             "--lock/--no-lock",
-            help="Resolve the proposal on the package index, and leave out limits that no wheel satisfies; by default "
-            "where there is a program.",
+            help="Lock the proposal, and leave out limits that no wheel satisfies. By default imgtool does so if the "
+            "folder has a program.",
         ),
     ] = None,
-    attempt: Annotated[bool, typer.Option("--try", help="Start the program, and add what it lacks.")] = False,
+    attempt: Annotated[bool, typer.Option("--try", help="Start the program, and add its missing packages.")] = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Write a first spec for the code in FOLDER.
 
-    Without code, write a trainer too. If there is a spec, print how the proposal differs from it.
+    If FOLDER has no code, write a trainer, too. If it has a spec, print how the proposal differs from that spec.
     """
     from training_imgtool.cli.commands.init import write_starter
     from training_imgtool.cli.commands.init_try import adopt
@@ -70,13 +70,13 @@ def init(
     for note in written.notes:
         emit_note(note)
     if adopted.error:
-        emit_note("image.yaml is there, but its packages are not settled; mend it, then run imgtool lock")
+        emit_note("imgtool wrote image.yaml, but cannot lock its packages; correct it, then run imgtool lock")
         raise adopted.error
     if adopted.trouble:
         emit_note(f"the program cannot start yet: {adopted.trouble}")
     if trial:
         emit_error("".join(f"  {line}\n" for line in trial.lines))
-        why = f", for lack of the module {trial.lacks}" if trial.lacks else ", by its own error" if trial.failed else ""
+        why = f", since {trial.lacks} is missing" if trial.lacks else ", by its own error" if trial.failed else ""
         emit_note(f"the program started in its image: {trial.ended}{why}")
         if trial.failed:
             raise typer.Exit(VerificationError.exit_code)
@@ -86,7 +86,7 @@ def init(
 
 
 def _format_table(written: Written) -> str:
-    """Lays out who said what in columns."""
+    """Formats what `init` found, and in which file, as columns."""
     rows = [(row.fact, row.value, row.place, row.remark) for row in written.table]
     shown = rows[:_MOST_ROWS]
     widths = [min(40, max((len(row[column]) for row in shown), default=0)) for column in range(2)]

@@ -1,4 +1,4 @@
-"""`imgtool lint`: checks a job file that someone wrote, for any service but two."""
+"""`imgtool lint`: checks a job file that someone wrote, for every service except two."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def lint(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file, YAML or JSON; - reads stdin.")],
     region: Annotated[str | None, typer.Option(metavar="REGION", help="Where the job will run.")] = None,
     allow_unknown: Annotated[
-        bool, typer.Option("--allow-unknown", help="What imgtool's tables lack is a warning, not an error.")
+        bool, typer.Option("--allow-unknown", help="Warn, instead of failing, about names that imgtool's tables lack.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Check a job file against the rules of its service.
 
-    An error is what the service refuses, with the source of the rule. A warning is what the service accepts although it
-    causes trouble later, or that one of several documents was not checked. A hint is what a flag supplies. The exit
-    code is 3 if there is an error.
+    An error means that the service refuses the file. A warning means that the service accepts a value that causes
+    trouble later, or that imgtool did not check a document. A hint is about a value that a flag supplies. If there is
+    an error, the exit code is 3.
     """
     from training_imgtool.base.yamlfile.reader import read_bytes
     from training_imgtool.jobs.lint import lint as judge
@@ -54,7 +54,7 @@ def lint(
 
 
 def _ask_slurm(text: str) -> str | None:
-    """Asks the cluster whether it takes a batch script; None without one. `--test-only` submits and runs nothing."""
+    """Asks Slurm whether it accepts a batch script; None if that cannot be asked. `--test-only` submits nothing."""
     if "#SBATCH" not in text or not shutil.which("sbatch"):
         return None
     command = ["sbatch", "--test-only"]

@@ -32,7 +32,7 @@ _GLYPHS = {
 
 
 class _Column(ProgressColumn):
-    """A column that shows what a function makes of a task and its row."""
+    """A column whose cells a function makes from a task and its row."""
 
     def __init__(self, show: Callable[[Task, Row], RenderableType], column: Column | None = None) -> None:
         super().__init__(column or Column(no_wrap=True, justify="right", style="cyan"))
@@ -65,8 +65,8 @@ class _Rows(Progress):
 class LiveView:
     """One live row per subject; a subject that ends leaves a line above the rows, and no row outlives the view.
 
-    One thread alone draws: rich computes where a line goes before it writes, so lines of two threads overwrite each
-    other. The cursor stays visible, so a process that is killed leaves the terminal usable.
+    Only one thread draws. rich computes a line's place before it writes the line, so two threads would overwrite each
+    other's lines. The cursor stays visible, so a process that is killed leaves the terminal usable.
     """
 
     def __init__(self, writer: Writer, environ: Mapping[str, str], clock: Callable[[], float]) -> None:

@@ -18,7 +18,7 @@ def lock(
     changes: opt.Changes = None,
     upgrade: Annotated[
         bool,
-        typer.Option("--upgrade", "-U", help="Resolve again: newest packages and base images that fit."),
+        typer.Option("--upgrade", "-U", help="Take the newest packages and base images that fit."),
     ] = False,
     upgrade_package: Annotated[
         list[str] | None,
@@ -29,7 +29,7 @@ def lock(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Resolve versions, base images and wheels, and write the lock. Versions that still fit stay."""
+    """Resolve versions, base images and wheels, and write the lock. The lock keeps versions that still fit."""
     from training_imgtool.jobs import check_job
     from training_imgtool.make.current_lock import ensure_lock, find_moved_bases
     from training_imgtool.make.inputs import prepare

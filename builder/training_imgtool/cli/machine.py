@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def settings(secrets: tuple[str, ...] = (), note: Callable[[str], None] = emit_note) -> Settings:
     """Reads the machine's settings from the environment, and `--secret`; raises UsageError.
 
-    `note` receives a line for each variable that begins as imgtool's own and is unknown.
+    `note` receives a line for each unknown variable that begins with `IMGTOOL_`.
     """
     machine = from_environment(os.environ)
     for name in find_unknown_variables(os.environ):
@@ -52,7 +52,7 @@ def open_machine(mode: str, secrets: tuple[str, ...] = ()) -> Iterator[Machine]:
 
 
 def signatory(name: str | None, issuer: str | None) -> Signatory | None:
-    """Reads whose signatures count from the command line; None where it asks for none.
+    """Reads from the command line whose signatures to check; None if it asks for no check.
 
     Raises UsageError unless it names a key or an identity.
     """

@@ -29,13 +29,13 @@ _VARIABLES = {"engine": "IMGTOOL_ENGINE", "locked": "IMGTOOL_LOCKED", "progress"
 _VARIABLES["verbose"] = "IMGTOOL_DEBUG"
 _SHARED = {  # by the name of the parameter: option, its letter, and what it does
     "spec_file": ("--file", "-f", "The same as SPEC."),
-    "quiet": ("--quiet", "-q", "Write nothing but results, warnings and errors."),
-    "verbose": ("--verbose", "-v", "Also write each request, and where an error comes from."),
+    "quiet": ("--quiet", "-q", "Write only results, warnings and errors."),
+    "verbose": ("--verbose", "-v", "Also write each HTTP request, and where in imgtool an error comes from."),
 }
 
 
 class Verb(typer.core.TyperCommand):
-    """Gives a verb the options that all have, and refuses empty values before the verb does anything."""
+    """Gives a verb the options that all verbs have, and refuses empty values before the verb does anything."""
 
     def __init__(self, *args: Any, **keys: Any) -> None:
         super().__init__(*args, **keys)
@@ -69,7 +69,7 @@ class Verb(typer.core.TyperCommand):
         return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes the options, and of the rare ones only the names unless the context asks for the whole help."""
+        """Writes the options; of rare options only the names, unless the context asks for the whole help."""
         rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Rare options": []}
         for param in self.get_params(ctx):
             kind = "Rare options" if param.name in _RARE else f"{param.param_type_name.title()}s"
@@ -104,7 +104,7 @@ ProgressMode = Annotated[
     typer.Option(
         "--progress",
         metavar="MODE",
-        help="auto, tty, plain, json or quiet; on stderr.",
+        help="How to show progress on stderr: auto, tty, plain, json or quiet.",
         autocompletion=lambda: [str(mode) for mode in Mode],
     ),
 ]
@@ -113,20 +113,20 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="What builds: auto, buildx or direct.",
+        help="How to build: auto, buildx or direct.",
         autocompletion=lambda: ["auto", "buildx", "direct"],
     ),
 ]
 Builder = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Have this builder of buildx run what needs an engine; or set IMGTOOL_BUILDER."),
+    typer.Option(metavar="NAME", help="The builder of buildx for stages that need an engine; or set IMGTOOL_BUILDER."),
 ]
 Secrets = Annotated[
     list[str] | None,
     typer.Option(
         "--secret",
         metavar="id=ID,src=FILE",
-        help="A secret of the spec; or id=ID,env=VARIABLE. Repeatable.",
+        help="Where a secret of the spec is; or id=ID,env=VARIABLE. Repeatable.",
     ),
 ]
 TargetName = Annotated[
@@ -144,14 +144,14 @@ NoCheck = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would happen; change nothing.")]
 Tags = Annotated[
     list[str] | None,
-    typer.Option("--tag", "-t", metavar="TAG", help="Add this tag; with several roles, ROLE-TAG."),
+    typer.Option("--tag", "-t", metavar="TAG", help="Also give the images this tag; with several roles, ROLE-TAG."),
 ]
 
 
 def read_choice(
     spec: Path | None, changes: list[str] | None, registry: str | None = None, *, locked: bool = False
 ) -> SpecChoice:
-    """Reads what the command line says of a spec; raises as `read_changes`."""
+    """Reads which spec the command line names, and how it changes the spec; raises what `read_changes` raises."""
     from training_imgtool.make.project_files import SpecChoice
 
     return SpecChoice(path=spec, values=read_changes(changes), registry=registry, locked=locked)

@@ -33,7 +33,7 @@ _ELSEWHERE = {  # options of Docker, and what does the same here
 
 
 class ReaderGone(Exception):  # noqa: N818 - a state, not an error
-    """Nobody reads stdout any more. What the command did stays done."""
+    """Nobody reads stdout any more. The command's effects stay."""
 
 
 def open_missing_streams() -> None:
@@ -53,7 +53,7 @@ def open_missing_streams() -> None:
 
 
 def set_volume(*, quiet: bool, verbose: bool, requests: bool) -> None:
-    """Makes this run silent but for results, warnings and errors; or has it write each HTTP request."""
+    """Limits this run to results, warnings and errors, or makes it write each HTTP request."""
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other", hint="give one of them")
     _volume.update(quiet=quiet, verbose=verbose)
@@ -66,7 +66,7 @@ def set_volume(*, quiet: bool, verbose: bool, requests: bool) -> None:
 
 
 def _show_request(record: Any) -> bool:
-    """Takes the query out of a request's URL: it may have a signature; drops what other libraries write."""
+    """Removes the query, which may contain a signature, from a request's URL; drops other libraries' records."""
     record.msg, record.args = re.sub(r"\?\S+", "?…", sanitize_lines(record.getMessage())), ()
     return str(record.name) == "urllib3.connectionpool"
 
@@ -137,7 +137,7 @@ def report_stop(reason: str, code: int, arguments: Sequence[str]) -> int:
 
 
 def _emit_result(error: dict[str, Any], arguments: Sequence[str]) -> None:
-    """Writes the failure as the result, with --json; the exit code stays the same when stdout takes nothing."""
+    """With --json, writes the failure to stdout as the result; a closed stdout does not change the exit code."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" not in options:
         return
@@ -181,7 +181,7 @@ def translate(error: Exception) -> ImgtoolError:
     if isinstance(error, typer.TyperException):
         context, wrong = getattr(error, "ctx", None), getattr(error, "option_name", "")
         near = () if wrong in _ELSEWHERE else getattr(error, "possibilities", None) or ()
-        if near:  # a hint that publishes images needs more than a likeness
+        if near:  # suggest --push, which publishes images, only for a very similar name
             able = difflib.get_close_matches("--push", [wrong], cutoff=0.8)
             near = [name for name in near if name != "--push" or able]
         error.possibilities = near  # type: ignore[attr-defined]

@@ -222,7 +222,7 @@ class PlainLines:
 
 
 class Records:
-    """One record per event for `take`; transfers at most once a second each, and when they end.
+    """Passes one record per event to `take`; for a transfer at most one a second, and one at its end.
 
     Args:
         take: gets the records one after the other, from any thread: the fields are those of `--progress json`.

@@ -19,13 +19,13 @@ _DAY = 86_400
 
 def prune(
     unused_for: Annotated[
-        float, typer.Option("--unused-for", metavar="DAYS", min=0, help="Keep what a run used within DAYS.")
+        float, typer.Option("--unused-for", metavar="DAYS", min=0, help="Keep what a run used in the last DAYS days.")
     ] = 30,
-    everything: Annotated[bool, typer.Option("--all", help="Delete everything.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go; delete nothing.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Delete everything, also what a run used today.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what prune would delete; delete nothing.")] = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Delete what no run used for 30 days. This includes cached wheels and layers, and images in the engine."""
+    """Delete files and images that no run used for 30 days. The files are cached wheels and layers."""
     from training_imgtool.cli.commands.prune import prune_cache
 
     if not unused_for >= 0:
@@ -54,7 +54,7 @@ def prune(
 def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[str, Any] | None:
     """Removes old images from the engine; returns their numbers and names, or None when no engine answers.
 
-    `freedBytes` is what the engine's layers lost; with a dry run 0, as nobody knows which of them others need.
+    `freedBytes` is by how much the engine's layers shrank. It is 0 in a dry run, since other images may share layers.
     """
     from training_imgtool.make.engines.docker.connect import connect
     from training_imgtool.make.engines.docker.engine import list_stages, measure_layers, remove_stage

@@ -27,7 +27,7 @@ def push(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Push the images that the registry lacks. Only check the others."""
+    """Push the images that the registry lacks. For the others, only ask the registry."""
     from training_imgtool.cli.build_images import build_and_print
     from training_imgtool.make.request import BuildOptions
 

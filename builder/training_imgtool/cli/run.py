@@ -29,7 +29,7 @@ _ARGS = "imgtool.args"  # where the context keeps what follows `--`
 
 
 class _Command(opt.Verb):
-    """Keeps the words after `--` apart: without a SPEC, the parser would take the first of them for one."""
+    """Keeps the words after `--` apart. Without a SPEC, the parser would take the first of these words as SPEC."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:
@@ -45,7 +45,7 @@ class _Command(opt.Verb):
                 raise
             given = next((word for word in words if word.partition("=")[0] == wrong), wrong)
             raise UsageError(
-                f"run has no option {wrong}", hint=f"for the program, write it behind --: -- {given}"
+                f"run has no option {wrong}", hint=f"to pass it to the program, write it after --: -- {given}"
             ) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -59,22 +59,20 @@ def run(
     ctx: typer.Context,
     spec: opt.Spec = None,
     changes: opt.Changes = None,
-    workers: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Workers, instead of the spec's count.")
-    ] = None,
-    ps: Annotated[int | None, typer.Option(min=0, metavar="N", help="Parameter servers.")] = None,
+    workers: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many workers to start.")] = None,
+    ps: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many parameter servers to start.")] = None,
     service: Annotated[
         str | None,
         typer.Option(
             "--as",
             metavar="SERVICE",
-            help="ai-platform, vertex, tfjob or local.",
+            help="Act as ai-platform, vertex, tfjob or local.",
             autocompletion=lambda: ["ai-platform", "vertex", "tfjob", "local"],
         ),
     ] = None,
     job_dir: Annotated[
         str | None,
-        typer.Option("--job-dir", metavar="DIR", help="For checkpoints and models; else ./job."),
+        typer.Option("--job-dir", metavar="DIR", help="Folder for checkpoints and models; else ./job."),
     ] = None,
     kill: Annotated[
         list[str] | None,
@@ -82,7 +80,7 @@ def run(
     ] = None,
     preempt: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE[:INDEX]@TIME", help="SIGTERM, wait ([/grace=TIME]), SIGKILL."),
+        typer.Option(metavar="ROLE[:INDEX]@TIME", help="Preempt a replica, such as ps:0@30s/grace=9s."),
     ] = None,
     restart: Annotated[
         bool,
@@ -90,17 +88,17 @@ def run(
             "--restart", help="Restart programs that fail before their first checkpoint, as the service does."
         ),
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Start again whenever a file changes.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Restart the cluster when a file changes.")] = False,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE", help="Write a page of HTML about the run."),
+        typer.Option("--report", metavar="FILE", help="Write an HTML page about the run."),
     ] = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Run the images as a cluster on this machine. ARGS replace the spec's."""
+    """Run the images as a cluster on this machine. ARGS replace the spec's args."""
     from training_imgtool.cli.commands.images import run_images
     from training_imgtool.local.ready import Request
     from training_imgtool.local.rehearsal import parse_kill
@@ -110,9 +108,9 @@ def run(
     if report is not None:
         _check_report(report)
     if watch and report is not None:
-        raise UsageError("--report writes one run, and --watch makes many", hint="leave one of them out")
+        raise UsageError("--report describes one run, and --watch starts many", hint="leave one of them out")
     if watch and preempt:
-        raise UsageError("--preempt rehearses in one run, and --watch makes many", hint="leave one of them out")
+        raise UsageError("--preempt works in one run, and --watch starts many", hint="leave one of them out")
     reader = _make_reader() if report else None
     request = Request(
         service=parse_service(service) if service else None,
@@ -160,11 +158,11 @@ def run(
 
 
 def _check_report(path: Path) -> None:
-    """Makes sure of the report's place before anything runs."""
+    """Checks before anything runs that the report can be written."""
     from training_imgtool.base.atomic_files import check_writable
 
     if opt.is_stdout(path):
-        raise UsageError("--report needs a file: stdout has the summary", hint="--report run.html")
+        raise UsageError("--report needs a file, because stdout gets the summary", hint="--report run.html")
     check_writable(path)
 
 
@@ -182,20 +180,20 @@ def _write_report(path: Path, summary: Summary, reader: LossReader) -> None:
 
 
 def _next(spec: Path | None, values: Mapping[str, str], summary: Summary, request: Request) -> str:
-    """Suggests what to type next: the images that ran become a job, once a registry has them all."""
+    """Suggests the next command: `config` if all images that ran came from the registry, otherwise `push`."""
     import shlex
 
     where = f" {shlex.quote(str(spec))}" if spec else ""
     where += "".join(f" --set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
     if all(result.image.source == "registry" for result in summary.replicas):
         target = f" --target {request.service}" if request.service and request.service != "local" else ""
-        return f"imgtool config{where}{target} -o config.yaml    # the job file of these very images"
-    return f"imgtool push{where}    # the images to the registry that the job will read"
+        return f"imgtool config{where}{target} -o config.yaml    # the job file for the images that ran"
+    return f"imgtool push{where}    # to the registry from which the job pulls"
 
 
 @contextmanager
 def _output(mode: str, ready: Ready, reader: LossReader | None) -> Iterator[Progress]:
-    """Chooses what shows the replicas' output, and has the losses in it read for a report."""
+    """Opens the view of the replicas' output. For a report, also reads the losses in that output."""
     with _show(mode, ready) as show:
         if reader is None:
             yield show
@@ -206,7 +204,7 @@ def _output(mode: str, ready: Ready, reader: LossReader | None) -> Iterator[Prog
 
 @contextmanager
 def _show(mode: str, ready: Ready) -> Iterator[Progress]:
-    """Shows the replicas' output: lines with names, or what --progress json and quiet ask for."""
+    """Opens the view that `--progress` asks for: JSON, nothing, or the replicas' lines with names."""
     if mode in {"json", "quiet"}:
         with machine.progress(mode) as view:
             yield view
@@ -215,7 +213,7 @@ def _show(mode: str, ready: Ready) -> Iterator[Progress]:
 
 
 class ReplicaLines:
-    """One line per line of a replica, behind its name; colours on a terminal or with FORCE_COLOR, not with NO_COLOR."""
+    """Writes a replica's lines, each after its name; in colour on a terminal or with FORCE_COLOR, not with NO_COLOR."""
 
     def __init__(self, stream: Any, environ: Mapping[str, str], replicas: Mapping[str, Replica]) -> None:
         from training_imgtool.cli.progress_lines import Writer

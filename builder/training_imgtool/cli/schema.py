@@ -11,7 +11,7 @@ from training_imgtool.cli.output import emit_json
 
 def schema(
     output: Annotated[
-        str | None, typer.Option(metavar="VERB", help="Print that of what a verb prints with --json.")
+        str | None, typer.Option(metavar="VERB", help="Print the schema of this verb's --json output instead.")
     ] = None,
 ) -> None:
     """Print the JSON schema of image.yaml."""

@@ -24,10 +24,10 @@ def show(
     registry: opt.Registry = None,
     locked: opt.Locked = False,
     why: Annotated[
-        bool, typer.Option("--why", help="Print instead what differs from the images that this machine pushed last.")
+        bool, typer.Option("--why", help="Print how the images differ from those that this machine pushed last.")
     ] = False,
     history: Annotated[
-        bool, typer.Option("--history", help="List instead the images in the registry by their first push.")
+        bool, typer.Option("--history", help="List the images in the registry, ordered by their first push.")
     ] = False,
     no_check: opt.NoCheck = False,
     progress: opt.ProgressMode = "auto",
@@ -65,7 +65,7 @@ def _list_pushed(inputs: Inputs, machine: Machine) -> tuple[Pushed, ...]:
 
 
 def _explain(inputs: Inputs, machine: Machine) -> tuple[Why, ...]:
-    """Finds what differs from the images that were pushed last; of each platform."""
+    """Finds how the images differ from those that were pushed last, for each platform."""
     from training_imgtool.cli.commands.why import explain
 
     return tuple(

@@ -16,16 +16,16 @@ def sign(
     changes: opt.Changes = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="A private key as cosign takes it, instead of an OIDC token."),
+        typer.Option("--key", metavar="KEY", help="A private key that cosign accepts, instead of an OIDC token."),
     ] = None,
     roles: opt.Roles = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,
-    unproven: Annotated[bool, typer.Option("--unproven", help="Sign images without proving what is in them.")] = False,
+    unproven: Annotated[bool, typer.Option("--unproven", help="Sign the images without verifying them first.")] = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Prove the images, and have cosign sign them."""
+    """Verify the images, and have cosign sign them."""
     from training_imgtool.cli.commands.signatures import find_proven
 
     choice = opt.read_choice(spec, changes, registry, locked=locked)

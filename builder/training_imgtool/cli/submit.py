@@ -1,4 +1,4 @@
-"""`imgtool submit`: hands the job to its service, once."""
+"""`imgtool submit`: submits the job to its service, once."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def submit(
     ] = None,
     registry: opt.Registry = None,
     job_id: opt.JobId = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow the job, and end with the chief's result.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Say how the submitted job stands.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the job, and exit with the chief's result.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Print the state of the submitted job.")] = False,
     logs: Annotated[bool, typer.Option("--logs", help="Follow the log of the submitted job.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="Stop the submitted job.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands; write and submit nothing.")] = False,
@@ -38,7 +38,7 @@ def submit(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Submit the job by its service's own program, once."""
+    """Submit the job once, with its service's own program."""
     from training_imgtool.cli.commands.job_files import submit as jobs
     from training_imgtool.cli.commands.job_files.config import Request
 
@@ -81,7 +81,7 @@ def _one_of(names: str, *given: bool) -> None:
 
 
 def _ask(job: Submission, *, logs: bool, cancel: bool, as_json: bool) -> None:
-    """Does what one of --status, --logs and --cancel asks for."""
+    """Carries out --status, --logs or --cancel."""
     if logs:
         job.show_logs()
     elif cancel:

@@ -24,23 +24,23 @@ def verify(
         typer.Option(
             "--accept",
             metavar="WHAT",
-            help="Pass what this machine cannot prove: bytecode, engine, gone or attached.",
+            help="Accept what this machine cannot check: bytecode, engine, gone or attached.",
             autocompletion=lambda: ["bytecode", "engine", "gone", "attached"],
         ),
     ] = None,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Also have a container import the framework and the trainer.")
+        bool, typer.Option("--smoke", help="Also import the framework and the trainer in a container.")
     ] = False,
     signature: Annotated[
         str | None,
-        typer.Option("--signature", metavar="KEY|IDENTITY", help="Check that this key or identity signed."),
+        typer.Option("--signature", metavar="KEY|IDENTITY", help="Check that this key or identity signed the images."),
     ] = None,
     issuer: opt.Issuer = None,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Check that the images are what lock, base and code make."""
+    """Make the images again, and compare them with the registry's."""
     from training_imgtool.cli.commands.images import verify_images
     from training_imgtool.verify import report
     from training_imgtool.verify.findings import read_accepted

@@ -23,14 +23,14 @@ _DONE = {
 
 
 class Screen:
-    """Shows what happens: lines on stderr and summaries on stdout, or with --json one object per line on stdout."""
+    """Shows events as lines on stderr and summaries on stdout, or with --json as one object per line on stdout."""
 
     def __init__(self, *, as_json: bool, quiet: bool) -> None:
         self._as_json, self._quiet = as_json, quiet
         self._lock = threading.Lock()
 
     def __call__(self, sign: Sign) -> None:
-        """Takes what happens, from any thread."""
+        """Shows an event, from any thread."""
         with self._lock:
             if self._as_json:
                 emit_json(make_event(sign), indent=None)
@@ -51,7 +51,7 @@ class Screen:
 
 
 def make_line(sign: Sign) -> str:
-    """Says in one line what happens."""
+    """Formats an event as one line."""
     match sign:
         case Changed(files, how):
             more = f" and {len(files) - _MOST_FILES} more" if len(files) > _MOST_FILES else ""
@@ -70,7 +70,7 @@ def _name_keys(keys: Mapping[Role, str]) -> str:
 
 
 def make_event(sign: Sign) -> dict[str, Any]:
-    """Makes the JSON of what happens."""
+    """Returns an event for --json."""
     match sign:
         case Changed(files, how):
             return {"event": "changed", "files": list(files), "how": str(how)}

@@ -20,14 +20,14 @@ class Scheduling:
     max_running: str | None = key("Longest time running, such as 7200s.", default=None, **_SECONDS)
     priority: int | None = key("AI Platform: 0 to 1000.", default=None, minimum=0, maximum=1000)
     strategy: str | None = key(
-        "Vertex, GKE, SkyPilot: which capacity the job uses. ON_DEMAND, LOW_COST are old names of STANDARD, SPOT.",
+        "Vertex, GKE, SkyPilot: the job's capacity. ON_DEMAND and LOW_COST are old names of STANDARD and SPOT.",
         default=None,
         choices=("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST"),
     )
-    restart_on_worker_restart: bool | None = key("Vertex: restart the job with a worker.", default=None)
+    restart_on_worker_restart: bool | None = key("Vertex: restart the whole job when a worker restarts.", default=None)
     disable_retries: bool | None = key("Vertex: do not retry after an internal error.", default=None)
     restarts: int | None = key(
-        "Kubernetes: how often a failed job starts again; Compose: how often each replica does.",
+        "Kubernetes: how often a failed job restarts; Compose: how often each replica restarts.",
         default=None,
         minimum=0,
     )
@@ -56,16 +56,16 @@ class Parameter:
 class Hyperparameters:
     """A hyperparameter tuning job of Vertex AI."""
 
-    goal: str = key("What to do with the metric.", choices=("MAXIMIZE", "MINIMIZE"))
+    goal: str = key("Whether to maximise or minimise the metric.", choices=("MAXIMIZE", "MINIMIZE"))
     params: tuple[Parameter, ...] = key("The hyperparameters.")
     metric: str | None = key("The metric's tag; by default training/hptuning/metric.", default=None)
-    max_trials: int | None = key("How many trials.", default=None, minimum=1)
-    max_parallel_trials: int | None = key("How many trials at once.", default=None, minimum=1)
-    max_failed_trials: int | None = key("How many failures end the job.", default=None, minimum=0)
+    max_trials: int | None = key("The number of trials.", default=None, minimum=1)
+    max_parallel_trials: int | None = key("The number of trials at the same time.", default=None, minimum=1)
+    max_failed_trials: int | None = key("The number of failed trials that ends the job.", default=None, minimum=0)
     algorithm: str | None = key(
-        "The search; by default Bayesian.", default=None, choices=("GRID_SEARCH", "RANDOM_SEARCH")
+        "The search algorithm; by default Bayesian.", default=None, choices=("GRID_SEARCH", "RANDOM_SEARCH")
     )
-    early_stopping: bool | None = key("Stop trials that look hopeless.", default=None)
+    early_stopping: bool | None = key("Stop trials that are unlikely to succeed.", default=None)
 
 
 _FOLDER: dict[str, Any] = {"pattern": r"/[^\s:,]*", "expected": "an absolute path, such as /mnt/results"}
@@ -73,14 +73,12 @@ _FOLDER: dict[str, Any] = {"pattern": r"/[^\s:,]*", "expected": "an absolute pat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A folder of every replica that lies outside its container: an NFS export, or one of the other keys."""
+    """A folder outside the containers that every replica mounts: an NFS export, or one of the other keys."""
 
-    mount: str = key("Where it appears in the containers.", **_FOLDER)
+    mount: str = key("The folder's path in the containers.", **_FOLDER)
     nfs_server: str | None = key("The NFS server's host name.", default=None)
     nfs_path: str | None = key("The exported path.", default=None)
-    claim: str | None = key(
-        "The name of a PersistentVolumeClaim, or of a volume that Docker or SkyPilot has.", default=None
-    )
+    claim: str | None = key("The name of a PersistentVolumeClaim, or of a volume of Docker or SkyPilot.", default=None)
     bucket: str | None = key(
         "A folder in Cloud Storage, such as gs://my-bucket/data.",
         default=None,
@@ -89,7 +87,7 @@ class Volume:
     )
     host_path: str | None = key("A folder of the machine that the replica runs on.", default=None, **_FOLDER)
     memory: str | None = key(
-        "The size of a folder in memory, such as 16Gi; at /dev/shm it is the shared memory.",
+        "The size of a folder in memory, such as 16Gi. A folder at /dev/shm is the shared memory.",
         default=None,
         pattern=r"[1-9][0-9]*(?:Mi|Gi)",
         expected="a size such as 16Gi or 512Mi",
@@ -97,17 +95,17 @@ class Volume:
 
     @property
     def kinds(self) -> list[str]:
-        """What is said of where the volume lies, in the words of `Row.volumes`; a right volume says one thing."""
+        """The kinds of storage that the keys name, in the words of `Row.volumes`; a valid volume names one kind."""
         nfs = ["nfs"] if self.nfs_server or self.nfs_path else []
         return nfs + [kind for kind in ("claim", "bucket", "host_path", "memory") if getattr(self, kind)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRef:
-    """Where the service has the value of a secret variable; the value itself is never in the spec."""
+    """Where the service stores the value of a secret variable; the value itself is never in the spec."""
 
     name: str | None = key("Kubernetes: the Secret's name.", default=None)
-    key: str | None = key("Kubernetes: its key in the Secret; by default the variable's name.", default=None)
+    key: str | None = key("Kubernetes: the key in the Secret; by default the variable's name.", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +135,7 @@ class Slurm:
     """Options of sbatch."""
 
     partition: str | None = key("The partition.", default=None)
-    account: str | None = key("The account that is charged.", default=None)
+    account: str | None = key("The account to charge.", default=None)
     qos: str | None = key("The quality of service.", default=None)
 
 
@@ -156,17 +154,17 @@ class JobSpec:
         "Append `--job-dir=DIR` to the arguments: job_dir, or else the first volume's mount. AI Platform always does.",
         default=False,
     )
-    scheduling: Scheduling | None = key("Time limits.", default=None)
+    scheduling: Scheduling | None = key("Time limits, capacity and restarts.", default=None)
     service_account: str | None = key("The account the job runs as.", default=None)
     network: str | None = key("The VPC network.", default=None)
     labels: Mapping[str, str] = key("Labels of the job.", default={})
     encryption_key: str | None = key("The Cloud KMS key's full name.", default=None)
-    web_access: bool | None = key("Interactive shells into the replicas.", default=None)
+    web_access: bool | None = key("Allow interactive shells in the replicas.", default=None)
     env: Mapping[str, str] = key(
         "Environment variables that the job sets instead of the images, if the target can.", default={}, rule="job_env"
     )
     secrets: Mapping[str, SecretRef] = key(
-        "Environment variables whose values the service has, or whoever submits the job: imgtool writes them nowhere.",
+        "Environment variables whose values the service or the job's submitter knows; imgtool writes no values.",
         default={},
         rule="job_env",
     )
@@ -175,15 +173,15 @@ class JobSpec:
         default=None,
         **_FOLDER,
     )
-    volumes: tuple[Volume, ...] = key("Folders of every replica that lie outside its container.", default=())
+    volumes: tuple[Volume, ...] = key("Folders outside the containers that every replica mounts.", default=())
     grace_period: int | None = key(
-        "Seconds from SIGTERM to SIGKILL, for a last checkpoint; Slurm sends SIGTERM so long before the time limit.",
+        "Seconds from SIGTERM to SIGKILL, for a last checkpoint; Slurm sends SIGTERM that long before the time limit.",
         default=None,
         minimum=1,
         maximum=65535,
     )
     chief_in_tf_config: bool | None = key(
-        "AI Platform: TF_CONFIG says chief, not master; by default for TensorFlow 2.", default=None
+        "AI Platform: TF_CONFIG calls the master chief; by default true for TensorFlow 2.", default=None
     )
     scale_tier: str | None = key("AI Platform: a predefined cluster instead of CUSTOM.", default=None)
     hyperparameters: Hyperparameters | None = key("Vertex AI: hyperparameter tuning.", default=None)
@@ -193,9 +191,9 @@ class JobSpec:
     staging: str | None = key(
         "AI Platform: where the submit command puts the trainer's package, such as gs://bucket/path.", default=None
     )
-    display_name: str | None = key("Vertex: the name shown; by default the job's id.", default=None)
+    display_name: str | None = key("Vertex: the name that the console shows; by default the job's id.", default=None)
     tensorboard: str | None = key("Vertex: the Tensorboard resource's full name.", default=None)
-    dashboard_access: bool | None = key("Vertex: the training dashboard.", default=None)
+    dashboard_access: bool | None = key("Vertex: turn on the training dashboard.", default=None)
     persistent_resource: str | None = key("Vertex: the persistent resource that runs the job.", default=None)
     reserved_ip_ranges: tuple[str, ...] = key("Vertex: address ranges in the network.", default=())
     network_attachment: str | None = key(
@@ -205,20 +203,20 @@ class JobSpec:
     queue: str | None = key("Kubernetes: the Kueue LocalQueue that admits the job.", default=None)
     queue_priority: str | None = key("Kubernetes: Kueue's WorkloadPriorityClass, with queue.", default=None)
     required_topology: str | None = key(
-        "Kubernetes: with queue, the node label whose value all Pods of a role must share, as"
+        "Kubernetes: with queue, the node label whose value all Pods of a role must share, such as"
         " cloud.google.com/gce-topology-block.",
         default=None,
     )
     preferred_topology: str | None = key(
-        "Kubernetes: with queue, the node label whose value they share if they can.", default=None
+        "Kubernetes: with queue, the node label whose value the Pods of a role share if possible.", default=None
     )
     priority_class: str | None = key("Kubernetes: the Pods' PriorityClass.", default=None)
     exclusive_topology: str | None = key(
-        "JobSet: the node label whose values each role has to itself, such as cloud.google.com/gke-nodepool.",
+        "JobSet: a node label, such as cloud.google.com/gke-nodepool, of which each role gets a value of its own.",
         default=None,
     )
     image_pull_secrets: tuple[str, ...] = key("Kubernetes: secrets for the registry.", default=())
-    infra: str | None = key("SkyPilot: where it runs, such as gcp/us-central1.", default=None)
+    infra: str | None = key("SkyPilot: where the job runs, such as gcp/us-central1.", default=None)
     slurm: Slurm | None = key("Slurm: options of sbatch.", default=None)
     eci: Eci | None = key("Alibaba Cloud ECI: image cache and driver.", default=None)
 

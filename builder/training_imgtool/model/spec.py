@@ -17,8 +17,9 @@ from training_imgtool.model.keys import key
 
 APP = "/app"  # where an image has the code
 INIT = ("/opt/venv/bin/dumb-init", "--single-child")
-"""What every program starts below: as the first process of a container it would never get a SIGTERM that it does not
-handle, and sit out its grace period. It forwards signals to the program alone, which may have helpers of its own.
+"""The init process that starts every program. Without it, the program would be the container's first process, to which
+Linux passes no SIGTERM without a handler, and would run until its grace period ends. The init forwards signals only to
+the program, not to the program's child processes.
 """
 
 
@@ -46,20 +47,20 @@ class Trainer:
     SHORTHAND = "source"  # `trainer: train.py` is `trainer: {source: train.py}`
 
     source: str = key(
-        "The folder with the code, or the Python file that is run, relative to the spec; `.` for the spec's folder.",
+        "The folder with the code, or the Python file to run, relative to the spec; `.` is the spec's folder.",
         default="trainer",
         rule="code",
     )
     module: str | None = key(
-        "The module that is run with `python -m`; without it and `script`, SOURCE's task.py or only program.",
+        "The module that `python -m` runs. Without `module` and `script`: SOURCE's task.py, or its only program.",
         default=None,
         pattern=r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
         expected="a module's dotted name, such as trainer.task",
     )
-    script: str | None = key("The Python file that is run, relative to SOURCE.", default=None)
-    function: str | None = key("The function of `module` that is called, as a console script does.", default=None)
+    script: str | None = key("The Python file to run, relative to SOURCE.", default=None)
+    function: str | None = key("The function of `module` to call, as a console script does.", default=None)
     include: tuple[str, ...] = key(
-        "Further folders and files of the image, such as ../common.", default=(), rule="shared"
+        "Further folders and files to copy into the image, such as ../common.", default=(), rule="shared"
     )
     workdir: str | None = key(
         "The folder that the program starts in, relative to the spec; by default the spec's folder.",
@@ -85,7 +86,7 @@ class Gpus:
     """The GPUs of one replica."""
 
     type: str = key("The service's name for the GPU, such as NVIDIA_TESLA_V100 or NVIDIA_L4.")
-    count: int = key("How many per replica.", default=1, minimum=1)
+    count: int = key("The number of GPUs per replica.", default=1, minimum=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +94,9 @@ class Tpu:
     """The TPU of one replica."""
 
     type: str = key("The service's name for the TPU, such as TPU_V3.")
-    count: int = key("How many cores.", default=8, minimum=1)
+    count: int = key("The number of cores.", default=8, minimum=1)
     topology: str | None = key("The chip layout, for TPU VMs that need one, such as 2x2.", default=None)
-    tf_version: str | None = key("AI Platform's tpuTfVersion; by default the TensorFlow minor.", default=None)
+    tf_version: str | None = key("AI Platform's tpuTfVersion; by default TensorFlow's minor version.", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ class Disk:
     """The boot disk of one replica."""
 
     type: str | None = key("The disk's type, such as pd-ssd.", default=None)
-    size_gb: int | None = key("Its size in GB.", default=None, minimum=1)
+    size_gb: int | None = key("The disk's size in GB.", default=None, minimum=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,7 @@ class Toleration:
     operator: str | None = key("Exists or Equal; by default Equal.", default=None, choices=("Exists", "Equal"))
     value: str | None = key("The taint's value, with Equal.", default=None)
     effect: str | None = key(
-        "Which effect it accepts; by default all.",
+        "The taint's effect that the Pods accept; by default every effect.",
         default=None,
         choices=("NoSchedule", "PreferNoSchedule", "NoExecute"),
     )
@@ -124,21 +125,21 @@ class Toleration:
 class RoleSpec:
     """One role: its machines and how its image differs from the others."""
 
-    count: int = key("How many replicas; the master is always one.", default=1, minimum=0)
+    count: int = key("The number of replicas; there is always one master.", default=1, minimum=0)
     machine: str | None = key("The machine type, in the service's words.", default=None)
     accelerator: Accelerator | None = key(
-        "cpu, gpu or tpu; by default from gpus and tpu, then from the top of the spec.", default=None
+        "What the role computes on; by default from gpus and tpu, otherwise as at the top of the spec.", default=None
     )
     gpus: Gpus | None = key("GPUs per replica.", default=None)
     tpu: Tpu | None = key("The TPU per replica.", default=None)
     disk: Disk | None = key("The boot disk.", default=None)
     reservation: str | None = key(
-        "The Compute Engine reservation of its machines: projects/P/zones/Z/reservations/NAME. On Vertex also any or"
-        " none, on GKE also the name alone.",
+        "The Compute Engine reservation of the machines: projects/P/zones/Z/reservations/NAME. On Vertex also any or"
+        " none, on GKE also only the name.",
         default=None,
     )
-    cpus: str | None = key("CPUs per replica, where the target takes a number, such as 4 or 500m.", default=None)
-    memory: str | None = key("Memory per replica, where the target takes it, such as 16Gi.", default=None)
+    cpus: str | None = key("CPUs per replica, such as 4 or 500m, if the target accepts a number.", default=None)
+    memory: str | None = key("Memory per replica, such as 16Gi, if the target accepts a size.", default=None)
     base: str | None = key("Another base image for this role.", default=None, rule="reference")
     template: str | None = key("Another Dockerfile template for this role.", default=None, rule="file")
     args: tuple[str, ...] | None = key("Arguments instead of the spec's.", default=None, rule="arguments")
@@ -146,12 +147,12 @@ class RoleSpec:
         "Replaces the image's entry point in the job.", default=None, rule="arguments"
     )
     env: Mapping[str, str] = key("Environment variables on top of the spec's.", default={}, rule="env")
-    node_selector: Mapping[str, str] = key("Kubernetes: labels of the nodes that may run it.", default={})
-    tolerations: tuple[Toleration, ...] = key("Kubernetes: taints that it accepts.", default=())
+    node_selector: Mapping[str, str] = key("Kubernetes: labels of the nodes that may run the role.", default={})
+    tolerations: tuple[Toleration, ...] = key("Kubernetes: taints that the Pods accept.", default=())
 
     @property
     def entrypoint(self) -> tuple[str, ...]:
-        """What the job starts instead of the image's entry point, below the init; empty without a command."""
+        """The command that the job starts by the init, instead of the image's entry point; empty without a command."""
         return (*INIT, *self.command) if self.command else ()
 
 
@@ -165,9 +166,9 @@ class Secret:
         pattern=r"[A-Za-z_][A-Za-z0-9_]*",
         expected="a variable's name, such as HF_TOKEN",
     )
-    src: str | None = key("Or the file with it, relative to the spec.", default=None)
+    src: str | None = key("The file with the value, relative to the spec.", default=None)
     index: str | None = key(
-        "The package index, by its name in UV_INDEX, that the secret is the login of: USER:PASSWORD, or a token.",
+        "The name in UV_INDEX of the index to which the secret is the login: USER:PASSWORD, or a token.",
         default=None,
         pattern=r"[A-Za-z0-9][A-Za-z0-9_-]*",
         expected="an index's name, such as team",
@@ -184,7 +185,9 @@ class ImageSpec:
         expected="lower-case letters and digits, joined by single '.', '_' or '-'",
     )
     registry: str | None = key(
-        "Where images go, such as us-central1-docker.pkg.dev/project/repository.", default=None, rule="registry"
+        "The images' registry and path, such as us-central1-docker.pkg.dev/project/repository.",
+        default=None,
+        rule="registry",
     )
     tensorflow: str | None = key(
         'The TensorFlow release, such as "2.15.1". A spec has this key or `jax`.',
@@ -199,20 +202,20 @@ class ImageSpec:
         expected='a full release, such as "0.10.2"',
     )
     python: str | None = key(
-        "The Python minor, such as 3.11; by default the newest that the release and every base support.",
+        "Python's minor version, such as 3.11; by default the newest that the release and every base support.",
         default=None,
         pattern=r"[23]\.\d{1,2}",
         expected="MAJOR.MINOR, such as 3.11",
     )
-    accelerator: Accelerator = key("cpu, gpu or tpu; each role may differ.", default=Accelerator.CPU)
+    accelerator: Accelerator = key("What the roles compute on; a role may differ.", default=Accelerator.CPU)
     base: str | None = key("A base image instead of the one that imgtool chooses.", default=None, rule="reference")
     sdists: str = key(
-        "What happens to releases that have a source archive and no wheel: build (pure Python only), or refuse.",
+        "How to handle releases that have a source archive but no wheel: build (only pure Python), or refuse.",
         default="build",
         choices=("build", "refuse"),
     )
     cuda_from: str = key(
-        "gpu: `base` (an nvidia/cuda image) or `wheels` (NVIDIA's; always with JAX).",
+        "gpu: CUDA comes from the `base` (an nvidia/cuda image) or from NVIDIA's `wheels` (always with JAX).",
         default="base",
         choices=("base", "wheels"),
     )
@@ -237,12 +240,12 @@ class ImageSpec:
         expected="a requirement, such as pandas>=2 or ./libs/mylib",
     )
     extras: tuple[str, ...] = key("Extras of the pyproject.toml or setup.py that `requirements` names.", default=())
-    groups: tuple[str, ...] = key("Its dependency groups.", default=())
+    groups: tuple[str, ...] = key("Dependency groups of the pyproject.toml that `requirements` names.", default=())
     trainer: Trainer = key("The training code: a folder, a Python file, or a mapping.", default=Trainer())
     args: tuple[str, ...] = key("Arguments of the training program.", default=(), rule="arguments")
     env: Mapping[str, str] = key("Environment variables in the images.", default={}, rule="env")
     files: Mapping[str, str] = key(
-        "Files and folders below the spec's folder that go into the images, each with its absolute path there.",
+        "Files and folders below the spec's folder to copy into the images, each with its path in the images.",
         default={},
         pattern=r"(?:/(?!\.{1,2}(?:/|$))[\w.@+-]+)+/?",
         expected="an absolute path in the image, such as /etc/app.yaml",
@@ -264,12 +267,12 @@ class ImageSpec:
         expected="a user's name or number, with :GROUP or without",
     )
     template: str | None = key(
-        "A Dockerfile template, relative to the spec, that extends imgtool's: an engine builds the whole image.",
+        "A Dockerfile template, relative to the spec, that extends imgtool's. An engine builds the whole image.",
         default=None,
         rule="file",
     )
     platform: str = key(
-        "The platform of the images, or a list: then each role's image is an index of all of them.",
+        "The platform of the images, or a list of platforms: then each role's image is an index of them.",
         default="linux/amd64", choices=("linux/amd64", "linux/arm64"), several=True,
     )  # fmt: skip
     exclude: tuple[str, ...] = key(
@@ -278,15 +281,15 @@ class ImageSpec:
         pattern=r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*",
         expected="a path below site-packages, such as pandas/tests",
     )
-    trim: bool | None = key("Leave out what nothing in the image can open: the default.", default=None)
+    trim: bool | None = key("Leave out files that nothing in the image can open; by default true.", default=None)
     compression: str = key(
-        "How the direct builder packs layers; zstd needs Docker 23 or containerd 1.5 where the images run.",
+        "How imgtool compresses layers. To run zstd layers, a machine needs Docker 23 or containerd 1.5.",
         default="gzip",
         choices=("gzip", "zstd"),
     )
     attestations: bool = key("Whether push attaches a bill of materials and the provenance to images.", default=True)
     allow_secrets: tuple[str, ...] = key(
-        "Files, or keys such as env.PAD_TOKEN, that look like secrets and are meant to be in the image.", default=()
+        "Files, or keys such as env.PAD_TOKEN, that look like secrets but belong in the image.", default=()
     )
     secrets: Mapping[str, Secret] = key("Secrets that lines of `run` and a template's RUN mount, by id.", default={})
     roles: Mapping[Role, RoleSpec] = key("The roles: master, worker, ps, evaluator.")
@@ -303,7 +306,7 @@ class ImageSpec:
         return str(getattr(self, self.framework.key))
 
     def accelerator_of(self, role: Role) -> Accelerator:
-        """Returns what `role` computes on: its own word, its gpus or tpu, else the spec's (cpu for a ps)."""
+        """Returns what `role` computes on: its `accelerator`, its gpus or tpu, cpu for a ps, else the spec's."""
         of_role = self.roles[role]
         if of_role.accelerator is not None:
             return of_role.accelerator
