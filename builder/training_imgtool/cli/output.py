@@ -137,7 +137,7 @@ def report_stop(reason: str, code: int, arguments: Sequence[str]) -> int:
 
 
 def _emit_result(error: dict[str, Any], arguments: Sequence[str]) -> None:
-    """With --json, writes the failure to stdout as the result; a closed stdout does not change the exit code."""
+    """Writes the failure to stdout as the result, with --json. A closed stdout does not change the exit code."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" not in options:
         return
