@@ -237,7 +237,7 @@ def test_wait_ends_when_a_replica_cannot_run(
     job = services.submission(target)
     job.submit()
     services.change("JobSet" if target is Target.JOBSET else "master-0", **status)
-    with pytest.raises(VerificationError, match=re.escape(f"cannot go on: {said}")) as caught:
+    with pytest.raises(VerificationError, match=re.escape(f"cannot continue: {said}")) as caught:
         job.wait()
     assert "kubectl delete" in str(caught.value.hint)
     assert job.status()[1][1:] == (said,)
@@ -347,7 +347,7 @@ def test_no_answer_is_no_ground_to_submit(services: Services, tmp_path: Path) ->
     (tmp_path / "bin" / "gcloud").write_text("#!/bin/sh\necho '<html>'\n")
     with pytest.raises(TemporaryError, match="does not understand"):
         job.submit()
-    with pytest.raises(TemporaryError, match="the job may go on"):
+    with pytest.raises(TemporaryError, match="the job may still run"):
         job.wait()
 
 

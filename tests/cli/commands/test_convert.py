@@ -94,6 +94,6 @@ def test_a_job_whose_spec_would_be_refused_leaves_none(
     (folder / "config.yaml").write_text(text)
     assert _run(["config", "--from", "config.yaml", "--region", "us-central1", "--spec", "image.yaml"]) == 3
     printed = capsys.readouterr().err
-    assert "the job cannot become an image.yaml" in printed
+    assert "imgtool cannot make an image.yaml from the job" in printed
     assert said in printed
     assert not (folder / "image.yaml").exists()

@@ -181,7 +181,7 @@ def test_what_may_not_be_removed_is_said_after_the_rest_is_gone(cache: Cache, mo
         unlink(path, missing_ok=missing_ok)
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(LocalFileError, match=r"two-1\.0-py3-none-any\.whl: cannot be removed: Permission denied"):
+    with pytest.raises(LocalFileError, match=r"cannot delete .*two-1\.0-py3-none-any\.whl: Permission denied"):
         cache.prune()
     assert sum((cache.folder / "wheels" / wheel.sha256[:2] / wheel.sha256).exists() for wheel in wheels) == 1
 

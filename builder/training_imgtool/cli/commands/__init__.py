@@ -1,1 +1,1 @@
-"""The verbs that are more than one call: what each does, without parsing arguments or printing."""
+"""The work of the verbs that need more than one call, without parsing arguments or printing."""

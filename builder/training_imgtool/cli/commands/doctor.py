@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing looked at.
+    """The result of one check.
 
     Attributes:
-        name: what it is.
-        ok: whether it is there.
+        name: the thing that imgtool checked.
+        ok: whether the check passed.
         text: what imgtool found.
         hint: what to do, or None.
-        needed: off for what imgtool can do without.
-        code: that of a build that lacks it.
+        needed: whether a build needs it.
+        code: the exit code of a build without it.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Check:
 
 
 def examine(choice: SpecChoice, settings: Settings) -> tuple[Check, ...]:
-    """Looks at the resolver, the cache, the engine, and, where there is a spec, its lock and its registry."""
+    """Checks the resolver, the cache and the engine, and if there is a spec, its lock and its registry."""
     checks = [
         _run_check("imgtool", lambda: _command(settings), needed=False),
         _run_check("uv", _uv),
@@ -70,7 +70,7 @@ def examine(choice: SpecChoice, settings: Settings) -> tuple[Check, ...]:
 
 
 def _settings(settings: Settings) -> Iterator[Check]:
-    """Yields each setting of the environment and the user's configuration with its origin."""
+    """Yields each setting from the environment or the user's configuration, with its origin."""
     for key in KEYS:
         name = f"IMGTOOL_{key.upper()}"
         given = Given(settings.environ[name], name) if settings.environ.get(name) else settings.config.get(name)
@@ -87,7 +87,7 @@ def _run_check(name: str, look: Callable[[], str], *, needed: bool = True) -> Ch
 
 
 def exit_code(checks: tuple[Check, ...]) -> int:
-    """Returns the code of the gravest lack as a build would, wrong files first; 0 if nothing needed is missing."""
+    """Returns the exit code that a build would have, with wrong files first; 0 if nothing needed is missing."""
     missing = {check.code for check in checks if check.needed and not check.ok}
     if InputError.exit_code in missing:
         return InputError.exit_code
@@ -95,7 +95,7 @@ def exit_code(checks: tuple[Check, ...]) -> int:
 
 
 def _command(settings: Settings) -> str:
-    """Says which program the name `imgtool` starts; raises UsageError if it is another one."""
+    """Describes the program that the name `imgtool` starts; raises UsageError if that is another program."""
     if (path := shutil.which("imgtool", path=settings.environ.get("PATH"))) is None:
         return f"{__version__}; PATH has no imgtool"
     with suppress(OSError, subprocess.SubprocessError):
@@ -120,7 +120,7 @@ def _cache(settings: Settings) -> str:
         check_writable(there / "probe")
     except LocalFileError as error:
         why = getattr(error.__cause__, "strerror", error.message)
-        raise LocalFileError(f"{settings.cache}: cannot be written: {why}", hint=OTHER_CACHE) from error
+        raise LocalFileError(f"cannot write to {settings.cache}: {why}", hint=OTHER_CACHE) from error
     size = sum(part.size for part in prune_cache(settings.cache, 0, dry_run=True))
     return f"{settings.cache} can be written, holds {size / 1e6:.0f} MB (imgtool prune)"
 
@@ -152,7 +152,7 @@ def _of_spec(choice: SpecChoice, settings: Settings) -> Iterator[Check]:
     try:
         spec_file = choice.open()
     except ImgtoolError as error:
-        # Without a spec here there is nothing to check.
+        # without a spec in this folder, there is nothing to check
         needed = choice.path is not None or bool(choice.values) or not isinstance(error, UsageError)
         yield Check(name="spec", ok=False, text=str(error), hint=error.hint, needed=needed, code=error.exit_code)
         return
@@ -173,7 +173,7 @@ def _of_spec(choice: SpecChoice, settings: Settings) -> Iterator[Check]:
 
 
 def _lock(spec_file: SpecFile) -> str:
-    """Says what the next build does about the lock; raises what is wrong with versions and requirements."""
+    """Describes what the next build does with the lock; raises the errors in versions and requirements."""
     from training_imgtool.model.requirement_files import read_texts
     from training_imgtool.model.requirements import parse_requirements
     from training_imgtool.resolve.frameworks import rules_of
@@ -189,11 +189,11 @@ def _lock(spec_file: SpecFile) -> str:
         matrix, spec = load_matrix(), spec_file.spec
         if rules_of(spec.framework).needs_index(matrix, spec.release):
             what = f"{spec.framework.title} {spec.release}"
-            return f"{path} will be made by the next build: the index tells what {what} needs"
+            return f"the next build will make {path}: the index knows what {what} needs"
         resolve(spec, matrix)
     except FieldError as error:
         raise spec_file.located(error) from error
-    return f"{path} will be made by the next build"
+    return f"the next build will make {path}"
 
 
 def _job(spec_file: SpecFile) -> str:
@@ -201,11 +201,11 @@ def _job(spec_file: SpecFile) -> str:
 
     check_job(spec_file)
     target = spec_file.spec.job.target
-    return f"{target} would take it" if target else "the spec names no job.target, which config needs"
+    return f"{target} would accept it" if target else "the spec names no job.target, which config needs"
 
 
 def _images(spec_file: SpecFile, settings: Settings, place: str | None) -> str:
-    """Says what a build of the current lock would do; raises what it would raise for the trainer or an engine."""
+    """Describes what a build of the current lock would do; raises the build's errors about the trainer or an engine."""
     from training_imgtool.make.dry_run import dry_run
     from training_imgtool.make.inputs import prepare
     from training_imgtool.make.project_files import SpecChoice

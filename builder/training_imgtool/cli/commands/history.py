@@ -19,19 +19,19 @@ from training_imgtool.oci.registry.connect import Machine
 from training_imgtool.oci.registry.referrers import read_referrers
 
 _KEYED = re.compile(r"(?P<what>[a-z0-9]+)-[0-9a-f]{32,64}(?:\.\w+)?")  # imgtool's tags, and cosign's
-_MOST = 20  # notes of an image that imgtool reads: whoever can push can attach more
+_MOST = 20  # notes that imgtool reads per image, because everyone who can push can attach notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """An image of the repository: its tags, and what its first push noted; empty where it noted nothing."""
+    """An image of the repository: its tags, and the note of its first push, which may be empty."""
 
     digest: str
     tags: tuple[str, ...]
     note: dict[str, str]
 
     def as_data(self) -> dict[str, Any]:
-        """Returns the row as JSON has it."""
+        """Returns the row for JSON output."""
         return {
             "date": self.note.get(DATE),
             "commit": self.note.get(COMMIT),
@@ -47,7 +47,7 @@ class Pushed:
 
 
 def list_pushed(inputs: Inputs, machine: Machine) -> tuple[Pushed, ...]:
-    """Lists the images that have a tag of imgtool's, the newest first; raises UsageError, and as the registry."""
+    """Lists the images with a tag of imgtool, newest first; raises UsageError, and what reading the registry raises."""
     repository = inputs.repository
     if inputs.plan.repository is None:
         raise UsageError("no registry", hint="give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY")
@@ -67,7 +67,7 @@ def list_pushed(inputs: Inputs, machine: Machine) -> tuple[Pushed, ...]:
 
 
 def _read_note(registry: Registry, image: Digest) -> dict[str, str]:
-    """Returns the earliest note of an image's pushes: two machines may push it at once."""
+    """Returns the earliest note about an image, because two machines may push the same image at once."""
     return min(_notes(registry, image), key=lambda note: note[DATE], default={})
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def plan_images(choice: SpecChoice, machine: Machine, *, check: bool) -> Inputs:
-    """Decides what a build would make, and writes nothing; raises what reading the spec and the checks raise."""
+    """Plans a build without writing anything; raises what reading the spec and the checks raise."""
     spec_file = choice.open()
     if check:
         check_job(spec_file)
@@ -49,7 +49,7 @@ def prepare_build(
     renewal: Renewal | None = None,
     write: bool = True,
 ) -> Inputs:
-    """Reads a spec and prepares its build; a live view shows the roles from then on."""
+    """Reads a spec and prepares its build; the live view then shows the roles."""
     spec_file = choice.open()
     if options.check and not renewal:
         check_job(spec_file)
@@ -59,11 +59,11 @@ def prepare_build(
 
 
 def build_images(choice: SpecChoice, options: BuildOptions, machine: Machine) -> tuple[Inputs, tuple[BuildResult, ...]]:
-    """Builds the images of one spec, once more with a new lock if an archive has dropped a Debian package of this one.
+    """Builds the images of one spec; tries once more with a new lock if an archive has dropped a locked package.
 
-    The archives of Debian and Ubuntu keep the newest version of a package only. A layer that somebody made before needs
-    no package: its record in the registry serves. Only where nobody has made it, the versions of the lock are lost.
-    Raises PackageGoneError if the lock has to be kept, or if the new one has a dropped package again.
+    The archives of Debian and Ubuntu keep only the newest version of a package. If the registry has a record of the
+    layer, the build needs no package. Otherwise nobody can build the locked versions any more.
+    Raises PackageGoneError if imgtool must keep the lock, or if an archive has dropped a package of the new lock too.
     """
     inputs = prepare_build(choice, options, machine)
     try:
@@ -108,9 +108,9 @@ def run_images(
     Args:
         choice: the spec.
         request: the options.
-        settings: the machine's.
-        open_progress: shows the events until the cluster starts.
-        open_output: shows those after that.
+        settings: the machine's settings.
+        open_progress: opens the display of events until the cluster starts.
+        open_output: opens the display of later events.
     """
     from training_imgtool.local import run as cluster
     from training_imgtool.make.engines.docker.connect import connect as connect_engine
@@ -137,10 +137,10 @@ def watch_images(
     Args:
         choice: the spec.
         request: the options.
-        settings: the machine's.
-        open_progress: shows the events while images are made.
-        open_output: shows those of a cluster.
-        show: takes what happens.
+        settings: the machine's settings.
+        open_progress: opens the display of events while imgtool makes images.
+        open_output: opens the display of the cluster's events.
+        show: receives the changes of the watch.
     """
     from training_imgtool.local import run as cluster
     from training_imgtool.local.watch import Watch
@@ -155,7 +155,7 @@ def watch_images(
         with open_progress() as progress, Machine.open(settings, progress) as machine:
             return cluster.prepare(inputs, request, machine, engine)
 
-    _open_for_engine(choice, request)  # a fault of the spec is named before one of the engine
+    _open_for_engine(choice, request)  # report a fault of the spec before one of the engine
     with closing(connect_engine(settings)) as engine:
         inputs = read()
         Watch(
@@ -171,7 +171,7 @@ def watch_images(
 
 
 def _open_for_engine(choice: SpecChoice, request: Request) -> SpecFile:
-    """Opens a spec for this machine's platform if it lists that, and checks that its cluster can run."""
+    """Opens a spec, for this machine's platform if the spec lists it, and checks that the cluster can run."""
     from training_imgtool.base.interpreters import this_platform
     from training_imgtool.local import run as cluster
 

@@ -1,4 +1,4 @@
-"""The files of `imgtool init`: a spec for the folder's code, else one with a small trainer that really trains."""
+"""The files of `imgtool init`: a spec for the folder's code, or a spec with a small trainer that really trains."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from training_imgtool.resolve.versions.matrix import load_matrix, version_key
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _RELEASE = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
-_OLDEST = (2, 4)  # tf.distribute.MultiWorkerMirroredStrategy was experimental before
+_OLDEST = (2, 4)  # the first release in which tf.distribute.MultiWorkerMirroredStrategy is not experimental
 
 _ROLES = {
     Accelerator.CPU: """\
@@ -87,7 +87,7 @@ _REQUIREMENTS = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starter:
-    """The files of a first project: relative path to text; who said what; and what the user should know."""
+    """The files of a first project by relative path, the origin of each choice, and notes for the user."""
 
     files: dict[str, str]
     table: tuple[Row, ...]
@@ -97,14 +97,14 @@ class Starter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What `init` did.
+    """The result of `init`.
 
     Attributes:
         paths: the new files.
-        table: who said what about the project.
-        notes: what the user should know.
-        proposal: what the spec is made from.
-        diff: how the spec that is there differs from the proposal; None where there was none.
+        table: the statements about the project, with their files.
+        notes: notes for the user.
+        proposal: the proposal from which `init` wrote the spec.
+        diff: the difference between the existing spec and the proposal; None if there was no spec.
     """
 
     paths: tuple[Path, ...]
@@ -123,10 +123,10 @@ def starter(
     concessions: Concessions | None = None,
     settings: Settings | None = None,
 ) -> Starter:
-    """Writes the texts that `folder` needs, from what it has. Arguments win over what its files say.
+    """Makes the texts that `folder` needs, from its files. Arguments take precedence over these files.
 
     Raises:
-        InputError: a name or release that no spec could have.
+        InputError: no spec can have this name or release.
     """
     if release is not None and not _RELEASE.fullmatch(release):
         raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {quote(release)}")
@@ -188,12 +188,12 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
 
 
 def quote_yaml(text: str) -> str:
-    """Writes a value of a flow mapping: digits in quotes, so that they stay text."""
+    """Writes a value of a flow mapping, with digits in quotes so that they stay text."""
     return text if text.startswith("/") else f'"{text}"'
 
 
 def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
-    """Writes the roles that the program's strategy needs: one process does not become three by itself."""
+    """Writes the roles that the program's strategy needs; a program without a strategy gets one process."""
     lines = _ROLES[accelerator]
     if not framework_of(proposal)[0].has_servers:
         return _SLICE if accelerator is Accelerator.TPU else lines.splitlines(keepends=True)[0]
@@ -208,7 +208,7 @@ def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
 
 
 def _write_job_dir(proposal: Proposal) -> str:
-    """Writes `pass_job_dir`, in a comment where the program would refuse `--job-dir`."""
+    """Writes `pass_job_dir`, as a comment if the program would refuse `--job-dir`."""
     line = "pass_job_dir: true  # appends --job-dir=DIR to the arguments"
     names = {option.name for option in proposal.program.source.options} if proposal.program else {"--job-dir"}
     if "--job-dir" in names:
@@ -273,19 +273,19 @@ def write_starter(
     concessions: Concessions | None = None,
     settings: Settings | None = None,
 ) -> Written:
-    """Writes the files of a first project. Existing files stay as they are, a spec too: the result has the difference.
+    """Writes the files of a first project. Existing files stay unchanged; the result has the difference to a spec.
 
     Args:
-        folder: where; made when it is missing.
-        name: the images' name; by default the project's, otherwise the folder's, as far as letters go.
-        release: of TensorFlow; by default what the project's files ask for.
-        accelerator: what the roles compute on; by default what the project's files ask for.
-        force: replace the spec, and the file that a notebook became.
-        concessions: what the project's own limits on packages have to give up.
-        settings: the machine's, whose index tells the newest release of a framework that has no table.
+        folder: the project's folder; `init` makes it if it is missing.
+        name: the images' name; by default the project's name, else a name derived from the folder's.
+        release: the release of TensorFlow; by default the one that the project's files ask for.
+        accelerator: the roles' accelerator; by default the one that the project's files ask for.
+        force: whether to replace the spec, and the script that `init` made from a notebook.
+        concessions: the packages and limits of the project to leave out or change.
+        settings: the machine's settings. Its index tells the newest release of a framework without a table.
 
     Raises:
-        InputError: the name or release is none.
+        InputError: the name or the release is invalid.
         LocalFileError: a file could not be written.
     """
     made = starter(
@@ -313,7 +313,7 @@ def write_starter(
 
 
 def _compare(spec: Path, text: str) -> str:
-    """Returns the difference between the spec that is there and a proposal, as `diff -u` shows it."""
+    """Returns the difference between the existing spec and a proposal, as `diff -u` shows it."""
     try:
         lines = spec.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
@@ -329,6 +329,6 @@ def _make_folder(folder: Path) -> None:
 
 
 def _usable_name(text: str) -> str:
-    """Derives a name for the images from a project's or folder's: `My Project` gives my-project."""
+    """Derives a name for the images from the name of a project or folder: `My Project` becomes my-project."""
     plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()  # ö becomes o, ß ss
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-") or "trainer"

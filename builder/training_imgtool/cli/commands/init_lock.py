@@ -1,4 +1,4 @@
-"""`imgtool init --lock`: the proposal is resolved on the package index, and gives up what no wheel satisfies."""
+"""`imgtool init --lock`: resolves the proposal on the package index, and drops requirements that no wheel satisfies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from training_imgtool.model.load import SpecFile, load, own_spec
 from training_imgtool.oci.registry.connect import Machine
 
 _MOST_ROUNDS = 20
-_FROZEN = 30  # pins: who lists as many wrote down all that a machine had
+_FROZEN = 30  # pins, from which on a list probably contains everything that a machine had
 _NO_WHEEL = re.compile(r"no wheel of (?P<names>[\w.-]+(?:, [\w.-]+)*) fits")
 _REQUIRED = re.compile(r"you require (?P<lines>\S+(?: and (?!you )\S+(?=[,.;]| and |$))*)")
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9](?:[\w.-]*\w)?)(?:\[[^\]]*\])?(?P<limit>[=<>!~])?")
@@ -45,17 +45,14 @@ def lock_proposal(
     lock: Callable[[SpecFile, Machine], object] | None = None,
     concessions: Concessions | None = None,
 ) -> Concessions:
-    """Writes a proposal and its lock, and returns what it conceded: a package's limits, then the package.
+    """Writes a proposal and its lock, and returns the concessions: first a package's limits, then the package.
 
     Args:
-        folder: of the spec.
+        folder: the folder of the spec.
         propose: writes the spec with these concessions.
-        machine: its progress gets a note per concession.
+        machine: the machine, whose progress gets a note per concession.
         lock: makes a spec's lock; by default `ensure_lock`, which builds each source archive once in all rounds.
-        concessions: those that are known already.
-
-    Raises:
-        ImgtoolError: what no concession mends, such as an index that does not answer. The spec is written then.
+        concessions: the concessions so far.
     """
     lock = lock or partial(ensure_lock, built={})
     concessions = concessions or Concessions()
@@ -84,7 +81,7 @@ def lock_proposal(
 
 
 def check_proposal(folder: Path, machine: Machine) -> ImgtoolError | None:
-    """Returns why the locked program could not start, as far as its text says; None where nothing speaks against it."""
+    """Returns why the locked program could not start, as far as its code shows; None if imgtool finds no reason."""
     try:
         check_trainer(prepare(load(own_spec(folder)), machine), machine)
     except ImgtoolError as error:
@@ -93,7 +90,7 @@ def check_proposal(folder: Path, machine: Machine) -> ImgtoolError | None:
 
 
 def add_libraries(trouble: ImgtoolError | None, concessions: Concessions) -> Concessions | None:
-    """Adds the Debian packages of the libraries that the program's imports lack; None where they lack none."""
+    """Adds the Debian packages of libraries that the program's imports lack; None if they lack none."""
     errors = trouble.errors if isinstance(trouble, FieldListError) else ()
     system = {
         package: error.message
@@ -113,11 +110,11 @@ def concede(
     wanted: frozenset[str] = frozenset(),
     spared: frozenset[str] | None = None,
 ) -> Concessions | None:
-    """Returns the next concession that may mend a resolution, by what the resolver says; None where there is none.
+    """Returns the next concession that may cure a failed resolution, by the resolver's message; None if there is none.
 
-    A limit goes before a package: first that of a package which another one contradicts. A package goes before those
-    that the program imports, which are `wanted`. Of a list of all that a machine had, packages go at once that are not
-    `spared`: what needs one brings it.
+    Limits are given up before packages, and first the limits that contradict another package. Packages that the program
+    does not import are given up before those that it does (`wanted`). If a list contains everything that a machine had,
+    packages that are not `spared` are left out at once, because their dependents install them anyway.
     """
     text = " ".join(" ".join((error.message, *error.details)).split())
     named = _NO_WHEEL.search(text) or _BUILT.search(text)
@@ -131,7 +128,7 @@ def concede(
     absent = {match["name"]: "the base's archives have no such package" for match in _NO_DEBIAN.finditer(text)}
     if absent.keys() - concessions.absent.keys():
         return replace(concessions, absent={**concessions.absent, **absent})
-    if unfit := _UNFIT.search(text):  # the resolver does not heed a wheel's upper limit on Python
+    if unfit := _UNFIT.search(text):  # the resolver ignores a wheel's upper limit on Python
         older = f"{canonicalize_name(unfit['name'])}<{unfit['version']}"
         if older not in concessions.added:
             return replace(concessions, added={**concessions.added, older: "newer ones are for another Python"})
@@ -149,7 +146,7 @@ def concede(
 
 
 def _list_wanted(written: Written, *, also: bool = False) -> frozenset[str]:
-    """Returns the packages that the program imports, whatever happens; `also` those that it may import."""
+    """Returns the packages that the program always imports; with `also`, those that it may import too."""
     reached = written.proposal.reached
     found = {item.module for item, _, always in reached.foreign if always or also} if reached else set()
     tops = {module.partition(".")[0] for module in found}
@@ -161,7 +158,7 @@ def _is_frozen(written: Written) -> bool:
 
 
 def _reason(error: InputError, name: str) -> str:
-    """Shortens what the resolver says to one line."""
+    """Shortens the resolver's message to one line."""
     inner = re.search(r"\((?P<why>[^()]*(?:compiler|build)[^()]*)\)", error.message)
     if inner:
         return inner["why"].strip()

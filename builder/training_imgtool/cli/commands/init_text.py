@@ -1,4 +1,4 @@
-"""Writes the keys of a proposal as YAML, each with where it is from; guesses say that they are."""
+"""Writes the keys of a proposal as YAML, each with its origin, and marks guesses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")
 
 
 def framework_of(proposal: Proposal) -> tuple[Framework, str]:
-    """Returns what the project trains with, and its release."""
+    """Returns the project's framework and the release."""
     choice = proposal.choice
     return (JAX, choice.jax) if choice.jax else (TENSORFLOW, choice.tensorflow)
 
 
 def write_framework(proposal: Proposal, *, given: bool) -> str:
-    """Writes the key of the framework with where it is from."""
+    """Writes the key of the framework with its origin."""
     choice, (framework, release) = proposal.choice, framework_of(proposal)
     rows = [row.statement for row in choice.rows if row.statement.fact == framework.title and row.followed]
     far = next((item for item in rows if not SpecifierSet(item.value).contains(release)), None)
@@ -40,7 +40,7 @@ def write_framework(proposal: Proposal, *, given: bool) -> str:
 
 
 def write_python(proposal: Proposal) -> str:
-    """Writes the key `python` with where it is from."""
+    """Writes the key `python` with its origin."""
     choice = proposal.choice
     rows = [row for row in choice.rows if row.statement.fact is Fact.PYTHON]
     if choice.python is None:
@@ -103,7 +103,7 @@ def write_trainer(proposal: Proposal) -> str:
 
 
 def write_args(proposal: Proposal) -> str:
-    """Writes `args`: those of the image's own command, and as a comment those that the README gives."""
+    """Writes `args`: the arguments in the image's own command, and as a comment those in the README."""
     program = proposal.program
     if program is None:
         return "# args: []\n"
@@ -124,5 +124,5 @@ def write_args(proposal: Proposal) -> str:
 
 
 def _is_for_more(command: Statement) -> bool:
-    """Says whether a command of a program may do something else than train."""
+    """Tells whether a command of a program may do something other than training."""
     return not is_dockerfile(command.file) and not re.search(r"(?i)\btrain", " ".join(list_words(command)[1:]))

@@ -1,4 +1,4 @@
-"""`imgtool init`: a proposal is resolved; with `--try` its program starts, and what it lacks there is added."""
+"""`imgtool init`: resolves a proposal; with `--try`, starts its program and adds the packages that it lacks."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from training_imgtool.resolve.wheels.libraries import name_packages
 if TYPE_CHECKING:
     from training_imgtool.oci.registry.connect import Machine
 
-_SECONDS = 30.0  # after which a program that still runs has shown that it starts
-_SECONDS_IN_SILENCE = 120.0  # a busy machine imports TensorFlow for longer than _SECONDS
+_SECONDS = 30.0  # a program that runs for so long can start
+_SECONDS_IN_SILENCE = 120.0  # on a busy machine, importing TensorFlow takes longer than _SECONDS
 _LINES = 12
 _MOST_ROUNDS = 10
 _MODULE = re.compile(r"No module named '?(?P<name>[A-Za-z_][\w.]*)'?")
-_RAISED = re.compile(r"Traceback|[\w.]*(?:Error|Exception)(?::|$)")  # the first line may have scrolled away
+_RAISED = re.compile(r"Traceback|[\w.]*(?:Error|Exception)(?::|$)")  # the first line may be missing
 _NO_HELP = re.compile(r"(?i)(?:unknown|unrecognized|no such|invalid)\b.{0,40}\bhelp\b")
 _LIBRARY = re.compile(r"(?P<name>lib[\w.+-]+?\.so(?:\.\d+)*): cannot open shared object file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """How the program went.
+    """The result of starting the program.
 
     Attributes:
-        ended: `exit 1`, or that it still ran.
-        lines: the last that it printed.
-        failed: whether it ended by itself, and not with 0.
-        has_ended: whether it ended by itself.
+        ended: `exit 1`, or a text that the program still ran.
+        lines: the last lines that the program printed.
+        failed: whether the program ended by itself with a code other than 0.
+        has_ended: whether the program ended by itself.
     """
 
     ended: str
@@ -54,20 +54,20 @@ class Trial:
 
     @property
     def lacks(self) -> str | None:
-        """The module that the program ended for lack of."""
+        """The missing module that ended the program."""
         found = [match["name"] for line in self.lines if (match := _MODULE.search(line))]
         return found[-1] if found and self.failed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """A proposal that is written, and locked if that was wanted.
+    """A written proposal, with its lock if the user wanted one.
 
     Attributes:
-        written: its files.
-        trial: how its program went.
-        trouble: why its program cannot start, as far as its text says.
-        error: why it could not be locked, or started.
+        written: the files.
+        trial: the result of starting the program.
+        trouble: why the program cannot start, as far as its code shows.
+        error: why imgtool could not lock the proposal, or start the program.
     """
 
     written: Written
@@ -88,11 +88,11 @@ def adopt(
     """Writes and locks a proposal; with `attempt`, also starts its program until it runs or fails by itself.
 
     Args:
-        folder: of the project.
+        folder: the folder of the project.
         propose: writes the spec.
-        machine: its progress gets a note per package that is left out or added.
-        force: replace the spec that is there.
-        lock: whether to lock; by default where the folder has a program, whose packages may not fit together.
+        machine: the machine, whose progress gets a note per package that is left out or added.
+        force: whether to replace an existing spec.
+        lock: whether to lock; by default if the folder has a program, because its packages may not fit together.
         attempt: whether to start the program, too.
 
     Raises:
@@ -102,7 +102,7 @@ def adopt(
     starts = new.proposal.placement is not None
     if new.diff is not None or not (attempt or (starts if lock is None else lock)):
         return Adopted(written=new)
-    last = [new]  # of the proposals that the lock and the program's start lead to
+    last = [new]  # of proposals, each after a lock or a start of the program
 
     def write(given: Concessions) -> Written:
         last.append(propose(force=True, concessions=given))
@@ -131,12 +131,12 @@ def adopt(
 
 
 def try_proposal(lock: Callable[[Concessions], Concessions], start: Callable[[], Trial], progress: Progress) -> Trial:
-    """Locks and starts the proposal until the program runs, or fails in a way that no package mends.
+    """Locks the proposal and starts the program until it runs, or fails in a way that no package cures.
 
     Args:
-        lock: writes and locks the proposal with these concessions, and returns those that it came to.
+        lock: writes and locks the proposal with these concessions, and returns all concessions.
         start: starts the program.
-        progress: gets a note per package that is added.
+        progress: receives a note per added package.
     """
     concessions = lock(Concessions())
     trial = start()
@@ -153,7 +153,7 @@ def try_proposal(lock: Callable[[Concessions], Concessions], start: Callable[[],
 
 
 def mend(trial: Trial, concessions: Concessions) -> Concessions | None:
-    """Adds the package that the program's last lines ask for; None where they ask for none that any table names."""
+    """Adds the package that the program's last lines ask for; None if no table has such a package."""
     if not trial.failed:
         return None
     tables = load_tables()
@@ -173,7 +173,7 @@ def mend(trial: Trial, concessions: Concessions) -> Concessions | None:
 
 
 def start_usefully(start: Callable[..., Trial], *, with_help: bool) -> Trial:
-    """Starts a program; once more without `--help` if it does not know that, and for longer if it has said nothing."""
+    """Starts a program; again without `--help` if the program refuses it, and for longer if there is no output."""
     trial = start(with_help=with_help)
     if trial.failed and with_help and any(map(_NO_HELP.search, trial.lines)):
         with_help, trial = False, start(with_help=False)
@@ -184,7 +184,7 @@ def start_program(folder: Path, machine: Machine, *, with_help: bool, seconds: f
     """Runs the master alone, with `--help` if it has options, and ends it after some seconds.
 
     Raises:
-        ImgtoolError: the image cannot be made, or the engine does not answer.
+        ImgtoolError: imgtool cannot make the image, or the engine does not answer.
     """
     from training_imgtool.cli.commands.images import run_images
     from training_imgtool.local.ready import Ready, Request
@@ -222,5 +222,5 @@ def start_program(folder: Path, machine: Machine, *, with_help: bool, seconds: f
 
 
 def is_help(lines: tuple[str, ...]) -> bool:
-    """Says whether the last lines of a program are its help, after which absl exits with 1, and no error's."""
+    """Tells whether the last lines of a program are its help, after which absl exits with 1, and not an error."""
     return "--" in " ".join(lines) and not any(map(_RAISED.match, lines))

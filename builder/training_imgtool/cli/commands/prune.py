@@ -1,7 +1,8 @@
-"""`prune`: deletes what no run used for a while from the machine's cache.
+"""`prune`: deletes files from the machine's cache that no run has used for a while.
 
-It touches only files with names that imgtool gives, so other files in the same folder are safe. The last use of a file
-is the later of its two times: `base.atomic_files.mark_used` sets the access time, since many systems do not.
+It deletes only files with names of imgtool's pattern, so other files in the same folder are safe. The last use of a
+file is the later of its access and modification times. Many systems do not set the access time, so
+`base.atomic_files.mark_used` does.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from pathlib import Path
 
 from training_imgtool.base.errors import LocalFileError
 
-_LEFT_OVER = r"\.imgtool-[0-9a-f]{16}\.tmp"  # what a killed run was writing (`base.atomic_files.temporary_file`)
+_LEFT_OVER = r"\.imgtool-[0-9a-f]{16}\.tmp"  # unfinished files of killed runs (`base.atomic_files.temporary_file`)
 _BLOB, _RECORD = "blobs/sha256/[0-9a-f]{64}", r"layers/[0-9a-f]{2}/[0-9a-f]{64}\.json"
 _NOTE = rf"[0-9a-f]{{16,64}}\.json|{_LEFT_OVER}"
 _NOTES = (
     *("bases", "checked", "debian", "hashes", "imports", "libraries", "metadata"),
     *("places", "rendered", "stages", "tokens"),
 )
-_KINDS = {  # the names of files, by their folder in the cache
+_KINDS = {  # patterns of file names, by folder in the cache
     "wheels": {"wheels": r"[0-9a-f]{2}/[0-9a-f]{64}/[^/]+"},
     "layers": {"layers": rf"{_BLOB}|{_RECORD}|(blobs/sha256|layers/[0-9a-f]{{2}})/{_LEFT_OVER}"},
     "notes": dict.fromkeys(_NOTES, _NOTE),
 }
-_UNDER_WAY = 60  # seconds: a download that grew since then goes on
+_UNDER_WAY = 60  # seconds: a download that has grown since then still runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,20 +43,20 @@ class Freed:
 
 
 def prune_cache(cache: Path, before: float, *, dry_run: bool = False) -> tuple[Freed, ...]:
-    """Removes what no run used since a time.
+    """Deletes files that no run has used since a time.
 
     Args:
         cache: the machine's cache.
-        before: seconds since 1970.
-        dry_run: only look.
+        before: the time in seconds since 1970.
+        dry_run: delete nothing.
 
-    Raises LocalFileError for files that it cannot remove, after it removed all others.
+    Raises LocalFileError for files that it cannot delete, after it has deleted all others.
     """
     failed: list[OSError] = []
     found = tuple(_prune_kind(cache, kind, before, failed, dry_run=dry_run) for kind in _KINDS)
     if failed:
         raise LocalFileError(
-            f"{failed[0].filename}: cannot be removed: {failed[0].strerror}", hint="it may be another user's"
+            f"cannot delete {failed[0].filename}: {failed[0].strerror}", hint="the file may belong to another user"
         )
     return found
 
@@ -63,9 +64,9 @@ def prune_cache(cache: Path, before: float, *, dry_run: bool = False) -> tuple[F
 def _prune_kind(cache: Path, kind: str, before: float, failed: list[OSError], *, dry_run: bool) -> Freed:
     count = size = freed = freed_size = 0
     for path in _list_files(cache, _KINDS[kind]):
-        with suppress(FileNotFoundError):  # another run took it away
+        with suppress(FileNotFoundError):  # another run deleted it
             state = path.stat()
-            own = state.st_size if state.st_nlink == 1 else 0  # a file with another name elsewhere stays there
+            own = state.st_size if state.st_nlink == 1 else 0  # another hard link keeps the bytes
             count, size = count + 1, size + own
             is_growing = path.name == "part" and time.time() - state.st_mtime < _UNDER_WAY
             if max(state.st_atime, state.st_mtime) >= before or is_growing:
@@ -78,7 +79,7 @@ def _prune_kind(cache: Path, kind: str, before: float, failed: list[OSError], *,
                 continue
             freed, freed_size = freed + 1, freed_size + own
             if kind == "wheels":
-                with suppress(OSError):  # it has more, or another run began to fill it again
+                with suppress(OSError):  # the folder has other files, or another run writes to it again
                     path.parent.rmdir()
     return Freed(kind=kind, count=count, size=size, freed=freed, freed_size=freed_size)
 

@@ -1,4 +1,4 @@
-"""`imgtool render -o DIR`: Dockerfiles with their context, for any Docker builder and without imgtool.
+"""`imgtool render -o DIR`: writes Dockerfiles and their context, for Docker builders without imgtool.
 
     DIR/<role>.Dockerfile   DIR/context/…   DIR/docker-bake.json
 
@@ -32,7 +32,7 @@ _OURS = re.compile(rf"[a-z]+\.Dockerfile\Z|{CONTEXT}\Z|{re.escape(BAKE_FILE)}\Z"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedRole:
-    """One role to write: its Dockerfile's text and the names its image gets."""
+    """One role to write: the text of its Dockerfile, and the names of its image."""
 
     role: str
     text: str
@@ -53,10 +53,10 @@ def write_build_folder(output: Path, inputs: Inputs, images: tuple[RoleImage, ..
 
 
 def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
-    """Returns the bake file: one target per role, all by default; `docker buildx bake` reads it in its folder."""
+    """Returns the bake file, with one target per role; `docker buildx bake` builds all of them by default."""
     targets: dict[str, Mapping[str, object]] = {}
     for role in roles:
-        # Bake looks for the Dockerfile from the context's folder.
+        # Bake resolves the Dockerfile's path from the context's folder.
         target = {"context": CONTEXT, "dockerfile": f"../{role.role}.Dockerfile", "platforms": [platform]}
         targets[role.role] = {**target, "tags": list(role.tags)} if role.tags else target
     document = {"group": {"default": {"targets": list(targets)}}, "target": targets}
@@ -64,12 +64,12 @@ def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
 
 
 def export(output: Path, roles: tuple[RenderedRole, ...], context: Context, platform: str) -> None:
-    """Writes the folder; what an earlier export left there is replaced, anything else stays.
+    """Writes the folder; replaces the files of an earlier export, and keeps all others.
 
     Args:
-        output: made when it is not there.
-        roles: what to write.
-        context: what `run_wheels.make_build_context` returns; wheels are hard links where the file system allows it.
+        output: the folder, which this function makes if it is missing.
+        roles: the roles to write.
+        context: the result of `run_wheels.make_build_context`; wheels become hard links if the file system allows it.
         platform: such as linux/amd64.
 
     Raises:
@@ -90,14 +90,14 @@ def export(output: Path, roles: tuple[RenderedRole, ...], context: Context, plat
 
 
 def _clear(output: Path, names: list[str]) -> None:
-    """Makes the folder, or takes an earlier export and what has its `names` out of it; refuses a stranger's."""
+    """Makes the folder, or removes an earlier export and the files in `names` from it; refuses other folders."""
     output.mkdir(parents=True, exist_ok=True)
     present = {path.name for path in output.iterdir()}
     if not present:
         return
     if MARKER not in present:
         raise LocalFileError(
-            f"{output} is not empty, and not from an earlier `imgtool render -o`", hint="name an empty or new folder"
+            f"{output} is not empty, and no earlier `imgtool render -o` wrote it", hint="name an empty or new folder"
         )
     try:
         listed = json.loads((output / MARKER).read_text(encoding="utf-8"))
@@ -130,16 +130,16 @@ def _write(folder: Path, entry: Entry) -> None:
 
 
 def make_mtime(entry: Entry) -> int:
-    """Returns a file's time in an export, in seconds since 1970: by its content, between 1980 and 1988.
+    """Derives a file's time in an export from its content: seconds since 1970, between 1980 and 1988.
 
-    BuildKit sends a file again when its size or its time is another, and never looks at what is in it: with one time
-    for all, a line of code that keeps its length would not reach the image.
+    BuildKit sends a file again only if its size or time differs, whatever its content. If all files had one time, a
+    change of code that keeps the file's length would not reach the image.
     """
     return MTIME + int((entry.sha256 or "0")[:7], 16)
 
 
 def _try_link(origin: Path, path: Path) -> bool:
-    """Makes a hard link; returns False where file systems allow none, or differ."""
+    """Makes a hard link; returns False if the file system allows none, or if there are two file systems."""
     try:
         path.hardlink_to(origin.resolve())
     except OSError:

@@ -12,7 +12,7 @@ from training_imgtool.resolve.versions.matrix import has_cuda_wheels, load_matri
 
 
 def as_data(inputs: Inputs) -> dict[str, Any]:
-    """Returns every choice made: versions, bases, wheels, stages with their keys and how each will be made."""
+    """Returns every choice: versions, bases, wheels, and stages with their keys and makers."""
     return {
         "name": inputs.plan.name,
         "spec": str(inputs.spec_file.path),
@@ -49,7 +49,7 @@ def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
 
 
 def _advice(inputs: Inputs, image: RoleImage) -> str | None:
-    """Suggests CUDA from wheels, unless the user chose the CUDA base or writes to it."""
+    """Suggests CUDA from wheels, unless the user chose the CUDA base or changes files in it."""
     spec, role = inputs.spec_file.spec, image.plan.role
     own = spec.base or spec.template or spec.roles[role].base or spec.roles[role].template
     matrix, variant = load_matrix(), image.plan.locked.variant
@@ -60,11 +60,11 @@ def _advice(inputs: Inputs, image: RoleImage) -> str | None:
         return None
     for_engine = any(stage.engine for stage in image.stages)
     engine = "needs no Docker Engine and " if for_engine and not spec.system_packages else ""
-    return f"cuda_from: wheels {engine}makes a smaller image: no base of 2 GB, and no library that nothing opens"
+    return f"cuda_from: wheels {engine}makes a smaller image: no base of 2 GB, and no unused libraries"
 
 
 def _stages(image: RoleImage) -> list[dict[str, Any]]:
-    """Lists the stages of the image: who makes each when nobody says otherwise, and why an engine has to."""
+    """Lists the stages of the image: who makes each stage by default, and why an engine has to."""
     return [
         {
             "stage": stage.name,
@@ -77,7 +77,7 @@ def _stages(image: RoleImage) -> list[dict[str, Any]]:
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """Formats what `as_data` returns for people."""
+    """Formats the result of `as_data` for people."""
     lines = [f"{data['name']} ({data['platform']}) from {data['spec']}"]
     lines.append(f"layers: {data['compression']}")
     lines += [f"warning: {warning}" for warning in data["warnings"]]
@@ -99,7 +99,7 @@ def as_text(data: dict[str, Any]) -> str:
 
 
 def _trimmed_text(role: dict[str, Any]) -> list[str]:
-    """Formats the trimmed paths, largest first, and those kept because the user's code names them."""
+    """Formats the trimmed paths, largest first, and the paths kept because the user's code names them."""
     rows = sorted(role["trimmed"], key=lambda row: (-row["bytes"], row["path"]))
     total = sum(row["bytes"] for row in rows)
     lines = (

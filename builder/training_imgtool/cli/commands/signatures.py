@@ -1,4 +1,4 @@
-"""`imgtool sign`: has cosign sign the images of a spec, once they are proven."""
+"""`imgtool sign`: proves the images of a spec, and then signs them with cosign."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from training_imgtool.oci.registry.connect import Machine
 def find_proven(
     choice: SpecChoice, key: str | None, machine: Machine, *, roles: tuple[Role, ...] = (), unproven: bool = False
 ) -> tuple[tuple[tuple[Role, Digest], ...], Callable[[Sequence[Digest]], None]]:
-    """Finds the images of the current inputs that may be signed, and what signs them.
+    """Proves the images of the current inputs, and returns them with a function that signs images.
 
-    Of several platforms the indexes come last.
-
-    What is in the registry under an image's key may be anybody's, so each image is proven first as `verify` does.
+    With several platforms, the indexes come last. Anyone may have pushed the image under a key, so imgtool first proves
+    each image as `verify` does.
 
     Args:
         choice: the spec.
-        key: as `open_signer` takes it.
-        machine: that proves and signs.
-        roles: whose images; all by default.
-        unproven: prove nothing.
+        key: the key for `open_signer`.
+        machine: the machine that proves and signs.
+        roles: the roles whose images to sign; all by default.
+        unproven: whether to skip the proof.
 
-    Raises VerificationError for an image that `verify` does not prove, ImageMissingError for one that is not in the
-    registry, and what the registry's client and `open_signer` raise.
+    Raises VerificationError for an image that `verify` does not prove, ImageMissingError for an image that the registry
+    lacks, and what the registry's client and `open_signer` raise.
     """
     spec_file = choice.open()
     sign = open_signer(key, machine.settings)
@@ -54,22 +53,22 @@ def _prove(inputs: Inputs, found: list[tuple[Role, Digest]], machine: Machine, r
     from training_imgtool.verify.report import list_failures
     from training_imgtool.verify.session import VerifyRun, verify
 
-    accept = frozenset({Accepted.ATTACHED})  # a signature says nothing of what others attached
+    accept = frozenset({Accepted.ATTACHED})  # a signature does not cover documents that others attached
     reports = verify(VerifyRun(inputs=inputs, roles=roles, accept=accept, machine=machine))
     if wrong := list_failures(reports):
-        hint = "`imgtool build --push --no-cache` makes them again; --unproven signs all the same"
-        raise VerificationError("what is not proven is not signed", hint=hint, details=wrong)
+        hint = "`imgtool build --push --no-cache` makes them again; --unproven signs them anyway"
+        raise VerificationError("imgtool signs only proven images", hint=hint, details=wrong)
     proven = {report.image for report in reports} | {report.index for report in reports}
     for role, image in found:
         if image not in proven:
-            raise VerificationError(f"{role}: another image than {image} came under the tag meanwhile")
+            raise VerificationError(f"{role}: the tag has moved from {image} to another image meanwhile")
 
 
 def open_signer(key: str | None, settings: Settings) -> Callable[[Sequence[Digest]], None]:
-    """Returns what has cosign sign images with a private key as it takes it, or as the identity of an OIDC token.
+    """Returns a function that signs images through cosign, with a private key or the identity of an OIDC token.
 
-    COSIGN_PASSWORD in the environment opens the key, or cosign asks. Raises LocalFileError for a key file that is
-    missing, and UsageError for a machine without cosign.
+    `key` may have any form that cosign accepts. COSIGN_PASSWORD in the environment unlocks the key; without it, cosign
+    asks. Raises LocalFileError for a missing key file, and UsageError on a machine without cosign.
     """
     cosign = find_cosign(settings)
     if key is not None:

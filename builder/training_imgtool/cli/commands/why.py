@@ -1,7 +1,7 @@
-"""`imgtool show --why`: names what differs between the recipe of an image now and of the one that was pushed last.
+"""`imgtool show --why`: compares the recipe of an image now with that of the image that was pushed last.
 
-The provenance of each image in the registry has its recipe; a file of the machine that pushes notes which image was the
-last.
+The provenance of each image in the registry contains the recipe. The machine that pushes keeps the name of the last
+image in a file.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from training_imgtool.oci.registry.referrers import statement_tag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """One role's image beside the one that this machine pushed last; `differences` has name, text then, text now."""
+    """One role's image, and the one that this machine pushed last; `differences` has names, old texts and new texts."""
 
     image: RoleImage
     pushed: str
     differences: tuple[tuple[str, str | None, str | None], ...]
 
     def as_data(self) -> dict[str, Any]:
-        """Returns the row as JSON has it."""
+        """Returns the row for JSON output."""
         return {
             "role": str(self.image.role),
             "key": self.image.key,
@@ -50,14 +50,15 @@ class Why:
         lines = [f"{self.image.role}: {self.pushed}, pushed last from this machine"]
         lines += [f"  {join_lines(_describe(*difference))}" for difference in self.differences]
         if not self.differences:
-            lines.append("  nothing differs: the spec, the lock and the code come to this image's key")
+            lines.append("  nothing differs: the spec, the lock and the code give this image's key")
         return "".join(f"{line}\n" for line in lines)
 
 
 def explain(inputs: Inputs, state: Path, registries: Registries) -> tuple[Why, ...]:
-    """Compares each role with its last image.
+    """Compares each role's image with the last one.
 
-    Raises UsageError if this machine has pushed none, or none with a recipe, and what reading the registry raises.
+    Raises UsageError if this machine has pushed no image, or only images without a recipe, and what reading the
+    registry raises.
     """
     rows = []
     for image in inputs.images:
@@ -67,8 +68,8 @@ def explain(inputs: Inputs, state: Path, registries: Registries) -> tuple[Why, .
             continue
         document = _read_recipe(registries.at(digest.repository), digest)
         if document is None:
-            hint = "images have one unless `attestations: false` or IMGTOOL_ATTESTATIONS=off left it out"
-            raise UsageError(f"{digest}: the registry has no recipe of it", hint=hint)
+            hint = "images have a recipe unless `attestations: false` or IMGTOOL_ATTESTATIONS=off is set"
+            raise UsageError(f"{digest}: the registry has no recipe of this image", hint=hint)
         was = dict(_flatten(document))
         now = dict(_flatten(image.recipe.publish_document(inputs.spec_file.spec.allow_secrets)))
         names = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
@@ -89,7 +90,7 @@ def note_pushed(inputs: Inputs, results: Iterable[BuildResult], state: Path) -> 
 
 
 def _read_recipe(registry: Registry, image: Digest) -> dict[str, Any] | None:
-    """Reads the recipe in the provenance of an image; None where the registry has none."""
+    """Reads the recipe in the provenance of an image; None if the registry has no provenance."""
     manifest = registry.find_manifest(statement_tag(image))
     for layer in () if manifest is None or manifest.is_index else manifest.layers:
         if layer.media_type != ENVELOPE:

@@ -1,1 +1,1 @@
-"""The verbs about job files: write one, convert an older one, submit one."""
+"""The verbs about job files, which write, convert and submit them."""

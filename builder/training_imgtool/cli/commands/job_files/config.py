@@ -1,4 +1,4 @@
-"""`config`: from a spec to the job file that is printed or written. `convert.py` starts from an older job file."""
+"""`config`: makes a job file from a spec, and prints or writes it. `convert.py` starts from an older job file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Request:
         push: push the images that the registry lacks before the file is written.
         output: the file to write; None prints the job file.
         dry_run: write nothing.
-        machine: the one whose variables or command line are asked for, such as worker-0.
+        machine: the machine whose variables or command line to print, such as worker-0.
     """
 
     target: Target | None = None
@@ -50,7 +50,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A job file ready to go: its text, the command that submits it, and what the user should know."""
+    """A finished job file: its text, the command that submits it, and notes for the user."""
 
     text: str
     command: str
@@ -65,10 +65,10 @@ def write_job_file(choice: SpecChoice, request: Request, machine: Machine) -> Wr
     The registry must have the images, unless `request.push` is set.
 
     Raises:
-        FieldListError: what the service would refuse, every violation with its place in the spec.
+        FieldListError: the service would refuse the job; the error has every violation with its place in the spec.
         InputError: an image of the current inputs is not in the registry.
         VerificationError: an image is not signed by the key that `request` names.
-        LocalFileError: the file cannot be written; an older one is as it was.
+        LocalFileError: imgtool cannot write the file; an older file stays unchanged.
         ImgtoolError: with `request.push`, as `make.build.build` raises it.
     """
     if request.output is not None and not request.dry_run:
@@ -80,8 +80,8 @@ def write_job_file(choice: SpecChoice, request: Request, machine: Machine) -> Wr
         if spec.job.runtime_version:
             written = _write_package(spec, spec_file, target, request)
         else:
-            job_options(request, None)  # a wrong option is a nearer cause than a missing registry
-            inputs = prepare(spec_file, machine, choice, write=request.push, push=True)  # without push it only looks
+            job_options(request, None)  # report a wrong option before a missing registry
+            inputs = prepare(spec_file, machine, choice, write=request.push, push=True)  # without push, only asks
             written = _of_images(spec, inputs, target, request=request, machine=machine)
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
@@ -92,7 +92,7 @@ def write_job_file(choice: SpecChoice, request: Request, machine: Machine) -> Wr
 def _of_images(spec: ImageSpec, inputs: Inputs, target: Target, *, request: Request, machine: Machine) -> Written:
     options = job_options(request, inputs)
     placeholders = {image.role: inputs.repository.digest("sha256:" + image.key) for image in inputs.images}
-    errors = check(spec, placeholders, target, options)  # first: a wrong spec is a nearer cause than a missing image
+    errors = check(spec, placeholders, target, options)  # report a wrong spec before a missing image
     if errors:
         raise FieldListError(tuple(errors))
     images = _push(inputs, machine) if request.push else require_images(inputs.named_by_index(), machine)
@@ -108,7 +108,7 @@ def _push(inputs: Inputs, machine: Machine) -> Mapping[Role, Digest]:
 
 
 def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:
-    """Writes the job of a spec with a runtime version: no images, the trainer's package beside the file."""
+    """Writes the job of a spec with a runtime version: no images, but the trainer's package beside the file."""
     from training_imgtool.jobs.package import build_package, staged_uri
 
     options = job_options(request, None)
@@ -123,13 +123,13 @@ def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request
 
 
 def make_text(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> Written:
-    """Writes the job file in the form that `request` asks for."""
+    """Formats the job file as `request` asks for."""
     text = dump(job, request.form, machine=request.machine)
     return Written(text=text, command=submit_lines(job), notes=job.notes, images=images, job=job)
 
 
 def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
-    """Returns what the command line and, where there are images, their inputs add to the spec."""
+    """Returns the job's options from the command line and, if there are images, from their inputs."""
     from training_imgtool.jobs.targets.tf_config import parse_hosts
 
     cuda = {image.role: image.plan.locked.variant.cuda for image in inputs.images} if inputs else {}
@@ -143,14 +143,14 @@ def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
 
 
 def _as_argument(path: Path) -> str:
-    """Writes a path for a command line: one that begins with a dash would be an option."""
+    """Writes a path for a command line, on which a path with a leading dash would be an option."""
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def job_document(
     choice: SpecChoice, request: Request, images: Mapping[str, str] | None, machine: Machine
 ) -> dict[str, Any]:
-    """Returns the job as data, of the images by role where they are given; raises as `training_imgtool.job`."""
+    """Returns the job as data, with the given images by role; raises as `training_imgtool.job`."""
     if images is None:
         document: dict[str, Any] = json.loads(write_job_file(choice, replace(request, form=Format.JSON), machine).text)
         return document
@@ -182,7 +182,7 @@ def _digests(images: Mapping[str, str]) -> dict[Role, Digest]:
 
 
 def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
-    """Gives the spec another job name."""
+    """Returns the spec with another job name."""
     return replace(spec, job=replace(spec.job, id=job_id)) if job_id else spec
 
 

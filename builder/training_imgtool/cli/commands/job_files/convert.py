@@ -1,4 +1,4 @@
-"""`config --from`: an AI Platform job as one of Vertex AI, by way of a spec."""
+"""`config --from`: converts an AI Platform job to a Vertex AI job, by way of a spec."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class OldJob:
     Attributes:
         file: AI Platform's config.yaml, or the output of `gcloud ai-platform jobs describe`.
         flags: the flags of the gcloud command that submitted it, or the whole command.
-        region: as `--region` among the flags.
-        spec: where the image.yaml of a packaged job is written; by default beside the package.
+        region: the region, which counts like `--region` in the flags.
+        spec: the image.yaml to write for a packaged job; by default beside the package.
     """
 
     file: Path
@@ -51,16 +51,16 @@ class OldJob:
 
 
 def convert_file(old: OldJob, choice: SpecChoice, request: Request, machine: Machine) -> Written:
-    """Converts an AI Platform job: one with images directly, a packaged one through an image.yaml.
+    """Converts an AI Platform job: a job with images directly, a packaged job through an image.yaml.
 
-    Images that the job names by tag are pinned to what the registry says now. For a packaged job this writes
-    `old.spec`; with `request.push` it pushes the images and writes the Vertex file too.
+    imgtool replaces tags in the job by the digests that the registry has for them now. For a packaged job, imgtool
+    writes `old.spec`; with `request.push`, it also pushes the images and writes the Vertex file.
 
     Raises:
-        InputError: the file is no such job.
-        FieldListError: what cannot be carried over, every reason with its field.
-        UsageError: options that do not go together.
-        LocalFileError: a file cannot be written, or `old.spec` exists and says something else.
+        InputError: the file is not an AI Platform job.
+        FieldListError: imgtool cannot convert a part of the job; the error has every reason with its field.
+        UsageError: options that exclude each other.
+        LocalFileError: imgtool cannot write a file, or `old.spec` exists with other content.
         ImgtoolError: what the registry and the build raise.
     """
     if request.target not in {None, Target.VERTEX}:
@@ -98,7 +98,7 @@ def _refuse_options(old: OldJob, request: Request) -> None:
 
 
 def _pin(images: Mapping[Role, Digest | Tag], machine: Machine) -> dict[Role, Digest]:
-    """Asks the registry for the digests of tags; raises FieldListError for those that it does not have."""
+    """Asks the registry for the digests of tags; raises FieldListError for tags that the registry lacks."""
     tags = {image for image in images.values() if isinstance(image, Tag)}
     found: dict[Any, Digest] = {image: image for image in images.values() if isinstance(image, Digest)}
     for tag in sorted(tags, key=str):
@@ -119,7 +119,7 @@ def _of_images(spec: ImageSpec, notes: tuple[str, ...], images: Mapping[Role, Di
 
 
 def _with_files(spec: ImageSpec, folder: Path, package: str | None) -> tuple[ImageSpec, tuple[str, ...]]:
-    """Completes the spec by the code and the requirements file in its folder, and says what is missing."""
+    """Adds the code and the requirements file in the folder to the spec, and returns notes about missing parts."""
     source = Path(package) if package else folder / spec.trainer.source
     if not source.is_dir():
         raise InputError(
@@ -127,17 +127,17 @@ def _with_files(spec: ImageSpec, folder: Path, package: str | None) -> tuple[Ima
             hint="--flags '--package-path FOLDER --module-name FOLDER.MODULE' names it",
         )
     if not source.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"the package {source} is not below {folder}, where the image.yaml goes", hint="--spec FILE")
+        raise InputError(f"the package {source} is not below {folder}, where image.yaml will be", hint="--spec FILE")
     listed = next((name for name in ("requirements.txt", "setup.py") if (folder / name).is_file()), None)
-    missing = () if listed else ("note: list what the program needs beside the framework in a requirements file",)
+    missing = () if listed else ("note: list the program's packages beside the framework in a requirements file",)
     trainer = replace(spec.trainer, source=str(source.resolve().relative_to(folder.resolve())))
     return replace(spec, trainer=trainer, requirements=listed), missing
 
 
 def _write_checked(path: Path, text: str) -> bool:
-    """Writes an image.yaml that `config` takes, and tells whether it was not there with this content.
+    """Writes an image.yaml and checks that `config` accepts it; returns whether the file is new.
 
-    Raises LocalFileError where it has other content, InputError for one that would be refused, which is not kept.
+    Raises LocalFileError if the file exists with other content, and InputError for a refused file, which it deletes.
     """
     check_writable(path)
     if path.exists():
@@ -145,13 +145,13 @@ def _write_checked(path: Path, text: str) -> bool:
             return False
         raise LocalFileError(
             f"{path} already exists with other content",
-            hint=f"remove it, or use it as it is: imgtool config {shlex.quote(str(path))} --push",
+            hint=f"remove the file, or use it unchanged: imgtool config {shlex.quote(str(path))} --push",
         )
     write_atomic(path, text.encode())
     try:
         check_job(open_spec(path))
     except InputError as error:
         path.unlink()
-        message = f"the job cannot become an image.yaml: {error}"
-        raise InputError(message, hint="correct the job, or give with --flags what a flag supplied") from error
+        message = f"imgtool cannot make an image.yaml from the job: {error}"
+        raise InputError(message, hint="correct the job, or give its gcloud flags with --flags") from error
     return True

@@ -1,7 +1,7 @@
-"""`submit`: hands a job to its service, once, by the commands that `config --command` prints.
+"""`submit`: submits a job to its service once, with the commands that `config --command` prints.
 
-It first asks the service's own program for the job, by the name or label that follows from the job's inputs. So a run
-that was killed at any point, and is repeated, finds what it had submitted.
+It first asks the service's own program for the job, by a name or label that follows from the job's inputs. So if
+somebody kills `submit` at any point and runs it again, it finds the job that it had submitted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.oci.registry.connect import Machine
 
 DEFAULT = Path("config.yaml")
-_LAYER = re.compile(r"\s*[0-9a-f]{12} ")  # of an image that Compose pulls: hundreds of lines
-_PATIENCE = {  # questions until a replica that waits is taken to wait for ever; nodes may be on their way
+_LAYER = re.compile(r"\s*[0-9a-f]{12} ")  # progress of an image that Compose pulls, in hundreds of lines
+_PATIENCE = {  # checks until imgtool gives up a waiting replica; the cluster may be starting nodes
     "CrashLoopBackOff": 1,
     "InvalidImageName": 1,
     "CreateContainerConfigError": 6,
@@ -34,9 +34,9 @@ _PATIENCE = {  # questions until a replica that waits is taken to wait for ever;
     "ImagePullBackOff": 12,
     "Unschedulable": 120,
 }
-_SECONDS = 5.0  # between two questions
-_LISTED = 6  # questions until a submitted job is listed
-_LOST = 12  # questions without an answer
+_SECONDS = 5.0  # between two checks
+_LISTED = 6  # checks until the service must list a submitted job
+_LOST = 12  # checks without an answer
 _PROGRAMS = {
     "gcloud": "cloud.google.com/sdk/docs/install",
     "kubectl": "kubernetes.io/docs/tasks/tools",
@@ -48,11 +48,11 @@ _PROGRAMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """A job that its service has, and the commands about it.
+    """A job that the service has, and the commands about it.
 
     Attributes:
-        now: whether this run submitted it; else an earlier one did.
-        others: commands that stop further jobs of the same inputs, which a run at the same time has submitted.
+        now: whether this run submitted the job; otherwise an earlier run did.
+        others: commands that stop other jobs of the same inputs, which parallel runs submitted.
     """
 
     job: str
@@ -69,25 +69,25 @@ class Submission:
 
     Args:
         written: the job file, as `write_job_file` returns it.
-        environ: of the services' programs.
+        environ: the environment of the services' programs.
 
     Raises:
-        UsageError: nothing takes the file.
+        UsageError: no service accepts the file.
     """
 
     def __init__(self, written: Written, environ: Mapping[str, str], progress: Progress) -> None:
         job = written.job
         if job is None or job.service is None:
             hint = "imgtool config --format docker-run prints a command per machine"
-            raise UsageError("the machines of tf-config have no service that takes jobs", hint=hint)
+            raise UsageError("no service accepts jobs for the machines of tf-config", hint=hint)
         self._job: JobFile = job
         self._service: Service = job.service
         self._environ, self._progress = environ, progress
         self._stuck: dict[str, int] = {}
-        self.lock: int | None = None  # the programs inherit it: one that outlives a killed run keeps others waiting
+        self.lock: int | None = None  # programs inherit the lock and keep it after a killed run
 
     def commands(self) -> str:
-        """Writes what a run does for a shell: the question, and what submits the job."""
+        """Writes the run's commands for a shell: the one that finds the job, and those that submit it."""
         return f"{command_line(self._service.find)}\n{submit_lines(self._job)}\n"
 
     def submit(self) -> Submitted:
@@ -96,15 +96,15 @@ class Submission:
         Raises:
             InputError: the service has another job of this name.
             UsageError: a program is not on PATH.
-            ImgtoolError: a program failed, and the job is not there: as `program_error` makes it.
-            TemporaryError: the service does not list the job that its program has submitted.
+            ImgtoolError: a program failed, and the job does not exist; see `program_error`.
+            TemporaryError: the service does not list the submitted job.
         """
         there = self._find()
         if there is not None and (there.whole or there.succeeded is not None):
             return self._submitted(there, now=False)
         for argv in (self._job.stage, self._job.command):
             if argv and (done := self._run(argv)).returncode:
-                there = self._find()  # another run may have been faster
+                there = self._find()  # another run may have submitted the job first
                 if there is not None and there.whole:
                     return self._submitted(there, now=False)
                 raise program_error(argv, done.returncode, done.stderr)
@@ -112,14 +112,14 @@ class Submission:
             time.sleep(_SECONDS if question else 0)
             if there := self._find():
                 return self._submitted(there, now=True)
-        hint = "look it up before you submit again"
+        hint = "look for the job before you submit it again"
         raise TemporaryError(f"{self._service.name} is submitted, but the service does not list it", hint=hint)
 
     def wait(self) -> None:
-        """Follows the job until it ends, then ends what the service leaves running.
+        """Follows the job until it ends, and then ends the replicas that the service leaves running.
 
         Raises:
-            VerificationError: it failed, was stopped, is gone, or cannot start.
+            VerificationError: the job failed, was stopped, is gone, or cannot start.
             TemporaryError: the program no longer answers.
         """
         for standing in self._follow():
@@ -135,17 +135,17 @@ class Submission:
             return
 
     def status(self) -> tuple[Standing, tuple[str, ...]]:
-        """Asks how the job stands, and what keeps replicas from running; raises InputError where there is none."""
+        """Returns the job's state, and why replicas do not run; raises InputError if there is no such job."""
         if standing := self._find():
             return standing, (self._described(standing), *map(str, self._troubles()))
         raise InputError("the service has no job of these inputs", hint="imgtool submit submits it")
 
     def show_logs(self) -> None:
-        """Follows the chief's log with the service's program; raises as `status` and `submit`."""
+        """Shows the chief's log with the service's program until it ends; raises as `status` and `submit`."""
         self._pass_on(named(self._service.logs, self.status()[0].name))
 
     def cancel(self) -> None:
-        """Stops the job, and others of the same inputs; raises as `status` and `submit`."""
+        """Stops the job and all other jobs of the same inputs; raises as `status` and `submit`."""
         standing = self.status()[0]
         for name in (standing.name, *standing.others):
             self._pass_on(named(self._service.stop, name))
@@ -166,13 +166,13 @@ class Submission:
         return () if done.returncode else tuple(self._service.troubles(done.stdout))
 
     def _check_stuck(self, standing: Standing) -> None:
-        """Raises VerificationError when a replica has not been able to run for as long as its reason may pass."""
+        """Raises VerificationError if a replica waits longer than `_PATIENCE` allows for the reason."""
         troubles = {trouble.reason: trouble for trouble in self._troubles() if trouble.reason in _PATIENCE}
         self._stuck = {reason: self._stuck.get(reason, 0) + 1 for reason in troubles}
         for reason, questions in self._stuck.items():
             if questions >= _PATIENCE[reason]:
-                hint = f"the job is still there; {command_line(named(self._service.stop, standing.name))} stops it"
-                raise VerificationError(f"{self._service.name} cannot go on: {troubles[reason]}", hint=hint)
+                hint = f"the job still exists; {command_line(named(self._service.stop, standing.name))} stops it"
+                raise VerificationError(f"{self._service.name} cannot continue: {troubles[reason]}", hint=hint)
 
     def _follow(self) -> Iterator[Standing]:
         state, failures = None, 0
@@ -182,11 +182,11 @@ class Submission:
             except (TemporaryError, InputError) as error:
                 failures += 1
                 if failures == _LOST:
-                    raise TemporaryError(f"{error}; the job may go on") from error
+                    raise TemporaryError(f"{error}; the job may still run") from error
             else:
                 failures = 0
                 if standing is None:
-                    raise VerificationError(f"{self._service.name} is gone: its service no longer knows it")
+                    raise VerificationError(f"{self._service.name} is gone: the service no longer lists it")
                 if standing.state != state:
                     self._progress(Note(f"{self._service.name} is {standing.state}"))
                     state = standing.state
@@ -194,7 +194,7 @@ class Submission:
             time.sleep(_SECONDS)
 
     def _find(self) -> Standing | None:
-        """Asks the service for the job; raises as `program_error` without an answer, InputError for another job."""
+        """Asks the service for the job; raises as `program_error` if that fails, and InputError for another job."""
         service = self._service
         done = self._run(service.find, quiet=True)
         if done.returncode:
@@ -207,12 +207,12 @@ class Submission:
                 past = self._run(service.past, quiet=True)
                 found = None if past.returncode else service.read(past.stdout)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f"{command_line(service.find)}: imgtool does not understand its answer"
+            message = f"{command_line(service.find)}: imgtool does not understand the answer"
             raise TemporaryError(message, details=tuple(done.stdout.splitlines()[:5])) from error
         if found is not None and found.key != service.key:
             raise InputError(
                 f"the service has another job called {service.name}, or one that imgtool did not submit",
-                hint="--job-id NAME submits this one by another name",
+                hint="--job-id NAME submits this job under another name",
             )
         return found
 
@@ -226,7 +226,7 @@ class Submission:
         return shutil.which(argv[0], path=self._environ.get("PATH"))
 
     def _run(self, argv: Argv, *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-        """Runs a program and waits for it; what it prints is noted line by line, or with `quiet` nowhere."""
+        """Runs a program and waits for it; notes each line of its output, or none with `quiet`."""
         program = self._program(argv)
         if program is None:
             raise UsageError(f"the program {argv[0]} is not on PATH", hint=_PROGRAMS.get(argv[0]))
@@ -255,19 +255,19 @@ class Submission:
 
 
 def prepare_submission(choice: SpecChoice, request: Request, machine: Machine) -> tuple[Submission, Written]:
-    """Writes the job file, to `request.output` or config.yaml; raises as `write_job_file` and `Submission`.
+    """Writes the job file to `request.output` or config.yaml; raises as `write_job_file` and `Submission`.
 
-    Raises UsageError where config.yaml is there and not imgtool's.
+    Raises UsageError if config.yaml exists and imgtool did not write it.
     """
     output = request.output or DEFAULT
     if request.output is None and output.exists() and b"Written by imgtool" not in output.read_bytes()[:400]:
-        raise UsageError(f"{output} is there, and imgtool did not write it", hint="-o FILE writes another one")
+        raise UsageError(f"{output} exists, and imgtool did not write it", hint="-o FILE writes another one")
     written = write_job_file(choice, replace(request, output=output), machine)
     return Submission(written, machine.settings.environ, machine.progress), written
 
 
 def submit_once(submission: Submission, output: Path, progress: Progress) -> Submitted:
-    """Submits, after another run on this machine that submits the same file; raises as `Submission.submit`."""
+    """Submits the job after other runs on this machine with the same file; raises as `Submission.submit`."""
     with hold_lock(output.with_name(f"{output.name}.submit"), lambda text: progress(Note(text))) as lock:
         submission.lock = lock
         try:
