@@ -133,7 +133,7 @@ class LiveView:
         self._view.refresh()
 
     def __call__(self, event: Event) -> None:
-        """Takes one event."""
+        """Shows one event."""
         now = self._clock()
         with self._lock:
             match event:

@@ -140,7 +140,7 @@ class Writer:
 
 
 class PlainLines:
-    """One line per step and log line, each with its subject, bytes every few seconds, and a heartbeat in silence."""
+    """Writes a line per step and log line, bytes every few seconds, and a heartbeat when nothing else happens."""
 
     def __init__(
         self, writer: Writer, clock: Callable[[], float], *, heartbeat_seconds: float = _HEARTBEAT_SECONDS
@@ -249,7 +249,7 @@ class Records:
 
 
 def as_record(event: Event) -> dict[str, Any]:
-    """Returns an event's kind and its fields, long texts cut."""
+    """Returns an event's kind and its fields, with long texts shortened."""
     return {"event": _NAMES[type(event)]} | {
         field.name: _cut(getattr(event, field.name)) for field in fields(type(event))
     }

@@ -25,7 +25,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what prune would delete; delete nothing.")] = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Delete files and images that no run used for 30 days. The files are cached wheels and layers."""
+    """Delete cached files and engine images unused for 30 days. The cached files are wheels and layers."""
     from training_imgtool.cli.commands.prune import prune_cache
 
     if not unused_for >= 0:

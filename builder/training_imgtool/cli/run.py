@@ -227,7 +227,7 @@ class ReplicaLines:
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        """Takes one event."""
+        """Shows one event."""
         from training_imgtool.base.progress import LogLine, Note, Step
         from training_imgtool.base.sanitize import sanitize_line
 
