@@ -230,7 +230,7 @@ def test_p07_cache_that_cannot_be_written(project: Project) -> None:
     assert checks.code == 9
     cache = next(check for check in checks.document["checks"] if check["name"] == "cache")
     assert (cache["ok"], cache["needed"]) == (False, True)
-    assert cache["text"] == "/nonexistent/.cache/imgtool: cannot be written: Permission denied"
+    assert cache["text"] == "cannot write to /nonexistent/.cache/imgtool: Permission denied"
 
 
 def test_p07_folder_that_is_gone(project: Project) -> None:
