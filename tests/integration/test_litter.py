@@ -78,7 +78,7 @@ WAYS = [  # a command line, the file that it leaves, what imgtool says of it lat
     ("imgtool config -o config.yaml", "config.yaml", SAME),
     ("imgtool config > job.yaml", "job.yaml", SAME),
     ("imgtool build --output oci:layout", "layout/index.json", SAME),
-    ("imgtool render -o rendered", "rendered", ADDED),
+    ("imgtool build --push -q; imgtool render -o rendered", "rendered", ADDED),
 ]
 
 

@@ -36,7 +36,7 @@ VERTEX = (
         "    acceleratorCount: 2\n",
         "",
         f"{POOL0}.machineSpec.acceleratorCount",
-        "or neither",
+        "needs both a type and a count",
         schema=False,
     ),
     vx_fault(

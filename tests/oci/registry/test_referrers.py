@@ -103,7 +103,7 @@ def test_a_tag_that_somebody_else_uses_is_left_alone(tmp_path: Path) -> None:
         name = world.subject.digest.replace(":", "-")
         world.registry.put_manifest(world.repository.tag(name), OCI_MANIFEST, world.manifest("theirs"))
         before = server.manifests["team/image"][name]
-        with pytest.raises(RegistryRefusedError, match="has something else"):
+        with pytest.raises(RegistryRefusedError, match="names something else"):
             attach(world.registry, world.subject, world.manifest("one"))
         assert server.manifests["team/image"][name] == before
 
