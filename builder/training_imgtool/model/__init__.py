@@ -1,1 +1,1 @@
-"""The spec, image.yaml: its types, how it is read, its JSON schema."""
+"""The spec, image.yaml: its types, its reader, its JSON schema."""

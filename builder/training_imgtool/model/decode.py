@@ -1,4 +1,4 @@
-"""Decodes nodes into frozen dataclasses by their annotations, and collects every error with its place.
+"""Converts nodes to frozen dataclasses by the dataclasses' annotations, and collects every error with its place.
 
 It supports `str`, `int`, `bool`, StrEnum, `tuple[X, ...]`, `Mapping[K, V]`, dataclasses and `X | None`. Quotes never
 change a value: the annotation decides whether `3` is text or a number. A key without a value gets its default.
@@ -28,16 +28,16 @@ from training_imgtool.base.yamlfile.tree import Items, Node, Position, Scalar, T
 from training_imgtool.model.value_rules import MAX_ENV, RULES, check_env_name, check_text, find_nearest, quote
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z")
-_LONGEST_TEXT = 32_768  # a command line's longest argument is four times that (Linux, MAX_ARG_STRLEN)
+_LONGEST_TEXT = 32_768  # a quarter of the longest argument of a command line (Linux, MAX_ARG_STRLEN)
 _LONGEST_KEY = 60
 _HIDDEN_KEY = "(a secret)"
-_WRONG: Any = object()  # stands for a value with a recorded error
+_WRONG: Any = object()  # replaces a value with a recorded error
 _NO_LIMITS: Mapping[str, Any] = MappingProxyType({})
 _HINT = (
     "everyone who gets the image or job file can read it; name the variable in job.secrets, let the trainer fetch it "
     "at run time, or list {path} in allow_secrets if it is no secret"
 )
-# Other names that services and people use for roles and keys.
+# Names that services and people use for roles and keys, with imgtool's names.
 _OTHER_NAMES = {
     "chief": "master",
     "parameter_server": "ps",
@@ -68,7 +68,7 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
 
 @cache
 def list_key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
-    """Returns the paths of each key name below a dataclass: `region` at `job.region`."""
+    """Returns the paths of each key name below a dataclass, such as `job.region` for `region`."""
     occurrences: dict[str, tuple[str, ...]] = {}
     for name, annotation in list_field_kinds(kind).items():
         path = f"{prefix}{name}"
@@ -128,7 +128,7 @@ def _convert_integer(text: str, limits: Mapping[str, Any], wrong: str) -> int:
 
 
 def describe(kind: Any, limits: Mapping[str, Any]) -> str:
-    """Returns in words what a key expects."""
+    """Describes the values that a key expects."""
     kind, _ = strip_none(kind)
     if dataclasses.is_dataclass(kind):
         return f"a mapping with {join_names(field.name for field in dataclasses.fields(kind))}"
@@ -155,7 +155,7 @@ def _described_scalar(kind: type, limits: Mapping[str, Any]) -> str:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Joins names as `a, b or c`; the first eight when there are more."""
+    """Joins names as `a, b or c`; only the first eight if there are more."""
     texts = [str(name) for name in names]
     if len(texts) > 8:
         return f"{', '.join(texts[:8])} …"
@@ -167,14 +167,14 @@ class Reader:
 
     Args:
         file: the file's name, for locations.
-        folder: the folder that relative paths start from.
+        folder: the folder from which relative paths start.
         root: the dataclass of the whole file, for hints.
-        allowed: key paths whose values look like secrets and are none.
+        allowed: paths of keys whose values look like secrets but are not.
     """
 
     def __init__(self, file: str, folder: Path, *, root: type, allowed: frozenset[str] = frozenset()) -> None:
         self.positions: dict[str, Position] = {}
-        self.several: dict[str, tuple[Any, ...]] = {}  # the lists of keys that take one value or several
+        self.several: dict[str, tuple[Any, ...]] = {}  # the lists of keys that accept one value or several
         self._file = file
         self._folder = folder
         self._root = root
@@ -191,14 +191,14 @@ class Reader:
         return any(error.field == path or error.field.startswith(f"{path}.") for _, error in self._errors)
 
     def fail(self, path: str, message: str, *, hint: str | None = None, at: Position | None = None) -> Any:
-        """Records an error at the key `path`; returns the mark of a wrong value."""
+        """Records an error at the key `path`; returns the marker for a wrong value."""
         place = at or find_position(self.positions, path)
         location = f"{self._file}:{place.line}:{place.column}"
         self._errors.append((place, FieldError(message, field=path, location=location, hint=hint)))
         return _WRONG
 
     def read(self, annotation: Any, node: Node, path: str, limits: Mapping[str, Any] = _NO_LIMITS) -> Any:
-        """Returns the value of `node` as `annotation`, or the mark of a wrong value."""
+        """Returns the value of `node` as `annotation`, or the marker for a wrong value."""
         kind, _ = strip_none(annotation)
         origin = get_origin(kind)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
@@ -248,7 +248,7 @@ class Reader:
             wanted = describe(kind, field.metadata)
             message = f"expected {wanted}, found nothing" if node else f"missing: expected {wanted}"
             return self.fail(path, message, hint=field.metadata["doc"] if wanted == "text" else None)
-        if dataclasses.is_dataclass(kind) and not optional:  # rules apply to its defaults too
+        if dataclasses.is_dataclass(kind) and not optional:  # rules also apply to defaults
             self.read(kind, Table(find_position(self.positions, path), ()), path)
         elif isinstance(field.default, str) and field.metadata.get("rule"):
             self._scalar(str, field.default, path, field.metadata)
@@ -291,7 +291,7 @@ class Reader:
         return _WRONG if any(value is _WRONG for value in values) else tuple(values)
 
     def _suggest_list(self, kind: Any, text: str, limits: Mapping[str, Any]) -> str | None:
-        """Returns how to write `text` as a list that this reader accepts; None where no way of cutting it is."""
+        """Suggests how to write `text` as a list that this reader accepts; None if no split of the text is valid."""
         whole = [text]
         for words in (re.split(r",\s+", text.strip()), text.split(), text.split(","), whole):
             with suppress(InputError):
@@ -305,7 +305,7 @@ class Reader:
         return None
 
     def _several(self, kind: Any, node: Items, path: str, limits: Mapping[str, Any]) -> Any:
-        """Records the values of a list where a single value is the rule, and returns the first."""
+        """Records the values of a list for a key that usually has a single value, and returns the first one."""
         values = self._tuple(kind, node, path, limits)
         if values is _WRONG:
             return _WRONG
@@ -352,7 +352,7 @@ class Reader:
         return key.text
 
     def _element(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
-        """Returns a value of a list or a free mapping, where an empty value has no default."""
+        """Returns a value of a list or of a mapping with free keys, where empty values have no default."""
         if isinstance(node, Scalar) and node.null and not dataclasses.is_dataclass(kind):
             word = f"the word {node.text}" if node.text else "an empty text"
             return self.fail(path, "expected a value, found nothing", hint=f'write "{node.text}" for {word}')
@@ -369,7 +369,7 @@ class Reader:
             return self.fail(path, error.message, hint=error.hint)
 
     def _secret(self, path: str, kind: str) -> bool:
-        """Records that the value at `path` looks like `kind`, unless the spec allows it; returns whether it did."""
+        """Records an error for a value that looks like `kind`, unless the spec allows it; returns whether it did."""
         if path in self._allowed:
             return False
         self.fail(path, f"the value looks like {kind}, so it is not shown", hint=_HINT.format(path=path))
@@ -377,7 +377,7 @@ class Reader:
 
 
 def find_position(positions: Mapping[str, Position], path: str) -> Position:
-    """Returns the place of the key `path`, else of the nearest key above it, else the start of the file."""
+    """Returns the place of the key `path`, else of its nearest parent, else the start of the file."""
     while path and path not in positions:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
     return positions.get(path, Position(1, 1))
@@ -390,7 +390,7 @@ def _describe_node(node: Node) -> str:
 
 
 def _join(path: str, name: str) -> str:
-    """Returns the path of the key `name` for a message: one line, of limited length, without a secret."""
+    """Returns the path of the key `name` for a message, as one line of limited length without a secret."""
     if detect_secret(name):
         return _child(path, _HIDDEN_KEY)
     name = name[:_LONGEST_KEY]

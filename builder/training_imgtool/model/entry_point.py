@@ -1,9 +1,9 @@
-"""Which program a spec starts, from which files: the layouts of `trainer:`.
+"""Finds the program that a spec's `trainer` starts, and the program's files.
 
-The image has the code below /app, under the path that it has below the top folder. That is the spec's folder, unless
-`trainer` names something above it: then it is the lowest folder that contains everything named. The program starts in
-the spec's folder, so `python -m MODULE` finds modules there, and `python FILE` those beside the file. PYTHONPATH names
-the other folders where names start, such as `src`.
+In the image, the code is below /app, at its path relative to the top folder. The top folder is the spec's folder,
+unless `trainer` names something above the spec's folder; then it is the lowest folder that contains all named paths.
+The program starts in the spec's folder, so `python -m MODULE` finds modules there, and `python FILE` finds those beside
+the file. PYTHONPATH names the other folders from which modules are imported, such as `src`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from training_imgtool.base.python_parser import is_main_guard, parse_python
 from training_imgtool.model.spec import APP, Trainer
 from training_imgtool.model.value_rules import find_nearest, quote
 
-_LARGEST_FILE = 1 << 20  # bytes of a file that may be the program
+_LARGEST_FILE = 1 << 20  # the most bytes of a file that may be the program
 _MOST_SHOWN = 5
 PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPoint:
-    """The program of an image. All paths but `top` are relative to `top`; `.` is `top` itself.
+    """The program of an image. All paths except `top` are relative to `top`; `.` is `top` itself.
 
     Attributes:
         folder: the folder with the code.
-        module: what `python -m` runs, or None.
+        module: the module that `python -m` runs, or None.
         script: the file that `python` runs, or None.
-        function: the function of `module` that is called instead.
-        file: the file with the program; None when it comes from a wheel.
+        function: the function of `module` to call instead of running the module.
+        file: the file with the program; None if the program comes from a wheel.
         search_path: the folders of PYTHONPATH.
         top: the folder that is /app in the image.
-        home: the folder that the program starts in.
-        include: the further folders and files that the image gets, none of them inside `folder` or another one.
-        files: those of `include` that are files.
+        home: the folder in which the program starts.
+        include: further folders and files of the image, none of them inside `folder` or inside another one.
+        files: the files among `include`.
     """
 
     folder: str
@@ -55,7 +55,7 @@ class EntryPoint:
 
     @property
     def trainer(self) -> Trainer:
-        """The program as a spec in `top` names it in full."""
+        """The complete `trainer` of this program for a spec in `top`."""
         script = posixpath.relpath(self.script, self.folder) if self.script else None
         return Trainer(
             source=self.folder,
@@ -68,7 +68,7 @@ class EntryPoint:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Everything that the image gets: folders and files, none inside another."""
+        """All code of the image: folders and files, none inside another."""
         is_included = any(_inside(self.folder, path) for path in self.include)
         return self.include if is_included else (self.folder, *self.include)
 
@@ -79,7 +79,7 @@ class EntryPoint:
 
     @property
     def working_folder(self) -> str:
-        """The folder in the image that the program starts in."""
+        """The folder in the image in which the program starts."""
         return posixpath.normpath(posixpath.join(APP, self.home))
 
     @property
@@ -96,7 +96,7 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the code lies: `EntryPoint`'s `top` and `home`, and the spec, source and includes relative to `top`."""
+    """The places of the code: `top` and `home` of `EntryPoint`; spec, source and includes relative to `top`."""
 
     top: Path
     home: str
@@ -105,22 +105,22 @@ class _Place:
     include: tuple[str, ...]
 
     def holds(self, file: str) -> bool:
-        """Returns whether the image gets `file`."""
+        """Returns whether `file` goes into the image."""
         return any(_inside(file, path) for path in (self.source, *self.include)) and (self.top / file).is_file()
 
     def shown(self, path: str) -> str:
-        """Returns a path as the spec names it."""
+        """Returns a path relative to the spec's folder."""
         return posixpath.relpath(path, self.spec)
 
 
 def find_entry_point(trainer: Trainer, folder: Path) -> EntryPoint:
-    """Finds the program that `trainer` names, or the only one in its folder; runs and imports nothing.
+    """Finds the program that `trainer` names, or the only one in its folder, without running or importing code.
 
     Args:
-        trainer: what the spec says.
+        trainer: the spec's `trainer`.
         folder: the spec's folder.
 
-    Raises FieldError: there is no such module or script, or several programs and no name.
+    Raises FieldError if the module or script does not exist, or if there are several programs and the spec names none.
     """
     if trainer.module and trainer.script:
         raise FieldError("a module and a script: one program starts", field="trainer.script", hint="remove one of them")
@@ -137,14 +137,14 @@ def find_entry_point(trainer: Trainer, folder: Path) -> EntryPoint:
     include = _outermost(place.include, entry.folder)
     search_path = dict.fromkeys((*entry.search_path, *_search_path(place)))
     home = _find_home(trainer.workdir, place, (entry.folder, *include))
-    if entry.module:  # Python searches the folder that it starts in
+    if entry.module:  # Python searches the folder in which it starts
         search_path.pop(home, None)
     files = frozenset(path for path in include if (place.top / path).is_file())
     return replace(entry, top=place.top, home=home, include=include, files=files, search_path=tuple(search_path))
 
 
 def _find_home(workdir: str | None, place: _Place, paths: tuple[str, ...]) -> str:
-    """Returns the folder that the program starts in; raises FieldError for one that the image does not get."""
+    """Returns the folder in which the program starts; raises FieldError if it does not go into the image."""
     if workdir is None:
         return place.home
     folder = posixpath.normpath(posixpath.join(place.spec, workdir))
@@ -168,7 +168,7 @@ def _locate(trainer: Trainer, folder: Path) -> _Place:
 
 
 def _outermost(paths: tuple[str, ...], folder: str) -> tuple[str, ...]:
-    """Selects the paths that lie neither in `folder` nor in another one of them."""
+    """Selects the paths that are neither in `folder` nor in another selected path."""
     others = sorted({path for path in paths if not _inside(path, folder)})
     return tuple(path for path in others if not any(path != other and _inside(path, other) for other in others))
 
@@ -178,7 +178,7 @@ def _inside(path: str, folder: str) -> bool:
 
 
 def _search_path(place: _Place) -> Iterator[str]:
-    """Yields the folders where the names of what the spec includes start, nearest first; `top` last."""
+    """Yields the folders from which included modules are imported, nearest first, `top` last."""
     for path in place.include:
         above = posixpath.dirname(path) or "."
         folder = place.top / path
@@ -260,7 +260,7 @@ def _missing_module(module: str, path: str, roots: list[Path]) -> FieldError:
 
 
 def _only_program(place: _Place) -> EntryPoint:
-    """Finds `task.py` or `__main__.py` in the folder, else its only file with a main guard."""
+    """Finds `task.py` or `__main__.py` in the folder, else the only file with a main guard."""
     source, folder = place.source, place.top
     package = posixpath.relpath(source, place.home).replace("/", ".")
     is_package = source != place.home and all(part.isidentifier() for part in package.split("."))

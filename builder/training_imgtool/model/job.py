@@ -222,5 +222,5 @@ class JobSpec:
 
     @property
     def variables(self) -> frozenset[str]:
-        """The names of the variables that the job sets, with values or by reference."""
+        """The names of the variables that the job sets, by value or by reference."""
         return frozenset({*self.env, *self.secrets})

@@ -1,7 +1,7 @@
-"""The JSON schema of `image.yaml` for editors: draft-07, the version that YAML language servers support best.
+"""Makes the JSON schema of `image.yaml` for editors, in draft-07, which YAML language servers support best.
 
-It follows from the dataclasses of `model.spec`. An editor parses YAML before it validates, so the schema allows numbers
-and booleans for text, except for keys whose text cannot look like a number.
+The schema follows from the dataclasses of `model.spec`. An editor parses YAML before it validates, so the schema allows
+numbers and booleans for text, except for keys whose text cannot look like a number.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.value_rules import ENV_NAME, MAX_ENV, OWNED_ENV
 
 _TEXT = ["string", "number", "boolean"]
-_NUMBERS = ("1", "15", "2.1", "-1")  # an editor takes text of these forms for numbers
-# Rules of `model.value_rules`, as far as a pattern can state them.
+_NUMBERS = ("1", "15", "2.1", "-1")  # editors read text of these forms as numbers
+# Rules of `model.value_rules`, as far as a pattern can express them.
 _PATTERNS = {
     "file": r"(?!/)(?!(?:.*/)?\.\.(?:/|$)).+",
     "reference": r"[A-Za-z0-9\[][A-Za-z0-9\[\]._:/-]*(?:@sha256:[0-9a-f]{64})?",
@@ -36,7 +36,7 @@ def json_schema() -> dict[str, Any]:
     root = _dataclass(ImageSpec, definitions)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "$id": "https://json.schemastore.org/imgtool.json",  # where SchemaStore has it
+        "$id": "https://json.schemastore.org/imgtool.json",  # the schema's address at SchemaStore
         "title": "imgtool's image.yaml",
         "description": "Training images, and the job that runs them.",
         **root,
@@ -89,7 +89,7 @@ def _kind(kind: Any, limits: Mapping[str, Any], definitions: dict[str, Any]) -> 
     origin = get_origin(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if kind.__name__ not in definitions:
-            definitions[kind.__name__] = {}  # its place, should it name itself
+            definitions[kind.__name__] = {}  # its place, in case it contains itself
             description = (kind.__doc__ or "").partition("\n")[0]
             shorthand = ["string"] if hasattr(kind, "SHORTHAND") else []
             schema = {**_dataclass(kind, definitions), "type": ["object", *shorthand, "null"]}

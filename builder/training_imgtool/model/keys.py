@@ -1,4 +1,4 @@
-"""`key`: a dataclass field that is a key of `image.yaml`, with all that readers and documentation say of it."""
+"""Defines `key`, a dataclass field for a key of `image.yaml` with the facts for readers and documentation."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def key(
     """Returns a dataclass field for a key of the spec.
 
     Args:
-        doc: what the key is for; an editor shows it.
-        default: the value of a missing key; without a default the key is required.
-        pattern: what the whole text, or each item of a list, must match; ASCII, in syntax that JSON schema shares.
+        doc: the key's description, which editors show.
+        default: the value of a missing key; without a default, the key is required.
+        pattern: a pattern for the whole text, or for each item of a list; ASCII, in the syntax of JSON schema.
         expected: `pattern` in words, for error messages.
         choices: the texts that the key allows.
         minimum: the smallest number that the key allows.
         maximum: the largest.
         rule: the name of a rule of `model.value_rules`.
-        several: a list is allowed too; the field has its first value, and `Reader.several` all of them.
+        several: whether a list is also allowed; the field then has the first value, and `Reader.several` all values.
     """
     metadata = {
         "doc": doc,

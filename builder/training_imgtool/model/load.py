@@ -30,15 +30,15 @@ class SpecFile:
 
     Attributes:
         path: the file.
-        folder: the folder that its relative paths start from.
+        folder: the folder from which its relative paths start.
         spec: its content.
         entry: the program that its `trainer` starts.
         text_sha256: the hash of the file's bytes, 64 hexadecimal digits.
         positions: the places of values by key path, such as `roles.worker.gpus.count` or `args[2]`.
-        values: text that the command line gave to keys, instead of what the file has there.
-        platforms: all that `platform` lists; the spec has the first.
-        root: the file's tree, without those values.
-        plain: the spec without those values; None where there are none, and where the file alone is not a spec.
+        values: values of keys from the command line, which replace those of the file.
+        platforms: all values of `platform`; the spec has the first one.
+        root: the file's tree, without `values`.
+        plain: the spec without `values`; None if there are no values, or if the file alone is not a valid spec.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class SpecFile:
     plain: SpecFile | None = None
 
     def for_platform(self, platform: str) -> SpecFile:
-        """Returns the spec as if `platform` named this one alone; raises as `load`."""
+        """Returns the spec with this platform as the only one; raises as `load`."""
         return self if self.spec.platform == platform else self.with_values({"platform": platform})
 
     def with_values(self, values: Mapping[str, str]) -> SpecFile:
@@ -62,14 +62,14 @@ class SpecFile:
         return _decode(self.path, self.root, self.text_sha256, {**self.values, **values}, plain)
 
     def locate(self, field: str) -> str | None:
-        """Returns `file:line:column` of a key, or of the nearest key above it; None for an empty path."""
+        """Returns `file:line:column` of a key, or of its nearest parent; None for an empty path."""
         if not field:
             return None
         at = find_position(self.positions, field)
         return f"{self.path}:{at.line}:{at.column}"
 
     def located(self, error: FieldError) -> FieldError:
-        """Returns the error with the place of its key, unless it has a place."""
+        """Returns the error with the place of its key, unless the error already has a place."""
         if error.location or not error.field:
             return error
         located = FieldError(error.message, field=error.field, location=self.locate(error.field), hint=error.hint)
@@ -82,23 +82,23 @@ def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:
 
     Args:
         path: the file.
-        values: text for keys (`tensorflow`, `roles.worker.count`), instead of what the file has there.
+        values: values of keys (`tensorflow`, `roles.worker.count`) that replace those of the file.
 
     Raises:
-        FieldListError: values are wrong; it holds all errors in the order of the file.
+        FieldListError: values are wrong; it has all errors in the order of the file.
         InputError: imgtool cannot read the file, or it is not YAML.
     """
     data = read_bytes(path)
     root, text_sha256 = parse(data, str(path), what="spec"), hashlib.sha256(data).hexdigest()
     plain = None
     if values:
-        with contextlib.suppress(FieldListError):  # the values may be what the file lacks
+        with contextlib.suppress(FieldListError):  # the values may supply keys that the file lacks
             plain = _decode(path, root, text_sha256, {}, None)
     return _decode(path, root, text_sha256, values or {}, plain)
 
 
 def _decode(path: Path, root: Table, text_sha256: str, values: Mapping[str, str], plain: SpecFile | None) -> SpecFile:
-    """Decodes a file's tree with other `values` for some of its keys; raises FieldListError."""
+    """Converts a file's tree, with other `values` for some of its keys; raises FieldListError."""
     tree = root
     for key, text in values.items():
         tree = _with_value(tree, key.split("."), text)
@@ -125,7 +125,7 @@ def _decode(path: Path, root: Table, text_sha256: str, values: Mapping[str, str]
 
 
 def _with_value(table: Table, keys: list[str], text: str) -> Table:
-    """Puts a scalar at `keys`; a value that the file has keeps its place for messages."""
+    """Puts a scalar at `keys`. For messages, a value that is also in the file keeps its place there."""
     present = next((value for key, value in table.entries if key.text == keys[0]), None)
     at = present.at if present is not None else table.at
     value: Node = Scalar(at, text, quoted=True)
@@ -142,7 +142,7 @@ def find(given: Path | None, cwd: Path) -> Path:
 
     Args:
         given: a file, or a folder to search instead of `cwd`; None without an argument.
-        cwd: the folder to search: for `image.yaml` or `imgtool.yaml`, else for the only one in `images/*`.
+        cwd: the folder to search for `image.yaml` or `imgtool.yaml`, else for the only spec in `images/*`.
 
     Raises:
         InputError: `given` does not exist, or is a folder without a spec.
@@ -153,7 +153,7 @@ def find(given: Path | None, cwd: Path) -> Path:
             return _shorten(_in_folder(cwd, UsageError), cwd)
         path = cwd / given
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            path.stat()  # from Python 3.14 on, `is_dir` and `exists` do not say what is in the way
+            path.stat()  # from Python 3.14 on, `is_dir` and `exists` do not raise the cause
         if path.is_dir():
             return _shorten(_in_folder(path, InputError), cwd)
         if path.suffix in _PROGRAMS and path.exists():
@@ -169,7 +169,7 @@ def find(given: Path | None, cwd: Path) -> Path:
 
 
 def own_spec(folder: Path) -> Path:
-    """Returns where a folder's spec lies, or would lie; raises UsageError where two names are taken."""
+    """Returns the path for a folder's spec, existing or new; raises UsageError if both names exist."""
     spec, other = folder / SPEC_NAME, folder / _OTHER_NAME
     if spec.exists() and other.exists():
         raise UsageError(f"{folder} has {SPEC_NAME} and {_OTHER_NAME}", hint="name one of them, or delete one")
@@ -192,13 +192,13 @@ def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
 
 
 def _find_above(folder: Path) -> str:
-    """Returns the nearest folder above that has a spec, such as `..`; an empty text without one."""
+    """Returns the nearest parent folder with a spec, such as `..`; an empty text if there is none."""
     above = (("/".join([".."] * (depth + 1)), parent) for depth, parent in enumerate(folder.resolve().parents))
     return next((name for name, parent in above if own_spec(parent).exists()), "")
 
 
 def _shorten(path: Path, cwd: Path) -> Path:
-    """Returns `path` as a user types it: relative to the process's folder if it lies in there."""
+    """Returns `path` as users type it, relative to the process's folder if it is inside."""
     return path.relative_to(cwd) if cwd == Path.cwd() and path.is_relative_to(cwd) else path
 
 
@@ -215,7 +215,7 @@ def _entry(node: Node | None, key: str) -> Node | None:
 
 
 def _read_allowed(root: Table) -> frozenset[str]:
-    """Returns `allow_secrets`, which the reader needs first."""
+    """Reads `allow_secrets`, which the reader needs before all other keys."""
     node = _entry(root, "allow_secrets")
     return (
         frozenset(item.text for item in node.items if isinstance(item, Scalar))
@@ -225,9 +225,9 @@ def _read_allowed(root: Table) -> frozenset[str]:
 
 
 def _check_roles(root: Table, reader: Reader) -> None:
-    """Requires one master, or workers of whom worker 0 is the chief.
+    """Requires one master, or workers, of which worker 0 is the chief.
 
-    AI Platform's runtime versions need neither: their predefined clusters name no role.
+    AI Platform's runtime versions need neither, because their predefined clusters name no roles.
     """
     roles = _entry(root, "roles")
     if not isinstance(roles, Table):
@@ -244,7 +244,7 @@ def _check_roles(root: Table, reader: Reader) -> None:
 
 
 def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
-    """Checks values that are right by themselves against each other."""
+    """Checks that values which are each valid also fit together."""
     _check_framework(spec, reader)
     try:
         if not reader.failed("trainer"):
@@ -261,7 +261,7 @@ def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
 
 
 def _check_framework(spec: ImageSpec, reader: Reader) -> None:
-    """Requires one framework, and roles that its clusters have."""
+    """Requires exactly one framework, and only roles of its clusters."""
     given = [key for key in FRAMEWORKS if getattr(spec, key) or reader.failed(key)]
     if len(given) != 1:
         names = " or ".join(f'`{key}: "{framework.example}"`' for key, framework in FRAMEWORKS.items())
@@ -282,7 +282,7 @@ def _check_framework(spec: ImageSpec, reader: Reader) -> None:
 
 
 def _check_chips(role: Role, of_role: RoleSpec, reader: Reader) -> None:
-    """Checks that a role's accelerator fits its chips: a CPU image on paid GPUs is a mistake."""
+    """Checks that a role's accelerator fits its chips, because a CPU image on paid GPUs is a mistake."""
     if of_role.gpus and of_role.tpu:
         reader.fail(f"roles.{role}.tpu", "a role has GPUs or a TPU, not both", hint="delete gpus or tpu")
         return

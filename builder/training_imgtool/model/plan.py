@@ -1,8 +1,8 @@
-"""Every choice made, in memory: what was resolved and locked, per role, before anything happens.
+"""All choices for a build, per role, before imgtool makes anything.
 
-`Resolution` is what the version matrix says, `Lock` is that with digests and wheels, `Plan` is the lock
-applied to the spec's roles. All three are pure values. Texts of a lock go into Dockerfiles and
-paths: their fields say what a lock file may hold there.
+`Resolution` has the choices from the version matrix, `Lock` adds digests and wheels, and `Plan` applies the lock to the
+spec's roles. All three are pure values. Texts of a lock go into Dockerfiles and paths, so each field has a pattern for
+its text in a lock file.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _DEBIAN = r"[a-z0-9][a-z0-9.+:-]*(?:=[\w.+:~-]+)?"  # NAME or NAME=VERSION
 
 
 def text(pattern: str) -> Mapping[str, str]:
-    """Returns a field's metadata: its text, or each of its texts, matches `pattern`."""
+    """Returns the metadata of a field whose text, or each of whose texts, must match `pattern`."""
     return {"pattern": pattern}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What a set of roles has in common below its code: a framework, Python, CUDA, cuDNN and a base image.
+    """The parts below the code that some roles share: a framework, Python, CUDA, cuDNN and a base image.
 
     Attributes:
-        name: `cpu`, `gpu` or `tpu`, or a role's own name when that role has a base of its own.
+        name: `cpu`, `gpu` or `tpu`, or the name of a role that has a base of its own.
         package: the framework's package on PyPI.
-        tensorflow: its release; None where the framework is another.
+        tensorflow: the release of TensorFlow; None with another framework.
         python: the minor version, `3.11`.
         base: REPOSITORY:TAG as chosen or given.
-        os: `ubuntu22.04`, `debian12`; None when the base is the user's and unknown.
-        python_from: how the base comes by this Python.
-        python_executable: its path in the image, such as /usr/local/bin/python3.11.
-        requirements: the framework itself and what a fresh install lacks, as PEP 508.
-        constraints: without which this release no longer installs or imports.
-        libraries: sonames that must open, such as libcudnn.so.8.
-        apt: Debian packages that complete the base, such as a cuDNN it lacks.
-        notes: warnings that go with the choice.
+        os: `ubuntu22.04`, `debian12`; None if the base is an unknown one of the user's.
+        python_from: how the base gets this Python.
+        python_executable: the path of Python in the image, such as /usr/local/bin/python3.11.
+        requirements: the framework, and packages that it needs but does not require, as PEP 508.
+        constraints: limits without which this release no longer installs or imports.
+        libraries: sonames that the image must be able to open, such as libcudnn.so.8.
+        apt: Debian packages that the base lacks, such as cuDNN.
+        notes: warnings about the choice.
     """
 
     name: str = field(metadata=text(r"[a-z0-9]+(?:[._-][a-z0-9]+)*"))
@@ -70,7 +70,7 @@ class Variant:
 
     @property
     def framework(self) -> Framework:
-        """What the roles train with."""
+        """The framework of the roles."""
         return framework_of(self)
 
     @property
@@ -87,22 +87,22 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """One wheel, or one source archive, by name and hash. Where it comes from is the machine's own setting."""
+    """One wheel, or one source archive, by name and hash. Each machine has its own settings for where to get it."""
 
     name: str = field(metadata=text(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"))
     version: str = field(metadata=text(r"[0-9][0-9A-Za-z.+!_-]*"))
     size: int  # bytes
     sha256: str = field(metadata=text(_SHA256))
     file: str = field(metadata=text(r"[A-Za-z0-9][\w.+!-]*\.(?:whl|tar\.gz|zip|tar)"))
-    source: Source | None = None  # what imgtool builds the wheel from; None for one that an index has
+    source: Source | None = None  # the source from which imgtool builds the wheel; None for a wheel from an index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What imgtool built a wheel from.
+    """The source from which imgtool built a wheel.
 
-    `origin` is the file name of an index's archive, or what the requirements name: a path relative to the spec, or
-    `git+URL@REVISION#subdirectory=PATH`, whose `commit` is locked.
+    `origin` is the file name of an archive on an index, or a place from the requirements: a path relative to the spec,
+    or `git+URL@REVISION#subdirectory=PATH`, whose `commit` is locked.
     """
 
     origin: str = field(metadata=text(_LINE))
@@ -113,7 +113,7 @@ class Source:
 class DebianPackage:
     """One Debian package by name and hash, as Debian Policy 5.6.7 and 5.6.12 write them.
 
-    `file` is its path in an archive, which the base's sources name: pool/main/g/gcc-12/libgomp1_12.2.0-14_amd64.deb.
+    `file` is its path in an archive of the base's sources, such as pool/main/g/gcc-12/libgomp1_12.2.0-14_amd64.deb.
     """
 
     name: str = field(metadata=text(r"[a-z0-9][a-z0-9.+-]+"))
@@ -126,12 +126,12 @@ class DebianPackage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedDebian:
-    """What apt installs for a variant's `system` stage.
+    """The Debian packages for a variant's `system` stage.
 
     Attributes:
         requested: the packages that the stage names, sorted.
-        packages: all that apt installs for them, in dpkg's order; empty when an engine has to install them.
-        engine: why an engine has to, with the package and its script; empty when imgtool lays the packages out.
+        packages: all packages that apt installs for them, in dpkg's order; empty if an engine has to install them.
+        engine: why an engine has to install them, with the package and its script; empty if imgtool does it itself.
     """
 
     requested: tuple[str, ...] = field(metadata=text(_DEBIAN))
@@ -150,14 +150,14 @@ class UnusedPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedVariant:
-    """A variant with its base by digest and exactly the wheels that go in.
+    """A variant with its base by digest and the exact wheels.
 
     Attributes:
-        installer: pip itself, run from its wheel; it does not end up in the image.
-        wheels: sorted by name.
-        unused: sorted by path.
-        needed_libraries: what wheels need of the base or of a Debian package; None if nobody looked.
-        debian: None when the base has all that the stage needs.
+        installer: the wheel of pip, which runs from its wheel and does not go into the image.
+        wheels: the wheels, sorted by name.
+        unused: the unused paths, sorted.
+        needed_libraries: libraries that wheels need from the base or a Debian package; None if unknown.
+        debian: the Debian packages; None if the base has everything that the stage needs.
     """
 
     variant: Variant
@@ -170,15 +170,15 @@ class LockedVariant:
 
     @property
     def has_keras_3(self) -> bool:
-        """Whether a wheel is Keras 3 or newer, which asks the environment for its backend."""
+        """Whether a wheel is Keras 3 or newer, which reads its backend from the environment."""
         return any(wheel.name == "keras" and int(wheel.version.split(".")[0]) >= 3 for wheel in self.wheels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """A lock file's content. It is committed beside its spec: `gpu.lock` beside `gpu.yaml`.
+    """A lock file's content. Users commit the lock beside its spec, such as `gpu.lock` beside `gpu.yaml`.
 
-    `inputs` has a hash for each thing that the lock depends on: versions, bases, requirements, platform, the matrix.
+    `inputs` has a hash for each input of the lock: versions, bases, requirements, platform, the matrix.
     """
 
     inputs: str = field(metadata=text(r"\S+=[0-9a-f]{16}(?: \S+=[0-9a-f]{16})*"))
@@ -186,7 +186,7 @@ class Lock:
     variants: tuple[LockedVariant, ...]
 
     def variant_of(self, role: Role) -> LockedVariant:
-        """Returns the variant that `role` is built from; raises KeyError when the lock has none."""
+        """Returns the variant of `role`; raises KeyError if the lock has none."""
         for locked in self.variants:
             if role in locked.variant.roles:
                 return locked
@@ -195,23 +195,23 @@ class Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolePlan:
-    """One role's image, every choice made."""
+    """All choices for one role's image."""
 
     role: Role
     locked: LockedVariant
-    base: Digest  # where the base is read from, a mirror applied
-    base_name: str  # its canonical REPOSITORY:TAG, for the label
+    base: Digest  # the repository to read the base from, possibly a mirror
+    base_name: str  # the base's canonical REPOSITORY:TAG, for the label
     platform: str
-    template: str | None  # the path of the user's, relative to the spec
+    template: str | None  # the path of the user's template, relative to the spec
     system_packages: tuple[str, ...]
     entry: EntryPoint
     user: str | None
-    exclude: tuple[str, ...]  # paths below site-packages that are left out, those of `trimmed` among them
-    trimmed: tuple[UnusedPath, ...]  # left out because nothing can open them
-    needed: Mapping[str, str]  # paths that would be trimmed if the user's own files did not name them; who does
+    exclude: tuple[str, ...]  # paths below site-packages to leave out, including those of `trimmed`
+    trimmed: tuple[UnusedPath, ...]  # paths to leave out because nothing can open them
+    needed: Mapping[str, str]  # paths that stay because one of the user's own files names them, with that file
     env: Mapping[str, str]
-    labels: Mapping[str, str]  # without the content key, which depends on them
-    cuda_base: bool  # the base is an nvidia/cuda image or the like
+    labels: Mapping[str, str]  # without the content key, which depends on the labels
+    cuda_base: bool  # whether the base is an nvidia/cuda image or a similar one
 
     @property
     def entrypoint(self) -> tuple[str, ...]:
@@ -232,7 +232,7 @@ class Plan:
     compression: str
 
     def role(self, role: Role) -> RolePlan:
-        """Returns the plan of `role`; raises KeyError when the spec has none."""
+        """Returns the plan of `role`; raises KeyError if the spec does not have the role."""
         for plan in self.roles:
             if plan.role is role:
                 return plan
@@ -261,14 +261,14 @@ def make_plan(
     """Applies a lock to a spec's roles.
 
     Args:
-        spec: what was asked.
+        spec: the spec.
         folder: the spec's folder.
-        lock: what it resolved to.
+        lock: the spec's lock.
         entry: the program that the images start.
-        registry: where images go, instead of the spec's own `registry`.
-        mirrors: registry hosts to read bases from instead, such as `docker.io` to `mirror.example.com:5000`.
-        revision: what identifies the source, for the label.
-        named: the rules of trimming whose files the user's own files may open, and which file it is.
+        registry: the target of images, instead of the spec's own `registry`.
+        mirrors: hosts to read bases from instead, such as `mirror.example.com:5000` for `docker.io`.
+        revision: the identifier of the source, for the label.
+        named: the rules of trimming whose files the user's own files may open, each with the name of such a file.
     """
     where = registry or spec.registry
     repository = parse_repository(f"{where.rstrip('/')}/{spec.name}") if where else None

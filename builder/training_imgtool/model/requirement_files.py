@@ -1,4 +1,4 @@
-"""Reads the files that say what an image requires: pip's, and those of projects, as texts of pip's format."""
+"""Reads files with an image's requirements, both pip's and those of projects, as texts in pip's format."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _SCRIPT = re.compile(r"(?m)^# /// script$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///$")
 _LOCKED = r'(?m)^\[\[packages?\]\]\r?\nname = "([^"\s=]+)"\r?\nversion = "([^"\s=]+)"'
 _MAX_FILES = 50
 _MAX_BYTES = 1 << 20
-PYTHON_LIMIT = "# requires-python "  # begins the line that a project's limit becomes in the text that a lock depends on
+PYTHON_LIMIT = "# requires-python "  # the start of the line for a project's limit in the text on which a lock depends
 
 
 def read_requirement_files(
     folder: Path, name: str, *, extras: tuple[str, ...] = (), groups: tuple[str, ...] = ()
 ) -> tuple[tuple[str, str], ...]:
-    """Reads the file `name` below `folder` and every file that it includes, each once: (name as included, text).
+    """Reads the file `name` below `folder` and every file that it includes, each once, as (name as included, text).
 
-    A pyproject.toml counts as the requirements that it names, with those of `extras` and `groups`; a program and a
-    pylock.toml count as those that they have; a setup.py or a setup.cfg names its project. Raises FieldError for a file
-    that is missing, outside `folder` or not text, and for more than 50 files.
+    For a pyproject.toml, the text has its requirements and those of `extras` and `groups`. For a program or a
+    pylock.toml, it has their requirements; for a setup.py or a setup.cfg, it names the project. Raises FieldError for a
+    file that is missing, outside `folder` or not text, and for more than 50 files.
     """
     if (text := _read_project(folder, name, extras, groups)) is not None:
         return ((name, text),)
@@ -64,7 +64,7 @@ def read_requirement_files(
 
 
 def _read_project(folder: Path, name: str, extras: tuple[str, ...], groups: tuple[str, ...]) -> str | None:
-    """Reads a file that is no requirements file as the text of one; None for a requirements file."""
+    """Converts a file of another kind to the text of a requirements file; None if it is a requirements file."""
     file = PurePosixPath(name).name
     if file == PYPROJECT:
         place = (folder / name).parent
@@ -97,9 +97,9 @@ def read_texts(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
 
 
 def read_locked(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
-    """Reads what the lock of another tool beside the project says: its name, and lines NAME==VERSION; () without one.
+    """Reads the lock of another tool beside the project: its name, and lines NAME==VERSION; () if there is none.
 
-    A package that it has in several versions, each for some machines, is left out.
+    It omits packages of which the lock has several versions for different machines.
     """
     name = spec_file.spec.requirements or ""
     path = spec_file.folder / name
@@ -132,7 +132,7 @@ def _read(folder: Path, name: str) -> str:
         if len(data) > _MAX_BYTES:
             raise FieldError(f"{name} is larger than {_MAX_BYTES} bytes", field=FIELD)
         text = data.decode("utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig")
-        return text.replace("\r\n", "\n")  # a lock does not depend on how a system ends its lines
+        return text.replace("\r\n", "\n")  # so that a lock does not depend on a system's line ends
     except (OSError, RuntimeError) as error:
         raise FieldError(f"{name}: {getattr(error, 'strerror', None) or error}", field=FIELD) from error
     except UnicodeDecodeError as error:
@@ -140,7 +140,7 @@ def _read(folder: Path, name: str) -> str:
 
 
 def _read_script(text: str, name: str) -> str:
-    """Reads the requirements in the `# /// script` block of a program; raises FieldError where it has none."""
+    """Reads the requirements in the `# /// script` block of a program; raises FieldError if there is no block."""
     blocks = _SCRIPT.findall(text)
     if len(blocks) != 1:
         hint = "write one (PEP 723), such as `uv add --script` does, or name a requirements file"
@@ -150,7 +150,7 @@ def _read_script(text: str, name: str) -> str:
 
 
 def _read_pylock(document: dict[str, Any], name: str) -> str:
-    """Reads a pylock.toml as lines with versions and hashes; raises FieldError for what a line cannot say."""
+    """Reads a pylock.toml as lines with versions and hashes; raises FieldError for entries that no line can express."""
     lines = [f"{PYTHON_LIMIT}{document['requires-python']}"] if "requires-python" in document else []
     for row in document["packages"]:
         marker, vcs = f" ; {row['marker']}" if "marker" in row else "", row.get("vcs", {})
@@ -169,7 +169,7 @@ def _read_pylock(document: dict[str, Any], name: str) -> str:
 
 
 def _find_workspace(folder: Path) -> tuple[Path | None, dict[str, Any], dict[str, Any]]:
-    """Finds the uv workspace that a folder lies in: its root, its members as sources, and the sources for all members.
+    """Finds the uv workspace of a folder: its root, its members as sources, and the sources for all members.
 
     Source: https://docs.astral.sh/uv/concepts/projects/workspaces/
     """
@@ -195,9 +195,8 @@ def read_dependencies(
 ) -> str:
     """Returns the project's dependencies as the text of a requirements file, with those of `extras` and `groups`.
 
-    A project whose build computes its dependencies, such as one of setuptools or Poetry, stands for itself: the text
-    names its folder. Raises FieldError for a file that is not TOML or says nothing of a project, or lacks an extra or
-    a group.
+    If the project's build computes the dependencies, as with setuptools or Poetry, the text names the project's folder
+    instead. Raises FieldError for a file that is not TOML, has no table of a project, or lacks an extra or a group.
     """
     try:
         document = tomllib.loads(text)
@@ -235,7 +234,7 @@ def read_dependencies(
 
 
 def _list_uv_options(uv: dict[str, Any], name: str) -> Iterator[str]:
-    """Yields uv's settings about indexes as options of a requirements file; raises FieldError for one about versions.
+    """Yields uv's settings for indexes as options of a requirements file; raises FieldError for a setting for versions.
 
     Source: https://docs.astral.sh/uv/reference/settings/
     """
@@ -253,7 +252,7 @@ def _list_uv_options(uv: dict[str, Any], name: str) -> Iterator[str]:
 
 
 def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
-    """Adds the place that `tool.uv.sources` gives a package; raises FieldError for a place of another kind.
+    """Adds a package's place from `tool.uv.sources` to its line; raises FieldError for an unsupported kind of place.
 
     Source: https://docs.astral.sh/uv/concepts/projects/dependencies/#dependency-sources
     """
@@ -262,7 +261,7 @@ def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
     try:
         requirement = Requirement(line)
     except InvalidRequirement:
-        return line  # refused later, with its line
+        return line  # the reader of requirements refuses it later, with its line
     source = sources.get(normalise_name(requirement.name))
     if source is None or requirement.url or (isinstance(source, dict) and "index" in source):
         return line
@@ -281,7 +280,7 @@ def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
 
 
 def _uv_place(source: dict[str, Any]) -> str | None:
-    """Translates a source for a requirements file; None for one of another kind than a path and Git."""
+    """Converts a source for a requirements file; None if the source is neither a path nor Git."""
     texts = {key: value for key, value in source.items() if isinstance(value, str)}
     if "path" in texts:
         path = texts["path"]
@@ -299,7 +298,7 @@ def project_line(extras: tuple[str, ...]) -> str:
 
 
 def _extra(project: dict[str, Any], extra: str, name: str, above: tuple[str, ...]) -> Iterator[str]:
-    """Yields the lines of an extra; one that names other extras of the same project stands for theirs."""
+    """Yields the lines of an extra, including those of other extras of the same project that it names."""
     from packaging.requirements import InvalidRequirement, Requirement  # 8 ms, which a push without them saves
 
     table = _by_name(project.get("optional-dependencies"))
@@ -332,7 +331,7 @@ def _group(groups: object, group: str, name: str, above: tuple[str, ...]) -> Ite
 
 
 def _by_name(table: object) -> dict[str, Any]:
-    """Reads a table of the file by normalised name."""
+    """Returns a table with normalised names as keys."""
     return {normalise_name(key): value for key, value in table.items()} if isinstance(table, dict) else {}
 
 

@@ -1,7 +1,7 @@
-"""Reads pip's requirements files as far as the lock and the rules need them; uv reads them completely.
+"""Reads the parts of pip's requirements files that the lock and the rules need; uv reads them completely.
 
-The texts are those of a requirements file and its includes (`-r`, `-c`), which are inputs of the lock. The format is
-pip's: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
+The texts are those of a requirements file and its includes (`-r`, `-c`), which are inputs of the lock. pip defines the
+format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FIELD = "requirements"
 PACKAGES = "python_packages"
 INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.*)"
 _OPTION_ON_REQUIREMENT = r"\s+--(?:hash|config-settings?|global-option)\b.*"
-_HUGE_NUMBER = r"\d{101}"  # no version has one, and Python refuses to read those of thousands of digits
+_HUGE_NUMBER = r"\d{101}"  # no version has such a number, and Python refuses to read numbers of thousands of digits
 _COMMENT = r"(?:^|\s+)#.*$"
-_LOGIN = r"://[^/\s@:]+:(?!\$\{[A-Z0-9_]+\}@)[^/\s@]+@"  # a variable in place of the password tells nobody anything
+_LOGIN = r"://[^/\s@:]+:(?!\$\{[A-Z0-9_]+\}@)[^/\s@]+@"  # a variable instead of the password reveals nothing
 _FILE = r"[\w.+-]+://|(?:git|hg|svn|bzr)\+|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)"
 _ELSEWHERE = rf"{_FILE}|[\w.-]+\s*(?:\[[^\]]*\])?\s*@"
 _EDITABLE = r"(?:-e|--editable)[\s=]"
@@ -34,7 +34,7 @@ _FIND_LINKS = r"(?:-f|--find-links)(?:\s+|=|(?=[^-\s]))[\"']?(?P<place>[^\s\"']+
 _FREEZE = "write NAME==VERSION; `pip list --format=freeze` prints such lines"
 _OWN_WHEEL = "run `pip wheel --no-deps -w wheels {}` once, and write ./wheels/NAME.whl: the lock pins its hash"
 _INDEX_OPTION = r"(?:-i|-f|--index-url|--extra-index-url|--find-links|--no-index)(?:[\s=]|$)|-[if]\S"
-_TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do; the first that matches counts
+_TROUBLES = (  # patterns of lines that a lock cannot contain, with the reason and the cure; the first match applies
     (
         _LOGIN,
         "a URL with a password, in a file that everyone with the code can read",
@@ -52,7 +52,7 @@ _TROUBLES = (  # a pattern of lines that a lock cannot hold, why, and what to do
 _REMOTE = (r"--?(?:[rc]|requirement|constraint)[\s=]*[\"']?\w+://", "a file at a URL", "download it, and name the FILE")
 _NO_WHEELS = (r"--no-binary\b(?![\s=]+:none:)", "it refuses wheels, and images are made of them", "leave it out")
 _OPTION_TROUBLES = (_TROUBLES[0], _REMOTE, _NO_WHEELS)  # the same for options
-_NO_REQUIREMENTS = (  # a pattern of lines that are no requirements, and what to do
+_NO_REQUIREMENTS = (  # patterns of lines that are not requirements, with the cure
     (r".*\$\{", "write the value: a lock does not depend on a machine's variables"),
     (r"(?:!|%|python3? -m )?pip3? install ", "write what follows `pip install`, a line for each package"),
 )
@@ -69,7 +69,7 @@ class Named:
 
 
 def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
-    """Returns the named requirements, without URLs, paths and options; raises FieldError for any other line."""
+    """Returns the requirements by name, without URLs, paths and options; raises FieldError for any other line."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     requirements = []
@@ -94,9 +94,9 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
 
 
 def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str, str], ...]:
-    """Returns lines that a lock cannot hold: (`requirements.txt:3`, reason, cure).
+    """Returns lines that a lock cannot contain, as (`requirements.txt:3`, reason, cure).
 
-    Their text is not in the result: it may be secret.
+    The result does not have the lines' text, because it may be secret.
     """
     lines = []
     for name, text in texts:
@@ -107,7 +107,7 @@ def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str
 
 
 def _trouble(name: str, line: str) -> tuple[str, str] | None:
-    """Says why a lock cannot hold a line, and what to do; None for a line that it can."""
+    """Returns why a lock cannot contain a line, and the cure; None if it can."""
     is_option = line.startswith("-") and not re.match(_EDITABLE, line)
     is_elsewhere = re.match(_ELSEWHERE, line) or re.match(_EDITABLE, line)
     is_release = is_option or not is_elsewhere or _local_wheel(name, line) or parse_source(name, "", line)
@@ -118,7 +118,7 @@ def _trouble(name: str, line: str) -> tuple[str, str] | None:
 
 
 def resolver_lines(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the requirements and the constraints of all files, with absolute paths: what a resolver reads."""
+    """Returns the requirements and the constraints of all files for a resolver, with absolute paths."""
     constraint_files = _constraint_files(texts)
     lines: list[str] = []
     constraints: list[str] = []
@@ -126,9 +126,9 @@ def resolver_lines(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[tu
         for _, line in list_lines(text):
             include = re.match(INCLUDE, line)
             if include and "://" not in include["file"]:
-                continue  # its lines are here, too
+                continue  # the included file's lines are among the texts, too
             if parse_source(name, "", line):
-                continue  # `list_code` has it
+                continue  # `list_code` returns this line
             (constraints if name in constraint_files else lines).append(_absolute(folder, name, line))
     return tuple(lines), tuple(constraints)
 
@@ -141,9 +141,9 @@ def list_code(texts: tuple[tuple[str, str], ...]) -> tuple[SourceRequirement, ..
 
 
 def index_options(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Returns what the files say about where wheels are, as options: indexes, and folders by their absolute path.
+    """Returns the files' options about the places of wheels: indexes, and folders by their absolute path.
 
-    A local wheel counts as --find-links of its folder.
+    For a local wheel, it adds --find-links with the wheel's folder.
     """
     options = []
     for name, text in texts:
@@ -168,7 +168,7 @@ def _absolute(folder: Path, name: str, line: str) -> str:
 
 
 def _local_wheel(name: str, line: str) -> str | None:
-    """Returns the path of a wheel that a line names, relative to the spec's folder; None if it lies elsewhere."""
+    """Returns the path of a wheel that a line names, relative to the spec's folder; None if the wheel is elsewhere."""
     match = re.match(_LOCAL_WHEEL, line)
     path = join_path(name, match["path"]) if match else ".."
     return None if path.startswith(("..", "/")) else path
@@ -179,7 +179,7 @@ def _is_relative(place: str) -> bool:
 
 
 def normalise_name(name: str) -> str:
-    """Returns a package's name as indexes compare it (PEP 503)."""
+    """Returns a package's name in the normalised form in which indexes compare names (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -223,12 +223,12 @@ def list_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _place(name: str, number: int) -> str:
-    """Returns where a message says that a line is: only the texts of requirements files have their file's lines."""
+    """Returns a line's place for a message. It has a line number only if the text has the same lines as the file."""
     if name == PACKAGES:
         return f"{PACKAGES}[{number - 1}]"
     return name if name.endswith((".toml", ".py", ".cfg")) else f"{name}:{number}"
 
 
 def join_path(current: str, file: str) -> str:
-    """Returns the path that `file` means in a file at the path `current`."""
+    """Returns the path to which `file` refers in a file at the path `current`."""
     return posixpath.normpath(PurePosixPath(current).parent / file)

@@ -1,4 +1,4 @@
-"""The secrets of a spec and of the command line: where each value is, and the index logins among them."""
+"""Finds the places of the secrets in a spec and on the command line, and the logins of indexes among them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _TOKEN_USER = "__token__"  # noqa: S105 - the user name that indexes expect with
 def parse_secret(text: str) -> SecretSource:
     """Reads `id=ID,src=FILE` or `id=ID,env=VARIABLE`, as buildx does; raises UsageError, which shows no value.
 
-    With `type=env`, `src` names a variable. A pipe, such as `src=<(program)`, is refused: it can be read only once, and
-    imgtool has to know the value to hide it.
+    With `type=env`, `src` names a variable. It refuses a pipe, such as `src=<(program)`, because a pipe can be read
+    only once, and imgtool has to know the value to hide it.
     """
     fields: dict[str, str] = {}
     for part in next(csv.reader([text]), []):
@@ -47,7 +47,7 @@ def parse_secret(text: str) -> SecretSource:
 
 
 def secret_sources(spec_file: SpecFile, settings: Settings) -> dict[str, SecretSource]:
-    """Lists every secret with a place, by id: those of the spec, and those of the command line, which win."""
+    """Returns the places of secrets by id, from the spec and the command line; the command line wins."""
     sources = {}
     for name, secret in spec_file.spec.secrets.items():
         file = (spec_file.folder / Path(secret.src).expanduser()).absolute() if secret.src else None
@@ -57,7 +57,7 @@ def secret_sources(spec_file: SpecFile, settings: Settings) -> dict[str, SecretS
 
 
 def with_index_logins(spec_file: SpecFile, settings: Settings) -> Settings:
-    """Adds a login for each index that a secret of the spec names; without the secret's value there is none."""
+    """Adds a login for each index that a secret of the spec names, if the secret has a value."""
     sources, logins = secret_sources(spec_file, settings), {}
     for name, secret in spec_file.spec.secrets.items():
         value = sources[name].read(settings.environ) if secret.index and name in sources else None

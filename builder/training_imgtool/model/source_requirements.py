@@ -2,7 +2,7 @@
 
 The forms are those of pip and uv: `./libs/x[extra]`, `-e ./libs/x`, `name @ ./libs/x`, `name @ file:./libs/x`,
 `./x-1.0.tar.gz`, `git+https://HOST/PATH@REVISION#subdirectory=libs/x` and `name @ git+https://…`.
-https://pip.pypa.io/en/stable/topics/vcs-support/ has the Git form.
+https://pip.pypa.io/en/stable/topics/vcs-support/ describes the Git form.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class SourceRequirement:
     """One line that names code.
 
     Attributes:
-        place: such as `requirements.txt:3`.
+        place: the line's place, such as `requirements.txt:3`.
         name: the package that the line names, or None.
-        extras: its extras.
+        extras: the extras that the line names.
         marker: the environment marker, or an empty text.
-        origin: the place as the lock names it: `git+URL@REVISION#subdirectory=PATH`, or a path relative to the spec.
+        origin: the code's place in the lock: `git+URL@REVISION#subdirectory=PATH`, or a path relative to the spec.
     """
 
     place: str
@@ -42,7 +42,7 @@ class SourceRequirement:
 
     @property
     def is_git(self) -> bool:
-        """Whether the code is in a Git repository and not on this machine."""
+        """Whether the code is in a Git repository, not on this machine."""
         return self.origin.startswith("git+")
 
     @property
@@ -53,7 +53,7 @@ class SourceRequirement:
 
 @dataclass(frozen=True, slots=True)
 class GitPlace:
-    """Where a Git requirement's code is; `revision` is a branch, a tag, a commit, or empty for the default branch."""
+    """The place of a Git requirement; `revision` is a branch, a tag, a commit, or empty for the default branch."""
 
     url: str
     revision: str
@@ -73,10 +73,10 @@ def parse_git(origin: str) -> GitPlace:
 
 
 def parse_source(name: str, place: str, line: str) -> SourceRequirement | None:
-    """Parses a line of the requirements file `name`; None for a line that names no code, or none that a lock can hold.
+    """Parses a line of the requirements file `name`; None if it names no code, or code that a lock cannot contain.
 
     Args:
-        name: the file, relative to the spec's folder: relative paths start from its folder.
+        name: the file, relative to the spec's folder; relative paths in it start from its own folder.
         place: the line's place.
         line: the text, without a comment.
     """
@@ -130,5 +130,5 @@ def _split(extras: str | None) -> tuple[str, ...]:
 
 
 def is_archive(path: str) -> bool:
-    """Says whether a path names a source archive and not a folder."""
+    """Returns whether a path names a source archive, not a folder."""
     return path.endswith(_ARCHIVE)

@@ -1,6 +1,6 @@
 """The types of `image.yaml`; `model.load` reads the file.
 
-The reader, the error messages, the JSON schema and docs/spec.md all follow from these dataclasses: a field is a key,
+The reader, the error messages, the JSON schema and docs/spec.md all follow from these dataclasses. A field is a key,
 its annotation is the key's type, a default makes the key optional, and `doc` in its metadata is the text for people.
 """
 
@@ -15,7 +15,7 @@ from training_imgtool.model.frameworks import Framework, framework_of
 from training_imgtool.model.job import JobSpec
 from training_imgtool.model.keys import key
 
-APP = "/app"  # where an image has the code
+APP = "/app"  # the folder of the code in an image
 INIT = ("/opt/venv/bin/dumb-init", "--single-child")
 """The init process that starts every program. Without it, the program would be the container's first process, to which
 Linux passes no SIGTERM without a handler, and would run until its grace period ends. The init forwards signals only to
@@ -24,7 +24,7 @@ the program, not to the program's child processes.
 
 
 class Role(StrEnum):
-    """A task of a cluster. Only `jobs` knows each service's own word for it."""
+    """A task of a cluster. Only `jobs` knows each service's own name for it."""
 
     MASTER = "master"
     WORKER = "worker"
@@ -33,7 +33,7 @@ class Role(StrEnum):
 
 
 class Accelerator(StrEnum):
-    """What a role computes on."""
+    """The kind of processor on which a role computes."""
 
     CPU = "cpu"
     GPU = "gpu"
@@ -70,7 +70,7 @@ class Trainer:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The interpreter's arguments that start the program; a loaded spec always names one."""
+        """The interpreter's arguments that start the program. A loaded spec always names the program."""
         if self.function is not None:
             first = self.function.partition(".")[0]
             return ("-c", f"import sys; from {self.module} import {first}; sys.exit({self.function}())")
@@ -118,7 +118,7 @@ class Toleration:
         default=None,
         choices=("NoSchedule", "PreferNoSchedule", "NoExecute"),
     )
-    key: str | None = key("The taint's key.", default=None)  # last: in this class the name hides the function
+    key: str | None = key("The taint's key.", default=None)  # last, because in this class the name hides the function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,7 @@ class RoleSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """Where a secret comes from. Its value is never in the spec, an image or a key."""
+    """The place of a secret. Its value is never in the spec, an image or a key."""
 
     env: str | None = key(
         "The environment variable with the value.",
@@ -297,7 +297,7 @@ class ImageSpec:
 
     @property
     def framework(self) -> Framework:
-        """What the images train with."""
+        """The framework of the images."""
         return framework_of(self)
 
     @property

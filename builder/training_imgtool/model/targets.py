@@ -1,7 +1,7 @@
-"""The targets: everything that the rest of imgtool knows of a job file's format, one row each.
+"""The targets: all facts about job file formats that the rest of imgtool uses, one row each.
 
-A target is a row here and a module of the same name in `jobs/targets/`. What a row says about container runtimes is
-as documents said on 22 November 2026.
+A target is a row here and a module of the same name in `jobs/targets/`. The facts about container runtimes come from
+documents of 22 November 2026.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What pulls the images of a target.
+    """The container runtime that pulls the images of a target.
 
     Attributes:
-        name: its name.
-        zstd: whether it reads zstd layers; None if no document says so.
-        source: where that is written.
+        name: the runtime's name.
+        zstd: whether it reads zstd layers; None if no document tells.
+        source: the document that tells.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Runtime:
 
     @property
     def problem(self) -> str | None:
-        """What speaks against zstd layers, with its source; None where the runtime reads them."""
+        """Why zstd layers may not work, with the source; None if the runtime reads them."""
         if self.zstd:
             return None
         if self.zstd is None:
@@ -37,7 +37,7 @@ class Runtime:
 
 
 class JobDir(Enum):
-    """What a target does with `job.job_dir` unless the arguments carry it."""
+    """How a target handles `job.job_dir` if the arguments do not contain it."""
 
     NAMED = "the service has a field for it"
     MOUNTED = "a folder is mounted into the containers"
@@ -75,20 +75,20 @@ class Row:
     """One target.
 
     Attributes:
-        job: the keys of `job` that it takes, beside those that all take.
-        role: the keys of a role that it takes, beside those that all take.
-        scheduling: the keys of `job.scheduling` that it takes.
-        runtime: what pulls its images.
-        job_dir: what it does with `job.job_dir`.
+        job: the keys of `job` that it accepts, besides those that all targets accept.
+        role: the keys of a role that it accepts, besides those that all targets accept.
+        scheduling: the keys of `job.scheduling` that it accepts.
+        runtime: the container runtime that pulls its images.
+        job_dir: how it handles `job.job_dir`.
         volumes: the kinds of `job.volumes` that it mounts.
-        grace: where it takes no `job.grace_period`, how long a replica has from SIGTERM to SIGKILL.
-        kinds: the kinds of Kubernetes objects that are its files, each with its apiVersion.
-        signs: keys at the top of a document that tell that it is the target's.
-        rules: where the rules of its files stand, for `lint`.
-        checked_by: what checks its files where its module has no `judge`.
-        framework: the only one whose clusters it describes, by its key; empty where it describes all.
-        away: whether its machines are never this one.
-        always_chief: whether its clusters have a chief of its own, so that worker 0 becomes one where no master is.
+        grace: the time from SIGTERM to SIGKILL, if it does not accept `job.grace_period`.
+        kinds: the kinds of Kubernetes objects in its files, each with its apiVersion.
+        signs: keys at the top of a document by which imgtool recognises the target.
+        rules: the source of the rules for its files, for `lint`.
+        checked_by: what checks its files if its module has no `judge`.
+        framework: the key of the only framework that it supports; empty if it supports all.
+        away: whether its jobs never run on this machine.
+        always_chief: whether its clusters have a separate chief, so that without a master, worker 0 becomes the chief.
     """
 
     job: frozenset[str]
@@ -113,7 +113,7 @@ class Target(StrEnum):
     row: Row
 
     def __new__(cls, name: str, row: Row | None = None) -> Self:
-        """Makes a member that is its name, as text, and has the row beside it; a look-up by name passes no row."""
+        """Makes a member whose value is its name, with the row as an attribute; a look-up by name passes no row."""
         member = str.__new__(cls, name)
         member._value_ = name
         if row is not None:

@@ -1,6 +1,6 @@
 """Rules for single values of a spec, by the names in `model.spec`.
 
-A rule takes the text and the spec's folder and returns the value. It raises InputError; the reader adds the key's path
+A rule gets the text and the spec's folder, and returns the value or raises InputError. The reader adds the key's path
 and place to the message.
 """
 
@@ -32,7 +32,7 @@ OWNED_ENV = {
     "PATH": "the image puts /opt/venv/bin first in it",
     "LD_LIBRARY_PATH": "the image sets it so that CUDA's libraries are found, and checks that at build time",
 }
-_OTHER_WORDS = {  # what others call a value; letters alone would find a wrong one
+_OTHER_WORDS = {  # other names of values, for which similar letters would suggest a wrong value
     **dict.fromkeys(("linux/x86_64", "linux/x64", "x86_64", "x64", "amd64"), "linux/amd64"),
     **dict.fromkeys(("linux/aarch64", "linux/arm64/v8", "aarch64", "arm64"), "linux/arm64"),
     **dict.fromkeys(("kubernetes", "k8s", "gke", "job"), "jobset"),
@@ -49,7 +49,7 @@ def quote(text: str) -> str:
 
 
 def find_nearest(text: str, options: Iterable[str]) -> str | None:
-    """Returns the option that `text` probably means, or None."""
+    """Returns the option that the user probably meant by `text`, or None."""
     folded = {option.lower().replace("-", "_"): option for option in options}
     other = _OTHER_WORDS.get(text.lower())
     if other in folded.values():
@@ -61,7 +61,7 @@ def find_nearest(text: str, options: Iterable[str]) -> str | None:
 def check_text(text: str, *, lines: bool = False) -> None:
     """Refuses line breaks, which would add Dockerfile instructions, and invisible characters; raises InputError.
 
-    `lines` allows line feeds and tabs, for arguments and job.env: they go into job files and into no Dockerfile.
+    `lines` allows line feeds and tabs, for arguments and job.env, which go only into job files.
     """
     for place, character in enumerate(text, start=1):
         if lines and character in "\n\t":
@@ -74,7 +74,7 @@ def check_text(text: str, *, lines: bool = False) -> None:
 
 
 def check_env_name(name: str) -> None:
-    """Refuses wrong names of environment variables, and names that images or services set; raises InputError."""
+    """Refuses invalid names of environment variables, and names that images or services set; raises InputError."""
     if not re.fullmatch(ENV_NAME, name):
         raise InputError(
             f"{quote(name)} is not the name of an environment variable: expected letters, digits and '_', "
@@ -146,7 +146,7 @@ def _kind(mode: int) -> str:
 
 
 def _inside(text: str, folder: Path) -> str:
-    """Returns `text` as a plain relative path that exists in `folder` and whose links stay there; raises InputError."""
+    """Returns `text` as a plain relative path that exists in `folder`, without links out of it; raises InputError."""
     if not text:
         raise InputError("expected a path relative to the spec, found nothing")
     if text.startswith("/") or ".." in text.split("/"):
@@ -168,7 +168,7 @@ def _inside(text: str, folder: Path) -> str:
 
 
 def _in_repository(text: str, folder: Path) -> str:
-    """Checks as `_inside`, and allows `..` up to the root of the repository; raises InputError."""
+    """Checks like `_inside`, but allows `..` up to the root of the repository; raises InputError."""
     path = posixpath.normpath(text) if text else ""
     if text.startswith("/") or path.split("/")[0] != "..":
         return _inside(path, folder)
@@ -185,15 +185,15 @@ def _in_repository(text: str, folder: Path) -> str:
 
 
 def _expect_names(path: str, folder: Path, *, start: str = "") -> None:
-    """Raises InputError for the first part of `path` that does not exist, with the closest name as a hint.
+    """Raises InputError for the first missing part of `path`, with the closest name as a hint.
 
-    `start` is the name of `folder` relative to the spec's.
+    `start` is the path of `folder` relative to the spec's folder.
     """
     parent = folder
     for part in path.split("/"):
         missing = not os.path.lexists(parent / part)
         names = list_names(parent) if parent.is_dir() and (missing or os.access(parent, os.R_OK)) else []
-        if missing or (names and part not in {".", *names}):  # a Mac's disk finds names in another case
+        if missing or (names and part not in {".", *names}):  # a Mac's file system ignores case
             close = find_nearest(part, names)
             inside = posixpath.normpath(posixpath.join(start, parent.relative_to(folder)))
             where = "next to the spec" if inside == "." else f"in {inside}/"

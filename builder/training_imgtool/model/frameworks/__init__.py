@@ -1,4 +1,4 @@
-"""The frameworks that images train with: a module each here, and one of the same name in `resolve.frameworks`.
+"""The frameworks of images. Each has a module here, and one of the same name in `resolve.frameworks`.
 
 The modules here have facts that need no index. `verify.frameworks` has each framework's part of the smoke test.
 """
@@ -16,5 +16,5 @@ FRAMEWORKS = {framework.key: framework for framework in (TENSORFLOW, JAX)}
 
 
 def framework_of(value: object) -> Framework:
-    """Returns the framework of a spec or a variant, which has one field for each; raises KeyError for none."""
+    """Returns the framework of a spec or a variant, which has a field per framework; raises KeyError if none is set."""
     return FRAMEWORKS[next(key for key in FRAMEWORKS if getattr(value, key) is not None)]

@@ -1,4 +1,4 @@
-"""What imgtool knows of a framework."""
+"""The facts about a framework."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headers:
-    """Files of a framework's wheel that a program may open, and how one does.
+    """Header files of a framework's wheel, and how to recognise programs that open them.
 
     Attributes:
-        folder: below site-packages.
+        folder: their folder below site-packages.
         source: matches source code that may open them.
-        hints: source code without one of these does not match.
+        hints: texts of which matching source code has one.
     """
 
     folder: str
@@ -26,18 +26,18 @@ class Framework:
     """A framework.
 
     Attributes:
-        key: its key in specs and locks, and what a program imports.
+        key: its key in specs and locks, and the name that programs import.
         title: its name for people.
-        example: a release of it, for messages.
-        packages: the distributions that are it, of which an image has one; the first has all releases.
-        others: matches the distributions that are other builds of it.
-        own: further packages of the same makers, whose own mention of CUDA's headers does not count.
-        last_releases: the last release of packages that ended before the others.
-        cuda_extras: the extras that bring CUDA, which roles without GPUs do not get.
-        cuda_from: where CUDA comes from; empty where a spec decides, and the release decides which CUDA.
-        backend: what the image sets KERAS_BACKEND to if it has Keras 3; empty where Keras needs no word.
-        headers: what trimming may leave out of its wheel.
-        has_servers: whether its clusters have parameter servers and evaluators; else all processes compute.
+        example: one of its releases, for messages.
+        packages: its distributions, of which an image has one; the first has all releases.
+        others: matches distributions with other builds of it.
+        own: further packages of its makers, which may name CUDA's headers without keeping them in the image.
+        last_releases: the last releases of discontinued packages.
+        cuda_extras: the extras that install CUDA, which roles without GPUs do not get.
+        cuda_from: the source of CUDA; if it is empty, the spec decides the source and the release the version.
+        backend: the value of KERAS_BACKEND in images with Keras 3; empty if Keras needs none.
+        headers: files of its wheel that trimming may leave out.
+        has_servers: whether its clusters have parameter servers and evaluators; if not, all processes compute.
     """
 
     key: str
@@ -55,5 +55,5 @@ class Framework:
 
     @property
     def label(self) -> str:
-        """The label of images that has the release."""
+        """The label of images with the release as its value."""
         return f"dev.imgtool.{self.key}"

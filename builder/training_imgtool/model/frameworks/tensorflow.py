@@ -23,9 +23,9 @@ TENSORFLOW = Framework(
     has_servers=True,
 )
 KERAS_2 = "TF_USE_LEGACY_KERAS"
-"""The variable that takes tf.keras from the package tf-keras."""
+"""The variable that makes the package tf-keras provide tf.keras."""
 
 
 def asks_for_keras_2(env: Mapping[str, str]) -> bool:
-    """Says whether tf.keras is Keras 2, as a package of its own."""
+    """Returns whether the variables make tf.keras Keras 2, from a package of its own."""
     return env.get(KERAS_2) in {"1", "true", "True"}

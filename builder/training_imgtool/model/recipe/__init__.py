@@ -1,1 +1,1 @@
-"""The recipe of an image: what it is made from, its key, and the Dockerfile that makes the same."""
+"""The recipe of an image: its inputs, its key, and a Dockerfile that makes the same image."""

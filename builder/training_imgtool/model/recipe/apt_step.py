@@ -1,4 +1,4 @@
-r"""The RUN that installs Debian packages, where an engine does that."""
+r"""The RUN instruction with which an engine installs Debian packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from training_imgtool.model.plan import Variant
 
 DEADSNAKES_KEY = "F23C5A6CF475977595C89F51BA6932366A755776"  # as shown by launchpad.net/~deadsnakes/+archive/ubuntu/ppa
 DRIVER_PATH = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"
-"""Where GKE and Vertex AI mount the driver."""
+"""The folder in which GKE and Vertex AI mount the driver."""
 CUDA_LIBRARY_PATH = f"{DRIVER_PATH}:/usr/local/cuda/lib64"
 """The LD_LIBRARY_PATH that the template gives images on CUDA bases."""
 _DEADSNAKES = rf"""    apt-get install --yes --no-install-recommends ca-certificates; \
@@ -23,18 +23,19 @@ _DEADSNAKES = rf"""    apt-get install --yes --no-install-recommends ca-certific
 
 
 def apt_packages(variant: Variant, system_packages: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the packages of the `system` stage: Python where the base lacks it, and those that are named; sorted."""
+    """Returns the packages of the `system` stage, sorted: Python if the base lacks it, and the named packages."""
     wanted = set(system_packages)
     if variant.python_from in {"apt", "deadsnakes"}:
         wanted |= {f"python{variant.python}", "ca-certificates"}
         if tuple(int(part) for part in variant.python.split(".")) < (3, 10):
-            # pip imports distutils there, and Debian and its kin ship it apart from Python (pip/_internal/locations).
+            # pip imports distutils in these versions, and Debian and its derivatives have a separate package for it
+            # (pip/_internal/locations).
             wanted.add("python3-distutils" if variant.python_from == "apt" else f"python{variant.python}-distutils")
     return tuple(sorted(wanted))
 
 
 def library_check(libraries: tuple[str, ...]) -> str:
-    """Writes a Python program that opens each library: without a GPU, and a wrong base fails here, not in the job."""
+    """Writes a Python program that opens each library. It needs no GPU; a wrong base fails here, not in the job."""
     if not libraries:
         return ""
     names = ", ".join(f'"{name}"' for name in libraries)
@@ -45,9 +46,9 @@ def install_script(variant: Variant, packages: tuple[str, ...], libraries: tuple
     """Writes the argument of RUN.
 
     Args:
-        variant: whose Python is installed, from deadsnakes' archive where `python_from` says so.
-        packages: what apt installs; at least one.
-        libraries: sonames that are opened afterwards.
+        variant: has the Python to install, from deadsnakes' archive if `python_from` says so.
+        packages: the packages for apt, at least one.
+        libraries: sonames that the script opens afterwards.
     """
     named = " \\\n".join(f"        {package}" for package in packages)
     check = f"    {variant.python_executable} -c {shlex.quote(library_check(libraries))}; \\\n" if libraries else ""

@@ -1,10 +1,10 @@
-"""The RUN that installs the wheels, where an engine does that.
+"""The RUN instruction with which an engine installs the wheels.
 
-It lays out a virtual environment at /opt/venv by hand (no ensurepip, so a base needs nothing but its interpreter),
-installs exactly the locked wheels with pip run from its own wheel, without a network, and compiles them once so that
-importing TensorFlow does not.
+It creates a virtual environment at /opt/venv by hand (without ensurepip, so that a base needs only its interpreter).
+pip, run from its own wheel and without a network, installs exactly the locked wheels. Then the step compiles them once,
+so that importing TensorFlow need not compile them.
 
-In the context the variant's folder is `wheels/<variant>`; in the stage it is `/wheels`.
+The variant's folder is `wheels/<variant>` in the context and `/wheels` in the stage.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ VENV = "/opt/venv"
 WHEELS = "/wheels"
 REQUIREMENTS = "requirements.txt"
 CODE = "code"
-"""The folder of a builder's context that has the files of the spec; the wheels lie beside it."""
+"""The folder with the files of the spec in a builder's context; the wheels are beside it."""
 UNCOMPILED = "tests"
-"""Folders of this name get no bytecode: in a TensorFlow stack with scikit-learn they would be a third of it."""
-_CUDA_WHEEL = re.compile(r"nvidia-(?!cuda-nvcc)(.+)-cu\d+")  # cuda-nvcc holds programs, no libraries
+"""Folders of this name get no bytecode. In a TensorFlow stack with scikit-learn, it would be a third of all."""
+_CUDA_WHEEL = re.compile(r"nvidia-(?!cuda-nvcc)(.+)-cu\d+")  # cuda-nvcc contains programs, not libraries
 _CUDA_13 = "nvidia-cuda-runtime"  # from CUDA 13 on, most of its wheels have no suffix and one folder, nvidia/cu13
 _UNCHECKED_HASH_SINCE = (3, 7)  # compileall --invalidation-mode, Python 3.7's What's New
 _ROOT_ACTION_SINCE = (22, 1)  # pip's changelog; the last pip for Python 3.6 is 21.3.1
 
 
 def context_folder(locked: LockedVariant) -> str:
-    """Returns where the variant's wheels lie in the build context."""
+    """Returns the folder of the variant's wheels in the build context."""
     return f"wheels/{locked.variant.name}"
 
 
@@ -40,11 +40,11 @@ def site_packages(locked: LockedVariant) -> str:
 
 
 def library_path(locked: LockedVariant, *, cuda_base: bool) -> str:
-    """Returns the LD_LIBRARY_PATH of an image that computes on GPUs; empty for another.
+    """Returns the LD_LIBRARY_PATH of an image that computes on GPUs; empty for other images.
 
-    NVIDIA's wheels need it too. TensorFlow finds most of their folders by its own RUNPATH, but not cuSOLVER's (2.21.0
-    then sees no GPU) or CUPTI's (2.15.1 then does not profile); cuDNN 9.3 looks for NVRTC where no wheel has it.
-    Source: both were run on an H100; docs/howto/gpu.md.
+    NVIDIA's wheels also need it. TensorFlow's own RUNPATH has most of their folders, but not those of cuSOLVER (2.21.0
+    then sees no GPU) and CUPTI (2.15.1 then does not profile). cuDNN 9.3 looks for NVRTC where no wheel has it.
+    Source: runs of both releases on an H100; docs/howto/gpu.md.
     """
     if cuda_base:
         return CUDA_LIBRARY_PATH
@@ -61,7 +61,7 @@ def pyvenv_cfg(locked: LockedVariant) -> str:
 
 
 def requirements_text(locked: LockedVariant) -> str:
-    """Returns a requirements file of exactly the locked wheels, each with its hash (pip's --require-hashes form)."""
+    """Returns a requirements file with exactly the locked wheels and their hashes (for pip's --require-hashes)."""
     return "".join(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in locked.wheels)
 
 
@@ -69,8 +69,8 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...]) -> tuple[s
     """Returns the shell commands that make /opt/venv, one string each.
 
     Args:
-        locked: what to install, and with which interpreter.
-        exclude: path prefixes below site-packages that are removed after installing, such as `tensorflow/include`.
+        locked: the wheels and the interpreter.
+        exclude: prefixes of paths below site-packages to remove after the installation, such as `tensorflow/include`.
     """
     python = locked.variant.python
     site = site_packages(locked)
@@ -103,8 +103,8 @@ def _number(version: str) -> tuple[int, ...]:
 def compile_command(locked: LockedVariant) -> str:
     """Returns the shell command that compiles /opt/venv once.
 
-    -f: a .pth file may have compiled what it imports already, in the ordinary way. Some packages ship files that are
-    not for this Python; they are left uncompiled, as pip does.
+    It uses -f, because a .pth file may already have compiled its imports in the ordinary way. Like pip, it leaves files
+    uncompiled that are not for this Python.
     """
     return (
         f"{{ {VENV}/bin/python -m compileall -q -f -j 0 -x /{UNCOMPILED}/ --invalidation-mode unchecked-hash"

@@ -1,7 +1,7 @@
-"""Renders templates: the only module that imports Jinja, and a program of its own for templates that are not ours.
+"""Renders templates. It is the only module that imports Jinja, and also a program, which renders users' templates.
 
-As a program it reads a request as JSON, limits its own memory and CPU time, gives up network and processes,
-and answers with JSON. It must import nothing of this package, so that it runs by its path alone.
+As a program, it reads a request as JSON, limits its own memory and CPU time, disables network and processes,
+and answers with JSON. It imports nothing from this package, so that it runs by its path alone.
 
 A request is `{"builtin": FOLDER, "builtin_names": […], "user": FOLDER | null, "template": NAME, "values": […],
 "limit": CHARACTERS}`; the answer `{"texts": […]}`, one per value set, or `{"error": {"kind", "message", "where"}}`.
@@ -22,17 +22,17 @@ from types import TracebackType
 from typing import Any
 
 MEMORY = 512 << 20  # bytes of address space
-SECONDS = 5  # of CPU time
+SECONDS = 5  # limit of CPU time
 _FORBIDDEN = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "ctypes.", "pty.")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class RefusedError(Exception):
-    """Something that a template may not do, in words for its author."""
+    """An action that templates may not do, described for the template's author."""
 
 
 def quote(value: object) -> str:
-    """Quotes a value of ENV or LABEL in double quotes, so that it arrives byte for byte."""
+    """Puts a value of ENV or LABEL in double quotes, so that the image gets it unchanged."""
     text = _plain(value)
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$") + '"'
 
@@ -64,7 +64,7 @@ def _kind(value: object) -> str:
 
 
 def render(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Renders a template once per set of values; never raises for what a template can do wrong."""
+    """Renders a template once per set of values; never raises an exception for a fault of a template."""
     from jinja2.exceptions import TemplateSyntaxError
 
     environment = _environment(request["builtin"], tuple(request["builtin_names"]), request["user"], request["limit"])
@@ -74,7 +74,7 @@ def render(request: Mapping[str, Any]) -> dict[str, Any]:
     except TemplateSyntaxError as error:
         where = f"{error.filename or error.name}:{error.lineno}"
         return {"error": {"kind": "refused", "message": error.message or "", "where": where}}
-    except Exception as error:  # noqa: BLE001 - a template can make Python raise anything
+    except Exception as error:  # noqa: BLE001 - a template can cause any exception
         where = _find_place(error.__traceback__)
         return {"error": {"kind": _classify(error), "message": _message(error), "where": where}}
 
@@ -115,7 +115,7 @@ def _text(template: Any, values: Mapping[str, Any], limit: int) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _environment(builtin: str, builtin_names: tuple[str, ...], user: str | None, limit: int) -> Any:
-    """Makes Jinja with our rules; kept, so that the roles of a spec compile a template once."""
+    """Makes a Jinja environment with imgtool's rules, and caches it, so that a spec's roles compile a template once."""
     from jinja2 import StrictUndefined, Undefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -156,7 +156,7 @@ def _loader(builtin: str, builtin_names: tuple[str, ...], user: str | None, limi
 
 
 def _source(root: str, name: str, limit: int) -> str | None:
-    """Returns the text of a template below `root`; None when it is not there. Raises RefusedError for one outside."""
+    """Returns the text of a template below `root`; None if it does not exist. Raises RefusedError outside of `root`."""
     top = Path(root).resolve()
     path = (top / name).resolve()
     if not path.is_relative_to(top):
@@ -187,7 +187,7 @@ def _find_place(traceback: TracebackType | None) -> str:
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuses, as an audit hook, network, processes and writing."""
+    """Refuses network, processes and writing; Python calls it as an audit hook."""
     if event.startswith(_FORBIDDEN) or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES):
         raise RefusedError(f"a template may not do this: {event}")
 
@@ -200,7 +200,7 @@ def main() -> None:
     request = json.load(sys.stdin)
     sys.path[:] = request["path"]
     import jinja2.debug
-    import jinja2.sandbox  # noqa: F401 - loaded before memory is scarce
+    import jinja2.sandbox  # noqa: F401 - loaded before the limit on memory
 
     try:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -1,7 +1,7 @@
-"""Prints a recipe as a Dockerfile: for people, for `render -o`, and for an engine that builds the whole image.
+"""Prints a recipe as a Dockerfile, for people, for `render -o`, and for an engine that builds the whole image.
 
-The template of ours renders in this process. A user's template is data from a pull request: it renders in a child with
-limits (`model.recipe.jinja`).
+imgtool's own template renders in this process. A user's template may come from a pull request, so it renders in a child
+process with limits (`model.recipe.jinja`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PATIENCE = 60  # seconds of wall time for a child that may use 5 of CPU
 
 
 class TemplateError(InputError):
-    """A template that cannot be rendered, or prints what must not be sent."""
+    """The template cannot be rendered, or prints a text that imgtool must not send."""
 
 
 def print_dockerfile(recipe: Recipe, key: str, *, base: str | None = None) -> str:
@@ -39,8 +39,8 @@ def print_dockerfile(recipe: Recipe, key: str, *, base: str | None = None) -> st
 
     Args:
         recipe: what the image is made from.
-        key: the recipe's, for the last label.
-        base: the name of the base's repository instead of the recipe's.
+        key: the recipe's key, for the last label.
+        base: the name of the base's repository, instead of the name in the recipe.
     """
     if recipe.template is not None:
         return with_key(recipe.template.text, key)
@@ -51,12 +51,12 @@ def print_template(recipe: Recipe, template: str, folder: Path, *, allow_secrets
     """Prints the Dockerfile of a user's template, without the key.
 
     Args:
-        recipe: gives the template its values.
-        template: its path below `folder`.
-        folder: the spec's.
-        allow_secrets: settings such as `env.NAME` that look like secrets and are none.
+        recipe: has the values for the template.
+        template: the template's path below `folder`.
+        folder: the spec's folder.
+        allow_secrets: settings such as `env.NAME` that look like secrets but are not.
 
-    Raises TemplateError for a template that is wrong, with `TEMPLATE:LINE`, or that prints a credential.
+    Raises TemplateError, with `TEMPLATE:LINE`, if the template is wrong or prints a credential.
     """
     text = _render(recipe, template, folder, None)
     if not re.search(r"(?im)^FROM\s.*\sAS\s+image\s*$", text):
@@ -69,7 +69,7 @@ def print_template(recipe: Recipe, template: str, folder: Path, *, allow_secrets
 
 
 def with_key(text: str, key: str) -> str:
-    """Returns a printed Dockerfile with its content key as the last label, which the key itself does not cover."""
+    """Adds the content key to a printed Dockerfile as the last label. The key does not cover this label."""
     return f'{text}LABEL {KEY_LABEL}="{key}"\n'
 
 
@@ -98,7 +98,7 @@ def _render_here(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _render_in_child(request: dict[str, Any]) -> dict[str, Any]:
-    """Runs the program `jinja.py` with limits; whatever happens to it comes back as an answer."""
+    """Runs the program `jinja.py` with limits; also returns an answer if the program fails."""
     child = Path(__file__).with_name("jinja.py")
     limits = {"error": {"kind": "limits", "message": "", "where": ""}}
     try:
@@ -139,7 +139,7 @@ def _make_error(template: str, error: Mapping[str, str], values: Mapping[str, An
 
 
 def _check_secrets(text: str, template: str, allow_secrets: Collection[str]) -> None:
-    """Refuses a credential anywhere in a printed text: whoever pulls the image could read it. It is never shown."""
+    """Refuses a credential in a printed text, since everyone who pulls the image could read it; never shows it."""
     lines = without_variables(text, allowed_variables(allow_secrets)).split("\n")
     places = {line: number for number, line in (*_expand(lines), *enumerate(lines, 1))}
     for line, number in places.items():
@@ -152,19 +152,19 @@ def _check_secrets(text: str, template: str, allow_secrets: Collection[str]) -> 
 
 
 def allowed_variables(allow_secrets: Collection[str]) -> tuple[str, ...]:
-    """Lists the variables that the spec allows to look like secrets, such as PAD_TOKEN for `env.PAD_TOKEN`."""
+    """Lists the variables that may look like secrets by the spec, such as PAD_TOKEN for `env.PAD_TOKEN`."""
     return tuple(name.rpartition("env.")[2] for name in allow_secrets if "env." in name)
 
 
 def without_variables(text: str, names: Iterable[str]) -> str:
-    """Leaves out the values of some variables."""
+    """Removes the values of some variables."""
     for name in names:
         text = re.sub(rf"""\b{re.escape(name)}["']?[=\s][ ]*("(?:\\.|[^"\\])*"|\S+)""", "", text)
     return text
 
 
 def _expand(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yields each instruction in one line, under the number of its last one, with the values of ARG and ENV."""
+    """Yields each instruction as one line with the values of ARG and ENV, and the number of its last line."""
     values: dict[str, str] = {}
     whole = ""
     for number, line in enumerate(lines, 1):
@@ -185,15 +185,15 @@ def _value_of(values: Mapping[str, str], match: re.Match[str]) -> str:
 
 
 def find_secret(line: str) -> str | None:
-    """Returns the kind of credential in an instruction of a Dockerfile, or in a text of an image's config, or None."""
+    """Returns the kind of credential in an instruction of a Dockerfile or a text of an image's config, or None."""
     instruction, name, value = (*line.split(None, 2), "", "", "")[:3]
     if instruction.upper() in {"ENV", "LABEL"} and (kind := detect_named_secret(name, value)):
-        return kind  # the form without `=`
+        return kind  # the old form without `=`
     return detect_command_secret(line)
 
 
 def list_values(recipe: Recipe, base: str | None = None) -> dict[str, Any]:
-    """Returns what a template can use: text, lists and dictionaries of text, nothing else."""
+    """Returns the values for a template: only text, lists and dictionaries of text."""
     variant = recipe.locked.variant
     debian = recipe.debian
     return {
@@ -235,14 +235,14 @@ def list_values(recipe: Recipe, base: str | None = None) -> dict[str, Any]:
 
 
 def _describe_copy(copy: Copy) -> dict[str, str]:
-    """Returns what COPY takes from a builder's context, and where it puts it; a folder's paths end with `/`."""
+    """Returns the source of a COPY in a builder's context, and its target; paths of folders end with `/`."""
     source = posixpath.normpath(posixpath.join(install_step.CODE, copy.source))
     slash = "/" if copy.is_folder else ""
     return {"source": f"{source}{slash}", "target": f"{copy.target}{slash}"}
 
 
 def _refer_to_base(recipe: Recipe, repository: str | None) -> str:
-    """Returns `REPOSITORY:TAG@DIGEST`: the tag is for people, the digest decides."""
+    """Returns `REPOSITORY:TAG@DIGEST`. The tag is for people; builders use the digest."""
     name, colon, tag = recipe.base_name.rpartition(":")
     with_tag = f":{tag}" if colon and "/" not in tag and "@" not in name else ""
     return f"{repository or recipe.base.repository}{with_tag}@{recipe.base.digest}"

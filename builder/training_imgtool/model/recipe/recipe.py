@@ -1,7 +1,7 @@
-"""The recipe: all that one image is made from, as one frozen value. Its hash is the image's key.
+"""The recipe: all inputs of one image, as one frozen value. Its hash is the image's key.
 
-The direct builder executes it, `model.recipe.printing` prints it as a Dockerfile, and a push attaches it as JSON.
-Roles whose recipes are equal share an image: nothing in a recipe tells the role.
+The direct builder executes the recipe, `model.recipe.printing` prints it as a Dockerfile, and a push attaches it as
+JSON. Roles with equal recipes share an image, because a recipe does not contain the role.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from training_imgtool.model.plan import LockedDebian, LockedVariant
 from training_imgtool.model.recipe import apt_step, install_step
 from training_imgtool.model.recipe.jinja import quote
 
-_VERSION = 2  # of what is hashed below; another number is another key for everything
+_VERSION = 2  # of the hashed document; another number changes every key
 SYSTEM, RUN, PACKAGES, SETUP, IMAGE = "system", "run", "packages", "setup", "image"
 _FIELDS = {
     SYSTEM: ("debian",),
@@ -31,12 +31,12 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Files of the context that go into the image: a file to `target`, or what a folder holds into it.
+    """Files of the context that go into the image: a file to `target`, or the contents of a folder into `target`.
 
     Attributes:
-        source: relative to the context's root; a folder's ends with `/`.
-        target: absolute.
-        entries: what goes below the target, by the path from there; a file alone has the path "".
+        source: the path relative to the context's root; a folder's path ends with `/`.
+        target: the absolute path in the image.
+        entries: the entries, each with its path below the target; for a single file, the path is "".
     """
 
     source: str
@@ -59,9 +59,9 @@ class Lines:
     """Lines that /bin/sh runs in the image, as root, one after the other.
 
     Attributes:
-        lines: each ends the build if it fails.
-        env: the variables that they see beside the base's.
-        secrets: the ids of those that are mounted at /run/secrets/ID.
+        lines: the lines; the build ends if one fails.
+        env: the variables for the lines, in addition to the base's.
+        secrets: the ids of secrets that are mounted at /run/secrets/ID.
     """
 
     lines: tuple[str, ...] = ()
@@ -71,13 +71,13 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A part of an image that has a key and, in a registry, an image of its own.
+    """A part of an image with a key of its own and, in a registry, an image of its own.
 
     Attributes:
         name: SYSTEM, RUN, PACKAGES, SETUP or IMAGE.
-        key: 64 hexadecimal digits: of the stage and all below it.
-        engine: why only an engine can make it; empty if imgtool can.
-        text: what an engine runs on the stage below, as lines of a Dockerfile; empty if imgtool can.
+        key: the key of the stage and all stages below it, 64 hexadecimal digits.
+        engine: why only an engine can make the stage; empty if imgtool can.
+        text: the instructions that an engine runs on the stage below; empty if imgtool can make the stage.
     """
 
     name: str
@@ -88,12 +88,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A template of the user's: an engine builds the whole image from what it prints.
+    """A user's template. An engine builds the whole image from the Dockerfile that the template prints.
 
     Attributes:
-        name: its path, relative to the spec.
+        name: the template's path, relative to the spec.
         text: the printed Dockerfile, without the key.
-        context: all that its COPY instructions can take, without the wheels.
+        context: the files that COPY instructions can use, without the wheels.
         allowed: variables that may look like secrets.
     """
 
@@ -105,27 +105,27 @@ class Template:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """One image.
+    """The inputs of one image.
 
     Attributes:
-        platform: such as linux/amd64.
-        compression: of the layers that imgtool makes.
-        epoch: SOURCE_DATE_EPOCH, the time of their entries in seconds since 1970; 0 for the usual one.
-        base: the base's digest, and where it is read from.
-        base_name: its canonical REPOSITORY:TAG.
+        platform: the platform, such as linux/amd64.
+        compression: the compression of the layers that imgtool makes.
+        epoch: SOURCE_DATE_EPOCH, the time of the layers' entries in seconds since 1970; 0 for the default time.
+        base: the base's digest, and the repository to read it from.
+        base_name: the base's canonical REPOSITORY:TAG.
         locked: the wheels, the Debian packages, and the interpreter.
         library_path: LD_LIBRARY_PATH; empty for none.
-        libraries: sonames that must open once the Debian packages are there.
-        run: lines on the base and its Debian packages.
-        exclude: paths below site-packages that are left out.
-        run_after_packages: lines on the wheels.
-        files: of the spec's `files`.
-        code: the trainer's.
-        env: of the image, without PATH and LD_LIBRARY_PATH.
-        labels: without the key's.
-        user: None for the base's.
-        entrypoint: in exec form.
-        template: of the user's, which decides the image instead of all this.
+        libraries: sonames that must open after the installation of the Debian packages.
+        run: lines to run on the base and its Debian packages.
+        exclude: paths below site-packages to leave out.
+        run_after_packages: lines to run on the wheels.
+        files: the files of the spec's `files`.
+        code: the trainer's code.
+        env: the image's variables, without PATH and LD_LIBRARY_PATH.
+        labels: the image's labels, without the key's.
+        user: the image's user; None for the base's.
+        entrypoint: the entry point in exec form.
+        template: the user's template, which decides the image instead of all these values.
     """
 
     platform: str
@@ -161,7 +161,7 @@ class Recipe:
         return apt_step.install_script(self.locked.variant, self.debian.requested, self.libraries)
 
     def make_document(self) -> dict[str, Any]:
-        """Returns the recipe as plain data: what its key hashes."""
+        """Returns the recipe as plain data, which its key hashes."""
         wheels = {wheel.name: f"{wheel.version} {wheel.sha256}" for wheel in self.locked.wheels}
         document: dict[str, Any] = {"platform": self.platform, "base": self.base.digest}
         if self.template is not None:
@@ -188,7 +188,7 @@ class Recipe:
         return document
 
     def publish_document(self, allow_secrets: Collection[str]) -> dict[str, Any]:
-        """Returns the recipe as the registry shows it, with hashes in place of variables that look like secrets."""
+        """Returns the recipe for the registry, with hashes instead of variables that look like secrets."""
         document = self.make_document()
         hidden = {name.rpartition("env.")[2] for name in allow_secrets if "env." in name}
         for part in (document, document.get("run") or {}, document.get("run_after_packages") or {}):
@@ -197,7 +197,7 @@ class Recipe:
         return document
 
     def make_stages(self) -> tuple[Stage, ...]:
-        """Returns the stages that the image has, lowest first; the last one is the image."""
+        """Returns the stages of the image, lowest first; the last one is the image itself."""
         document = self.make_document()
         if self.template is not None:
             why = f"{self.template.name} is a template of your own"
@@ -216,7 +216,7 @@ class Recipe:
         return (*stages, Stage(name=IMAGE, key=_hash([key, document])))
 
     def _list_parts(self) -> Iterator[tuple[str, str, str]]:
-        """Yields the stages below the image: name, why only an engine can make it, and what an engine runs."""
+        """Yields the stages below the image: name, why only an engine can make it, and an engine's instructions."""
         path = f'ENV LD_LIBRARY_PATH="{self.library_path}"\n' if self.library_path else ""
         if self.debian is not None:
             engine = self.debian.engine
@@ -237,7 +237,7 @@ class Recipe:
 
 
 def print_lines(lines: Lines) -> str:
-    """Prints lines for a shell as instructions of a Dockerfile."""
+    """Formats lines for a shell as instructions of a Dockerfile."""
     text = "# Lines run as root, whoever runs the image.\n# hadolint ignore=DL3002\nUSER 0:0\n"
     if lines.env:
         pairs = " \\\n    ".join(f"{name}={quote(value)}" for name, value in sorted(lines.env.items()))
