@@ -129,4 +129,4 @@ def test_a_base_is_read_once(pushing: Bench) -> None:
     assert pushing.proxy.methods() == ["GET", "GET"]
     with pytest.raises(RegistryRefusedError, match="the registry has no such image") as caught:
         stages.base(pushing.repository.digest(f"sha256:{'0' * 64}"), "linux/amd64")
-    assert "`imgtool lock --upgrade` takes what" in (caught.value.hint or "")
+    assert "`imgtool lock --upgrade` locks the image" in (caught.value.hint or "")

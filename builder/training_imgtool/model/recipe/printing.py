@@ -146,7 +146,7 @@ def _check_secrets(text: str, template: str, allow_secrets: Collection[str]) -> 
         if kind := find_secret(line):
             raise TemplateError(
                 f"{template}: line {number} of the Dockerfile that it prints holds {kind}",
-                hint="whoever pulls the image can read it: mount a secret of the spec in that RUN, or list "
+                hint="everyone who pulls the image can read it; mount a secret of the spec in that RUN, or list "
                 "env.NAME in allow_secrets if it is no secret; `imgtool render` prints the Dockerfile",
             )
 

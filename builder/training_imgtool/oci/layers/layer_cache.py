@@ -214,7 +214,7 @@ class LayerCache:
         if f"sha256:{digest.hexdigest()}" != blob.digest:
             path.unlink(missing_ok=True)
             raise VerificationError(
-                f"{path}: damaged, removed", hint="run the command again: imgtool makes it once more"
+                f"{path}: damaged, removed", hint="run the command again; imgtool then makes the layer again"
             )
 
     def blob_path(self, digest: str) -> Path:

@@ -107,7 +107,7 @@ class Registry:
     def read(self, repository: Repository, descriptor: Descriptor, limit: int = LARGEST_MANIFEST) -> bytes:
         """Reads a small blob, such as a config, into memory; raises VerificationError for more than `limit` bytes."""
         if descriptor.size > limit:
-            raise VerificationError(f"blob {descriptor.short} of {repository} has over {limit} bytes; it is not read")
+            raise VerificationError(f"blob {descriptor.short} of {repository} has over {limit} bytes, too many to read")
         return b"".join(self.blob(repository, descriptor))
 
     def has_blob(self, repository: Repository, blob: Descriptor) -> bool:
@@ -273,7 +273,7 @@ class Registry:
         if answer.status != 200:
             raise self.session.refusal(answer, doing)
         if not answer.complete:
-            raise RegistryRefusedError(f"{ref}: the manifest is over {LARGEST_MANIFEST} bytes, which is not read")
+            raise RegistryRefusedError(f"{ref}: the manifest has over {LARGEST_MANIFEST} bytes, too many to read")
         actual = sha256_digest(answer.body)
         expected = ref.digest if isinstance(ref, Digest) else _header_digest(answer) or actual
         if actual != expected:

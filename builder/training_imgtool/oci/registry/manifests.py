@@ -113,8 +113,8 @@ def require_platform(config: bytes, platform: str, image: str) -> None:
         shown = "".join(letter if letter.isprintable() else "?" for letter in str(actual)[:60])
         raise InputError(
             f"{image} is an image for {shown}, and the spec's platform is {platform}",
-            hint="set `platform:` to the base's, or name a base for this platform; one `docker push` from a machine "
-            "of another kind leaves such a base",
+            hint="set `platform:` to the base's, or name a base for this platform; a `docker push` from a machine "
+            "with another platform may have replaced the base",
         )
 
 
@@ -204,7 +204,7 @@ def _refuse_constant(name: str) -> None:
 def _join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     joined = dict(pairs)
     if len(joined) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return joined
 
 

@@ -141,7 +141,7 @@ class BlobUpload:
                 pass
         except VerificationError as error:
             raise VerificationError(
-                f"{self.doing}: the registry takes it and keeps the damaged blob that it has: {error.message}",
+                f"{self.doing}: the registry accepts it but keeps its own damaged blob: {error.message}",
                 hint="delete the blob, or the repository, where the registry stores it",
             ) from error
 

@@ -76,7 +76,7 @@ class StoredStages:
                 raise
             raise RegistryRefusedError(
                 f"base image {base}: the registry has no such image (any more); the lock pins it",
-                hint="`imgtool lock --upgrade` takes what the base's tag names now; "
+                hint="`imgtool lock --upgrade` locks the image that the base's tag names now; "
                 "IMGTOOL_MIRRORS names a registry that has it",
             ) from error
         stored = StoredImage(manifest, registry.read(base.repository, manifest.config), base.repository)

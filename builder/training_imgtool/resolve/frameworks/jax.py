@@ -252,7 +252,7 @@ def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], n
     for name in (*TENSORFLOW.packages, "tf-keras"):
         if name in versions and name not in named:
             message = f"another requirement brings {name} {versions[name]}, which JAX does not need"
-            hint = f"name {name} in the requirements if the program imports it; else leave out what requires it"
+            hint = f"name {name} in the requirements if the program imports it; if not, remove the one that needs it"
             raise FieldError(message, field=FIELD, hint=hint)
     if variant.cuda is None:
         return variant

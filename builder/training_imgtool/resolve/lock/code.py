@@ -32,7 +32,7 @@ _LIST = re.compile(r"[\w-][\w./-]*\.(?:txt|in)\b")  # builds mostly read compute
 _LARGEST_METADATA = 1 << 20  # bytes of a file on which a project's metadata may depend
 _NO_VERSION = "0"  # the version of a wheel that goes into no image, since a project's version may come from Git tags
 _CURE = (
-    "imgtool builds it with what its [build-system] requires, and no compiler; else run "
+    "imgtool builds it with its [build-system] requirements and without a compiler; if that is not enough, run "
     "`pip wheel --no-deps -w wheels {}` once and require ./wheels/NAME.whl"
 )
 

@@ -43,7 +43,7 @@ def parse_lock(data: bytes, name: str) -> Lock:
         text = data.decode()
         raw = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DamagedLockError(f"{name}: not a lock, as a merge conflict leaves one: {error}") from None
+        raise DamagedLockError(f"{name}: not a lock, perhaps because of a merge conflict: {error}") from None
     _check_version(raw.pop("version", None), name)
     total, rows = raw.pop("sum", None), raw.pop("variant", None)
     if not isinstance(rows, list) or not rows:

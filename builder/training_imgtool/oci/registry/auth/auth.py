@@ -306,7 +306,7 @@ class Authorizer:
         has_login, _ = self.describe_login()
         if not has_login:
             error = self._refusal_error(answer)
-            error.hint = f"{error.hint}; or check the name, as a registry says the same of what does not exist"
+            error.hint = f"{error.hint}; or check the name, as registries answer the same for missing repositories"
             return error
         said = server_text(answer)
         return RegistryRefusedError(
