@@ -1,4 +1,4 @@
-"""Finds the releases of packages that have one for each TensorFlow, such as Keras and tensorflow-probability."""
+"""Finds releases of packages that publish one for each TensorFlow release, such as Keras and tensorflow-probability."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEEDED_BY_TENSORFLOW = frozenset(  # and by its Keras
     """absl-py astor gast google-pasta grpcio h5py keras keras-applications keras-preprocessing markdown numpy
     opt-einsum protobuf six tensorboard tensorflow-estimator termcolor werkzeug wheel wrapt bleach html5lib""".split()  # noqa: SIM905
 )
-_KERAS_BEFORE = (  # for minors that begin so: TensorFlow before 2.6 brings none of its own, and Keras 2.4 needs 2.2
+_KERAS_BEFORE = (  # by the start of the minor: TensorFlow before 2.6 depends on no Keras, and Keras 2.4 needs 2.2
     ("1.", "keras>=2.2.4,<2.4"),
     ("2.0", "keras>=2.3,<2.4"),
     ("2.1", "keras>=2.3,<2.4"),
@@ -33,21 +33,21 @@ _KERAS_BEFORE = (  # for minors that begin so: TensorFlow before 2.6 brings none
 
 
 FRAMEWORKS = TENSORFLOW | JAX
-"""The packages that a spec names by its own keys."""
+"""The packages for which a spec has keys of their own."""
 
 
 def is_tensorflow(name: str) -> bool:
-    """Says whether a package is TensorFlow under some name."""
+    """Tells whether a package is TensorFlow, under any of its names."""
     return _OF_TENSORFLOW.fullmatch(name) is not None
 
 
 def is_framework(name: str, variant: Variant) -> bool:
-    """Says whether a package is what the spec's own key installs."""
+    """Tells whether a package is the framework that the spec's key installs."""
     return name in JAX if variant.jax else is_tensorflow(name)
 
 
 def brings_keras(variant: Variant) -> bool:
-    """Says whether TensorFlow depends on a Keras of its own minor."""
+    """Tells whether TensorFlow depends on a Keras of its own minor."""
     numbers = variant.tensorflow.split(".")
     if variant.jax:
         return False
@@ -55,7 +55,7 @@ def brings_keras(variant: Variant) -> bool:
 
 
 def find_release(requirement: Requirement, variant: Variant) -> str | None:
-    """Returns the requirement of a companion that is named without versions and that TensorFlow does not bring."""
+    """Returns the requirement of a companion without versions in the project and that TensorFlow does not install."""
     name = canonicalize_name(requirement.name)
     needed = NEEDED_BY_TENSORFLOW if brings_keras(variant) else NEEDED_BY_TENSORFLOW - {"keras"}
     is_brought = is_tensorflow(name) or name in needed
@@ -70,14 +70,14 @@ def find_release(requirement: Requirement, variant: Variant) -> str | None:
 
 
 def _overlaps(requirement: Requirement, release: Requirement) -> bool:
-    """Says whether a release that belongs to TensorFlow satisfies what the project says of it."""
+    """Tells whether a companion's release for this TensorFlow satisfies the project's requirement."""
     start = next(part.version.removesuffix(".*") for part in release.specifier if part.operator in {"==", ">="})
     versions = [Version(f"{start}.{patch}") for patch in range(10)] + [Version("2.3.1"), Version("2.4.3")]
     return any(version in release.specifier and version in requirement.specifier for version in versions)
 
 
 def add_release(name: str, variant: Variant) -> str:
-    """Adds the versions of a companion that belong to the TensorFlow release."""
+    """Returns the requirement of a companion with the versions for this TensorFlow release."""
     tables = load_tables()
     if variant.jax:
         return {"keras": "keras>=3", "tensorflow": "tensorflow-cpu"}.get(name, name)
@@ -93,7 +93,7 @@ def add_release(name: str, variant: Variant) -> str:
 
 
 def list_also(wanted: Mapping[str, Requirement], variant: Variant) -> Iterator[tuple[str, str]]:
-    """Yields what the wanted packages need and do not ask for, or of which they take any release."""
+    """Yields requirements that the wanted packages need but do not declare, or declare without the necessary limits."""
     for key, value in load_tables()["also"].items():
         by, needed = Requirement(key), Requirement(value)
         there, mine = wanted.get(by.name), wanted.get(needed.name)
@@ -105,7 +105,7 @@ def list_also(wanted: Mapping[str, Requirement], variant: Variant) -> Iterator[t
 
 
 def _is_inside(specifier: SpecifierSet, limit: SpecifierSet) -> bool:
-    """Says whether the last release that a specifier allows is within a limit; False where it names none."""
+    """Tells whether the last release that a specifier allows is within a limit; False if the specifier has no end."""
     last = [part for part in specifier if part.operator in {"==", "~=", "<", "<="}]
     versions = [part.version.removesuffix(".*") for part in last]
     before = [Version(version) for part, version in zip(last, versions, strict=True) if part.operator == "<"]
@@ -114,19 +114,19 @@ def _is_inside(specifier: SpecifierSet, limit: SpecifierSet) -> bool:
 
 
 def is_needed(requirement: Requirement) -> bool:
-    """Says whether TensorFlow 1 takes the releases that a requirement of what it depends on allows."""
+    """Tells whether a requirement of a dependency of TensorFlow 1 allows only releases that TensorFlow 1 accepts."""
     needed = SpecifierSet(load_tables()["needed_by_first"].get(canonicalize_name(requirement.name), "<0"))
     return all(needed.contains(part.version.removesuffix(".*")) for part in requirement.specifier)
 
 
 def with_extras(requirement: Requirement) -> str:
-    """Writes the extras of a requirement behind its name."""
+    """Returns the extras of a requirement, for the text after its name."""
     return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
 
 
 def is_in_python(name: str, variant: Variant) -> bool:
-    """Says whether a package only gives older Pythons a module that this one brings."""
+    """Tells whether a package is only a backport of a module that this Python includes."""
     since = load_tables()["backports"].get(name)
     if since is None:
-        return name in sys.stdlib_module_names  # such as logging, which people list as if an index had it
+        return name in sys.stdlib_module_names  # such as logging, which people list although no index has it
     return Version(variant.python) >= Version(since)

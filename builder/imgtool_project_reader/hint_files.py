@@ -1,4 +1,4 @@
-"""Reads what a project tells people and machines besides its packages: commands, images, prose about versions."""
+"""Reads files with other hints than lists of packages: commands, images, and prose about versions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TRAINS_WITH = re.compile(r"(?i)\b(?:to|for)\s+(?:re)?train(?:ing)?\b.*?[`*\s(](
 _NO_SCRIPT = re.compile(
     r"python[\d.]*|pip\d?|uv|conda|mamba|poetry|pipenv|cd|git|docker\S*|export|source|apt|sudo|bash|sh"
 )
-_VALUES = frozenset(  # options of pip that a value follows
+_VALUES = frozenset(  # options of pip that take a value
     """-r --requirement -c --constraint -i --index-url --extra-index-url -f --find-links -t --target --trusted-host
     --timeout --prefix --root --cache-dir -e --editable -n --name -c --channel -p --python""".split()  # noqa: SIM905
 )
@@ -55,15 +55,15 @@ _VERSION = re.compile(  # such as: TensorFlow >= 1.3, `tensorflow`: 2.0.0-beta1,
     r"(?P<version>[0-2]\.\d{1,2}(?:\.\d{1,2}|\.x)?)(?P<plus>\s?\+|[`_*)\]]*\s+(?:or|and)\s+(?:later|above|higher|newer|up))?"
     r"(?![\d%]|\.\d)"
 )
-_PREVIEW = re.compile(r"(?i)(?:\.0)?[- ]?(?:alpha|beta|rc)\d*\b|(?:\.0)?-?[ab]\d\b")  # who names one means that release
-_REFUSAL = re.compile(  # what precedes a version that a project is not for
+_PREVIEW = re.compile(r"(?i)(?:\.0)?[- ]?(?:alpha|beta|rc)\d*\b|(?:\.0)?-?[ab]\d\b")  # means this very release
+_REFUSAL = re.compile(  # words before a version that the project does not support
     r"(?i)\b(?:incompatible|not (?:\w+ )?(?:compatible|support\w*|work\w*|run)"
     r"|(?:doesn't|don't|won't|can't|cannot) (?:work|run|support))\b[^.;,]*$"
 )
-_NUMBER = re.compile(r"[\s*-]*v?\d+\.\d+[\d.+x]*\s*")  # alone below the heading that says of what
-_LINK = re.compile(r"\s*(?:\.\. _|\[[^\]]+\]:)")  # where another line's link leads
+_NUMBER = re.compile(r"[\s*-]*v?\d+\.\d+[\d.+x]*\s*")  # a version alone, below a heading with the program's name
+_LINK = re.compile(r"\s*(?:\.\. _|\[[^\]]+\]:)")  # the target of a link in another line
 _PIN = re.compile(r"\s*(?:[-*+]\s+)?`?(?P<pin>[A-Za-z][\w.-]*\s?(?:[=~]=|>=?|<=?)\s?\d[\w.]*)`?\s*")
-_ROW = re.compile(  # of a list of what a project needs, such as: * NumPy (1.19.1)
+_ROW = re.compile(  # a row in a list of needs, such as: * NumPy (1.19.1)
     r"\s*(?:[-*+|]|\d+\.)\s*[`*\[]{0,3}(?P<name>[A-Za-z][\w.-]*)[`*\])]{0,3}(?:\([^()]*://[^()]*\))?[\s:|=(v-]{1,6}(?:version\s*)?"
     r"(?P<version>\d+\.\d+(?:\.\d+){0,2})[)`*|\s]*"
 )
@@ -82,7 +82,7 @@ _STRONG = re.compile(r"(?i)require|depend|tested|prerequisite|version|environmen
 
 
 def read_docker(text: str, file: str) -> Iterator[Statement]:
-    """Reads a Dockerfile: its images, what it installs, how its container starts."""
+    """Reads a Dockerfile: the images, the installed packages, and the command of the container."""
     values: dict[str, str] = {}
     starts: dict[str, tuple[str, int]] = {}
     folder = ""
@@ -109,7 +109,7 @@ def read_docker(text: str, file: str) -> Iterator[Statement]:
 
 
 def _list_instructions(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yields the instructions of a Dockerfile: the first line, the name, the rest; lines joined, comments left out."""
+    """Yields the first line, the name and the rest of each instruction; joins lines and leaves out comments."""
     start, before = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("#"):
@@ -123,7 +123,7 @@ def _list_instructions(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _read_words(text: str) -> list[str]:
-    """Reads the words of an instruction's JSON form; none of what is no such form."""
+    """Reads the words of an instruction in JSON form; returns none for other forms."""
     try:
         return [str(word) for word in json.loads(text)]
     except ValueError:
@@ -177,7 +177,7 @@ def read_prose(text: str, file: str) -> Iterator[Statement]:
         for pin in _read_pins(line, is_list=bool(_NEEDS.search(f"{heading} {intro}")) and not in_block):
             yield Statement(Fact.PACKAGE, pin, file, number, Certainty.HINT)
         if line.strip() and not _ROW.fullmatch(line):
-            intro = line  # of a list, such as: The environment is
+            intro = line  # the start of a list, such as: The environment is
         if (not in_block and not _LINK.match(line)) or "img.shields.io" in line:
             is_strong = bool(_STRONG.search(f"{heading} {line}"))
             said = f"{heading} {line}" if _NUMBER.fullmatch(line) else line
@@ -185,7 +185,7 @@ def read_prose(text: str, file: str) -> Iterator[Statement]:
 
 
 def _read_pins(line: str, *, is_list: bool) -> Iterator[str]:
-    """Yields the requirements that a line of prose is: a pin, a row of a list of needs, a badge."""
+    """Yields the requirements in a line of prose: a pin, a row of a list of needs, or a badge."""
     if (pin := _PIN.fullmatch(line)) and is_distribution(pin["pin"]):
         yield pin["pin"]
     for row in (_ROW.fullmatch(line) if is_list else None, *_BADGE.finditer(line)):
@@ -195,7 +195,7 @@ def _read_pins(line: str, *, is_list: bool) -> Iterator[str]:
 
 
 def _join(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines with the numbers at which they start; a backslash continues a command."""
+    """Yields the lines with their numbers; joins a line that ends with a backslash with the next."""
     number, start, before = 0, 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         start = start or number
@@ -229,7 +229,7 @@ def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> I
 
 
 def _limit_tensorflow(match: re.Match[str], line: str) -> str | None:
-    """Returns what the mention of a release means; None where a line says that the project is not for it."""
+    """Returns the limit that a mention of a release means; None if the line excludes that release."""
     version = match["version"].removesuffix(".x")
     if _REFUSAL.search(line, 0, match.start()):
         return "<2" if version in {"2", "2.0"} else None
@@ -237,7 +237,7 @@ def _limit_tensorflow(match: re.Match[str], line: str) -> str | None:
         return f">={version}"
     if match["operator"] in {"<", "<="}:
         return f"{match['operator']}{version}"
-    if version in {"2.0", "1.0"}:  # people call the majors so
+    if version in {"2.0", "1.0"}:  # people write these for the majors
         is_exact = match["operator"] == "==" or _PREVIEW.match(line, match.end("version"))
         return f"=={version}.*" if is_exact else f"=={version[0]}.*"
     return f"=={version}" + (".*" if version.count(".") < 2 else "")
@@ -255,7 +255,7 @@ def _read_commands(line: str, file: str, number: int, folder: str) -> Iterator[S
 
 
 def read_shell(text: str, file: str) -> Iterator[Statement]:
-    """Reads a shell script or a Makefile: the programs that it starts. What they are for is for their names to say."""
+    """Reads the programs that a shell script or a Makefile starts. Only their names tell their purpose."""
     folder = ""
     is_installer = re.search(r"(?i)install|setup|requirements|bootstrap|(?:^|[/_-])env", file)
     for number, line in _join(text):
@@ -270,7 +270,7 @@ def read_shell(text: str, file: str) -> Iterator[Statement]:
 def _read_installs(
     text: str, file: str, line: int, certainty: Certainty, *, is_sentence: bool = False
 ) -> Iterator[Statement]:
-    """Reads the commands that install packages; a sentence goes on behind the packages that it names."""
+    """Reads commands that install packages; in a sentence, words of prose may follow the packages."""
     for tool, name in _TOOLS.items():
         if tool in text:
             yield Statement(Fact.INSTALL, name, file, line, certainty)
@@ -311,7 +311,7 @@ def _find_packages(text: str, *, is_sentence: bool) -> Iterator[tuple[Fact, str]
 
 
 def _words(text: str) -> list[str]:
-    text = re.sub(r"\s#.*", "", text)  # not the `#egg=` of a link
+    text = re.sub(r"\s#.*", "", text)  # a comment, but not the `#egg=` of a link
     try:
         return shlex.split(text)
     except ValueError:
@@ -319,7 +319,7 @@ def _words(text: str) -> list[str]:
 
 
 def _arguments(text: str) -> Iterator[str]:
-    """Yields the words of an installer's command that are no options and no values of options."""
+    """Yields the words of an installer's command, without options and their values."""
     before = ""
     for word in _words(text):
         if not word.startswith("-") and before not in _VALUES:
@@ -334,7 +334,7 @@ def read_python_version(text: str, file: str) -> Iterator[Statement]:
 
 
 def read_cells(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the number and the text of the cells of a notebook that have code; raises ValueError for other files."""
+    """Yields the number and the text of each code cell of a notebook; raises ValueError for other files."""
     document = json.loads(text)
     cells = document.get("cells") or [cell for sheet in document.get("worksheets", ()) for cell in sheet["cells"]]
     for number, cell in enumerate(cells, 1):

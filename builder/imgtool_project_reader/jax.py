@@ -1,4 +1,4 @@
-"""Finds out whether a project trains with JAX, alone or below Keras 3, and which release of it the files ask for."""
+"""Finds out whether a project trains with JAX, alone or below Keras 3, and which release of JAX the files ask for."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, Statem
 
 JAX = frozenset({"jax", "jaxlib"})
 _LIBRARIES = frozenset({"equinox", "flax", "haiku", "optax"})
-_BACKEND = re.compile(  # os.environ["KERAS_BACKEND"] = "jax", KERAS_BACKEND: jax, and what a README says
+_BACKEND = re.compile(  # os.environ["KERAS_BACKEND"] = "jax", KERAS_BACKEND: jax, and phrases in a README
     r"""KERAS_BACKEND["'\]`\s]*(?:[=:,]|(?:environment variable )?to\b)\s*["'`]?(?P<name>[a-z]+)"""
 )
 _TELLS = re.compile(r"(?i).*\.(?:md|rst|sh|ya?ml|env|toml)|(?:.*/)?(?:dockerfile.*|\.env|makefile)")
 
 
 def find_jax(project: Project, listings: tuple[Listing, ...], reached: Reached | None) -> Statement | None:
-    """Returns what says that the program trains with JAX, with the releases that a file asks for; None for nothing.
+    """Returns the statement that the program trains with JAX, with the releases that a file asks for; else None.
 
-    What the code sets as Keras' backend decides; then what it imports, what the files list, and what they say.
+    The code's choice of Keras' backend decides first; then the imports, the listed packages, and other texts.
     """
     said = _find_evidence(project, listings, reached) if reached else None
     if said is None:
@@ -35,7 +35,7 @@ def find_jax(project: Project, listings: tuple[Listing, ...], reached: Reached |
 
 
 def find_accelerator(listings: tuple[Listing, ...]) -> tuple[str, str] | None:
-    """Returns what the extras of a listed JAX bring, gpu or tpu, and the place that says so."""
+    """Returns the accelerator of a listed JAX's extras, gpu or tpu, and the place of the listing."""
     for item in (item for listing in listings[:1] for item in listing.packages if item.package == "jax"):
         for extra in item.requirement.extras:
             if extra == "tpu" or extra.startswith("cuda"):
@@ -66,7 +66,7 @@ def _find_evidence(project: Project, listings: tuple[Listing, ...], reached: Rea
 
 
 def _find_backends(project: Project, files: Iterable[str]) -> Iterator[tuple[str, str, int]]:
-    """Yields the backends of Keras that files name, with the file and the line."""
+    """Yields each backend of Keras that files name, with the file and the line."""
     for file in files:
         for number, line in enumerate(project.read(file).splitlines(), 1):
             if match := _BACKEND.search(line):

@@ -1,4 +1,4 @@
-"""What the reader does not know by itself: which releases there are, and what fits together."""
+"""What the caller must tell the reader: which releases exist, and which versions fit together."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Release:
     """A release of TensorFlow.
 
     Attributes:
-        pythons: the minors that it has wheels for, oldest first.
-        is_recommended: whether it is the one to take of its minor.
-        has_cuda_wheels: whether wheels bring its CUDA.
-        requires: the limits of its METADATA, by package.
+        pythons: the minors of Python for which the release has wheels, oldest first.
+        is_recommended: whether this is the recommended release of its minor.
+        has_cuda_wheels: whether wheels provide CUDA for the release.
+        requires: the limits in the release's METADATA, by package.
     """
 
     pythons: tuple[str, ...]
@@ -28,9 +28,10 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The image that a proposal is for: TensorFlow's release, Python's minor, and cpu, gpu or tpu.
+    """The image of a proposal: TensorFlow's release, Python's minor, and cpu, gpu or tpu.
 
-    With a release of JAX, TensorFlow's only stands for the packages of its time.
+    If there is a release of JAX, the image has no TensorFlow; the release of TensorFlow then only selects packages of
+    the same age.
     """
 
     tensorflow: str
@@ -41,7 +42,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why an image cannot install a requirement, and what is true instead."""
+    """Why an image cannot install a requirement, with the facts about the package."""
 
     message: str
     reason: str
@@ -49,17 +50,17 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """What the caller knows. Its functions raise ValueError for what they cannot do.
+    """The caller's knowledge. The functions raise ValueError if they fail.
 
     Attributes:
-        releases: TensorFlow's, oldest first.
-        resolve: returns the Python of an image, from TensorFlow's release, the wanted Python or None, and the
+        releases: TensorFlow's releases, oldest first.
+        resolve: returns the Python of an image for TensorFlow's release, the wanted Python or None, and the
             accelerator.
         read_list: returns the texts of a requirements file and of those that it includes, from the project's folder,
             the file's path in it, and the extras.
         read_yaml: returns a document as dictionaries, lists and texts.
         find_jax: returns the newest release of JAX that a specifier set allows.
-        find_fault: returns what an image cannot install of such texts; None where it can install all of it.
+        find_fault: returns the first fault of such texts for an image; None if the image can install everything.
     """
 
     releases: Mapping[str, Release]

@@ -1,4 +1,4 @@
-"""Finds the releases that still have what code takes from its packages, and what those import only then."""
+"""Finds the releases of packages that still have the names that code uses, and packages that calls import."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ENDS = frozenset({"<", "<=", "==", "===", "~="})
 
 
 def find_limits(used: Iterable[tuple[str, int]]) -> Iterator[tuple[Requirement, int]]:
-    """Yields the requirements that still have what a file takes from its packages, with its lines.
+    """Yields the requirements whose releases still have the names that a file uses, with the lines of use.
 
-    A method, such as `.ix`, is that of a package of which the file takes something.
+    A method, such as `.ix`, counts only if the file also uses another name of the method's package.
     """
     table = load_tables()["limits"]
     rows = [*used]
@@ -34,7 +34,7 @@ def find_limits(used: Iterable[tuple[str, int]]) -> Iterator[tuple[Requirement, 
 
 
 def _has(words: list[str], rest: str, *, is_module: bool) -> bool:
-    """Says whether the words of a row name what is taken; the first part of more than that may be a module's name."""
+    """Tells whether the words of a table's row match a used name; the first of several parts may be a module's name."""
     if "*" in words or rest in words:
         return True
     first, _, inner = rest.partition(".")
@@ -55,7 +55,7 @@ def limit_by_code(reached: Reached | None) -> dict[str, tuple[Requirement, str]]
 
 
 def list_called(reached: Reached | None) -> dict[str, str]:
-    """Maps the packages that functions of others import only as they run, and that no METADATA names, to the calls."""
+    """Maps packages that functions of other packages import at the call, and that no METADATA names, to the calls."""
     table = load_tables()["called"]
     found: dict[str, str] = {}
     for source in reached.sources if reached else ():
@@ -70,21 +70,21 @@ def _end(limit: Requirement) -> Version:
 
 
 def has_end(specifier: SpecifierSet) -> bool:
-    """Says whether a specifier names the last release that it allows."""
+    """Tells whether a specifier has an upper end."""
     return any(part.operator in _ENDS for part in specifier)
 
 
 def can_be(specifier: SpecifierSet) -> bool:
-    """Says whether the lowest end of a specifier is above its highest start."""
+    """Tells whether any release can satisfy a specifier: its lowest end is above its highest start."""
     starts = [Version(part.version) for part in specifier if part.operator in {">=", ">"}]
     ends = [Version(part.version) for part in specifier if part.operator == "<"]
     return not (starts and ends) or max(starts) < min(ends)
 
 
 def find_newest_python(requirement: Requirement) -> str | None:
-    """Returns the newest Python that has a wheel of a release that a requirement pins, or of one below its end.
+    """Returns the newest Python with a wheel of the release that a requirement pins, or of a release below its end.
 
-    None where no table says so, and the empty text where no Python has one.
+    Returns None if no table has the package, and the empty text if no Python has a wheel.
     """
     table: dict[str, str] = load_tables()["newest_python"].get(canonicalize_name(requirement.name), {})
     ends = [part for part in requirement.specifier if part.operator in {"==", "~=", "<", "<="}]

@@ -1,4 +1,4 @@
-"""Chooses the file that lists what a program needs, among all that list something."""
+"""Chooses the file that lists the packages of a program, among all files that list packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VARIANT = re.compile(
 _DEVELOPMENT = re.compile(
     r"(?i)(?:^|[._/-])(?:dev\w*|tests?|testing|docs?|lint\w*|ci|style|travis|rtd|mkdocs|pre-commit)(?=[._/-]|$)"
 )
-_KINDS = (  # a pattern of the file's name, and how much people mean it
+_KINDS = (  # patterns of file names, and how likely such a file is the right one
     (re.compile(r".*\.(?:txt|in|pip)"), 2.0),
     (re.compile(r"pyproject\.toml"), 1.9),
     (re.compile(r"Pipfile"), 1.8),
@@ -30,7 +30,7 @@ _KINDS = (  # a pattern of the file's name, and how much people mean it
     (re.compile(r"(?i).*dockerfile.*|containerfile"), 0.6),
     (re.compile(r"pylock.*\.toml"), 1.0),
     (re.compile(r".*\.ipynb"), 0.2),
-    (re.compile(r".*\.py"), 9.0),  # what a program says of itself
+    (re.compile(r".*\.py"), 9.0),  # a program's own metadata
     (re.compile(r".*"), 0.4),
 )
 _USED_EXTRA = re.compile(r"extra (?:train\w*|ml|models?)")
@@ -39,14 +39,14 @@ _TENSORFLOW_EXTRA = re.compile(r"extra (?:tf2?|tensorflow2?(?:-cpu)?|keras[23]?|
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """What one file and those that it includes list.
+    """The packages that one file and its included files list.
 
     Attributes:
-        file: relative to the project.
-        packages: the requirements of all installations, and those of `extras`.
-        extras: the extras among them.
-        statements: all that the files state.
-        named_by: the place of the command that installs it.
+        file: the path relative to the project.
+        packages: the requirements of every installation, and those of `extras`.
+        extras: the chosen extras.
+        statements: all statements of these files.
+        named_by: the place of the command that installs the file.
     """
 
     file: str
@@ -58,7 +58,7 @@ class Listing:
 
 
 def rank_listings(project: Project, folder: str, program: str = "") -> tuple[Listing, ...]:
-    """Returns the listings, the one for `program` in `folder` first; what other programs list is theirs alone."""
+    """Returns the listings, first the one for `program` in `folder`; leaves out listings of other programs."""
     everything = [item for rows in project.statements.values() for item in rows]
     installs = [item for item in everything if item.fact is Fact.INSTALL]
     own = {canonicalize_name(item.value) for item in everything if item.fact is Fact.NAME}
@@ -82,7 +82,7 @@ def rank_listings(project: Project, folder: str, program: str = "") -> tuple[Lis
 
 
 def _include(project: Project, file: str, seen: set[str]) -> Iterator[Statement]:
-    """Yields what a file states, and what the files state that it includes."""
+    """Yields the statements of a file and of all files that it includes."""
     seen.add(file)
     for item in project.statements.get(file, ()):
         yield item
@@ -96,9 +96,9 @@ def _include(project: Project, file: str, seen: set[str]) -> Iterator[Statement]
 
 
 def _choose_extras(rows: tuple[Statement, ...], file: str, installs: list[Statement], program: str) -> tuple[str, ...]:
-    """Chooses the extras that training needs: those that the README installs, that of training, that of TensorFlow.
+    """Chooses the extras that training needs: those that the README installs, and those for training or TensorFlow.
 
-    One that has the name of the folder of `program` is for the programs there.
+    An extra with the name of a program's folder is for the programs in that folder.
     """
     groups = dict.fromkeys(item.group for item in rows if item.fact is Fact.PACKAGE and item.group)
     folder = posixpath.dirname(file) or "."
@@ -140,12 +140,12 @@ def _score(
         score -= 10 if _DEVELOPMENT.search(file) else 0
     score -= 4 if _VARIANT.search(name) else 0
     score += 1.5 if any(item.package in TENSORFLOW for item in packages) else 0
-    score += 0.5 if any(item.file != file for item in packages) else 0  # it includes another
+    score += 0.5 if any(item.file != file for item in packages) else 0  # the file includes another one
     return score, named[0].place if named else None
 
 
 def _installs(item: Statement, file: str) -> bool:
-    """Says whether a command installs a listing."""
+    """Tells whether a command installs a listing."""
     base = posixpath.dirname(item.file)
     value = item.value.partition("[")[0].lstrip("/")
     paths = {posixpath.normpath(posixpath.join(base, value)), posixpath.normpath(value)}

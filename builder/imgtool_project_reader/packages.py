@@ -1,4 +1,4 @@
-"""Chooses what the image installs: the project's own file where a lock can hold it, else its lines; what it lacks."""
+"""Chooses the packages of the image: the project's own file if a lock can contain it, else single lines."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from imgtool_project_reader.tables import (
 
 _READ_BY_SPEC = re.compile(r".*\.(?:txt|in|pip)|(?:.*/)?(?:pyproject|pylock.*)\.toml|(?!(?:.*/)?setup\.py$).*\.py")
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "python", "jupyter", "notebook", "jupyterlab", "ipykernel"})
-_ITSELF = r"(?:-e )?\.(?:\[[\w.,-]*\])?"  # a line that names the project
+_ITSELF = r"(?:-e )?\.(?:\[[\w.,-]*\])?"  # a line that installs the project itself
 _IDLE = "the program imports nothing of it, and it has no wheel, or is no Python package"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A requirement that a spec names, and where it is from; `guess` for one that no file states."""
+    """A requirement in a spec, and its origin; `guess` marks a requirement that no file states."""
 
     text: str
     place: str
@@ -53,14 +53,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Concessions:
-    """What a resolution on an index has shown: names of packages, and why.
+    """Changes that a resolution on an index has required: names of packages, and the reasons.
 
     Attributes:
-        loosened: those that lose their limits.
-        left_out: those that no wheel exists of.
+        loosened: packages that lose their limits.
+        left_out: packages without a fitting wheel.
         added: requirements that the program lacked when it ran.
-        system: Debian packages that it lacked.
-        absent: Debian packages that the base's archives do not have.
+        system: Debian packages that the program lacked.
+        absent: Debian packages that the base's archives lack.
     """
 
     loosened: Mapping[str, str] = field(default_factory=dict)
@@ -72,17 +72,17 @@ class Concessions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What the image installs.
+    """The packages that the image installs.
 
     Attributes:
-        requirements: the project's file, with its `extras`; None where the lines are all there is.
-        lines: what comes on top of it.
+        requirements: the project's file, with its `extras`; None if there are only lines.
+        lines: the requirements in addition to the file.
         why_lines: why the spec does not name the project's file.
-        packages: the names of all that.
+        packages: the names of all these packages.
         system: Debian packages, with the place of the statement or the wheel that needs them.
-        builds_only: Debian packages that the project names, and that a running program does not need.
-        dropped: what the project lists and the image does not get, with the reason.
-        unknown: imports of packages that no file and no table names.
+        builds_only: Debian packages that the project names but that a running program does not need.
+        dropped: requirements of the project that the image does not get, with the reasons.
+        unknown: imports whose packages no file and no table names.
     """
 
     requirements: str | None = None
@@ -106,14 +106,14 @@ def choose_packages(
     concessions: Concessions,
     folder: str = ".",
 ) -> Needs:
-    """Chooses what to install beside TensorFlow for a variant that is resolved already."""
+    """Chooses the packages to install beside TensorFlow, for a resolved variant."""
     listing = listings[0] if listings else None
     stated = [item for item in listing.packages if applies(item.requirement, variant.python)] if listing else []
     idle = [item for item in stated if item.certainty is Certainty.GUESS and not _is_imported(item.package, reached)]
-    said = {item.package for item in stated if item.requirement.specifier}  # more than by a list that it includes
+    said = {item.package for item in stated if item.requirement.specifier}  # rather than a list that the file includes
     stated = [item for item in stated if item not in idle and (item.requirement.specifier or item.package not in said)]
     placed = list_placed(project)
-    changed = {"python", *load_tables()["renamed"], *concessions.loosened, *concessions.left_out}  # python is conda's
+    changed = {"python", *load_tables()["renamed"], *concessions.loosened, *concessions.left_out}  # python: conda's
     changed |= {item.package for item in stated if item.package in placed and not str(item.requirement.specifier)}
     why = None
     if listing:
@@ -164,7 +164,7 @@ def _is_imported(name: str, reached: Reached | None) -> bool:
 
 
 def _find_trouble(project: Project, listing: Listing, variant: Variant, knowledge: Knowledge) -> str | None:
-    """Says why a spec cannot name the listing's file; None where it can."""
+    """Explains why a spec cannot name the listing's file; None if it can."""
     if not _READ_BY_SPEC.fullmatch(listing.file):
         return f"from {listing.file}"
     try:
@@ -192,10 +192,10 @@ def _mend(
     *,
     far: bool,
 ) -> tuple[list[Line], list[tuple[str, str]]]:
-    """Returns the lines that a spec can hold: with what a lock file pinned, without what fights TensorFlow.
+    """Returns the lines for a spec, with the pins of a lock file and without requirements that contradict TensorFlow.
 
-    `far` says that the project means an older TensorFlow than any that imgtool has: then the limits of what TensorFlow
-    itself needs are that one's.
+    `far` means that the project needs an older TensorFlow than imgtool supports. Then its limits on TensorFlow's own
+    dependencies are for that older release.
     """
     placed = list_placed(project)
     lines, dropped = dict[str, Line](), list[tuple[str, str]]()
@@ -214,13 +214,13 @@ def _mend(
             requirement = plain
         if release := find_release(requirement, variant):
             requirement = _with_specifier(requirement, Requirement(release))
-        requirement.marker = None  # it holds for this Python, or the line would not be here
+        requirement.marker = None  # the marker applies to this Python; other lines are already gone
         lines[name] = Line(str(requirement), place)
     return list(lines.values()), dropped
 
 
 def _rename(stated: Iterable[Statement], variant: Variant) -> Iterator[tuple[Statement, Requirement]]:
-    """Yields what an image may install beside TensorFlow, under the name that an index has it; an alias says less."""
+    """Yields the packages that an image may install beside TensorFlow, under their names on an index."""
     rows = [item for item in stated if not (is_framework(item.package, variant) or item.package in _TOOLS)]
     real = {item.package for item in rows}
     for item in rows:
@@ -233,7 +233,7 @@ def _rename(stated: Iterable[Statement], variant: Variant) -> Iterator[tuple[Sta
 
 
 def _find_reason(requirement: Requirement, variant: Variant, knowledge: Knowledge, *, far: bool) -> str | None:
-    """Says why a requirement loses its limit, or its place; None where it keeps them."""
+    """Explains why a requirement loses its limit or is left out; None if it stays."""
     name = canonicalize_name(requirement.name)
     if requirement.url and not requirement.url.startswith("git+"):
         return "a lock names releases on an index, not URLs"
@@ -249,7 +249,7 @@ def _find_reason(requirement: Requirement, variant: Variant, knowledge: Knowledg
 def _specify(
     requirement: Requirement, place: str, pinned: Mapping[str, Requirement], placed: Mapping[str, Statement]
 ) -> tuple[Requirement, str]:
-    """Returns what another file says more exactly: a lock's release, or the repository that a README installs from."""
+    """Returns a more exact requirement from another file: a lock's release, or the repository in a README's command."""
     name = canonicalize_name(requirement.name)
     if requirement.url is None and not requirement.specifier and name in placed:
         return placed[name].requirement, placed[name].place
@@ -278,9 +278,9 @@ def _find_missing(
     has: set[str],
     limits: Mapping[str, Requirement],
 ) -> tuple[list[Line], tuple[str, ...]]:
-    """Finds the packages of imports that the listing does not name: from another file, else from the table.
+    """Finds the packages of imports that the listing does not name, in another file or in the table.
 
-    Of those that it names without the versions that the code is for, too: `limits`.
+    `limits` adds packages that the listing names without the versions that the code needs.
     """
     elsewhere = _list_elsewhere(project, listings, variant.python)
     lines: dict[str, Line] = {}
@@ -315,7 +315,7 @@ def _find_missing(
 
 
 def _list_elsewhere(project: Project, listings: tuple[Listing, ...], python: str) -> dict[str, Statement]:
-    """Returns what other files say about a package, by its name."""
+    """Returns the statements of other files about packages, by name."""
     pinned = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
     listed = (item for listing in listings[1:] for item in listing.packages)
     found: dict[str, Statement] = {}
@@ -328,9 +328,9 @@ def _list_elsewhere(project: Project, listings: tuple[Listing, ...], python: str
 def _choose_limits(
     reached: Reached | None, stated: Iterable[Statement], locked: Iterable[str], variant: Variant, knowledge: Knowledge
 ) -> dict[str, Requirement]:
-    """Returns the requirements that still have what the program's files take, with what the listing says of them.
+    """Returns the requirements whose releases have the names that the program uses, joined with the listing's limits.
 
-    Those whose releases the listing, a lock or TensorFlow itself ends are none of them.
+    Leaves out packages for which the listing, a lock or TensorFlow itself sets an upper end.
     """
     said = {item.package: item.requirement for item in stated}
     chosen = {}
@@ -352,13 +352,13 @@ def _needed_by(name: str, variant: Variant, knowledge: Knowledge) -> SpecifierSe
 
 
 def _fight(requirement: Requirement, variant: Variant, knowledge: Knowledge) -> str | None:
-    """Says how a requirement fights TensorFlow; None where it does not."""
+    """Explains how a requirement contradicts TensorFlow; None if it does not."""
     fault = knowledge.find_fault((("code", f"{requirement}\n"),), variant)
     return fault.reason if fault else None
 
 
 def _is_there(module: str, name: str | None, has: set[str], variant: Variant) -> bool:
-    """Says whether the framework or the listing brings what is imported."""
+    """Tells whether the framework or the listing provides an imported module."""
     top = module.partition(".")[0]
     if top in (WITH_JAX if variant.jax else WITH_TENSORFLOW) and (top != "google" or name is None):
         return True
@@ -369,20 +369,20 @@ def _is_there(module: str, name: str | None, has: set[str], variant: Variant) ->
 
 
 def _name_of(text: str) -> str:
-    """Returns the name that a line of packages gives; that of a URL is its last part."""
+    """Returns the package's name in a line; for a URL, the last part."""
     requirement = parse_requirement(text)
     return requirement.name if requirement else text.rpartition("/")[2].removesuffix(".git")
 
 
 def _list_companions(stated: Iterable[Statement], variant: Variant) -> Iterator[Line]:
-    """Yields the releases of companions that a file names without one: the newest may be for another TensorFlow."""
+    """Yields releases of companions that a file names without versions: the newest may need another TensorFlow."""
     for item in stated:
         if release := find_release(item.requirement, variant):
             yield Line(release, f"{item.place}; its release for TensorFlow {variant.tensorflow}")
 
 
 def _is_listed(module: str, has: set[str]) -> bool:
-    """Says whether a listed package has about the name of an import."""
+    """Tells whether a listed package has a name similar to an import's."""
     plain = canonicalize_name(module)
     return plain in has or any(
         name.endswith(f"-fork-{plain}") or name.startswith((f"{plain}-", f"python-{plain}", f"py{plain}"))

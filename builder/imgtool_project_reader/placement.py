@@ -1,4 +1,4 @@
-"""Says how an image starts a program: `trainer`, PYTHONPATH, the folder that it starts in."""
+"""Decides how an image starts a program: `trainer`, PYTHONPATH, and the current folder."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The lines of a spec that place a program.
+    """The keys of a spec that place a program.
 
     Attributes:
         trainer: the mapping, key by key; a `source` alone is the shorthand.
-        python_path: the value of PYTHONPATH, if there has to be one.
+        python_path: the value of PYTHONPATH, if the program needs one.
         new_file: the file that a notebook becomes; None for other programs.
     """
 
@@ -32,7 +32,7 @@ class Placement:
 
 
 def place(program: Program, reached: Reached, project: Project) -> Placement | None:
-    """Places a program; None where no spec can start it, since a Dockerfile cannot name its folder."""
+    """Places a program; None if no spec can start it, because a Dockerfile cannot name its folder."""
     if program.script is not None:
         module, _, function = program.target.partition(":")
         return Placement(trainer={"source": program.home, "module": module, "function": function})
@@ -56,7 +56,7 @@ def place(program: Program, reached: Reached, project: Project) -> Placement | N
         is_narrow = not _needs_all(reached, own) and start == "." and (len(names) > 1 or root != ".")
         trainer = {"source": own if is_narrow else ".", "module": module}
         search = [*others, *([folder] if folder in reached.roots and folder != root else [])]
-        is_found = root == "." or (not search and (is_narrow or root == "src"))  # without a word in PYTHONPATH
+        is_found = root == "." or (not search and (is_narrow or root == "src"))  # without PYTHONPATH
         search = [*search, root] if not is_found or start != "." else search
     if start != ".":
         trainer["workdir"] = start
@@ -65,7 +65,7 @@ def place(program: Program, reached: Reached, project: Project) -> Placement | N
 
 
 def _find_root(program: Program, reached: Reached) -> str | None:
-    """Returns the folder that the program is a module of; None where it runs as a script."""
+    """Returns the root folder of the program's module; None if the program runs as a script."""
     folder = program.folder
     parts = folder.split("/") if folder != "." else []
     above = [root for root in reached.roots if root == "." or f"{folder}/".startswith(f"{root}/")]
@@ -87,7 +87,7 @@ def _find_root(program: Program, reached: Reached) -> str | None:
 
 
 def _find_start(program: Program, reached: Reached, project: Project) -> str:
-    """Returns the folder that the program's relative paths start from."""
+    """Returns the folder from which the program's relative paths start."""
     folder = program.folder
     if folder == "." or not can_stand(folder):
         return "."
@@ -100,15 +100,15 @@ def _find_start(program: Program, reached: Reached, project: Project) -> str:
     inside = {path for path in beside if path.startswith("../")}
     top = {path for path in paths if project.has(path) and not project.has(posixpath.join(folder, path))}
     if inside and not top:
-        return folder  # from the project's own folder, these leave it
+        return folder  # these paths would leave the project's folder
     if project.has(posixpath.join(folder, "__init__.py")):
-        return "."  # a package is started from above it
+        return "."  # Python starts a package from the folder above it
     here = {path for path in paths if project.has(posixpath.join(folder, path)) and not project.has(path)}
     return folder if here and not top else "."
 
 
 def _starts_in(command: Statement, program: Program) -> bool:
-    """Says whether a command starts a program from its own folder: after `cd`, or by the file's bare name."""
+    """Tells whether a command starts a program from its own folder: after `cd`, or by the file's bare name."""
     where = command.value.partition(" && ")[0] if " && " in command.value else ""
     inner = where.removeprefix("cd ").strip("/ ")
     if where:
@@ -118,7 +118,7 @@ def _starts_in(command: Statement, program: Program) -> bool:
 
 
 def _needs_all(reached: Reached, folder: str) -> bool:
-    """Says whether the program needs files outside `folder`, as far as its imports and paths tell."""
+    """Tells whether the program needs files outside `folder`, according to its imports and paths."""
     if folder == ".":
         return True
     inside = f"{folder}/"
@@ -128,7 +128,7 @@ def _needs_all(reached: Reached, folder: str) -> bool:
 
 
 def _name_script(notebook: str, reached: Reached) -> str:
-    """Returns the name of the script that a notebook becomes: beside the notebook, importable, no import's own name."""
+    """Returns the name for the script of a notebook: in the same folder, importable, and not the name of an import."""
     folder, name = posixpath.split(notebook)
     stem = _NOT_IN_NAMES.sub("_", name.removesuffix(".ipynb")).strip("_") or "notebook"
     hidden = {item.module.partition(".")[0] for item, _, _ in reached.foreign} | sys.stdlib_module_names | {"keras"}

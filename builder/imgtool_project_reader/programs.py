@@ -1,4 +1,4 @@
-"""Finds the programs of a project, ranks them by what they do, and follows what each imports."""
+"""Finds the programs of a project, ranks them by their actions, and follows the imports of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from imgtool_project_reader.source import Imported, Source, read_source
 from imgtool_project_reader.statement import Certainty, Fact, Statement
 from imgtool_project_reader.tables import WITH_TENSORFLOW, find_distribution
 
-_WORDS = {  # of a program's name, and what they are worth
+_WORDS = {  # patterns of program names, and their weights
     "train": 25, "training": 25, "trainer": 10, "pretrain": 12, "pretraining": 12, "finetune": 12, "finetuning": 12,
     "task": 12, "fit": 10, "main": 8, "__main__": 8, "run": 5, "experiment": 5, "classifier": 3,
 }  # fmt: skip
@@ -33,15 +33,15 @@ _ASIDE = re.compile(  # folders whose programs are not the project's own trainin
 )
 _PROGRAMS = re.compile(r"(?i)scripts?|bin|experiments?|runs?|launch\w*")
 _EXAMPLES = re.compile(r"(?i)examples?|samples?|tutorials?")
-_WITHIN = frozenset(  # imports of frameworks, and of what trains with them
+_WITHIN = frozenset(  # imports of frameworks, and of libraries that train with them
     """jax flax equinox haiku optax tensorflow keras tf_keras tf_agents tensorforce stable_baselines tflearn
     tensorlayer tensorpack rl tf2rl t5 trax deepctr spektral csbdeep stardist autokeras keras_tuner keras_cv
     keras_nlp deepchem ktrain kashgari tfx""".split()  # noqa: SIM905
 )
-_README = 20  # of a command that the README at the top gives
+_README = 20  # for a command in the README of the top folder
 _LIST = re.compile(r"(?i)(?:requirements?|environment)[\w.-]*|pyproject\.toml|setup\.(?:py|cfg)|Pipfile")
 _NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py|run_tests?\.py")
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")  # a folder that `trainer.source` takes
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")  # a folder that `trainer.source` accepts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +49,13 @@ class Program:
     """A program.
 
     Attributes:
-        source: its file.
-        script: the console script that starts it, where its file alone starts nothing.
-        target: what the script calls, MODULE:FUNCTION.
-        home: the folder of the project that has the script.
-        score: how likely it is the one that trains.
-        commands: statements that start it.
-        reasons: what the score is made of, for people.
+        source: the program's file.
+        script: the console script that starts the program, if the file alone starts nothing.
+        target: the function that the script calls, MODULE:FUNCTION.
+        home: the folder of the project that defines the script.
+        score: the likelihood that this program trains.
+        commands: statements that start the program.
+        reasons: the parts of the score, for people.
     """
 
     source: Source
@@ -68,25 +68,25 @@ class Program:
 
     @property
     def path(self) -> str:
-        """Its file, or the notebook."""
+        """The program's file, or the notebook."""
         return self.source.path
 
     @property
     def folder(self) -> str:
-        """The folder of its file; `.` for the project's."""
+        """The folder of the program's file; `.` for the project's folder."""
         return posixpath.dirname(self.path) or "."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reached:
-    """What a program reaches through its imports.
+    """The files and packages that a program reaches through its imports.
 
     Attributes:
-        sources: its own files, the program first.
-        roots: the folders that its own absolute imports start from, in the order of need.
-        foreign: the imports of other packages, each with whether it runs whenever the program does.
-        is_relative: whether the program's own file has relative imports.
-        tops: the first names of its own absolute imports.
+        sources: the project's files, with the program first.
+        roots: the folders from which absolute imports of these files start, in the order of need.
+        foreign: the imports of other packages, each with whether it always runs.
+        is_relative: whether the program's file has relative imports.
+        tops: the first names of absolute imports of the project's files.
     """
 
     sources: tuple[Source, ...]
@@ -107,14 +107,14 @@ class Code:
     )
 
     def source(self, path: str) -> Source | None:
-        """Returns a file's content, or None for one that is not Python 3."""
+        """Returns a file's content, or None if the file is not Python 3."""
         if path not in self._sources:
             self._sources[path] = read_source(self.project.read(path), path)
         return self._sources[path]
 
     @cached_property
     def _tops(self) -> dict[str, dict[str, None]]:
-        """The folders that have a module or a package of a name."""
+        """The folders that contain a module or a package, by its name."""
         tops: dict[str, dict[str, None]] = {}
         for path in self.project.files:
             if path.endswith(".py"):
@@ -128,9 +128,9 @@ class Code:
         return frozenset(self.project.files)
 
     def _locate(self, imported: Imported, source: Source, start: str) -> tuple[str, tuple[str, ...]] | None:
-        """Returns the folder that an own import starts from, and the files that it loads; None for others.
+        """Returns the folder of an import of the project's own files, and the files that it loads; None for others.
 
-        Python searches the folder of the program, `start`; what lies elsewhere needs a PYTHONPATH.
+        Python searches the folder of the program, `start`; modules elsewhere need a PYTHONPATH.
         """
         if imported.level:
             folder = (
@@ -153,13 +153,13 @@ class Code:
         return best if best is None or best[1] or is_package or not is_known else None
 
     def _is_own(self, imported: Imported) -> bool:
-        """Says whether a folder, such as lib, has the very module that is taken from a package of a known name."""
+        """Tells whether a folder, such as lib, contains the very module that the code imports from a known package."""
         top, _, inner = imported.module.partition(".")
         folders = () if top in WITH_TENSORFLOW or top == "keras" or not inner else self._tops.get(top, ())
         return any(self._has_module(folder, imported) for folder in folders)
 
     def _has_module(self, folder: str, imported: Imported) -> bool:
-        """Says whether a folder has the module, or a plain folder with the modules that are taken from it."""
+        """Tells whether a folder contains the module, or a plain folder with the modules that the import names."""
         base = posixpath.normpath(posixpath.join(folder, *imported.module.split(".")))
         is_there = f"{base}.py" in self._files or f"{base}/__init__.py" in self._files
         if not imported.names and not is_there:
@@ -167,7 +167,7 @@ class Code:
         return is_there or bool(imported.names and all(f"{base}/{name}.py" in self._files for name in imported.names))
 
     def _load(self, folder: str, imported: Imported) -> tuple[str, ...]:
-        """Lists the files that an import loads when its name starts in `folder`."""
+        """Lists the files that an import loads if Python finds its first name in `folder`."""
         parts = imported.module.split(".") if imported.module else []
         files = []
         for end in range(1, len(parts) + 1):
@@ -217,7 +217,7 @@ class Code:
         return self._located[key]
 
     def rank(self) -> tuple[Program, ...]:
-        """Returns the programs, the one that most likely trains first."""
+        """Returns the programs, and first the one that most likely trains."""
         statements = [item for rows in self.project.statements.values() for item in rows]
         commands = [item for item in statements if item.fact is Fact.COMMAND]
         scripts = _scripts(statements, self._files)
@@ -249,14 +249,14 @@ class Code:
 
     @cached_property
     def _told(self) -> frozenset[str]:
-        """The shell scripts that the README at the top names."""
+        """The shell scripts that the README of the top folder names."""
         readme = " ".join(self.project.read(path) for path in self.project.files if re.match(r"(?i)readme[^/]*$", path))
         words = {*re.findall(r"[\w./-]+\.sh\b", readme)}
         names = {posixpath.normpath(word) for word in words} | {PurePosixPath(word).name for word in words}
         return frozenset(path for path in self.project.files if path in names)
 
     def _find_part(self, path: str) -> str | None:
-        """Returns the folder below the top that has a program and a list of packages of its own, beside the top's."""
+        """Returns the folder below the top that has its own program and list of packages, if the top has a list too."""
         lists = {
             posixpath.dirname(file) or "."
             for file in self.project.statements
@@ -267,7 +267,7 @@ class Code:
 
 
 def _says_train(source: Source, *, script: str | None) -> bool:
-    """Says whether a program that trains, or its console script, has that for a name, and lies where such lie."""
+    """Tells whether a training program or its console script has a name and a folder that suggest training."""
     path = PurePosixPath(source.path)
     is_aside = any(map(_ASIDE.fullmatch, path.parts[:-1])) or path.suffix == ".ipynb"
     named = re.search(r"(?i)(?:^|[_-])train(?:ing|er)?(?:[_-]|$)", f"{path.stem}-{script or ''}")
@@ -279,7 +279,7 @@ def _depth(source: Source) -> int:
 
 
 def _scripts(statements: list[Statement], files: frozenset[str]) -> dict[str, tuple[str, str, str]]:
-    """Returns the console script of each file that one starts, its target and its project's folder; training wins."""
+    """Maps each file to its console script, target and project's folder; scripts that train take precedence."""
     scripts: dict[str, tuple[str, str, str]] = {}
     for item in statements:
         if item.fact is Fact.SCRIPT:
@@ -295,7 +295,7 @@ def _scripts(statements: list[Statement], files: frozenset[str]) -> dict[str, tu
 
 
 def _starts_program(command: Statement, path: str, script: str | None, project: Project) -> bool:
-    """Says whether a command starts the program in a file."""
+    """Tells whether a command starts the program in a file."""
     where, _, text = command.value.rpartition(" && ")
     folder = where.removeprefix("cd ").strip()
     base = posixpath.dirname(command.file) or "."
@@ -318,18 +318,18 @@ def _starts_program(command: Statement, path: str, script: str | None, project: 
         plain = {posixpath.normpath(name) for name in names}
         if any(map(project.has, plain)):
             return path in plain
-        top, _, last = words[1].partition(".")  # a module that has moved within its package since
+        top, _, last = words[1].partition(".")  # the module may have moved within its package
         return bool(last) and top in path.split("/") and PurePosixPath(path).stem == last.rpartition(".")[2]
     return words[0].endswith(".py") and _is_file(words[0], path, base, folder, project)
 
 
 def _is_file(file: str, path: str, base: str, folder: str, project: Project) -> bool:
-    """Says whether a command's file is the one at a path, for a command in `base` that changes to `folder`."""
+    """Tells whether a command in `base` that changes to `folder` means the file at `path`."""
     options = (posixpath.normpath(posixpath.join(*parts, file)) for parts in ((base, folder), (folder,), (base,), ()))
     exact = next((option for option in options if project.has(option)), None)
     if exact or PurePosixPath(path).name != PurePosixPath(file).name:
         return path == exact
-    named = PurePosixPath(file).parent.name  # it has moved since, or is another machine's
+    named = PurePosixPath(file).parent.name  # the file may have moved, or the path is from another machine
     same = [other for other in project.files if PurePosixPath(other).name == PurePosixPath(file).name]
     return len(same) == 1 or not named or PurePosixPath(path).parent.name == named
 
@@ -343,9 +343,9 @@ def _judge(
     *,
     told: frozenset[str],
 ) -> Program:
-    """Weighs a program. Doing counts most, then what the project says of it, then its name and place."""
+    """Scores a program: first by its actions, then by the project's statements, then by its name and folder."""
     path = PurePosixPath(source.path)
-    stem = path.parent.name if path.stem == "__main__" else path.stem  # `-m FOLDER` starts it
+    stem = path.parent.name if path.stem == "__main__" else path.stem  # `python -m FOLDER` starts it
     words = [*re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", stem.lower()), *re.split(r"\W+", script or "")]
     words = [word.rstrip("0123456789") for word in words if word] + ["__main__"] * (path.stem == "__main__")
     rows: list[tuple[int, str]] = []
@@ -388,9 +388,9 @@ def _judge(
 
 
 def _weigh(command: Statement, told: frozenset[str]) -> int:
-    """Says how much a command tells of the program that it starts: most where a README at the top trains with it.
+    """Weighs a command as evidence for its program; a training command in the top folder's README weighs most.
 
-    `told` are the shell scripts that such a README names.
+    `told` are the shell scripts that this README names.
     """
     if command.file in told:
         return _README
@@ -413,5 +413,5 @@ def list_words(command: Statement) -> tuple[str, ...]:
 
 
 def can_stand(path: str) -> bool:
-    """Says whether a spec can name a folder."""
+    """Tells whether a spec can name a folder."""
     return path == "." or all(map(_PART.fullmatch, path.split("/")))

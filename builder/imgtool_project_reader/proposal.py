@@ -1,4 +1,4 @@
-"""Proposes a spec for a project: what its files state, intersected with what there is, and every guess marked."""
+"""Proposes a spec for a project: intersects the files' statements with existing releases, and marks every guess."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from imgtool_project_reader.source import write_cells
 from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, Statement, is_dockerfile
 
 _USUAL_PYTHON = "3.11"
-_LOWEST_SCORE = -12  # below it, a file is some program, and none that trains
+_LOWEST_SCORE = -12  # below this score, a program does not train
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table that says who said what."""
+    """A row of the table of statements and their files."""
 
     fact: str
     value: str
@@ -34,17 +34,17 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """What a project's spec would say.
+    """The proposed values of a project's spec.
 
     Attributes:
-        project: what was read.
+        project: the files and statements.
         choice: TensorFlow and Python.
-        python: the minor of the images: that of the choice, else imgtool's own for the release.
-        accelerator: what the roles compute on, and why.
-        needs: what the image installs.
-        programs: those that may train, the chosen one first.
-        placement: how the image starts the first; None where there is none, or where no spec can start it.
-        reached: what the first reaches.
+        python: the Python minor of the images: the choice's, else imgtool's default for the release.
+        accelerator: the roles' accelerator, and the reason.
+        needs: the packages that the image installs.
+        programs: the programs that may train, with the chosen one first.
+        placement: how the image starts the first program; None if there is none, or if no spec can start it.
+        reached: the files and packages that the first program reaches.
         listings: the files that list packages.
         name: the project's own name, if a file states one.
     """
@@ -69,19 +69,19 @@ class Proposal:
 
     @property
     def has_code(self) -> bool:
-        """Whether the folder has any Python: then imgtool writes no program of its own."""
+        """Whether the folder contains Python code. If so, imgtool writes no program of its own."""
         return any(file.endswith((".py", ".ipynb")) for file in self.project.files)
 
     @property
     def new_files(self) -> dict[str, str]:
-        """The files that a notebook becomes: path to text."""
+        """The scripts for notebooks: path to text."""
         if self.placement is None or self.placement.new_file is None or self.program is None:
             return {}
         cells = "".join(write_cells(self.project.read(self.program.path))).rstrip()
         return {self.placement.new_file: f"{write_head(self.program.path)}\n{cells}\n"}
 
     def table(self) -> tuple[Row, ...]:
-        """Says who said what."""
+        """Returns the rows of the table of statements."""
         rows = [
             Row(
                 judged.statement.fact,
@@ -116,7 +116,7 @@ def propose(
     accelerator: str | None = None,
     concessions: Concessions | None = None,
 ) -> Proposal:
-    """Proposes a spec for what `folder` has; arguments win over its files."""
+    """Proposes a spec for the files in `folder`. Arguments take precedence over the files."""
     project = read_project(folder, knowledge.read_yaml)
     code = Code(project)
     programs = tuple(program for program in code.rank() if program.score >= _LOWEST_SCORE)
@@ -165,7 +165,7 @@ def propose(
 
 
 def _choose_jax(choice: Choice, said: Statement, knowledge: Knowledge) -> Choice:
-    """Returns the choice of JAX's release, with what the files say of it and of Python."""
+    """Returns the choice of JAX's release, with the files' statements about JAX and Python."""
     rows = tuple(row for row in choice.rows if row.statement.fact is Fact.PYTHON)
     source = said.place if said.value else None
     exact = any(part.operator == "==" for part in SpecifierSet(said.value))
@@ -174,7 +174,7 @@ def _choose_jax(choice: Choice, said: Statement, knowledge: Knowledge) -> Choice
 
 
 def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder: str) -> tuple[str, str | None]:
-    """Chooses gpu where the chosen listing or the only kind of Dockerfile asks for CUDA."""
+    """Chooses gpu if the chosen listing or the only kind of Dockerfile asks for CUDA."""
     for listing in listings[:1]:
         for item in listing.packages:
             if item.package == "tensorflow-gpu" or (
@@ -204,7 +204,7 @@ def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder:
 def _resolve(
     choice: Choice, kind: str, kind_from: str | None, knowledge: Knowledge, *, given: bool
 ) -> tuple[Variant | None, str, str | None, Choice]:
-    """Resolves the choice as a lock would; what no base image gives becomes cpu, or imgtool's own Python."""
+    """Resolves the choice as a lock would. If no base image fits, chooses cpu, or imgtool's own Python."""
     error: str | None = None
     attempts = [(kind, choice.python), (kind, None), ("cpu", choice.python), ("cpu", None)]
     for accelerator, python in attempts[:2] if given else attempts:

@@ -1,4 +1,4 @@
-"""Reads files that were written for Python 2, as far as a proposal needs them: what they import, call and train."""
+"""Reads files for Python 2, as far as a proposal needs them: their imports and calls, and whether they train."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-_MODULES = frozenset(  # those that Python 3 has under another name, or no more
+_MODULES = frozenset(  # modules that Python 3 has renamed or removed
     """__builtin__ BaseHTTPServer ConfigParser Cookie HTMLParser Queue SimpleHTTPServer SocketServer StringIO Tkinter
     anydbm cPickle cStringIO commands cookielib copy_reg dummy_thread httplib itertools.imap itertools.izip md5
     robotparser sets sha thread tkFileDialog tkMessageBox urllib2 urlparse xmlrpclib""".split()  # noqa: SIM905
 )
 _PRINTS = re.compile(r"([ \t]*)(?:print|exec)\b(?![ \t]*[=.\[])")
-_LONGEST = 12  # lines of one statement; text that only looks like one costs no more
+_LONGEST = 12  # lines of one statement at most, to limit the time for text that only looks like one
 _TO_3 = tuple(
     (re.compile(pattern, re.MULTILINE), new)
     for pattern, new in (
@@ -31,9 +31,9 @@ _TO_3 = tuple(
 
 
 def parse_python_2(text: str) -> ast.Module | None:
-    """Parses a file of Python 2 without what it prints; None for what is no Python 2 either.
+    """Parses a file of Python 2 without its `print` and `exec` statements; None if the file is not Python 2 either.
 
-    Lines keep their numbers. The tree is good for what a file takes and calls, not for running it.
+    Lines keep their numbers. The tree shows the file's imports and calls, but nobody can run it.
     """
     text = "\n".join(_leave_out_prints(text.splitlines()))
     for pattern, new in _TO_3:
@@ -47,7 +47,7 @@ def parse_python_2(text: str) -> ast.Module | None:
 
 
 def _leave_out_prints(lines: list[str]) -> Iterator[str]:
-    """Yields `pass` in the place of each `print` and `exec`, and empty lines for those that it goes on in."""
+    """Yields `pass` in place of each `print` and `exec`, and empty lines for their further lines."""
     rest, opened = 0, 0
     for line in lines:
         starts = rest == 0 and _PRINTS.match(line)
@@ -62,7 +62,7 @@ def _leave_out_prints(lines: list[str]) -> Iterator[str]:
 
 
 def find_module_of_2(tree: ast.Module) -> int:
-    """Returns the first line that always imports a module which only Python 2 has; 0 for none."""
+    """Returns the first line that always imports a module that only Python 2 has; 0 for none."""
     for node in tree.body:
         if isinstance(node, ast.Import) and any(alias.name in _MODULES for alias in node.names):
             return node.lineno
@@ -74,5 +74,5 @@ def find_module_of_2(tree: ast.Module) -> int:
 
 
 def is_module_of_2(module: str) -> bool:
-    """Says whether only Python 2 has a module in its standard library."""
+    """Tells whether only Python 2 has a module in its standard library."""
     return module in _MODULES

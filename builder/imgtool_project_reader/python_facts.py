@@ -1,4 +1,4 @@
-"""Concludes from what a file takes from the standard library which Pythons no longer have it."""
+"""Finds Pythons that no longer have the parts of the standard library that a file uses."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from imgtool_project_reader.tables import load_tables
 
 
 def find_pythons(tree: ast.Module) -> tuple[tuple[str, int], ...]:
-    """Returns the specifier sets of Python that a file needs, each with the first line that does.
+    """Returns the specifier sets of Python that a file needs, each with the first line that needs it.
 
-    What stands in a `try`, or below a question about a version, counts for nothing: it may fail.
+    Ignores code in a `try` or under a check of a version, because that code is allowed to fail.
     """
     found: dict[str, int] = {}
     for node in _walk_sure(tree):

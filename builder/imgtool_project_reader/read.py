@@ -1,4 +1,4 @@
-"""Reads a project's folder: which files there are, and what each of them states."""
+"""Reads a project's folder: the list of files, and the statements of each file."""
 
 from __future__ import annotations
 
@@ -30,24 +30,25 @@ from imgtool_project_reader.statement import Fact, Statement
 
 _MOST_FILES = 4000
 _LARGEST = 4 << 20  # bytes
-_DEEPEST = 6  # folders inside each other
+_DEEPEST = 6  # levels of folders
 _SKIPPED = re.compile(
     r"\..*|__pycache__|build|dist|venv|node_modules|site-packages|third_party|.*\.egg-info|wandb|mlruns"
 )
 _OF_ENVIRONMENT = ("pyvenv.cfg", "conda-meta", "bin/python", "Scripts")
-_DEEPEST_PROSE = 2  # a README further down is about that folder alone: its programs, and nothing else
+_DEEPEST_PROSE = 2  # a README below the top counts only for the programs in its folder
 
 _HEAD = re.compile(r'"""The cells of (?P<notebook>.+), as imgtool init wrote them\."""\n')
 
 
 @dataclass(frozen=True)
 class Project:
-    """A folder as its files show it.
+    """A project's folder with the statements of its files.
 
     Attributes:
-        folder: where it is.
-        files: their paths below it, in the order of a walk; those that no program and no statement lies in left out.
-        statements: all that the files state, by file.
+        folder: the path of the folder.
+        files: the paths below the folder, in the order of a walk; without files that cannot contain programs or
+            statements.
+        statements: the statements of all files, by file.
     """
 
     folder: Path
@@ -59,13 +60,13 @@ class Project:
         return read_text(self.folder / file)
 
     def has(self, path: str) -> bool:
-        """Says whether there is such a file or folder, however `..` leads to it."""
+        """Tells whether a file or folder exists; the path may contain `..`."""
         plain = posixpath.normpath(path)
         return not plain.startswith(("..", "/")) and (self.folder / plain).exists()
 
 
 def read_project(folder: Path, read_yaml: Callable[[str], object]) -> Project:
-    """Reads what `folder` has. A file that cannot be read or understood says nothing."""
+    """Reads the files in `folder`. A file that the reader cannot read or parse gives no statements."""
     conda: Reader = partial(read_conda, read_yaml=read_yaml)
     readers = _list_readers(conda)
     patterns = [pattern for pattern, _ in readers]
@@ -81,7 +82,7 @@ def read_project(folder: Path, read_yaml: Callable[[str], object]) -> Project:
             if found:
                 statements[file] = found
     named = {item.value for rows in statements.values() for item in rows if item.fact is Fact.INSTALL}
-    for file in sorted(named):  # whatever their names
+    for file in sorted(named):  # whatever their names are
         plain = posixpath.normpath(file)
         kinds = {".txt": read_pip, ".in": read_pip, ".yml": conda, ".yaml": conda}
         named_reader = kinds.get(posixpath.splitext(plain)[1])
@@ -91,7 +92,7 @@ def read_project(folder: Path, read_yaml: Callable[[str], object]) -> Project:
 
 
 def _list_readers(conda: Reader) -> tuple[tuple[re.Pattern[str], Reader], ...]:
-    """Returns the patterns of names, each with the reader of such files."""
+    """Returns patterns of file names, each with the reader for such files."""
     return (
         (
             re.compile(
@@ -120,19 +121,19 @@ def read_text(path: Path) -> str:
         if not path.is_file() or path.stat().st_size > _LARGEST:
             return ""
         data = path.read_bytes()
-        is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # PowerShell's `pip freeze > FILE`
+        is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # from `pip freeze > FILE` in PowerShell
         return data.decode("utf-16" if is_wide else "utf-8-sig").replace("\r\n", "\n")
     except (OSError, ValueError):
         return ""
 
 
 def write_head(notebook: str) -> str:
-    """Writes the first line of the script that a notebook becomes."""
+    """Returns the first line of the script for a notebook."""
     return f'"""The cells of {notebook}, as imgtool init wrote them."""\n'
 
 
 def _is_written_by_init(folder: Path, file: str) -> bool:
-    """Says whether a script is what `init` made of a notebook that is there: then the notebook is the program."""
+    """Tells whether `init` made a script from a notebook that still exists; then the notebook is the program."""
     if not file.endswith(".py") or not any((folder / file).parent.glob("*.ipynb")):
         return False
     head = _HEAD.match(read_text(folder / file))
@@ -163,18 +164,18 @@ def _list_files(folder: Path, patterns: list[re.Pattern[str]]) -> Iterator[str]:
 
 
 def list_locked(project: Project) -> dict[str, Requirement]:
-    """Returns the releases in the lock files of other programs."""
+    """Returns the releases in lock files of other programs."""
     items = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
     return {item.package: item.requirement for item in items if is_lock(item.file)}
 
 
 def is_lock(file: str) -> bool:
-    """Says whether a file is the lock of another program."""
+    """Tells whether a file is the lock of another program."""
     return file.endswith(".lock") or re.fullmatch(r"pylock\b.*\.toml", file.rpartition("/")[2]) is not None
 
 
 def list_placed(project: Project) -> dict[str, Statement]:
-    """Returns the packages that a README installs from Git: a list that only names one means that."""
+    """Returns the packages that a README installs from Git; a list with such a name means the repository."""
     rows = (
         item for file in project.statements for item in project.statements[file] if file.lower().startswith("readme")
     )

@@ -1,4 +1,4 @@
-"""Chooses TensorFlow and Python: every statement about them, in the order of trust, intersected with the matrix."""
+"""Chooses TensorFlow and Python: intersects all statements about them, in the order of trust, with the matrix."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from imgtool_project_reader.statement import (
 )
 from imgtool_project_reader.tables import limit_by_companion
 
-DEFAULT = "2.15.1"  # the last with Keras 2, which most code is written for
-_OLD_ENOUGH = (2, 3)  # what no later release runs was written for TensorFlow 1, where nothing says otherwise
+DEFAULT = "2.15.1"  # the last with Keras 2, for which most code is written
+_OLD_ENOUGH = (2, 3)  # code that no later release runs is for TensorFlow 1, unless a statement contradicts
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A statement, what it means for the choice, and whether the choice follows it."""
+    """A statement, its meaning for the choice, and whether the choice follows it."""
 
     statement: Statement
     followed: bool
@@ -46,11 +46,11 @@ class Choice:
 
     Attributes:
         tensorflow: the release.
-        jax: that of JAX, which the project trains with instead; None where it does not.
-        python: the minor; None where nothing speaks for one, and imgtool's own choice is as good.
-        source: the place of the last statement that ruled out a release; None for a guess.
-        is_exact: whether statements leave one minor only.
-        rows: what every statement said, in the order of trust.
+        jax: the release of JAX if the project trains with JAX, else None.
+        python: the minor; None if no statement asks for one, so that imgtool may choose.
+        source: the place of the last statement that excluded a release; None for a guess.
+        is_exact: whether the statements leave only one minor.
+        rows: all statements, in the order of trust.
     """
 
     tensorflow: str
@@ -70,7 +70,7 @@ def choose(
     folder: str = ".",
     given: str | None = None,
 ) -> Choice:
-    """Chooses the release and the Python that the statements allow, those of higher trust first."""
+    """Chooses a release and a Python that the statements allow, starting with the most trusted statements."""
     rows: list[Judged] = []
     allowed = [given] if given else [*releases]
     is_decided, decided_by = bool(given), None
@@ -118,7 +118,7 @@ def _tensorflow_statements(
         if item.package in TENSORFLOW and not is_lock(item.file):
             yield replace(item, fact=Fact.TENSORFLOW, value=str(item.requirement.specifier), certainty=Certainty.HINT)
     prose = [item for item in everything if item not in images]
-    ends = [item for item in prose if item.value.startswith("<")]  # code may have come to need more since
+    ends = [item for item in prose if item.value.startswith("<")]  # the code may need newer releases by now
     yield from sorted(
         (item for item in prose if item not in ends),
         key=lambda item: (-item.certainty, _folder(item) != folder, item.file.count("/")),
@@ -152,14 +152,14 @@ def _of_listing(listing: Listing, certainty: Certainty) -> Iterator[Statement]:
 
 
 def _of_code(reached: Reached | None) -> Iterator[Statement]:
-    """Concludes from what the program's files take from `tensorflow`."""
+    """Yields conclusions from the names that the program's files use from `tensorflow`."""
     if reached is None:
         return
     first = sum(source.first[0] for source in reached.sources)
     second = sum(source.second for source in reached.sources)
     user = next((source for source in reached.sources if source.first[0]), None)
     own = reached.sources[0].first[0]
-    may_be_a_branch = not own and first <= 2 and second  # of a library, for old releases
+    may_be_a_branch = not own and first <= 2 and second  # branches of a library's code for old releases
     if user is not None and first > second and not may_be_a_branch:
         yield Statement(Fact.TENSORFLOW, "<2", user.path, user.first[1], Certainty.HINT)
     newer = [(source.path, line) for source in reached.sources for limit, line in source.limits if limit[:3] == ">=2"]
@@ -171,7 +171,7 @@ def _of_code(reached: Reached | None) -> Iterator[Statement]:
 
 
 def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[Statement]:
-    """Yields what single names of the API mean; code may ask for them first. Lower limits come first, majors last."""
+    """Yields limits from single names of the API, lower limits first and majors last; code may check for such names."""
     rows = [
         (limit, source.path, line)
         for source in (reached.sources if reached else ())
@@ -186,7 +186,7 @@ def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[St
 
 
 def _limits_of_keras(source: Source, stated: SpecifierSet) -> Iterator[tuple[str, int]]:
-    """Yields the limits of TensorFlow by what a file takes from Keras, as far as the stated releases of it go."""
+    """Yields limits of TensorFlow from the names that a file uses from Keras, within the stated releases of Keras."""
     versions = ["1.2.2", *(f"2.{minor}.{patch}" for minor in range(16) for patch in range(10))]
     for limit, line in find_limits(source.used):
         fits = limit.name == "keras" and any(map(stated.contains, limit.specifier.filter(versions)))
@@ -195,7 +195,7 @@ def _limits_of_keras(source: Source, stated: SpecifierSet) -> Iterator[tuple[str
 
 
 def _fits(value: str, releases: list[str]) -> frozenset[str]:
-    """Returns the releases that a specifier allows; those nearest to it where it names one that no table has."""
+    """Returns the releases that a specifier allows, or the nearest ones if it names a release that no table has."""
     specifier = parse_specifier(value)
     if specifier is None:
         return frozenset()
@@ -209,11 +209,11 @@ def _fits(value: str, releases: list[str]) -> frozenset[str]:
     near = frozenset(version for version in releases if version.startswith(minor))
     if near or int(exact[1]) > 1:
         return near
-    return frozenset(version for version in releases if version.startswith("1."))  # 0.x and 1.x before the table
+    return frozenset(version for version in releases if version.startswith("1."))  # 0.x, and 1.x before the table
 
 
 def _is_bounded(value: str) -> bool:
-    """Says whether a specifier has an end within the releases of Keras 2."""
+    """Tells whether a specifier has an upper end within the releases of Keras 2."""
     return any(
         part.operator in {"==", "~=", "===", "<", "<="}
         and re.fullmatch(r"\d+(\.\*)?|3(\.0)*|2\.16", part.version) is None
@@ -226,10 +226,10 @@ def _key(version: str) -> tuple[int, ...]:
 
 
 def _order(allowed: list[str], releases: Mapping[str, Release], *, is_decided: bool) -> list[str]:
-    """Orders releases: a minor's recommended one first, newer minors before older ones.
+    """Orders releases: the recommended release of a minor first, and newer minors before older ones.
 
-    Where nothing limits them, those with Keras 2 come before those with Keras 3, and of the latter the oldest first:
-    a lower limit is what its author had.
+    Without a limit, releases with Keras 2 come before those with Keras 3. Of these, the oldest come first, because a
+    lower limit is usually the release that the author had.
     """
 
     def key(version: str) -> tuple[int, ...]:
@@ -246,9 +246,9 @@ def _order(allowed: list[str], releases: Mapping[str, Release], *, is_decided: b
 def _python_statements(
     project: Project, listings: tuple[Listing, ...], reached: Reached | None, folder: str
 ) -> Iterator[Statement]:
-    """Yields what limits Python: the chosen listing's files first, then the root's and the program's, code, prose last.
+    """Yields limits of Python: from the chosen listing's files, the root, the program's folder, code, and last prose.
 
-    A Dockerfile comes behind files that say which Pythons the project is for: it takes one of those.
+    A Dockerfile comes after files that list the project's Pythons, because it uses only one of them.
     """
     everything = [item for rows in project.statements.values() for item in rows if item.fact is Fact.PYTHON]
     main = {item.file for listing in listings[:1] for item in listing.statements} | {item.file for item in listings[:1]}
@@ -276,7 +276,7 @@ def _pythons(version: str, releases: Mapping[str, Release]) -> tuple[str, ...]:
 
 
 def _limit(pythons: Iterable[str], value: str) -> list[str]:
-    """Selects the minors that have a release which the specifier allows."""
+    """Returns the minors with a release that the specifier allows."""
     specifier = parse_specifier(value)
     if specifier is None:
         return list(pythons)
@@ -284,7 +284,7 @@ def _limit(pythons: Iterable[str], value: str) -> list[str]:
 
 
 def _skipped(rows: list[Statement], pythons: Sequence[str], *, with_guesses: bool) -> tuple[int, int]:
-    """Counts the statements about Python that a release cannot follow: the firm ones, and the guesses."""
+    """Counts the firm statements and the guesses about Python that a release contradicts."""
     skipped = [0, 0]
     for row in rows:
         kept = _limit(pythons, row.value)

@@ -1,6 +1,6 @@
-"""Reads the files that name a project's packages. Each reader takes a file's text and yields what it states.
+"""Reads the files that name a project's packages. Each reader takes a file's text and yields statements.
 
-Nothing is run. A file that cannot be understood says nothing.
+The readers run nothing. A file that a reader cannot parse gives no statements.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Reader = Callable[[str, str], Iterator[Statement]]
 _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*[\"']?(?P<file>[^\s\"']+)")
 _EGG = re.compile(r"[#&]egg=(?P<name>[\w.-]+)")
 _LINK = re.compile(r"(?:(?:-e|--editable)[\s=]+)?(?P<link>git\+|https?://)")
-_WHEEL = re.compile(  # the release without its local part, which no index has
+_WHEEL = re.compile(  # the release without the local part, because no index has local versions
     r"/[\w.]+-(\d[\w.!]*)(?:\+[\w.]+)?(?:-\d\w*)?-(?:cp3(?P<python>\d+)-(?!abi3|none)|[\w.]+-)[\w.-]+\.whl(?:#|$)"
 )
 _OWN_FOLDER = re.compile(r"(?:-e\s+|--editable[\s=])?(?:\.|file:\.)(?:\[[\w,\s-]*\])?")
-_LISTED = re.compile(r"(?P<name>[\w.-]+)\s+v?(?P<version>\d+(?:\.\d+)+\w*)(?:\s+/\S*)?")  # as `pip list` writes it
+_LISTED = re.compile(r"(?P<name>[\w.-]+)\s+v?(?P<version>\d+(?:\.\d+)+\w*)(?:\s+/\S*)?")  # a row of `pip list`
 _EXPORTED = re.compile(r"(?m)^[\w.-]+=[\w.]+=\w+\s*$")
 _SCRIPT = re.compile(r"(?m)^# /// script$\s((?:^#(?:| .*)$\s)+)^# ///$")
 _REQUIREMENTS_NAME = re.compile(r"(?:[\w.-]+/)*(?:requirements|reqs)[\w./-]*\.(?:txt|in)")
 
 
 def harmless(read: Reader) -> Reader:
-    """Makes a reader say nothing about a file whose format or shape is another one."""
+    """Makes a reader return no statements for a file of another format or shape."""
 
     @wraps(read)
     def reader(text: str, file: str) -> Iterator[Statement]:
@@ -59,7 +59,7 @@ def harmless(read: Reader) -> Reader:
 
 
 def read_pip(text: str, file: str) -> Iterator[Statement]:
-    """Reads a requirements file of pip, or what `conda list --export` or `pip list` writes in its place."""
+    """Reads a requirements file of pip, or the output of `conda list --export` or `pip list` in such a file."""
     if len(_EXPORTED.findall(text)) > 3:
         for number, line in enumerate(text.splitlines(), 1):
             if not line.startswith("#"):
@@ -89,11 +89,11 @@ def _read_pip_line(line: str) -> Requirement | None:
 
 
 def read_link(link: str) -> Requirement | None:
-    """Reads the place of a package that pip installs, named by its `#egg=` or by the last part of the place."""
+    """Parses a URL that pip installs; the package's name is the `#egg=` or the last part of the URL."""
     egg = _EGG.search(link)
     last = link.rpartition("/")[2].partition("#")[0]
     if last.endswith((".whl", ".tar.gz", ".zip")):
-        last = re.sub(r"-\d.*$|\.(?:whl|tar\.gz|zip)$", "", last)  # an archive without its version
+        last = re.sub(r"-\d.*$|\.(?:whl|tar\.gz|zip)$", "", last)  # the archive's name without its version
     name = egg["name"] if egg else re.sub(r"(?:\.git)?(?:@.*)?$", "", last)
     return parse_requirement(f"{name} @ {link}")
 
@@ -160,7 +160,7 @@ def _read_poetry_row(name: str, row: object, file: str, at: int, group: str) -> 
 
 
 def _place_in_git(table: Mapping[str, Any]) -> str:
-    """Returns what follows the name of a package from Git, with the commit, tag or branch; empty for other packages."""
+    """Returns the text after the name of a package from Git, with the commit, tag or branch; empty for others."""
     commit = next((table[key] for key in ("rev", "ref", "tag", "branch") if table.get(key)), "")
     return f" @ git+{table['git']}{'@' if commit else ''}{commit}" if "git" in table else ""
 
@@ -246,7 +246,7 @@ def read_setup_cfg(text: str, file: str) -> Iterator[Statement]:
 
 @harmless
 def read_setup_py(text: str, file: str) -> Iterator[Statement]:
-    """Reads the literals of a setup.py: lists, their sums, the names that stand for them."""
+    """Reads the literals of a setup.py: lists, sums of lists, and names of lists."""
     tree = ast.parse(text)
     nodes = list(ast.walk(tree))
     assigned: dict[str, ast.expr] = {}
@@ -286,7 +286,7 @@ def _packages(value: object, file: str, at: int, group: str) -> Iterator[Stateme
 
 
 def _literal(node: ast.expr | None, assigned: Mapping[str, ast.expr], depth: int = 0) -> Any:
-    """Evaluates what is written out; what a program would have to compute is left out of lists, and None else."""
+    """Evaluates literals. Leaves out other expressions in lists, and returns None for them elsewhere."""
     value: Any = None
     node = node if depth < 20 else None
     match node:
@@ -321,7 +321,7 @@ def _literal(node: ast.expr | None, assigned: Mapping[str, ast.expr], depth: int
 
 def _items(node: ast.expr, assigned: Mapping[str, ast.expr], depth: int) -> list[Any]:
     value = _literal(node.value if isinstance(node, ast.Starred) else node, assigned, depth + 1)
-    return value if isinstance(value, list) else [value]  # also a list in a list, as some write
+    return value if isinstance(value, list) else [value]  # some people write a list in a list
 
 
 def _add(left: object, right: object) -> object:
@@ -331,9 +331,9 @@ def _add(left: object, right: object) -> object:
 
 
 def read_conda(text: str, file: str, read_yaml: Callable[[str], object]) -> Iterator[Statement]:
-    """Reads an environment.yml: conda's names become wheels or Debian packages, and those of other things nothing.
+    """Reads an environment.yml: translates conda's names to wheels or Debian packages, and drops other names.
 
-    In an export, whose rows name builds, what conda brought is PINNED: it names everything that happened to be there.
+    In an export, whose rows name builds, conda's packages are PINNED, because an export lists the whole environment.
     """
     try:
         document = read_yaml(text)
@@ -376,7 +376,7 @@ def read_conda_row(text: str, file: str, line: int, fact: Fact = Fact.PACKAGE) -
             limit = f"=={'.'.join(numbers.split('.')[:3])}.*"
         if parse_specifier(limit) is None or (requirement := parse_requirement(f"{wheel}{limit}")) is None:
             return
-        certainty = Certainty.STATED if is_known(wheel) else Certainty.GUESS  # it may be no Python package at all
+        certainty = Certainty.STATED if is_known(wheel) else Certainty.GUESS  # it may not be a Python package at all
         yield Statement(fact, str(requirement), file, line, certainty)
 
 

@@ -1,4 +1,4 @@
-"""Reads one Python file, or the cells of a notebook, as a program: what it imports, trains, starts and takes."""
+"""Reads one Python file, or the cells of a notebook, as a program: the imports, options, and training calls."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """An import: the dotted name without the dots that `level` counts, what is taken from it, its line.
+    """An import: the dotted name without the dots that `level` counts, the imported names, and the line.
 
-    `always` is False where it stands in a function, a condition or a `try`; `in_main` is True under a main guard.
+    `always` is False in a function, a condition or a `try`; `in_main` is True under a main guard.
     """
 
     module: str
@@ -59,20 +59,21 @@ class Source:
     """One file.
 
     Attributes:
-        starts: whether it runs something: under a main guard, or as it loads.
-        has_guard: whether it has a main guard.
-        trains: the calls in it that train.
-        calls_train: whether it calls something of the name `train`, which may train.
-        strategies: those of tf.distribute that it names.
-        first: how much of TensorFlow 1 alone it uses, and the line of the first use.
-        second: how much that TensorFlow 2 brought.
-        limits: specifier sets of TensorFlow by what else it takes from it, with lines.
+        starts: whether the file runs a program, under a main guard or as Python loads it.
+        has_guard: whether the file has a main guard.
+        trains: the calls in the file that train.
+        calls_train: whether the file calls a function named `train`, which may train.
+        strategies: the strategies of tf.distribute that the file names.
+        first: the number of uses of names that only TensorFlow 1 has, and the line of the first.
+        second: the number of uses of names that are new in TensorFlow 2.
+        limits: specifier sets of TensorFlow from other names that the file uses, with lines.
         old_keras: the first line that calls Keras as it was before TensorFlow 2.
-        used: what it takes from other packages, as `usage` names it, with lines.
-        programs: the other programs that it starts.
-        pythons: specifier sets of Python that it needs, with lines.
-        paths: its texts that look like relative paths.
-        python2_line: where Python 3 gives up on a file of Python 2, or the first import that it lacks; 0 for none.
+        used: the names that the file uses from other packages, in the notation of `usage`, with lines.
+        programs: the other programs that the file starts.
+        pythons: specifier sets of Python that the file needs, with lines.
+        paths: texts in the file that look like relative paths.
+        python2_line: the line at which Python 3 rejects a file of Python 2, or the first import that Python 3 lacks; 0
+            for none.
     """
 
     path: str
@@ -95,7 +96,7 @@ class Source:
 
 
 def read_source(text: str, path: str) -> Source | None:
-    """Reads a file; None for one that no Python can parse."""
+    """Reads a file; returns None if no Python can parse it."""
     if path.endswith(".ipynb"):
         try:
             text = "".join(script for script in write_cells(text))
@@ -132,9 +133,9 @@ def read_source(text: str, path: str) -> Source | None:
 
 
 def write_cells(text: str) -> Iterator[str]:
-    """Yields the lines of the program that a notebook's cells are: commands of IPython become comments.
+    """Yields the lines of a program with the code of a notebook's cells; turns commands of IPython into comments.
 
-    Raises ValueError, or another error of a wrong shape, for a file that is no notebook.
+    Raises ValueError, or another error about a wrong shape, for a file that is not a notebook.
     """
     futures = [line for _, cell in read_cells(text) for line in cell.splitlines() if line.startswith("from __future__")]
     yield from (f"{line}\n" for line in dict.fromkeys(futures))
@@ -153,7 +154,7 @@ def write_cells(text: str) -> Iterator[str]:
 
 
 def _parse(text: str) -> tuple[ast.Module | None, int]:
-    """Returns a file's syntax tree, or None, and the line that only Python 2 can read."""
+    """Returns a file's syntax tree or None, and the line that only Python 2 can parse."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -174,7 +175,7 @@ def _is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
 
 
 def _starts(tree: ast.Module) -> bool:
-    """Returns whether a file runs something as it loads."""
+    """Returns whether a file runs a program as Python loads it."""
     quiet = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
     body = [inner for node in tree.body for inner in (node.body if isinstance(node, ast.Try) else [node])]
     calls = (
@@ -183,14 +184,14 @@ def _starts(tree: ast.Module) -> bool:
     training = _list_training(tree)
     marks = (mark for node in tree.body if isinstance(node, ast.FunctionDef) for mark in node.decorator_list)
     if any(isinstance(mark, ast.Attribute) and mark.attr == "automain" for mark in marks):
-        return True  # Sacred calls the function as the file runs
+        return True  # Sacred calls the function when the file runs
     return any(isinstance(node, ast.For | ast.While | ast.With) for node in body) or any(
         _name(call) in TRAINS | training or _STARTS.fullmatch(_name(call)) for call in calls
     )
 
 
 def _list_training(tree: ast.Module) -> frozenset[str]:
-    """Returns the file's own functions that train, themselves or through each other."""
+    """Returns the functions of the file that train, directly or through other functions of the file."""
     calls = {
         node.name: {_name(inner) for inner in ast.walk(node) if isinstance(inner, ast.Call)}
         for node in tree.body
@@ -215,16 +216,16 @@ def _list_imports(tree: ast.Module) -> Iterator[Imported]:
 
 
 def _weigh_api(nodes: list[ast.AST], every: dict[str, int]) -> tuple[tuple[int, int], int, tuple[tuple[str, int], ...]]:
-    """Counts what code takes from `tensorflow` that only one major version has."""
+    """Counts the uses of names in `tensorflow` that only one major version has."""
     table = load_tables()["tensorflow_api"]
     one, two = set(table["first"].split()), set(table["second"].split())
     whole = {_cut_inner(name): line for name, line in every.items() if _OF_TENSORFLOW.fullmatch(name)}
-    handlers = [node for node in nodes if isinstance(node, ast.ExceptHandler)]  # they serve other releases
+    handlers = [node for node in nodes if isinstance(node, ast.ExceptHandler)]  # this code is for other releases
     spared = {line for node in handlers for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
     whole = {name: line for name, line in whole.items() if line not in spared}
     used = {part: line for name, line in reversed(whole.items()) for part in _list_beginnings(name)}
     if "__version__" in used or any(isinstance(node, ast.Name) and node.id.startswith("IS_TF") for node in nodes):
-        return (0, 0), 0, ()  # it asks which release it has
+        return (0, 0), 0, ()  # the code checks the release
     firsts = {name: line for name, line in used.items() if name in one or name.partition(".")[0] == "contrib"}
     seconds = {name for name in used if name in two}
     limits = [
@@ -241,12 +242,12 @@ def _list_beginnings(name: str) -> Iterator[str]:
 
 
 def _cut_inner(module: str) -> str:
-    """Returns what follows the package's name; the inner Keras, tensorflow.python.keras, is another one."""
+    """Returns the text after the package's name; tensorflow.python.keras is a different Keras."""
     return re.sub(r"^(?:tensorflow\.python\.(?!keras)|\w+\.|\w+$)", "", module)
 
 
 def _list_old(nodes: list[ast.AST], methods: dict[str, str]) -> Iterator[tuple[str, int]]:
-    """Yields the limits of what is no name of the API: methods of models, options of optimizers, names of metrics."""
+    """Yields limits from other things than API names: methods of models, options of optimizers, names of metrics."""
     texts = {
         node.value: node.lineno for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
@@ -254,7 +255,7 @@ def _list_old(nodes: list[ast.AST], methods: dict[str, str]) -> Iterator[tuple[s
         text for node in nodes if isinstance(node, ast.keyword) and node.arg == "metrics" for text in _deep(node)
     }
     if "accuracy" in metrics and "acc" not in metrics and "val_acc" in texts:
-        yield "<2", texts["val_acc"]  # later ones call it val_accuracy
+        yield "<2", texts["val_acc"]  # later releases name it val_accuracy
     is_mixed = any(isinstance(node, ast.Import) and node.names[0].name.startswith("torch") for node in nodes)
     for node in nodes:
         if isinstance(node, ast.Call) and _name(node) in _OPTIMIZERS and not is_mixed:
@@ -295,7 +296,7 @@ def _is_below(name: str, key: str) -> bool:
 
 
 def _list_paths(nodes: list[ast.AST]) -> Iterator[str]:
-    """Yields the texts that look like paths from the folder that the program starts in."""
+    """Yields texts that look like paths relative to the folder in which the program starts."""
     joins = (node for node in nodes if isinstance(node, ast.Call | ast.BinOp) and _is_beside(node))
     others = {id(inner) for node in joins for inner in ast.walk(node)}
     for node in nodes:
@@ -307,13 +308,13 @@ def _list_paths(nodes: list[ast.AST]) -> Iterator[str]:
 
 
 def _is_beside(node: ast.Call | ast.BinOp) -> bool:
-    """Says whether an expression starts from the file's own place."""
+    """Tells whether a path expression starts from the file's own folder."""
     parts = node.args if isinstance(node, ast.Call) else [node.left]
     return any(isinstance(inner, ast.Name) and inner.id == "__file__" for part in parts for inner in ast.walk(part))
 
 
 def read_options(calls: list[ast.Call]) -> tuple[Option, ...]:
-    """Returns the options and the required arguments of a program, in the order of its file."""
+    """Returns the options and the required arguments of a program, in their order in the file."""
     ordered = sorted(calls, key=lambda call: call.lineno)
     options = {option.name: option for call in ordered if (option := _option(call))}
     marked = {f"--{name}" for call in ordered if _name(call) in _MARKS for name in _texts(call)}
@@ -337,7 +338,7 @@ def _option(call: ast.Call) -> Option | None:
 
 
 def _name(call: ast.Call) -> str:
-    """Returns the last part of the name of what is called."""
+    """Returns the last part of the name of the called function."""
     return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 

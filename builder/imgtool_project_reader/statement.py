@@ -1,4 +1,4 @@
-"""What the files of a project state: one fact each, with its place and how sure it is."""
+"""Statements of a project's files: each is one fact with its place and its certainty."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ TENSORFLOW = frozenset({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"})
 
 
 class Fact(StrEnum):
-    """What a statement is about, and the format of its value."""
+    """The subject of a statement, and the format of its value."""
 
     TENSORFLOW = "TensorFlow"  # a specifier set of releases
-    JAX = "JAX"  # the same of JAX; empty where a file tells no release
+    JAX = "JAX"  # a specifier set of releases; empty if a file names no release
     PYTHON = "Python"  # a specifier set
     PACKAGE = "package"  # a requirement
-    PINNED = "locked"  # a requirement that counts for what other statements install
+    PINNED = "locked"  # a requirement that only limits packages that other statements install
     GPU = "accelerator"  # the words that ask for CUDA
     SYSTEM = "system package"  # a Debian package
-    COMMAND = "command"  # words that start a program, after `cd FOLDER &&` where they run in another folder
+    COMMAND = "command"  # words that start a program, after `cd FOLDER &&` if they run in another folder
     INSTALL = "installs"  # the file or folder that a command installs
-    INCLUDE = "includes"  # a further file of the same requirements
+    INCLUDE = "includes"  # another file of the same requirements
     SCRIPT = "console script"  # NAME=MODULE:FUNCTION
-    NAME = "name"  # the project's
+    NAME = "name"  # the project's name
 
 
 class Certainty(IntEnum):
     """How far to trust a statement."""
 
     GUESS = 0  # concluded from code or prose
-    HINT = 1  # meant for another purpose, such as a variant or an image of another kind
+    HINT = 1  # for another purpose, such as a variant or another kind of image
     STATED = 2
 
 
@@ -53,10 +53,10 @@ class Statement:
     """One fact.
 
     Attributes:
-        value: in the format that the fact has.
-        file: relative to the project.
-        line: in the file; 0 for a statement of the whole file.
-        group: the extra or the dependency group that it belongs to; empty for what is always installed.
+        value: the value in the format of the fact.
+        file: the path relative to the project.
+        line: the line in the file; 0 for a statement of the whole file.
+        group: the extra or the dependency group of a package; empty for packages that are always installed.
     """
 
     fact: Fact
@@ -83,14 +83,14 @@ class Statement:
 
 
 def is_dockerfile(file: str) -> bool:
-    """Says whether a path is that of a Dockerfile, as people spell it."""
+    """Tells whether a path is a Dockerfile's, in any usual spelling."""
     return "dockerfile" in file.lower() or file.endswith("Containerfile")
 
 
 def parse_requirement(text: str) -> Requirement | None:
-    """Parses a requirement as `pip freeze`, conda and people write it; None if the text is none.
+    """Parses a requirement in the format of `pip freeze`, conda or people; None if the text is not a requirement.
 
-    `NAME @ file:///…` is the name alone: the path is another machine's. `NAME=1.2=BUILD` is `NAME==1.2`.
+    `NAME @ file:///…` gives only the name, because the path is on another machine. `NAME=1.2=BUILD` is `NAME==1.2`.
     """
     plain = re.sub(r"\s+--(?:hash|config-settings?|global-option)\b.*", "", text.strip())
     plain = re.sub(r"\s*@\s*file:.*", "", plain)
@@ -102,7 +102,7 @@ def parse_requirement(text: str) -> Requirement | None:
 
 
 def applies(requirement: Requirement, *pythons: str) -> bool:
-    """Says whether a requirement counts on Linux for one of the Pythons; without any, for one of all."""
+    """Tells whether a requirement applies on Linux for one of the Pythons; by default, of all Pythons."""
     marker = requirement.marker
     return marker is None or any(
         marker.evaluate({**_LINUX, "python_version": python, "python_full_version": f"{python}.9"})
@@ -111,7 +111,7 @@ def applies(requirement: Requirement, *pythons: str) -> bool:
 
 
 def parse_specifier(text: str) -> SpecifierSet | None:
-    """Parses a limit on versions; None if the text is none."""
+    """Parses a limit on versions; None if the text is not a limit."""
     try:
         return SpecifierSet(text)
     except InvalidSpecifier:

@@ -1,4 +1,4 @@
-"""Chooses the Debian packages that a program needs as it runs, among all that a project tells people to install."""
+"""Chooses the Debian packages that a running program needs, among those that the project asks people to install."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def choose_system(
     folder: str,
     reached: Reached | None,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Returns the packages with the place that asks for each, and the names that only builders and people need.
+    """Returns the packages, each with the place that asks for it, and names that only builds and people need.
 
     Args:
-        project: what was read.
-        listings: the chosen one first.
-        wanted: the wheels, which may open libraries, by name.
-        folder: of the program, whose README and Dockerfile count beside those at the top.
+        project: the files and statements.
+        listings: the listings, with the chosen one first.
+        wanted: the wheels by name, which may open libraries.
+        folder: the program's folder, whose README and Dockerfile count beside those of the top folder.
         reached: the program's files, which may start other programs.
     """
     stated = {item: None for item in (listings[0].statements if listings else ()) if item.fact is Fact.SYSTEM}
@@ -42,7 +42,7 @@ def choose_system(
 
 
 def _counts(item: Statement, folders: set[str]) -> bool:
-    """Says whether a command of a README or a Dockerfile is for the program's own image."""
+    """Tells whether a command of a README or a Dockerfile is for the program's own image."""
     folder, _, name = item.file.rpartition("/")
     is_read = name.lower() == "dockerfile" or name.lower().startswith(("readme", "install"))
     is_near = (folder or ".") in folders or (name.lower() == "dockerfile" and folder in {"docker", ".devcontainer"})
@@ -56,6 +56,6 @@ def _translate(stated: Iterable[Statement]) -> tuple[Mapping[str, str], tuple[st
         name = item.value if item.certainty is Certainty.STATED else translate_debian(item.value)
         if name:
             chosen.setdefault(name, item.place)
-        elif is_dockerfile(item.file):  # prose goes on behind a command
+        elif is_dockerfile(item.file):  # prose may follow a command
             left[item.value] = None
     return chosen, tuple(left)

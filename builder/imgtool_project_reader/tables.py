@@ -1,4 +1,4 @@
-"""The names that one file of data translates: imports, conda's packages, TensorFlow's companions."""
+"""Translates names with one data file: imports, conda's packages, and TensorFlow's companions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 _FILE = Path(__file__).with_name("names.toml")
-WITH_TENSORFLOW = frozenset(  # import names of what each release depends on
+WITH_TENSORFLOW = frozenset(  # import names of the packages on which every release depends
     """absl astunparse flatbuffers gast google google_pasta grpc h5py libclang ml_dtypes numpy opt_einsum packaging
     requests setuptools pkg_resources six tensorboard tensorflow tensorflow_estimator termcolor typing_extensions
     urllib3 werkzeug wrapt""".split()  # noqa: SIM905 - a table of words reads best so
@@ -26,7 +26,7 @@ WITH_JAX = frozenset({"jax", "jaxlib", "ml_dtypes", "numpy", "opt_einsum", "scip
 
 @cache
 def load_tables() -> dict[str, Any]:
-    """Reads the file once per process."""
+    """Reads the data file once per process."""
     document: dict[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     alike = document.pop("alike")["names"].split()
     document["imports"] = {name: name.replace("_", "-") for name in alike} | document["imports"]
@@ -37,14 +37,14 @@ def load_tables() -> dict[str, Any]:
 
 
 def find_distribution(module: str) -> str | None:
-    """Returns the distribution of an imported module, its longest known beginning first; None for unknown ones."""
+    """Returns the distribution of an imported module, by the longest known start of its name; None if unknown."""
     table: dict[str, str] = load_tables()["imports"]
     parts = module.split(".")
     return next((found for end in range(len(parts), 0, -1) if (found := table.get(".".join(parts[:end])))), None)
 
 
 def translate_conda(name: str) -> tuple[str, str]:
-    """Returns the distribution and the Debian package of a package of conda; empty for none."""
+    """Returns the distribution and the Debian package for a package of conda; empty texts for none."""
     tables = load_tables()
     lower = name.lower()
     debian = tables["other_system"].get(lower, "")
@@ -56,7 +56,7 @@ def translate_conda(name: str) -> tuple[str, str]:
 
 
 def is_distribution(pin: str) -> bool:
-    """Says whether a pin in prose is a Python package's: each that `==` pins and is no other program, else known ones.
+    """Tells whether a pin in prose is about a Python package: a pin with `==`, or a known name.
 
     People also write `Bazel >= 0.26` and `Ubuntu >= 18.04`.
     """
@@ -65,7 +65,7 @@ def is_distribution(pin: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Says whether a name is that of a Python package that a table has."""
+    """Tells whether a table contains a Python package of this name."""
     tables, plain = load_tables(), canonicalize_name(name)
     return plain in _list_known() or plain.startswith("tensorflow") or plain in tables["companion_rows"]
 
@@ -79,7 +79,7 @@ def _list_known() -> frozenset[str]:
 
 
 def find_named(name: str) -> str | None:
-    """Returns the distribution that prose means by the name of a library or an import; None for unknown ones."""
+    """Returns the distribution that prose means with the name of a library or an import; None if unknown."""
     tables, lower = load_tables(), name.lower()
     known = {canonicalize_name(value): value for value in (*tables["imports"].values(), "keras") if "://" not in value}
     found = tables["conda"].get(lower) or tables["renamed"].get(lower) or known.get(canonicalize_name(name))
@@ -87,7 +87,7 @@ def find_named(name: str) -> str | None:
 
 
 def translate_debian(name: str) -> str:
-    """Returns the package that a running program needs where people install `name`; empty for one that only builds."""
+    """Returns the package that a running program needs in place of `name`; empty if only builds need it."""
     table = load_tables()["debian"]
     if name in table["named"]:
         return str(table["named"][name])
@@ -102,7 +102,7 @@ def find_libraries(wanted: Mapping[str, Requirement]) -> tuple[str, ...]:
 
 
 def _is_meant(row: Requirement, wanted: Requirement | None) -> bool:
-    """Says whether a project wants a package, at one of the row's old releases where the row names any."""
+    """Tells whether a project wants a row's package, and in one of the old releases if the row names any."""
     if wanted is None or not row.specifier:
         return wanted is not None
     return any(
@@ -112,7 +112,7 @@ def _is_meant(row: Requirement, wanted: Requirement | None) -> bool:
 
 
 def limit_by_companion(requirement: Requirement) -> str | None:
-    """Returns the TensorFlow that a requirement of one of its companions means, such as ==2.15.* for tf-keras 2.15."""
+    """Returns the TensorFlow that a companion's requirement implies, such as ==2.15.* for tf-keras 2.15."""
     name, tables = canonicalize_name(requirement.name), load_tables()
     bounds = [part for part in requirement.specifier if part.operator != "!="]
     since: str | None = tables["companions_since"].get(name)
@@ -134,12 +134,12 @@ def limit_by_companion(requirement: Requirement) -> str | None:
 
 
 def _may_be(specifier: SpecifierSet, minor: str) -> bool:
-    """Says whether a release of the minor may satisfy the specifier."""
+    """Tells whether a release of the minor may satisfy the specifier."""
     return any(specifier.contains(f"{minor}.{patch}", prereleases=True) for patch in (*range(10), 99))
 
 
 def _span(limits: list[SpecifierSet]) -> tuple[str, str]:
-    """Returns the lowest start and the highest end of several limits; empty where one has none."""
+    """Returns the lowest start and the highest end of several limits; empty if a limit has none."""
     lows, highs = [], []
     for limit in limits:
         starts = [Version(part.version.removesuffix(".*")) for part in limit if part.operator in {">=", "=="}]

@@ -1,12 +1,12 @@
-"""Lists what one file takes from other packages: dotted names, methods, and the shapes of calls.
+"""Lists the names that one file uses from other packages: dotted names, methods, and shapes of calls.
 
-The names are those that `[limits]` of the data file uses, whatever the file calls a module:
+The notation is that of `[limits]` in the data file, whatever alias the file gives a module:
 
 - `scipy.misc.imread`: a name of a package;
-- `.ix`: an attribute of what is no module;
-- `librosa.load(2)`: a call with so many positional arguments or more, `yaml.load(alone)` with one argument at all;
-- `gensim.models.Word2Vec.size=`: an argument by its name;
-- `.append=`: a method whose value is used, `.step/4`: one that gives so many values.
+- `.ix`: an attribute of an object that is not a module;
+- `librosa.load(2)`: a call with at least so many positional arguments; `yaml.load(alone)` has exactly one argument;
+- `gensim.models.Word2Vec.size=`: a named argument;
+- `.append=`: a method whose result the file uses; `.step/4`: a method with so many results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FAILS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError"})
 
 
 def list_usage(tree: ast.Module) -> dict[str, int]:
-    """Returns what a file takes, with the line of the first use; not what may fail, in a `try` that goes on."""
+    """Returns the names that a file uses, with the line of the first use; leaves out a `try` that may fail."""
     nodes = [*_walk_sure(tree)]
     aliases = _list_aliases(tree)
     used: dict[str, int] = {}
@@ -43,13 +43,13 @@ def _walk_sure(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _may_fail(node: ast.Try) -> bool:
-    """Says whether a program goes on without what a release lacks."""
+    """Tells whether a program continues if a release lacks a name."""
     caught = {getattr(name, "id", "") for row in node.handlers if row.type for name in ast.walk(row.type)}
     return isinstance(node.body[0], ast.Import | ast.ImportFrom) or bool(caught & _FAILS)
 
 
 def _list_aliases(tree: ast.Module) -> dict[str, str]:
-    """Returns the names that stand for modules and their parts; a file's own modules are relative or unknown."""
+    """Returns the aliases of modules and their parts; the project's own modules are relative or unknown."""
     aliases: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -86,7 +86,7 @@ def _list_shapes(call: ast.Call) -> Iterator[str]:
 
 
 def _resolve(node: ast.expr, aliases: dict[str, str]) -> str:
-    """Returns the dotted name of what a module has; `.name` for a part of anything else; empty for other names."""
+    """Returns the dotted name of a module's attribute; `.name` for an attribute of another object; else ""."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -98,7 +98,7 @@ def _resolve(node: ast.expr, aliases: dict[str, str]) -> str:
 
 
 def _list_insisting(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields where asking for a release changes nothing: it is only printed, or another one ends the program."""
+    """Yields checks of a release without alternatives: the program only prints it, or ends with another release."""
     if isinstance(node, ast.Assert):
         yield node
     elif isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Raise):

@@ -1,8 +1,8 @@
-"""The Python interface: five functions. `training_imgtool` shows them with their results and errors, and nothing else.
+"""The Python interface: five functions, which `training_imgtool` exports with their results and errors.
 
-A call reads the machine's settings from the environment, as the command of the same name does, and prints nothing:
-`progress` receives what the command would show. Importing this package configures neither logging nor
-signals, and loads no other.
+A call reads the machine's settings from the environment, as the command of the same name does. It prints nothing:
+`progress` receives the events that the command would show. Importing this package configures neither logging nor
+signals, and loads no other package.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Listener = Callable[[dict[str, Any]], None]
 
 
 def _are_texts(values: object) -> bool:
-    """Says whether all values are texts; a text itself, which Python takes for a list of letters, is not."""
+    """Tells whether all values are texts; a single text, which Python treats as a list of letters, does not count."""
     return isinstance(values, Iterable) and not isinstance(values, str) and all(isinstance(one, str) for one in values)
 
 
@@ -63,18 +63,18 @@ def plan(
     check: bool = True,
     progress: Listener | None = None,
 ) -> Plan:
-    """Decides versions, bases, wheels and keys, as `imgtool show`; writes nothing.
+    """Decides versions, bases, wheels and keys, as `imgtool show` does; writes nothing.
 
     Args:
-        spec: the image.yaml, or the folder that it lies in.
+        spec: the image.yaml, or the folder that contains it.
         changes: values of keys of the spec, in place of the file's, such as `{"tensorflow": "2.16.2"}`.
-        registry: where the images go, if the spec does not say it.
+        registry: where the images go, if the spec does not name it.
         locked: require a lock that exists and is current.
         check: check the job, and the trainer's syntax and imports.
         progress: receives records, from any thread; their fields are those of `--progress json`.
 
     Raises:
-        ImgtoolError: what the command would refuse: `exit_code` and the message are the command's. A FieldListError has
+        ImgtoolError: the command would fail with this `exit_code` and message. A FieldListError has
             every violation in `errors`, each with its `field` and `location`.
     """
     from training_imgtool.cli.commands import show
@@ -111,16 +111,16 @@ def push(
     check: bool = True,
     progress: Listener | None = None,
 ) -> ByRole[Image]:
-    """Pushes the images that the registry lacks, as `imgtool push`; returns all of them by role.
+    """Pushes the images that the registry lacks, as `imgtool push` does; returns all images by role.
 
     Args:
-        spec: the image.yaml, or the folder that it lies in.
+        spec: the image.yaml, or the folder that contains it.
         changes: values of keys of the spec, in place of the file's.
         roles: only these; empty for all.
-        registry: where the images go, if the spec does not say it.
+        registry: where the images go, if the spec does not name it.
         tags: further tags; with several roles, ROLE-TAG.
-        engine: what builds: `auto`, `buildx` or `direct`.
-        builder: a builder of buildx for what needs an engine.
+        engine: the builder of the images: `auto`, `buildx` or `direct`.
+        builder: a builder of buildx, for images that need an engine.
         secrets: for `RUN --mount=type=secret`, such as `id=ID,src=FILE`.
         create_repository: create a missing Artifact Registry repository first.
         locked: require a lock that exists and is current; never write it.
@@ -128,7 +128,7 @@ def push(
         progress: receives records, as in `plan`.
 
     Raises:
-        ImgtoolError: as in `plan`; no tag of `tags` moved.
+        ImgtoolError: as in `plan`; imgtool has moved no tag of `tags`.
     """
     from training_imgtool.cli.commands.images import build_images
     from training_imgtool.make.request import BuildOptions
@@ -173,19 +173,19 @@ def job(
     locked: bool = False,
     progress: Listener | None = None,
 ) -> dict[str, Any]:
-    """Returns the data of `imgtool config --format json`: what a program sends to the service's API.
+    """Returns the data of `imgtool config --format json`, which a program can send to the service's API.
 
-    For vertex that is a CustomJob or a HyperparameterTuningJob, for ai-platform a Job, for the Kubernetes targets an
-    object or a List, for compose the file, for tf-config the variables of each node, for skypilot the task, for slurm
-    the options, environment and steps.
+    For vertex the data is a CustomJob or a HyperparameterTuningJob, for ai-platform a Job, for the Kubernetes targets
+    an object or a List, for compose the file, for tf-config the variables of each node, for skypilot the task, for
+    slurm the options, environment and steps.
 
     Args:
-        spec: the image.yaml, or the folder that it lies in.
+        spec: the image.yaml, or the folder that contains it.
         changes: values of keys of the spec, in place of the file's.
         target: the job file's format; by default the spec's `job.target`.
-        registry: where the images are, if the spec does not say it.
-        images: what `push` returned, or REPOSITORY@sha256:DIGEST by role; by default imgtool finds those of the current
-            inputs.
+        registry: where the images are, if the spec does not name it.
+        images: the result of `push`, or REPOSITORY@sha256:DIGEST by role; by default imgtool finds the images of the
+            current inputs.
         job_id: the job's name, instead of the spec's.
         hosts: for tf-config, as `--hosts`: `master=vm-1,worker=vm-2`.
         allow_unknown: accept machines, accelerators and regions that imgtool's tables lack.
@@ -223,14 +223,14 @@ def verify(
     locked: bool = False,
     progress: Listener | None = None,
 ) -> ByRole[VerifiedImage]:
-    """Makes the images again and compares them with those in the registry, as `imgtool verify`.
+    """Makes the images again and compares them with those in the registry, as `imgtool verify` does.
 
     Args:
-        spec: the image.yaml, or the folder that it lies in.
+        spec: the image.yaml, or the folder that contains it.
         changes: values of keys of the spec, in place of the file's.
         roles: only these; empty for all.
-        registry: where the images are, if the spec does not say it.
-        accept: what passes although this machine cannot prove it: `bytecode`, `engine`, `gone`, `attached`.
+        registry: where the images are, if the spec does not name it.
+        accept: unproven parts to accept: `bytecode`, `engine`, `gone`, `attached`.
         smoke: also have a container import the framework and the trainer.
         signature: the key or identity that must have signed.
         issuer: the OIDC provider that vouches for the identity.
@@ -238,7 +238,7 @@ def verify(
         progress: receives records, as in `plan`.
 
     Raises:
-        VerificationError: an image is another one, or not proven; `details` has a line each.
+        VerificationError: an image differs, or is not proven; `details` has a line per image.
         ImgtoolError: as in `plan`.
     """
     from training_imgtool.cli.commands.images import verify_images
@@ -258,7 +258,7 @@ def verify(
             smoke=smoke,
         )
     if failures := list_failures(reports):
-        raise VerificationError("the images are not proven to be what the lock says", details=failures)
+        raise VerificationError("imgtool could not prove that the images match the lock", details=failures)
     return ByRole(
         tuple(
             VerifiedImage(
@@ -287,22 +287,22 @@ def run(
     locked: bool = False,
     progress: Listener | None = None,
 ) -> Run:
-    """Trains with the images as a cluster of containers on this machine, as `imgtool run`; needs a Docker Engine.
+    """Trains with the images as a cluster of containers on this machine, as `imgtool run` does; needs a Docker Engine.
 
     Args:
-        spec: the image.yaml, or the folder that it lies in.
+        spec: the image.yaml, or the folder that contains it.
         changes: values of keys of the spec, in place of the file's.
-        registry: where the images are, if the spec does not say it.
-        service: what the cluster behaves as: `ai-platform`, `vertex`, `tfjob` or `local`; by default job.target's.
-        workers: how many, in place of the spec's count.
-        ps: how many parameter servers.
+        registry: where the images are, if the spec does not name it.
+        service: the service to imitate: `ai-platform`, `vertex`, `tfjob` or `local`; by default job.target's.
+        workers: the number of workers, in place of the spec's.
+        ps: the number of parameter servers, in place of the spec's.
         args: the program's arguments, in place of the spec's.
-        job_dir: for checkpoints and models; by default ./job beside the spec.
+        job_dir: the folder for checkpoints and models; by default ./job beside the spec.
         kill: replicas to kill, such as `worker:1@30s`.
         preempt: replicas to preempt, such as `worker:1@30s/grace=15s`.
         restart: restart programs that fail before their first checkpoint, as the service does.
         locked: require a lock that exists and is current.
-        progress: receives records, as in `plan`; what the replicas print are those with `event` `log`.
+        progress: receives records, as in `plan`; records with `event` `log` are the replicas' output.
 
     Raises:
         VerificationError: the run failed; `details` has the last lines of the replica that failed.
@@ -357,9 +357,9 @@ def run(
 
 @contextmanager
 def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterator[Machine]:
-    """Yields what a call needs of the machine; raises ImgtoolError where a file, memory or a thread is missing.
+    """Yields the machine of a call; raises ImgtoolError if a file, memory or a thread is missing.
 
-    Raises UsageError for an argument of another kind, and for one that is empty.
+    Raises UsageError for an argument of a wrong kind, and for an empty argument.
     """
     from training_imgtool.base.gates import check_given
     from training_imgtool.base.progress import Note, silent

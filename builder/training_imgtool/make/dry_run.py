@@ -1,4 +1,4 @@
-"""Says what a build would do, without doing it: `build --dry-run`."""
+"""Finds out what a build would do, without doing it: `build --dry-run`."""
 
 from __future__ import annotations
 
