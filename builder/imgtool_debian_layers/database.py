@@ -44,8 +44,8 @@ class InstalledPackage:
         file: the package's file on this machine.
         control: its control files by name.
         stanza: the fields of its `control` file.
-        conffiles: the paths of its configuration files.
-        paths: its paths in the order of its archive.
+        conffiles: the paths of the package's configuration files.
+        paths: the package's paths in the order of its archive.
         md5: the MD5 sums of its configuration files, and of all files if the package has no `md5sums`.
     """
 

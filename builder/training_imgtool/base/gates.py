@@ -1,7 +1,7 @@
 """Refuses empty values of options and variables, which a script passes when one of its own variables is not set.
 
-Some options and variables decide what imgtool accepts as evidence, who made it and where it goes. An empty value would
-switch such a check off.
+Some options and variables decide what imgtool accepts as evidence, who made it and where imgtool sends it. An empty
+value would switch such a check off.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ def starts_with(wheel: WheelFile, member: Member, start: bytes) -> bool:
 
 
 def hash_content(wheel: WheelFile, member: Member, digest: hashlib._Hash) -> None:
-    """Adds the member's content to a hash."""
+    """Updates a hash with the member's content."""
     with open_descriptor(wheel) as descriptor:
         for block in read_content(wheel, member, stream(descriptor, wheel, member)):
             digest.update(block)

@@ -48,7 +48,7 @@ _OTHER_NAMES = {
     "replicas": "count",
     "packages": "system_packages",
     "apt": "system_packages",
-    "name": "id",  # of a job
+    "name": "id",  # in job
     "job_id": "id",
 }
 _WRITE = dict.fromkeys(("spot", "preemptible", "use_spot"), "scheduling: {strategy: SPOT}")

@@ -145,7 +145,7 @@ class UnusedPath:
 
     path: str = field(metadata=text(r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*"))  # below site-packages
     size: int  # bytes, uncompressed
-    rule: str = field(metadata=text(r"[A-Za-z][\w ]*"))  # of `resolve.versions.trim_rules`
+    rule: str = field(metadata=text(r"[A-Za-z][\w ]*"))  # the name of a rule in `resolve.lock.trim`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ _TROUBLES = (  # patterns of lines that a lock cannot contain, with the reason a
     (r"", "no release, folder, archive or Git address", "write NAME, ./FOLDER or git+https://HOST/PATH@COMMIT"),
 )
 _REMOTE = (r"--?(?:[rc]|requirement|constraint)[\s=]*[\"']?\w+://", "a file at a URL", "download it, and name the FILE")
-_NO_WHEELS = (r"--no-binary\b(?![\s=]+:none:)", "it refuses wheels, and images are made of them", "leave it out")
+_NO_WHEELS = (r"--no-binary\b(?![\s=]+:none:)", "it refuses wheels, of which imgtool makes images", "leave it out")
 _OPTION_TROUBLES = (_TROUBLES[0], _REMOTE, _NO_WHEELS)  # the same for options
 _NO_REQUIREMENTS = (  # patterns of lines that are not requirements, with the cure
     (r".*\$\{", "write the value: a lock does not depend on a machine's variables"),

@@ -1,4 +1,4 @@
-"""Compares what is attached to an image with what imgtool attaches to it.
+"""Compares the documents attached to an image with those that imgtool attaches.
 
 Anyone who can push can attach any document to any image, and programs take such a document for imgtool's. So a
 document with the type of one of imgtool's must equal, byte for byte, the one that this machine writes. `verify` reports
@@ -38,7 +38,7 @@ def check_attached(
     """Compares everything that is attached to an image; signatures are cosign's to check.
 
     Args:
-        registry: its client.
+        registry: the client of the image's registry.
         image: the image.
         wanted: the documents that imgtool writes about it; two of the same kind are alternatives.
         required: whether each kind must be there.

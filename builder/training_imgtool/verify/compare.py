@@ -34,7 +34,7 @@ def compare_image(
     """Compares an image in a registry with the same image, made on this machine.
 
     Args:
-        registry: its client.
+        registry: the client of the image's registry.
         image: the image.
         manifest: the manifest that the registry has under the image's digest; its layers and config are descriptors.
         made: the image that it must be.

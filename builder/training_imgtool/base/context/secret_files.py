@@ -36,7 +36,7 @@ _IN_FOLDERS = frozenset(
     | {"huggingface/token", "huggingface/stored_tokens", ".huggingface/token", ".cargo/credentials", ".gem/credentials"}
 )
 
-PATTERNS = repr((HEAD, _NAMES, sorted(_FOLDERS), sorted(_IN_FOLDERS), _SETTINGS, _CODE, OF_TEXT))  # that decide
+PATTERNS = repr((HEAD, _NAMES, sorted(_FOLDERS), sorted(_IN_FOLDERS), _SETTINGS, _CODE, OF_TEXT))  # all of them
 
 
 def by_name(path: str) -> bool:

@@ -17,7 +17,7 @@ from training_imgtool.base.http.retry import PassingError
 
 BLOCK = 256 * 1024  # bytes; 8 KiB halves the speed, and a slow link must send one within the idle limit
 SMALL = 65536  # bytes of an answer that has no blob or file
-_ANSWER_SECONDS = 120.0  # for an answer that is read into memory
+_ANSWER_SECONDS = 120.0  # to read an answer into memory
 _CARRYING = frozenset({"POST", "PUT", "PATCH"})  # Google's front end answers 411 if the length is missing
 
 

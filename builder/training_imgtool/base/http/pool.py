@@ -186,7 +186,7 @@ def _tls(url: str, ca_file: Path | None, certificates: HostCertificates, *, veri
         for file in certificates.authorities:
             context.load_verify_locations(cafile=str(file))
         for file, key in certificates.pairs:
-            context.load_cert_chain(file, key, password="")  # with None, OpenSSL asks on the terminal
+            context.load_cert_chain(file, key, password="")  # with None, OpenSSL would ask on the terminal
     except (OSError, ssl.SSLError) as error:
         message = f"{file}: not a PEM file of certificates ({error.strerror or error})"
         raise LocalFileError(message, hint=hint) from error

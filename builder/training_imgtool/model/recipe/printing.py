@@ -38,7 +38,7 @@ def print_dockerfile(recipe: Recipe, key: str, *, base: str | None = None) -> st
     """Prints the Dockerfile of an image; ends in one newline.
 
     Args:
-        recipe: what the image is made from.
+        recipe: the image's recipe.
         key: the recipe's key, for the last label.
         base: the name of the base's repository, instead of the name in the recipe.
     """

@@ -56,7 +56,7 @@ def make_provenance(plan: RolePlan, recipe: Mapping[str, Any], *, key: str, bill
 
     Args:
         plan: the plan of a role with this image.
-        recipe: what the image is made from, as JSON.
+        recipe: the image's recipe as JSON.
         key: the image's content key.
         bill: the bill of materials, which lists the wheels and Debian packages by their hashes.
     """

@@ -107,8 +107,8 @@ def build_image(
     """Executes planned stages on top of an image.
 
     Args:
-        recipe: what the image is made from.
-        planned: what `plan_stages` returns for the same recipe and parent image.
+        recipe: the image's recipe.
+        planned: the result of `plan_stages` for the same recipe and parent image.
         tools: makes layers.
         debian: makes the layer of Debian packages.
         parent: the image that the lowest stage starts from.
@@ -252,7 +252,7 @@ def _make_layers(
     elif step.wheels:
         from training_imgtool.oci.wheel_layers.wheel_layers import make_packages_layers
 
-        return make_packages_layers(recipe.locked, recipe.exclude, tools)  # which itself sends each layer
+        return make_packages_layers(recipe.locked, recipe.exclude, tools)  # it sends each layer itself
     else:
         return ()
     for layer in layers:

@@ -42,7 +42,7 @@ _CREATED = "1970-01-01T00:00:00Z"  # the same for every image, so that equal inp
 _FOREIGN = ("foreign", "nondistributable")
 _SETTINGS: dict[str, type] = {
     **dict.fromkeys(("User", "WorkingDir", "StopSignal"), str),
-    **dict.fromkeys(("Env", "Entrypoint", "Cmd", "Shell", "OnBuild"), list),  # of texts
+    **dict.fromkeys(("Env", "Entrypoint", "Cmd", "Shell", "OnBuild"), list),  # lists of texts
     **dict.fromkeys(("Labels", "Volumes", "ExposedPorts", "Healthcheck"), dict),
 }
 

@@ -22,12 +22,12 @@ _LONGEST_EXTENSION = 1 << 20  # a pax header or a GNU long name
 _EXTENSIONS = "xgLK"
 _TYPES = "0123456"  # types that Docker and containerd unpack
 _OLD_FILE = "\0"
-_KEYS = ("path", "linkpath", "uid", "gid", "size", "GNU.sparse.name")  # of pax
+_KEYS = ("path", "linkpath", "uid", "gid", "size", "GNU.sparse.name")  # the pax records to read
 _EXTENDED = "SCHILY.xattr."
-_OWNERS = {"uid": slice(108, 116), "gid": slice(116, 124)}  # where a header has them
+_OWNERS = {"uid": slice(108, 116), "gid": slice(116, 124)}  # their place in a header
 _PIECE = 1 << 20  # bytes
-_MOST_ENTRIES = 1_000_000  # in one layer; the largest known training images have a third of it
-_MOST_BYTES = 64 << 30  # of archive
+_MOST_ENTRIES = 1_000_000  # in one layer; layers of the largest known training images have a third
+_MOST_BYTES = 64 << 30  # in one archive
 _LONGEST_PATH = 4096  # Linux' PATH_MAX
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 

@@ -21,7 +21,7 @@ from training_imgtool.oci.registry.auth.google import LOGIN_HINT, application_de
 from training_imgtool.oci.registry.connect import Machine
 
 _API = "https://artifactregistry.googleapis.com"
-_SECONDS = 120.0  # for the operation
+_SECONDS = 120.0  # limit for the operation
 
 
 def create_repository(repository: Repository, machine: Machine, *, api: str = _API, credentials: Any = None) -> None:

@@ -278,7 +278,7 @@ class Registry:
         expected = ref.digest if isinstance(ref, Digest) else _header_digest(answer) or actual
         if actual != expected:
             wrong = VerificationError(f"{ref}: expected {expected}, the registry's bytes are {actual}")
-            raise PassingError("sent a manifest that is not what its digest says", final=wrong, tries=2)
+            raise PassingError("sent a manifest that does not match its digest", final=wrong, tries=2)
         return answer
 
 

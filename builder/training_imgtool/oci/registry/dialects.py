@@ -15,7 +15,7 @@ NO_SUCH_BLOB = frozenset({404, 500})
 NO_SUCH_REPOSITORY = frozenset({"NAME_UNKNOWN", "NOT_FOUND", "REPOSITORY_NOT_FOUND"})
 PASSING_STATUSES = frozenset({408, 429, 499, 500, 502, 503, 504, 507, 522})
 PASSING_CODES = frozenset({"TOOMANYREQUESTS", "UNKNOWN", "UNAVAILABLE", "BLOB_UPLOAD_INVALID"})
-ALLOWED_BY_LOGIN = ("BLOB_", "DIGEST_", "MANIFEST_", "NAME_", "SIZE_", "TAG_")  # of errors after a login
+ALLOWED_BY_LOGIN = ("BLOB_", "DIGEST_", "MANIFEST_", "NAME_", "SIZE_", "TAG_")  # errors after a login
 IMMUTABLE = r"(?i)immutab"  # in refusals by Artifact Registry, ECR and Harbor, whose codes differ
 
 
@@ -34,8 +34,8 @@ class Dialect:
         mounts_between_hosts: whether it also mounts blobs from its other hosts.
         application_default: whether it accepts Google's application default credentials.
         login_hint: how to log in.
-        denied_hint: what a 403 means.
-        missing_hint: what a missing repository means.
+        denied_hint: the cure for a 403.
+        missing_hint: the cure for a missing repository.
     """
 
     name: str

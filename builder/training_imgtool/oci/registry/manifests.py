@@ -212,7 +212,7 @@ def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
     """Reads a manifest's bytes.
 
     Args:
-        body: what the registry sent.
+        body: the bytes from the registry.
         content_type: the Content-Type header, used if the document has no `mediaType` of its own.
         where: the reference, for messages.
 

@@ -65,10 +65,10 @@ class BlobUpload:
     expect_missing: bool
     subject: str
     progress: Progress
-    _sent: int = field(default=0, init=False)  # bytes of content
+    _sent: int = field(default=0, init=False)  # bytes sent so far
     _began: float = field(default=0.0, init=False)
     _hash: bool = field(default=False, init=False)  # hash the sent bytes, because the registry received other ones
-    _location: str | None = field(default=None, init=False)  # of the open upload session
+    _location: str | None = field(default=None, init=False)  # the URL of the open upload
     _is_doubtful: bool = field(default=False, init=False)  # the registry has this blob with another length
 
     @property

@@ -22,7 +22,7 @@ from training_imgtool.oci.registry.connect import Registries
 from training_imgtool.oci.registry.manifests import Manifest, parse_manifest, require_platform, sha256_digest
 
 _MAX_BYTES = 32 << 20
-_KEY_DIGITS = 32  # as in a role's tag
+_KEY_DIGITS = 32  # as many as in a role's tag
 
 
 def tag_of_stage(repository: Repository, label: str, key: str) -> Tag:

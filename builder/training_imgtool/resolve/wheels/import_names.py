@@ -53,7 +53,7 @@ _STANDARD_UNTIL = {  # modules by the version that removed them, from the same p
     **dict.fromkeys(("msilib", "nis", "nntplib", "ossaudiodev", "pipes", "sndhdr", "spwd", "sunau"), (3, 13)),
     **dict.fromkeys(("telnetlib", "uu", "xdrlib"), (3, 13)),
 }
-_ALWAYS_THERE = frozenset({"__main__", "sitecustomize", "usercustomize", "test"})  # standard, but in no list
+_ALWAYS_THERE = frozenset({"__main__", "sitecustomize", "usercustomize", "test"})  # standard modules too
 _OTHER_SYSTEMS = frozenset({"_overlapped", "_scproxy", "_winapi", "msilib", "msvcrt", "nt", "winreg", "winsound"})
 _HARMLESS_PATHS = ("distutils-precedence.pth", "-nspkg.pth")  # these add no modules with other names than their files
 
