@@ -151,7 +151,7 @@ def test_a_registry_that_refuses_attestations_is_noted(tmp_path: Path, proxy: Fa
     proxy.add(Fault(action=Action.ANSWER, method="PUT", path="/manifests/sha256:", status=400, times=-1))
     out, said = machine.run("push", "--locked", cwd=project.folder)
     assert len(out.splitlines()) == 3
-    assert "the registry does not take attestations" in said
+    assert "the registry does not accept attestations" in said
     assert set(outcomes(machine, project).values()) == {"found"}
 
 

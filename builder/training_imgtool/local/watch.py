@@ -273,7 +273,7 @@ class Watch:
     def _close(self) -> None:
         """Removes the containers and the network."""
         self._warm.close()
-        with suppress(ImgtoolError):  # the next run tries again to remove them
+        with suppress(ImgtoolError):  # the next run removes them
             remove_all(Containers(self._engine.api), self._ready.run)
 
 

@@ -24,7 +24,7 @@ from training_imgtool.oci.registry.manifests import Descriptor, Manifest, sha256
 from training_imgtool.oci.registry.referrers import attach, referrer_manifest
 from training_imgtool.oci.repository.publish import Publisher
 
-FORMAT = "1"  # of both documents: what says more or less of the same image takes another, and `verify` tells them apart
+FORMAT = "1"  # of both documents; change it when their content for the same image changes: `verify` tells formats apart
 _FORMAT_KEY = "dev.imgtool.format"
 _TITLE = "org.opencontainers.image.title"
 _COSIGN = {"dev.cosignproject.cosign/signature": "", "predicateType": provenance.PREDICATE}
@@ -35,8 +35,8 @@ class Attachment:
     """One document about an image.
 
     Attributes:
-        name: what messages call it.
-        kind: the artifact type of its manifest.
+        name: the document's name in messages.
+        kind: the artifact type of the manifest.
         manifest: the exact bytes of the manifest that refers to the image.
         blob: the descriptor of `content`.
         content: the document.
@@ -50,7 +50,7 @@ class Attachment:
 
 
 def has_other_format(manifest: Manifest) -> bool:
-    """Tells whether another version of imgtool wrote the documents of this manifest, or somebody says so."""
+    """Tells whether this manifest claims that another version of imgtool wrote its documents."""
     annotations = [layer.get("annotations") for layer in manifest.document.get("layers") or ()]
     return any(isinstance(texts, dict) and texts.get(_FORMAT_KEY, FORMAT) != FORMAT for texts in annotations)
 
@@ -58,11 +58,11 @@ def has_other_format(manifest: Manifest) -> bool:
 def list_attachments(
     inputs: Inputs, image: RoleImage, made: Digest, subject: Descriptor, *, direct: bool
 ) -> tuple[Attachment, ...]:
-    """Writes all that `push` attaches to an image, and `verify` expects there; the last goes where cosign looks.
+    """Makes what `push` attaches to an image and `verify` expects there; the last one goes under cosign's tag.
 
     Args:
         inputs: the inputs of the image.
-        image: the same for its role.
+        image: the inputs of the role's image.
         made: the image.
         subject: the descriptor of its manifest.
         direct: whether no engine made it. What apt installs in an engine is not what the lock lists.
@@ -90,23 +90,23 @@ class Attestations:
         self._wanted = run.inputs.spec_file.spec.attestations and run.machine.settings.attestations
 
     def add(self, image: RoleImage, made: DirectImage) -> None:
-        """Attaches what there is to say of an image that the direct builder appended; raises as `attach`."""
+        """Attaches the attestations of an image that the direct builder appended; raises as `attach`."""
         subject = Descriptor(made.manifest_type, made.digest, len(made.manifest))
         is_first = self._publisher.was_missing(made.config_descriptor.digest)
         self._attach(image, self._publisher.repository.digest(made.digest), subject, is_first=is_first)
 
     def add_from_engine(self, image: RoleImage, made: Digest) -> None:
-        """Attaches what there is to say of an image that an engine pushed; raises as `attach`."""
+        """Attaches the attestations of an image that an engine pushed; raises as `attach`."""
         self._attach(image, made, None, is_first=False)
 
     def _attach(self, image: RoleImage, made: Digest, subject: Descriptor | None, *, is_first: bool) -> None:
-        """Makes the attestations of an image and attaches them; notes a refusal.
+        """Makes the attestations of an image and attaches them; prints a note if the registry refuses them.
 
         Args:
             image: the image's inputs.
-            made: its digest.
-            subject: the descriptor of its manifest; None for an engine's image.
-            is_first: the repository never had this image before.
+            made: the digest of the image.
+            subject: the descriptor of the image's manifest; None for an engine's image.
+            is_first: whether the repository never had this image before.
         """
         if not self._wanted:
             return
@@ -123,7 +123,7 @@ class Attestations:
             attach(registry, made, *others, statement=statement, once=note, is_first=is_first)
         except RegistryRefusedError as error:
             if self._wanted:
-                text = "the registry does not take attestations; `attestations: false` asks for none"
+                text = "the registry does not accept attestations; `attestations: false` turns them off"
                 self._run.machine.progress(Note(f"{text}: {error.message}"))
             self._wanted = False
 

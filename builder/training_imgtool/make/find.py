@@ -85,7 +85,7 @@ def require_images(
 
 def push_hint(inputs: Inputs) -> str:
     """Returns the hint for missing images of the current inputs."""
-    return f"imgtool push {inputs.spec_file.path}; imgtool show --why names what changed since this machine's last push"
+    return f"imgtool push {inputs.spec_file.path}; imgtool show --why lists the changes since this machine's last push"
 
 
 def find_results(run: BuildRun) -> Mapping[Role, BuildResult]:

@@ -1,6 +1,6 @@
-"""When an image was first pushed, and from which commit: annotations of a manifest that refers to the image.
+"""Notes the date and the commit of an image's first push, as annotations of a manifest that refers to the image.
 
-Whoever makes the image again has another date, so `verify` compares none of it, and nothing depends on it.
+Another build of the image has another date, so `verify` does not compare the note, and nothing depends on it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SECONDS = 30
 
 
 def note_push(bill: bytes, folder: Path, environ: Mapping[str, str]) -> bytes:
-    """Writes the manifest of a push that happens now from a folder, from the manifest that attaches the bill."""
+    """Makes the note of a push from `folder` at this time; `bill` is the manifest that attaches the bill."""
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return make_push_note(bill, {DATE: date, **_ask_git(folder, environ)})
 
 
 def make_push_note(bill: bytes, texts: Mapping[str, str]) -> bytes:
-    """Writes the manifest with these annotations; the bill stands where OCI wants a blob."""
+    """Makes a manifest with these annotations; its blob, which OCI requires, is the bill."""
     document = json.loads(bill) | {"artifactType": KIND, "annotations": dict(texts)}
     return json.dumps(document, sort_keys=True).encode()
 
@@ -50,7 +50,7 @@ def _ask_git(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_push_note(manifest: Manifest) -> dict[str, str] | None:
-    """Returns the annotations of such a manifest; None for any other, and where they say anything else."""
+    """Returns the annotations of such a manifest; None for other manifests, and for unknown annotations."""
     document = manifest.document
     texts = document.get("annotations")
     if manifest.is_index or document.get("artifactType") != KIND or not isinstance(texts, dict) or DATE not in texts:

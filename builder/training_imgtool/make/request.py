@@ -23,7 +23,7 @@ class BuildOptions:
 
     roles: tuple[Role, ...] = ()  # empty: all
     push: bool = False
-    layout: Path | None = None  # the OCI layout to write instead of pushing
+    layout: Path | None = None  # an OCI layout to write in place of a push
     engine: str = "auto"  # one of ENGINES
     builder: str | None = None  # of buildx; with it, `auto` is `buildx`
     tags: tuple[str, ...] = ()

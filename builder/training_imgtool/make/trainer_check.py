@@ -164,7 +164,7 @@ class _Check:
                 return
             is_sure = (provided is False or self._modules.is_own(entry.name)) and not self._may_have_more
             message = f"no module {entry.name} in {entry.folder}/ and no locked wheel with it"
-            hint = f"trainer.source must contain it; PYTHONPATH in env adds folders below /app; {_HINT}"
+            hint = f"trainer.source must contain the module; PYTHONPATH in env adds folders below /app; {_HINT}"
         field = "trainer.module" if entry.module else "trainer.script"
         location = self._inputs.spec_file.locate(field)
         self.is_complete &= is_sure

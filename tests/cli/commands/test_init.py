@@ -182,7 +182,7 @@ def test_a_python_that_nothing_asks_for_is_a_comment_that_the_release_has(tmp_pa
 def test_a_program_that_no_spec_can_start_is_named(tmp_path: Path) -> None:
     project(tmp_path, {"my code/train.py": program()})
     written = write_starter(tmp_path)
-    assert written.notes[0].startswith("my code/train.py cannot start as it lies: names of folders may have letters")
+    assert written.notes[0].startswith("my code/train.py cannot start in its folder: names of folders may have letters")
     assert tmp_path / "trainer/task.py" not in written.paths
     assert "# trainer: FOLDER/FILE.py" in (tmp_path / "image.yaml").read_text()
 

@@ -225,7 +225,7 @@ def _list_notes(proposal: Proposal, *, is_empty: bool) -> list[str]:
         return ["no file trains, as far as imgtool can read: complete `trainer` in image.yaml"]
     if placement is None:
         names = "names of folders may have letters, digits and ._@+-"
-        return [f"{program.path} cannot start as it lies: {names}; complete `trainer` in image.yaml"]
+        return [f"{program.path} cannot start in its folder: {names}; complete `trainer` in image.yaml"]
     notes = [f"{program.path} became {file}; run init --force once the notebook changes" for file in proposal.new_files]
     old = [item for item in (proposal.reached.sources if proposal.reached else ()) if item.python2_line]
     if old:

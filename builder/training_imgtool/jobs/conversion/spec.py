@@ -20,10 +20,10 @@ from training_imgtool.model.targets import Target
 _LOST = {
     "etag": "it belongs to a patch of an existing job",
     "trainingInput.pythonVersion": "imgtool chooses the Python that fits TensorFlow",
-    "trainingInput.packageUris": "the images contain the code in the trainer's folder instead",
+    "trainingInput.packageUris": "the images contain the trainer's folder instead",
     "trainingInput.scheduling.maxWaitTime": "on Vertex AI it applies only with FLEX_START",
     "trainingInput.scheduling.priority": "Vertex AI has no priorities",
-    "trainingInput.useChiefInTfConfig": "TF_CONFIG always says chief on Vertex AI",
+    "trainingInput.useChiefInTfConfig": "TF_CONFIG always has chief on Vertex AI",
 }
 _TUNING = {  # the API's keys, and the spec's
     "goal": "goal",

@@ -158,7 +158,7 @@ def host_findings(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 
 
 def _container(running: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """Checks that no variable appears twice, which the API server does not check in a Pod of its own."""
+    """Checks that no variable appears twice, which the API server does not check in a Pod without a controller."""
     severity = Severity.WARNING if get(root or {}, "kind") == "Pod" else Severity.ERROR
     names = [get(item, "name") for item in running.get("env") or []]
     for index, name in enumerate(names):

@@ -197,5 +197,5 @@ class Engine:
             raise missing_push(tag)
         raise VerificationError(
             f"{tag}: {self._open().name} reported the push of {solved.digest[:19]} as done; the registry has {other}",
-            hint="run the same command again; if that does not help, the builder adds attestations of its own",
+            hint="run the same command again; if that does not help, the builder may add its own attestations",
         )

@@ -27,7 +27,7 @@ def check_unused(run: BuildRun) -> None:
     spec, mounts = spec_file.spec, _mounts_secrets(run.inputs)
     for name, secret in spec.secrets.items():
         if not (secret.index or mounts):
-            hint = "lines of `run` mount secrets, and templates can; leave it out"
+            hint = "only lines of `run` mount secrets, and templates; leave this one out"
             raise InputError(f"secret {name}: nothing uses it", hint=hint)
     for given in settings.secrets:
         if given.id not in spec.secrets and not _has_template(run.inputs):

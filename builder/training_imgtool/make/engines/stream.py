@@ -81,8 +81,8 @@ def follow(
             and gives the request up after two failed checks.
         silence_seconds: how long to wait for an event before a check.
 
-    Raises EngineUnavailableError when stopped or when the engine no longer answers, and whatever the request
-    or its body raised.
+    Raises EngineUnavailableError when stopped or when the engine no longer answers, and the errors of the request
+    or its body.
     """
     events: queue.Queue[Any] = queue.Queue(_QUEUED)
     done = threading.Event()

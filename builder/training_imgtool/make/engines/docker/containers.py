@@ -361,7 +361,7 @@ def make_refusal(name: str) -> Callable[[str, int | None], RefusedError]:
 
     def error(words: str, status: int | None) -> RefusedError:
         text = join_lines(words, limit=400)
-        return RefusedError(f"{name}: the Docker Engine says: {text}", status=status)
+        return RefusedError(f"{name}: the Docker Engine answered: {text}", status=status)
 
     return error
 

@@ -82,12 +82,12 @@ def _from_context(name: str, source: str, contexts: Path) -> Endpoint:
     except FileNotFoundError:
         raise EngineUnavailableError(
             f"Docker context {name!r} (from {source}) does not exist: {meta} is not there",
-            hint="`docker context ls` lists the contexts; `docker context use default` goes back",
+            hint="`docker context ls` lists the contexts; `docker context use default` returns to the default",
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise EngineUnavailableError(
             f"Docker context {name!r} (from {source}): {meta} cannot be used: {type(error).__name__}: {error}",
-            hint="`docker context inspect` shows it; `docker context use default` goes back",
+            hint="`docker context inspect` shows it; `docker context use default` returns to the default",
         ) from error
     url = checked_host(host, f"Docker context {name!r}")
     certificates = _certificates(contexts / "tls" / folder / "docker")

@@ -64,7 +64,7 @@ _MEANINGS: tuple[tuple[re.Pattern[str], type[ImgtoolError], str], ...] = (  # th
     (_TEMPORARY, TemporaryError, _TRY_AGAIN),
     (_UNKNOWN, RegistryRefusedError, "check the name and the digest, and that the repository exists at {host}"),
 )
-_ELSE = (RegistryRefusedError, "the words are those of {host} or of the engine")
+_ELSE = (RegistryRefusedError, "the message is from {host} or from the engine")
 
 
 def registry_error(
