@@ -35,7 +35,7 @@ _SIGNED = {
 def check_attached(
     registry: Registry, image: Digest, wanted: tuple[Attachment, ...], *, required: bool
 ) -> tuple[Finding, ...]:
-    """Compares everything that is attached to an image; signatures are cosign's to check.
+    """Compares everything that is attached to an image, except for signatures, which cosign checks.
 
     Args:
         registry: the client of the image's registry.
@@ -43,7 +43,7 @@ def check_attached(
         wanted: the documents that imgtool writes about it; two of the same kind are alternatives.
         required: whether each kind must be there.
 
-    Raises what reading from the registry raises. A wrong document is no error: it gives a finding.
+    Raises what reading from the registry raises. A wrong document gives a finding, not an error.
     """
     try:
         check = _Check(registry, image, wanted, read_referrers(registry, image))

@@ -29,7 +29,7 @@ class Dialect:
         api_host: the host of the API, if it is another one.
         login_hosts: further names of the host in Docker's config.json.
         helper_host: the host's name for credential helpers.
-        asks_first: it refuses a login before it has asked for one (GitHub's with 403, Amazon's public one with 400), so
+        asks_first: whether it refuses a login that it has not asked for (GitHub's: 403, Amazon's public one: 400), so
             the first request is anonymous. `Session` finds out about other registries.
         mounts_between_hosts: whether it also mounts blobs from its other hosts.
         application_default: whether it accepts Google's application default credentials.

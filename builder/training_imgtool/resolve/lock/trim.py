@@ -304,7 +304,7 @@ class WheelReader:
         return list_unused(filter(None, contents.values()))
 
     def _has_paths(self, wheel: Wheel) -> bool:
-        """Says whether a rule is about a file of a wheel; none of its files is read for that. Raises as `_read`."""
+        """Returns whether a rule covers a file of a wheel, without reading the wheel's files. Raises as `_read`."""
         path = self._store.require(wheel)
         with _opening(path) as archive:
             return any(find_rule(_INSTALLED.sub("", name, count=1)) for name in archive.namelist())
