@@ -307,7 +307,7 @@ def _without_effect(spec: ImageSpec, target: Target) -> Iterator[str]:
     job, job_dir = spec.job, spec.job.job_dir
     if "runtime_version" in target.row.job and not job.runtime_version:
         given = [f"job.{key}" for key in _PACKAGE_KEYS if getattr(job, key)]
-        yield from (f"{key} (it goes with job.runtime_version)" for key in given)
+        yield from (f"{key} (only for job.runtime_version)" for key in given)
     if "eci" in target.row.job and job.eci and job.eci.driver and not any(spec.roles[r].gpus for r in replicas(spec)):
         yield "job.eci.driver (no role has gpus)"
     mounted = target.row.job_dir is JobDir.MOUNTED and "://" not in (job_dir or "")

@@ -285,7 +285,7 @@ def names_bucket(text: str) -> bool:
 
 
 def keeps_nothing(spec: ImageSpec) -> bool:
-    """Tells whether neither the spec nor a bucket's URL gives the job a place that outlives its containers."""
+    """Tells whether the job has no place for results that outlives its containers, in the spec or in a bucket."""
     given = (text for role in replicas(spec) for text in (*job_args(spec, role), *spec.roles[role].env.values()))
     named = any(names_bucket(text) for text in (*given, *spec.env.values(), *spec.job.env.values()))
     return not (spec.job.job_dir or results_folder(spec) or named)

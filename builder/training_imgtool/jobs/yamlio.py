@@ -20,7 +20,7 @@ from training_imgtool.jobs.model import Finding, Path
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _SHORT_BOOL = {"y": True, "Y": True, "n": False, "N": False}  # booleans of YAML 1.1, which PyYAML leaves as text
-_EXPONENT = re.compile(r"[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+\Z")  # likewise
+_EXPONENT = re.compile(r"[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+\Z")  # also left as text
 _SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp")}
 _LONGEST = 1_000_000  # characters
 _MOST_NODES = 50_000

@@ -144,7 +144,7 @@ def _list_limits(summary: Summary) -> tuple[float, ...]:
 
 
 class _Scale:
-    """Converts seconds to positions on the horizontal axis."""
+    """Converts seconds of the run to positions on the horizontal axis."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = max(seconds, 0.1)

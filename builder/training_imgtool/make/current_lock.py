@@ -45,7 +45,7 @@ def ensure_lock(
         spec_file: the spec.
         machine: the machine that makes the lock; its progress gets a line per change.
         locked: raise InputError instead of making a lock.
-        renewal: what to resolve again even if the present lock is current; a renewal also replaces a damaged lock.
+        renewal: what to resolve again even if the lock is current; a renewal also replaces a damaged lock.
         write: whether to write a new lock beside the spec.
         built: the wheels that earlier calls built from source archives; this call adds its own.
     """

@@ -112,7 +112,7 @@ def add_tag(registries: Registries, image: Digest, tag: Tag) -> None:
 
 
 def put_tag(registries: Registries, image: Digest, tag: Tag) -> None:
-    """Gives an image of a registry another tag."""
+    """Adds a tag to an image in a registry."""
     registry = registries.at(image.repository)
     manifest = registry.manifest(image)
     registry.put_manifest(tag, manifest.media_type, manifest.body)

@@ -24,7 +24,7 @@ class PlacedFile:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder."""
+        """Whether the file is a folder."""
         return self.item.entry.kind is Kind.FOLDER
 
     def held(self) -> PlacedFile:

@@ -129,7 +129,7 @@ def slice_findings(pod: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     fitting = [row.chips for row in found if not known or row.machine in known]
     if chips is not None and chips not in fitting:
         message = f"{chips} chips: a machine of {label} {topology} has {' or '.join(map(str, fitting))}"
-        yield Finding(path=(*path, "containers"), message=f"{message}, and one Pod has them all")
+        yield Finding(path=(*path, "containers"), message=f"{message}, and one Pod must request all of them")
 
 
 def _count_chips(pod: Mapping[str, Any]) -> int | None:

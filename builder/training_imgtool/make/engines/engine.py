@@ -131,7 +131,7 @@ class Engine:
     def _describe(
         self, image: RoleImage, stage: Stage, text: str, tag: Tag, base: Repository, *, secrets: bool
     ) -> Solve:
-        """Describes a build without files.
+        """Describes a build, without a context of files.
 
         Args:
             image: the image that the stage belongs to.
