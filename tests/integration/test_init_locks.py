@@ -48,7 +48,7 @@ def test_without_an_index_the_spec_is_there_and_the_exit_says_so(tmp_path: Path)
         make_base().put(registry.host)
         machine = Machine(tmp_path / "machine", f"{registry.host}/team", registry.host)
         _, err = machine.run("init", cwd=folder, code=TemporaryError.exit_code)
-        assert "mend it, then run imgtool lock" in err
+        assert "correct it, then run imgtool lock" in err
         assert [path.name for path in (folder / "image.yaml", folder / "image.lock") if path.exists()] == ["image.yaml"]
         empty = write(tmp_path / "empty", {})
         machine.run("init", cwd=empty)

@@ -73,7 +73,7 @@ def _copy_code(plan: RolePlan, path: str, context: Context) -> Copy:
 
 
 def _copy_files(spec: ImageSpec, home: str, context: Context, code: tuple[Copy, ...]) -> tuple[Copy, ...]:
-    """Describes the copies that `files` asks for; raises FieldError where a target belongs to another owner."""
+    """Describes the copies that `files` asks for; raises FieldError for a target that imgtool writes itself."""
     copies: list[Copy] = []
     for name, target in sorted(spec.files.items()):
         field = f"files.{name}"

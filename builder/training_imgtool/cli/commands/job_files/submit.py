@@ -1,7 +1,7 @@
 """`submit`: submits a job to its service once, with the commands that `config --command` prints.
 
-It first asks the service's own program for the job, by a name or label that follows from the job's inputs. So if
-somebody kills `submit` at any point and runs it again, it finds the job that it had submitted.
+Before it submits a job, imgtool asks the service's own program whether the job exists. The job's name or label follows
+from its inputs. So if somebody kills `submit` at any point and runs it again, it finds the job that it had submitted.
 """
 
 from __future__ import annotations

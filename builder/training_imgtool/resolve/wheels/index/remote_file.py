@@ -17,7 +17,7 @@ ReadFrom = Callable[[int], Generator[bytes, None, None]]
 
 
 def open_remote(size: int, read: ReadFrom) -> BinaryIO:
-    """Opens a file for zipfile: reads the end at once, and other parts with a request each; raises as `read` does."""
+    """Opens a remote file for zipfile. Reads the end first, and each other part with its own request; raises as `read`."""
     return io.BufferedReader(_RemoteFile(size, read), _BLOCK)
 
 
