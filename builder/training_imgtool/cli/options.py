@@ -119,7 +119,7 @@ EngineName = Annotated[
 ]
 Builder = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The buildx builder for stages that need an engine; by default that of IMGTOOL_BUILDER."),
+    typer.Option(metavar="NAME", help="The buildx builder for stages that need an engine; default: IMGTOOL_BUILDER."),
 ]
 Secrets = Annotated[
     list[str] | None,

@@ -176,7 +176,9 @@ def _in_repository(text: str, folder: Path) -> str:
     target = posixpath.normpath(posixpath.join(own, path))
     roots = [parent for parent in (Path(own), *Path(own).parents) if (parent / ".git").exists()]
     if target == "/" or (roots and not Path(target).is_relative_to(roots[-1])):
-        raise InputError(f"{quote(path)} lies outside the repository", hint="copy it into the Git repository of the spec")
+        raise InputError(
+            f"{quote(path)} lies outside the repository", hint="copy it into the Git repository of the spec"
+        )
     start = "/".join(itertools.takewhile(lambda part: part == "..", path.split("/")))
     _expect_names(posixpath.relpath(path, start), Path(own, start).resolve(), start=start)
     if os.path.realpath(target) != target:

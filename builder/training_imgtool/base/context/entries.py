@@ -122,7 +122,9 @@ def _open(path: str, origin: OnDisk | Path) -> int:
 
 def _wrong(entry: Entry) -> InputError | VerificationError:
     if isinstance(entry.origin, Path):
-        return VerificationError(f"{entry.origin}: the content is not that of {entry.path} (expected sha256 {entry.sha256})")
+        return VerificationError(
+            f"{entry.origin}: the content is not that of {entry.path} (expected sha256 {entry.sha256})"
+        )
     return change_error(entry.path)
 
 

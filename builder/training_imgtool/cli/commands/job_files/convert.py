@@ -79,7 +79,9 @@ def convert_file(old: OldJob, choice: SpecChoice, request: Request, machine: Mac
         write_output(written, request, machine.progress)
         return written
     if request.output is not None and not request.push:
-        raise UsageError("--output: the Vertex job file needs digests, which images have once they are pushed", hint="add --push")
+        raise UsageError(
+            "--output: the Vertex job file needs digests, which images have once they are pushed", hint="add --push"
+        )
     spec, missing = _with_files(spec, path.parent, package)
     notes = (*notes, *missing, *([f"note: wrote {path}"] if _write_checked(path, spec_text(spec)) else []))
     if not request.push:

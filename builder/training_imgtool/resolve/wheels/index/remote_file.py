@@ -17,7 +17,7 @@ ReadFrom = Callable[[int], Generator[bytes, None, None]]
 
 
 def open_remote(size: int, read: ReadFrom) -> BinaryIO:
-    """Opens a remote file for zipfile. Reads the end first, and each other part with its own request; raises as `read`."""
+    """Opens a remote file for zipfile. Reads its end first, and each other part with a request; raises as `read`."""
     return io.BufferedReader(_RemoteFile(size, read), _BLOCK)
 
 
