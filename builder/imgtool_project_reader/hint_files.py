@@ -70,6 +70,7 @@ _ROW = re.compile(  # a row in a list of needs, such as: * NumPy (1.19.1)
 _BADGE = re.compile(
     r"img\.shields\.io/badge/(?:[\w.]+(?:%2F|/))?(?P<name>[A-Za-z]\w*)-v?(?P<version>\d+\.\d+(?:\.\d+)?)-"
 )
+_LONGEST = 300  # characters of a heading, or of the line before a list: each line of the list is read with both
 _NEEDS = re.compile(r"(?i)require|depend|prerequisite|environment|install|librar|package")
 _KERAS_VERSION = re.compile(
     r"(?i)\bkeras(?:\s+version)?[`*\])\s:=v(-]{0,6}(?P<operator>>=|==|~=)?\s?v?(?P<version>[23]\.\d{1,2}(?:\.\d{1,2})?)(?![\d%])"
@@ -161,7 +162,7 @@ def read_prose(text: str, file: str) -> Iterator[Statement]:
             in_block, folder = not in_block, ""
             continue
         if not in_block and (match := re.match(r"\s*#+\s*(.+)", line)):
-            heading, intro = match[1], ""
+            heading, intro = match[1][:_LONGEST], ""
         if match := _CD.search(line):
             folder = match["folder"]
         is_training = bool(re.search(r"(?i)train", f"{heading} {line}"))
@@ -177,7 +178,7 @@ def read_prose(text: str, file: str) -> Iterator[Statement]:
         for pin in _read_pins(line, is_list=bool(_NEEDS.search(f"{heading} {intro}")) and not in_block):
             yield Statement(Fact.PACKAGE, pin, file, number, Certainty.HINT)
         if line.strip() and not _ROW.fullmatch(line):
-            intro = line  # the start of a list, such as: The environment is
+            intro = line[:_LONGEST]  # the start of a list, such as: The environment is
         if (not in_block and not _LINK.match(line)) or "img.shields.io" in line:
             is_strong = bool(_STRONG.search(f"{heading} {line}"))
             said = f"{heading} {line}" if _NUMBER.fullmatch(line) else line

@@ -50,7 +50,7 @@ class Bytes:
                 answer = self._answers.pop(0) if self._answers else HANG_UP
                 if answer is HANG_UP:
                     return
-                size = self._piece if self._pause else len(answer)
+                size = self._piece if self._pause else max(1, len(answer))
                 for block in (answer[at : at + size] for at in range(0, len(answer), size)):
                     connection.sendall(block)
                     time.sleep(self._pause)
