@@ -64,8 +64,6 @@ from training_imgtool.resolve.versions.closure import find_broken, parse_metadat
 from training_imgtool.resolve.wheels.index.page import PageError, parse_page
 from training_imgtool.resolve.wheels.index.pip_config import make_uv_environ
 
-hypothesis = pytest.importorskip("hypothesis")
-strategies = pytest.importorskip("hypothesis.strategies")
 
 Read = Callable[[bytes, Path], object]
 GOLDEN = Path(__file__).parent / "golden"

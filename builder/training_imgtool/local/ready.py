@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from training_imgtool.local.checkpoints import Checkpoint
 from training_imgtool.local.limits import Share
@@ -14,9 +13,6 @@ from training_imgtool.local.rehearsal import Kill
 from training_imgtool.local.replicas import Cluster, Service
 from training_imgtool.local.summary import RunImage
 from training_imgtool.model.spec import ImageSpec, Role
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,13 @@ referrers API. One more request asks whether the registry has the bill, and two 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from training_imgtool.base.errors import RegistryRefusedError
 from training_imgtool.base.progress import Note
 from training_imgtool.base.reference import Digest
 from training_imgtool.make.inputs import Inputs, RoleImage
-from training_imgtool.make.origin import note_push
+from training_imgtool.make.origin import ask_git, note_push
 from training_imgtool.make.request import BuildRun
 from training_imgtool.oci.attest import cyclonedx, provenance
 from training_imgtool.oci.attest.provenance import ENVELOPE, encode, make_provenance, make_statement, wrap
@@ -89,6 +89,14 @@ class Attestations:
         self._publisher = publisher
         self._wanted = run.inputs.spec_file.spec.attestations and run.machine.settings.attestations
 
+    @cached_property
+    def _source(self) -> dict[str, str]:
+        """The commit of the spec's folder; asked once for all images of the run."""
+        return ask_git(self._run.inputs.spec_file.folder, self._run.machine.settings.environ)
+
+    def _note_push(self, bill: bytes) -> bytes:
+        return note_push(bill, self._source)
+
     def add(self, image: RoleImage, made: DirectImage) -> None:
         """Attaches the attestations of an image that the direct builder appended; raises as `attach`."""
         subject = Descriptor(made.manifest_type, made.digest, len(made.manifest))
@@ -118,9 +126,8 @@ class Attestations:
         try:
             for row in rows:
                 self._publisher.require(row.blob, row.content)
-            folder, environ = inputs.spec_file.folder, self._run.machine.settings.environ
-            note = partial(note_push, rows[0].manifest, folder, environ)
-            attach(registry, made, *others, statement=statement, once=note, is_first=is_first)
+            once = partial(self._note_push, rows[0].manifest)
+            attach(registry, made, *others, statement=statement, once=once, is_first=is_first)
         except RegistryRefusedError as error:
             if self._wanted:
                 text = "the registry does not accept attestations; `attestations: false` turns them off"

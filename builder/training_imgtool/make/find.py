@@ -33,11 +33,16 @@ def _look_up(images: tuple[RoleImage, ...], machine: Machine) -> dict[Role, tupl
     heads = run_all({role: partial(registries.at(tag.repository).head, tag) for role, tag in tags.items()})
     named = {tags[role].repository.digest(digest) for role, digest in heads.items() if digest}
     there = run_all({image: partial(registries.at(image.repository).find_manifest, image) for image in named})
-    for image in images:
-        if image.recipe.template and (made := heads[image.role]) and there[tags[image.role].repository.digest(made)]:
+    templates = {
+        tags[image.role].repository.digest(made): image
+        for image in images
+        if image.recipe.template and (made := heads[image.role])
+    }
+    for made, image in templates.items():
+        if there[made]:
             from training_imgtool.make.finished import check_finished
 
-            check_finished(machine, image, tags[image.role].repository.digest(made))
+            check_finished(machine, image, made)
     own: dict[Role, Digest] = {}
     by_key: dict[str, Digest] = {}
     for image in images:

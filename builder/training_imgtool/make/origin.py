@@ -20,10 +20,10 @@ _VALUES = {DATE: r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", COMMIT: r"[0-9a-f]{40}(?:[0
 _SECONDS = 30
 
 
-def note_push(bill: bytes, folder: Path, environ: Mapping[str, str]) -> bytes:
-    """Makes the note of a push from `folder` at this time; `bill` is the manifest that attaches the bill."""
+def note_push(bill: bytes, source: Mapping[str, str]) -> bytes:
+    """Makes the note of a push at this time; `source` is the answer of `ask_git`, `bill` the manifest of the bill."""
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return make_push_note(bill, {DATE: date, **_ask_git(folder, environ)})
+    return make_push_note(bill, {DATE: date, **source})
 
 
 def make_push_note(bill: bytes, texts: Mapping[str, str]) -> bytes:
@@ -32,13 +32,13 @@ def make_push_note(bill: bytes, texts: Mapping[str, str]) -> bytes:
     return json.dumps(document, sort_keys=True).encode()
 
 
-def _ask_git(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def ask_git(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Asks Git for the commit, and whether files of the folder differ from it; empty outside a repository."""
     answers = []
     for words in (("rev-parse", "--verify", "HEAD"), ("status", "--porcelain", "--", ".")):
         try:
             done = subprocess.run(
-                ["git", *words], cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True,
+                ["git", "-c", "core.fsmonitor=false", *words], cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True,
                 timeout=_SECONDS, text=True, check=False,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):

@@ -40,7 +40,7 @@ class Files:
     """The files of an image.
 
     Attributes:
-        sources: trees of the base, the cheapest first. If a tree does not know a path, the next one is asked.
+        sources: trees of the base, the cheapest first. imgtool asks the next tree if one does not know a path.
         copied: the entries of the layers on top of the base, without folders that are only parents of an entry.
     """
 

@@ -2,7 +2,7 @@
 
 A record is a small JSON document that contains its own key and the hash of its fields, so imgtool detects a damaged
 file. The manifest of a stage has the records of its layers as an annotation, so that a second machine can use them
-without the wheels. That machine does not cache such records, since anyone who may push can write them. The cache also
+without the wheels. Anyone who may push can write such records, so that machine does not cache them. The cache also
 keeps the layers of wheels and of Debian packages as blobs by digest, up to a limit.
 """
 
