@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies
 
 from imgtool_debian_layers.alternatives import parse_group
 from imgtool_debian_layers.certificates import hash_subject
@@ -63,7 +65,6 @@ from training_imgtool.resolve.lock.parse import parse_lock
 from training_imgtool.resolve.versions.closure import find_broken, parse_metadata
 from training_imgtool.resolve.wheels.index.page import PageError, parse_page
 from training_imgtool.resolve.wheels.index.pip_config import make_uv_environ
-
 
 Read = Callable[[bytes, Path], object]
 GOLDEN = Path(__file__).parent / "golden"

@@ -33,12 +33,12 @@ def _look_up(images: tuple[RoleImage, ...], machine: Machine) -> dict[Role, tupl
     heads = run_all({role: partial(registries.at(tag.repository).head, tag) for role, tag in tags.items()})
     named = {tags[role].repository.digest(digest) for role, digest in heads.items() if digest}
     there = run_all({image: partial(registries.at(image.repository).find_manifest, image) for image in named})
-    templates = {
-        tags[image.role].repository.digest(made): image
+    of_templates = {
+        tags[image.role].repository.digest(digest): image
         for image in images
-        if image.recipe.template and (made := heads[image.role])
+        if image.recipe.template and (digest := heads[image.role])
     }
-    for made, image in templates.items():
+    for made, image in of_templates.items():
         if there[made]:
             from training_imgtool.make.finished import check_finished
 

@@ -38,7 +38,8 @@ def ask_git(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     for words in (("rev-parse", "--verify", "HEAD"), ("status", "--porcelain", "--", ".")):
         try:
             done = subprocess.run(
-                ["git", "-c", "core.fsmonitor=false", *words], cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True,
+                ["git", "-c", "core.fsmonitor=false", *words],  # a folder's own Git settings name programs
+                cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True,
                 timeout=_SECONDS, text=True, check=False,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):
