@@ -265,7 +265,7 @@ _DOCKERFILE = b'FROM a AS image\nARG Q=1\nENV A="$Q" B=${Q:-x}\nRUN --mount=type
 _SETTINGS = b"[global]\nindex-url = https://u:p@x/simple\nextra-index-url =\n  https://y\n[install]\nno-index = true\n"
 READERS: dict[str, tuple[Read, tuple[bytes | str, ...]]] = {
     "tar": (lambda data, _: read_layer_tree([data]), (archive("a/", "a/b", "l -> a"), archive("a/" + "b" * 200))),
-    "wheel": (_wheel, (_zip(),)),
+    "wheel": (_wheel, (_zip(), _zip().replace(b"PK\x01\x02\x14\x03\x14", b"PK\x01\x02\x14\x03\x48"))),
     "manifest": (_manifest, (json.dumps(_MANIFEST), json.dumps(_INDEX))),
     "image-config": (lambda data, _: read_config(data), (json.dumps(_CONFIG),)),
     "oci-layout": (_file("index.json", lambda folder: name_image(folder, DIGEST, "x")), (json.dumps(_INDEX),)),
@@ -298,7 +298,9 @@ READERS: dict[str, tuple[Read, tuple[bytes | str, ...]]] = {
     ),
     "page-html": (
         lambda data, _: parse_page(data, "text/html", "https://x/"),
-        (b'<!DOCTYPE html><a href="a-1-py3-none-any.whl#sha256=aa" data-requires-python="&gt;=3">a</a><!-- x -->',),
+        (
+            b'<!DOCTYPE html><a href="a-1-py3-none-any.whl#sha256=aa" data-requires-python="&gt;=3">a</a><!-- x --><![x[]]>',
+        ),
     ),
     "head": (
         _head,

@@ -79,7 +79,7 @@ def open_wheel(path: Path, sha256: str) -> WheelFile:
             infos = {info.filename: info for info in archive.infolist()}  # pip installs the last of two equal names
     except OSError as error:
         raise LocalFileError(f"{path}: cannot be read: {error.strerror}") from error
-    except zipfile.BadZipFile as error:
+    except ZIP_ERRORS as error:
         raise _damage_error(path, str(error)) from error
     return WheelFile(
         path=path,

@@ -41,7 +41,7 @@ def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, .
             return _parse_json(data, url)
         reader = _Anchors(url)
         reader.feed(data.decode())
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, AssertionError) as error:  # of HTMLParser
         raise PageError(f"not a page of the simple repository API: {error}") from error
     if reader.is_interactive and not any(file.file.endswith(_ARCHIVES) for file in reader.files):
         raise PageError("not a page of the simple repository API: a web page without files, such as that of a login")
