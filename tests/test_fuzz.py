@@ -298,9 +298,7 @@ READERS: dict[str, tuple[Read, tuple[bytes | str, ...]]] = {
     ),
     "page-html": (
         lambda data, _: parse_page(data, "text/html", "https://x/"),
-        (
-            b'<!DOCTYPE html><a href="a-1-py3-none-any.whl#sha256=aa" data-requires-python="&gt;=3">a</a><!-- x --><![x[]]>',
-        ),
+        (b'<!DOCTYPE html><a href="a-1-py3-none-any.whl#sha256=aa" data-requires-python="&gt;=3">a</a><![x[]]>',),
     ),
     "head": (
         _head,

@@ -29,9 +29,9 @@ _PATCHED = 0x20
 _BLOCK = 1 << 20
 MOST_READ = 16 << 20
 """The most bytes of a member that imgtool reads whole: metadata, RECORD, a script, a source to compile."""
-ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
-"""The errors of `zipfile` for a damaged archive, an unknown compression (NotImplementedError) and an encrypted member
-(RuntimeError)."""
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, UnicodeDecodeError)
+"""The errors of `zipfile` for a damaged archive, an unknown compression (NotImplementedError), an encrypted member
+(RuntimeError), and a name that is no text (UnicodeDecodeError)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
