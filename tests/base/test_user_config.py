@@ -65,7 +65,7 @@ def test_the_registry_comes_from_the_nearest_place(tmp_path: Path) -> None:
     [
         ('\nregistri = "x"', "config.toml:2: unknown key 'registri'", "did you mean registry?"),
         ("locked = true", "config.toml:1: unknown key 'locked'", "the keys are registry, "),
-        ("[mirrors]\na = 1", "config.toml:1: mirrors: expected a table of texts", ""),
+        ("[mirrors]\na = 1", "config.toml:1: mirrors: expected a table without empty strings", ""),
         ("insecure_registries = 3", "insecure_registries: expected a list", ""),
         ('cache = ""', "config.toml:1: cache: expected a text", ""),
         ('insecure_registries = "a"', "insecure_registries: expected a list", ""),

@@ -113,7 +113,7 @@ def test_a_stream_that_goes_on_after_its_end_is_damaged(tmp_path: Path) -> None:
 )
 def test_a_name_that_means_something_else_in_a_layer_is_refused(tmp_path: Path, name: str) -> None:
     """`.wh.keras` would delete another package from the image; pip installs a plain file of that name."""
-    with pytest.raises(VerificationError, match="no name of a file that an image can have"):
+    with pytest.raises(VerificationError, match="not a name that a file in an image can have"):
         _opened(make_wheel(tmp_path, "pack", {**FILES, name: b""}))
 
 

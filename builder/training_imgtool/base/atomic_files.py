@@ -61,7 +61,7 @@ def write_atomic(
 
 
 def mark_used(path: Path, state: os.stat_result) -> None:
-    """Records, once a day, that a run used a file of the cache, for `prune`; many systems mount with noatime.
+    """Records for `prune`, at most once a day, that a run used a file of the cache (many systems mount with noatime).
 
     Args:
         path: the file.
@@ -77,7 +77,7 @@ def check_writable(path: Path) -> None:
     """Checks, before long work, that `write_atomic(path)` can succeed; leaves nothing behind.
 
     Raises:
-        LocalFileError: `path` is a folder, its folder is missing, or the process cannot create a file there.
+        LocalFileError: `path` is a folder, its parent folder is missing, or the process cannot create a file there.
     """
     try:
         target, _ = _target(path)
@@ -92,8 +92,9 @@ def check_writable(path: Path) -> None:
 def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator[int]:
     """Keeps other threads and processes from writing `path` while the block runs.
 
-    The kernel holds the lock (flock on a hidden file next to `path`), so the lock ends with its process. The lock file
-    of a killed run locks nothing. Yields the file's descriptor; a program that inherits it also holds the lock.
+    The lock is a flock on a hidden file next to `path`, so the kernel releases it when the process ends. A hidden file
+    that a killed run left behind does not lock `path`. Yields the descriptor of the hidden file; a program that
+    inherits the descriptor also holds the lock.
 
     Args:
         path: the output that two runs must not write at once; it need not exist.
@@ -117,7 +118,7 @@ def hold_lock(path: Path, note: Callable[[str], None] | None = None) -> Iterator
 
 
 def _acquire(beside: Path, path: Path, note: Callable[[str], None] | None) -> int:
-    """Returns a descriptor that holds the lock on the file `beside`."""
+    """Opens and locks the file `beside`; returns its descriptor."""
     while True:
         handle = os.open(beside, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -141,7 +142,7 @@ def _wait(handle: int, path: Path, note: Callable[[str], None] | None) -> None:
 
 
 def _same_file(handle: int, path: Path) -> bool:
-    """Returns whether `path` is still the open file, because the previous holder deletes the file."""
+    """Returns whether the open file is still at `path`; the process that held the lock before may have deleted it."""
     try:
         state = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - compared with fstat
     except FileNotFoundError:
@@ -150,7 +151,7 @@ def _same_file(handle: int, path: Path) -> bool:
 
 
 def _target(path: Path) -> tuple[Path, os.stat_result | None]:
-    """Returns the file behind links and its state, None for a new one; raises LocalFileError for other kinds."""
+    """Follows links; returns the file and its state (None for a new file); raises LocalFileError for a folder."""
     target = Path(os.path.realpath(path))
     try:
         old = target.lstat()
@@ -163,7 +164,7 @@ def _target(path: Path) -> tuple[Path, os.stat_result | None]:
 
 
 def _take_over(handle: int, old: os.stat_result | None, mode: int | None) -> None:
-    """Gives an open file `mode` or the old file's mode, and the old file's owner if the process is allowed to."""
+    """Sets an open file's mode to `mode` or the old file's mode, and, if permitted, its owner to the old owner."""
     if old is not None:
         with contextlib.suppress(PermissionError):
             os.fchown(handle, old.st_uid, old.st_gid)

@@ -1,4 +1,4 @@
-"""Reads the entries of an ELF file that the loader uses: its name, its machine and the libraries that it needs."""
+"""Reads, from an ELF file, what the dynamic loader uses: the name, the machine and the needed libraries."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 
 class ImgtoolError(Exception):
-    """An error with an exit code of its own.
+    """An error that users see; each subclass sets the exit code.
 
     Args:
         message: what imgtool found and what it expected; one line if possible.
@@ -42,7 +42,7 @@ class InputError(ImgtoolError):
 
 
 class ImageMissingError(InputError):
-    """The registry has no images of the current inputs."""
+    """The registry lacks images that are made from the current inputs."""
 
 
 class FieldError(InputError):
@@ -81,7 +81,7 @@ class BuildFailedError(ImgtoolError):
 
 
 class EngineUnavailableError(ImgtoolError):
-    """No engine answers, or it failed during a build."""
+    """No engine answers, or the engine failed during a build."""
 
     exit_code = 5
     retryable = True
@@ -111,7 +111,7 @@ class TemporaryError(ImgtoolError):
 
 
 class LocalFileError(ImgtoolError):
-    """A file on this machine cannot be read or written, or its memory does not suffice."""
+    """imgtool cannot read or write a file on this machine, or the machine has too little memory."""
 
     exit_code = 9
 

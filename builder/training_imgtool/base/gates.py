@@ -1,7 +1,7 @@
-"""Refuses empty values of options and variables, which a script passes when one of its own variables is not set.
+"""Refuses options and variables with empty values, because a script passes these when a shell variable is not set.
 
-Some options and variables decide what imgtool accepts as evidence, who made it and where imgtool sends it. An empty
-value would switch such a check off.
+Some options and variables decide which servers, builders and signers imgtool trusts, and what it attaches to images. If
+imgtool treated an empty value as not set, it would use a default that the user did not choose.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ GATES = ("IMGTOOL_ATTESTATIONS", "IMGTOOL_BUILDER", "IMGTOOL_CA_FILE", "IMGTOOL_
 
 
 def check_given(name: str, value: object) -> None:
-    """Raises UsageError if an option's or argument's value is, or contains, an empty or blank text."""
+    """Raises UsageError if the value of an option or an argument is blank, or is a list with a blank item."""
     items = value if isinstance(value, list | tuple) else (value,)
     if any(isinstance(item, str) and not item.strip() for item in items):
-        raise UsageError(f"{name} is empty", hint="set it (a variable of your script may be missing), or omit it")
+        raise UsageError(
+            f"{name} is empty", hint="give it a value, or leave it out (a shell variable in the command may be unset)"
+        )
 
 
 def check_variables(environ: Mapping[str, str]) -> None:
-    """Raises UsageError for an empty variable among the gates; imgtool treats other empty variables as not set."""
+    """Raises UsageError if a variable in GATES is empty; imgtool treats other empty variables as not set."""
     for name in GATES:
         if name in environ and not environ[name].strip():
-            raise UsageError(f"{name} is empty", hint="set it (a variable of your script may be missing), or unset it")
+            raise UsageError(
+                f"{name} is empty", hint="give it a value, or unset it (a shell variable in the value may be unset)"
+            )

@@ -1,4 +1,4 @@
-"""A Python interpreter of this machine that compiles bytecode."""
+"""Describes an installed Python interpreter, which compiles bytecode for images."""
 
 from __future__ import annotations
 

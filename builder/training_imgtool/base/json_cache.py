@@ -1,7 +1,8 @@
 """Small files of the cache. A run without them takes longer and has the same result.
 
-Several users may share a cache. imgtool ignores small files that another user, except root, wrote or may write, because
-they decide the content of images. The name of a large file is its hash, which imgtool checks when it reads the file.
+Several users may share a cache. Small files decide the content of images, so imgtool ignores a small file if a user
+other than root and the current one owns it or may change it. A large file has its hash as its name, and imgtool
+compares the content with this hash when it reads the file.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def make_file_name(text: str) -> str:
 
 
 def read_cache_file(path: Path, limit: int = MAX_BYTES) -> bytes | None:
-    """Returns the bytes of a file of the cache; None if the file is missing, larger than `limit`, or another user's."""
+    """Returns the bytes of a file of the cache; None if it is missing or too large, or if others may change it."""
     try:
         with path.open("rb") as stream:
             state = os.fstat(stream.fileno())
@@ -41,8 +42,8 @@ def read_cache_file(path: Path, limit: int = MAX_BYTES) -> bytes | None:
 def write_cache_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Writes a file of the cache, with the permission bits `mode`; writes nothing if the cache is read-only.
 
-    It does not wait for the disk, which takes milliseconds per file. imgtool treats a file that a loss of power damaged
-    as missing.
+    This function does not wait until the disk has stored the file, because that takes milliseconds. If a loss of power
+    damages the file, imgtool later treats the file as missing.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """`subject` will begin later and will move `size` bytes (None if unknown), exactly or approximately."""
+    """Announces work on `subject`, which will transfer `size` bytes (None if unknown); `is_estimate` marks a guess."""
 
     subject: str
     size: int | None = None
@@ -43,7 +43,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Bytes of one transfer of `subject`.
+    """The state of one transfer that belongs to `subject`.
 
     Attributes:
         subject: see the module.
@@ -60,7 +60,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line that a build step or a server printed: foreign text."""
+    """A line that a build step or a server printed; see `sanitize` for such foreign text."""
 
     subject: str
     text: str
@@ -87,7 +87,7 @@ Event = Planned | Step | Transfer | LogLine | Done | Note
 
 
 class Progress(Protocol):
-    """Receives events from any thread. A call must be cheap, because each block of bytes causes one."""
+    """Receives events from any thread. A call must be cheap, because imgtool calls this for each block of bytes."""
 
     def __call__(self, event: Event) -> None:
         """Receives one event."""

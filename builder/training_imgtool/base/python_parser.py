@@ -10,7 +10,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def parse_python(source: str | bytes, path: str = "<unknown>", *, python: tuple[int, int] | None = None) -> ast.Module:
-    """Parses a module as a version of Python does, this one by default; raises what `ast.parse` raises.
+    """Parses a module as the version `python` does, by default the running one; raises what `ast.parse` raises.
 
     CPython 3.11 keeps one counter of the tree's depth for all threads. If two threads parse at once, the parser may
     raise SystemError (https://github.com/python/cpython/issues/106905).

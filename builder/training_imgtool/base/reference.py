@@ -1,4 +1,4 @@
-"""Image names as types: a repository, a tag in it, a digest in it.
+"""Types for image names: a repository, a tag in a repository, and a digest in a repository.
 
 The grammar is that of the OCI distribution specification 1.1 ("Pulling manifests") and of distribution/reference: a
 registry host with an optional port, a path of lower-case components, then `:TAG` (at most 128 characters) or `@sha256:`
@@ -27,7 +27,7 @@ _LONGEST_NAME = 255
 
 
 class InvalidReferenceError(InputError):
-    """The name is one that no registry would accept."""
+    """A name does not follow the grammar, so no registry would accept it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,7 +44,7 @@ class Repository:
         """Returns the reference to the tag `name` in this repository; raises InvalidReferenceError."""
         if not _TAG.match(name):
             raise InvalidReferenceError(
-                f"{name!r} is not a tag: expected 1 to 128 letters, digits, '.', '_' or '-', the first not '.' or '-'"
+                f"{name!r} is not a tag: expected 1 to 128 letters, digits or '._-', not beginning with '.' or '-'"
             )
         return Tag(self, name)
 
@@ -59,7 +59,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tag:
-    """A name that its owner can move to another image. So a job file never contains a tag."""
+    """A name for an image. Anyone who may push can move a tag to another image, so job files contain no tags."""
 
     repository: Repository
     name: str
@@ -70,7 +70,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Digest:
-    """A manifest, named by the hash of its bytes. So the name always means the same image."""
+    """A name for a manifest that contains the hash of the manifest's bytes, so it always means the same image."""
 
     repository: Repository
     digest: str
@@ -109,7 +109,7 @@ def parse_repository(text: str) -> Repository:
             f"{text!r}: {registry!r} is not a registry host: expected HOST or HOST:PORT, the port from 1 to 65535"
         )
     if registry == DOCKER_HUB and _ID.match(text):
-        raise InvalidReferenceError(f"{text!r} is an image's ID, and no repository")
+        raise InvalidReferenceError(f"{text!r} is the ID of an image, not the name of a repository")
     if not _PATH.match(path):
         hint = "repository names are lower case" if path != path.lower() else None
         raise InvalidReferenceError(
@@ -130,15 +130,15 @@ def _login_error() -> InvalidReferenceError:
 
 
 def _is_port(registry: str) -> bool:
-    """Returns whether the port, if the host has one, is between 1 and 65535."""
+    """Returns whether `registry` has no port, or a port from 1 to 65535."""
     _, colon, port = registry.rpartition(":")
     return not colon or not port.isdecimal() or 0 < int(port) <= 65535
 
 
 def parse_reference(text: str) -> Tag | Digest:
-    """Parses `REPOSITORY:TAG`, `REPOSITORY@DIGEST` or `REPOSITORY:TAG@DIGEST`, which returns the digest.
+    """Parses `REPOSITORY:TAG`, `REPOSITORY@DIGEST` or `REPOSITORY:TAG@DIGEST`; drops a tag before a digest.
 
-    A name with neither gets the tag `latest`.
+    A name without a tag and a digest gets the tag `latest`.
     """
     if _LOGIN.search(text):
         raise _login_error()
@@ -148,7 +148,7 @@ def parse_reference(text: str) -> Tag | Digest:
     if last > name.rfind("/"):
         name, tag = name[:last], name[last + 1 :]
         if not tag:
-            raise InvalidReferenceError(f"{text!r}: a colon without a tag behind it")
+            raise InvalidReferenceError(f"{text!r}: expected a tag after the colon")
     repository = parse_repository(name)
     if tag or not at:
         tagged = repository.tag(tag or "latest")
@@ -158,7 +158,7 @@ def parse_reference(text: str) -> Tag | Digest:
 
 
 def apply_mirror(repository: Repository, mirrors: Mapping[str, str]) -> Repository:
-    """Returns the repository at its host's mirror (`HOST[:PORT][/PREFIX]`), or `repository` if there is none."""
+    """Returns the repository on its host's mirror (`HOST[:PORT][/PREFIX]`); `repository` if the host has no mirror."""
     mirror = mirrors.get(repository.registry)
     return parse_repository(f"{mirror}/{repository.path}") if mirror else repository
 

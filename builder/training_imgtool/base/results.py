@@ -18,7 +18,10 @@ Result = TypeVar("Result", bound=_OfRole)
 
 @dataclass(frozen=True, slots=True)
 class ByRole(Mapping[str, Result], Generic[Result]):
-    """Results by role: an immutable mapping that you can pickle. Of several platforms, it has the first one's."""
+    """Results by role: an immutable mapping that you can pickle.
+
+    For a spec with several platforms, it contains the results for the first.
+    """
 
     results: tuple[Result, ...]
 
@@ -41,7 +44,7 @@ class PlannedImage:
 
     Attributes:
         role: `master`, `worker`, `ps` or `evaluator`.
-        tag: the tag that names it by its content key; None if neither the spec nor the machine names a registry.
+        tag: the tag with the content key; None if neither the spec nor the machine names a registry.
         key: the content key, 64 hexadecimal digits: equal inputs have equal keys.
         tensorflow: the package and its version, such as `tensorflow-cpu 2.15.1`; None with another framework.
         jax: the same for JAX.
@@ -49,7 +52,7 @@ class PlannedImage:
         cuda: the version of CUDA, or None.
         base: the base image, by digest.
         wheel_bytes: the size of the wheels to download.
-        needs_engine: why a stage of it needs an engine; None if imgtool makes all of it.
+        needs_engine: why a stage of the image needs an engine; None if imgtool makes all stages.
     """
 
     role: str

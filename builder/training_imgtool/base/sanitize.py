@@ -1,8 +1,8 @@
-r"""Makes foreign text safe for a terminal and for a message.
+r"""Makes foreign text (text that does not come from imgtool) safe for a terminal and for a message.
 
-Others write build logs, servers' answers and image names, and a terminal obeys control characters in them: it moves
-the cursor, sets its title, reorders text (CVE-2021-42574). The functions here drop colours and cursor movements, and
-replace every other invisible character by its escape, such as `\x07` or `\u202e`.
+Build logs, servers' answers and image names are foreign text. A terminal obeys the control characters in such text: it
+moves the cursor, sets its title, reorders text (CVE-2021-42574). The functions here drop colours and cursor movements,
+and replace every other invisible character by its escape, such as `\x07` or `\u202e`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def sanitize_line(text: str, *, limit: int = LONGEST_LINE) -> str:
 
 
 def sanitize_lines(text: str) -> str:
-    """Returns a message of several lines, each as `sanitize_line` returns it."""
+    """Applies `sanitize_line` to each line of a message."""
     return "\n".join(sanitize_line(line) for line in text.split("\n"))
 
 
@@ -44,7 +44,7 @@ def join_lines(text: str, limit: int = LONGEST_EXCERPT) -> str:
 
 
 def mask_secrets(text: str, limit: int = LONGEST_EXCERPT) -> str:
-    """Returns `join_lines(text)` without possible secrets: long words except digests, users in URLs, `password=…`."""
+    """Returns `join_lines(text)` with `…` in place of possible secrets: passwords, logins in URLs, long words."""
     line = re.sub(_USER_IN_URL, "…@", join_lines(text, limit * 4))
     line = re.sub(_NAMED_VALUE, r"\1…", line)
     line = re.sub(_LONG_WORD, lambda word: word.group() if re.fullmatch(_DIGEST, word.group()) else "…", line)

@@ -1,7 +1,8 @@
 """Detects credentials in text, such as a spec whose values end up in images and job files.
 
-A value is a credential if it has the format of a known one, or if its name, such as `DB_PASSWORD`, says so. No result
-contains the value itself. The time that a pattern needs grows only linearly with the length of any text.
+A value counts as a credential if it has the format of a known kind, or if its name, such as `DB_PASSWORD`, suggests
+one. The functions never return the value itself. The time that a pattern needs grows only linearly with the length of
+any text.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def detect_secret(text: str) -> str | None:
 
 
 def detect_named_secret(name: str, value: str) -> str | None:
-    """Returns the kind of credential that `value` is, also judged by its `name` (PASSWORD, --api-key), or None."""
+    """Returns the kind of credential that `value` has, by its format or its `name` (PASSWORD, --api-key), or None."""
     return detect_secret(value) or ("a secret by its name" if _names_secret(name, value) else None)
 
 
@@ -162,7 +163,7 @@ def detect_file_secret(text: str, *, settings: bool, code: bool) -> str | None:
 
 
 def _is_placeholder(name: str, value: str) -> bool:
-    """Tells whether a value in a file is a placeholder for another one, or only repeats its name."""
+    """Tells whether a value in a file is a placeholder for the real value, or only repeats the name."""
     known, folded = name.lower(), re.sub(r"\W", "_", value).lower()
     if folded in known or known in folded or re.search(_SECRETS_NAME, value):
         return True
@@ -170,7 +171,7 @@ def _is_placeholder(name: str, value: str) -> bool:
 
 
 def detect_argument_secrets(arguments: tuple[str, ...]) -> dict[int, str]:
-    """Returns the credentials among `arguments` by index; understands `--name=value` and `--name value`."""
+    """Maps the index of each argument with a credential to its kind; understands `--name=value` and `--name value`."""
     secrets: dict[int, str] = {}
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")

@@ -1,4 +1,4 @@
-"""Reads the machine's settings once, from environment variables, including the places of a build's secrets."""
+"""Reads the machine's settings once, from environment variables; describes where the secrets of a build come from."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXAMPLE = "http://archive.example.com/debian=http://mirror.example.com/debian"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretSource:
-    """The place of a secret.
+    """Where the value of a secret comes from.
 
     Attributes:
         id: the ID in `RUN --mount=type=secret,id=…`.
@@ -39,7 +39,7 @@ class SecretSource:
 
     @property
     def place(self) -> str:
-        """The place, for messages."""
+        """The source, for messages."""
         return f"the environment variable {self.env}" if self.env else str(self.file)
 
     @property
@@ -49,9 +49,9 @@ class SecretSource:
         return f"id={self.id}," + (f'"{place.replace(QUOTE, QUOTE * 2)}"' if set(place) & {",", QUOTE} else place)
 
     def read(self, environ: Mapping[str, str]) -> str | None:
-        """Reads the value; None if the variable is not set, the file does not exist, or its size is not a secret's.
+        """Reads the value; None if the variable is not set, or if the file does not exist or is too large for a secret.
 
-        A pipe is not a file, because only its first reader gets the value.
+        Returns None for a pipe, too, because only the first reader of a pipe gets the value.
         """
         if self.file is None:
             return environ.get(self.env or "")
@@ -65,7 +65,7 @@ class SecretSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The machine's settings. None of them changes an image, so none is part of a content key."""
+    """The machine's settings. A setting does not change an image, so it is not part of a content key."""
 
     cache: Path
     state: Path = Path("/nonexistent")  # XDG_STATE_HOME: for facts that imgtool cannot find out again
@@ -89,19 +89,19 @@ class Settings:
     config: Mapping[str, Given] = field(default_factory=dict)  # the user's configuration, by variables
 
     def find_registry(self, option: str | None, of_spec: str | None) -> Given | None:
-        """Returns the registry from an option, else the environment, else, if the spec has none, the configuration."""
+        """Returns the registry from the option, else the environment, else (if the spec has none) the configuration."""
         if option or self.registry:
             return Given(option or self.registry or "", "--registry" if option else "IMGTOOL_REGISTRY")
         return None if of_spec else self.config.get("IMGTOOL_REGISTRY")
 
 
 def find_unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Finds variables that imgtool does not know although their names begin like those of its own variables."""
+    """Lists variables whose names begin with IMGTOOL_ and that imgtool does not know."""
     return tuple(sorted(name for name in environ if name.startswith("IMGTOOL_") and name not in VARIABLES))
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings:
-    """Reads the environment, and from the user's configuration what the environment does not set; raises UsageError."""
+    """Reads settings from the environment, and those missing there from the user's configuration; raises UsageError."""
     check_variables(environ)
     config = read_user_config(environ)
     below = {name: given.text for name, given in config.items() if name != "IMGTOOL_REGISTRY"}
@@ -149,7 +149,7 @@ def _read(environ: Mapping[str, str]) -> Settings:
 
 
 def _for_programs(environ: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
-    """Puts uv's cache below IMGTOOL_CACHE if that is set, because the home may be read-only or missing."""
+    """Puts uv's cache below IMGTOOL_CACHE if that is set, because the home folder may be read-only or missing."""
     cache = environ.get("IMGTOOL_CACHE") or below.get("IMGTOOL_CACHE")
     return {**({"UV_CACHE_DIR": f"{cache}/uv"} if cache else {}), **environ}
 
@@ -189,7 +189,7 @@ def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
 def _switch(name: str, environ: Mapping[str, str]) -> bool:
     text = environ.get(name) or "on"
     if text.lower() not in {"on", "1", "true", "yes", "off", "0", "false", "no"}:
-        raise UsageError(f"{name}: {text[:40]!r} is neither on nor off")
+        raise UsageError(f"{name}: {text[:40]!r} is neither on nor off", hint="set it to on or off")
     return text.lower() in {"on", "1", "true", "yes"}
 
 

@@ -1,7 +1,7 @@
 """Handles Ctrl-C, SIGTERM and SIGHUP: the first signal lets the run clean up, the second ends the process at once.
 
-By default, SIGTERM and SIGHUP run no `finally` in Python. Here the first signal raises `Cancelled` in the main thread,
-so that every `with` block on its stack cleans up. If the process still runs after the grace time, it exits.
+By default, SIGTERM and SIGHUP end Python without running `finally` blocks. Here the first signal raises `Cancelled` in
+the main thread, so that every `with` block there cleans up. If the process still runs after the grace time, it exits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REPEAT_SECONDS = 0.01  # wait until the finalizer or the import has ended
 
 
 class Cancelled(BaseException):
-    """The user or the system ended this run. The class is no Exception, so that no handler of errors catches it.
+    """The user or the system ended this run. `except Exception` does not catch this class.
 
     Args:
         signum: the signal's number.
@@ -46,7 +46,7 @@ _left: list[str] = []  # what the process leaves behind when it ends at once
 
 @contextmanager
 def aborting_leaves(what: str) -> Iterator[None]:
-    """Names what stays behind when a second signal ends the process within the block."""
+    """Makes the message of a second signal within the block name `what`, which the process then leaves behind."""
     _left.append(what)
     try:
         yield
@@ -83,7 +83,7 @@ class _Stop:
         raise Cancelled(signum)
 
     def report(self, lost: sys.UnraisableHookArgs) -> None:
-        """Repeats a signal where Python only reports an exception: in a finalizer, or when an import frees its lock."""
+        """Sends the signal again if Python dropped Cancelled: in a finalizer, or when an import frees its lock."""
         if not isinstance(lost.exc_value, Cancelled):
             self.report_before(lost)
             return
@@ -103,13 +103,13 @@ def _repeat(signum: int) -> None:
 
 @contextmanager
 def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.Event]:
-    """Yields an event that the first signal sets; raises Cancelled in the main thread, which must be the caller.
+    """Yields an event that the first signal sets; raises Cancelled in the main thread, which must call this function.
 
     A signal in the middle of an import may cause another exception, which this function replaces by Cancelled.
 
-    The process exits with the same code at a second signal, or `grace_seconds` after the first one, even if the block
-    has ended, since threads may keep a process alive. Signals that the process ignores from its start (`nohup`, a
-    shell's background job) stay ignored.
+    The process exits with the same code at a second signal, or `grace_seconds` after the first. It does so even after
+    the block has ended, because threads may keep the process alive. Signals that the process ignores from its start
+    (`nohup`, a shell's background job) stay ignored.
     """
     stop = _Stop()
     reader, writer = os.pipe()

@@ -1,4 +1,4 @@
-"""Facts that imgtool asks the operating system for. On a system without /proc, such as macOS, the answers are empty."""
+"""Facts that imgtool asks the operating system for. Without /proc, as on macOS, most functions return nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def memory_folder() -> Path | None:
 
 
 def list_names(folder: int | Path) -> list[str]:
-    """Lists a folder in order. On macOS, it composes accents, as Git does, since the disk may store them decomposed."""
+    """Lists the names in a folder, sorted. On macOS, it converts the names to NFC, as Git does."""
     names = os.listdir(folder)  # noqa: PTH208 - names only
     return sorted(names if sys.platform == "linux" else (unicodedata.normalize("NFC", name) for name in names))
 
@@ -29,7 +29,7 @@ def list_children() -> list[int]:
 
 
 def start_of(pid: int) -> str:
-    """Reads when a process began, in clock ticks after the boot; "" if the system does not say."""
+    """Reads when a process began, in clock ticks after the boot; "" if the system does not tell the time."""
     fields = _fields(str(pid))
     return fields[20] if len(fields) > 20 else ""
 
@@ -40,7 +40,7 @@ def name_boot() -> str:
 
 
 def name_process_space() -> str:
-    """Reads the namespace of process numbers; "" if the system has only one."""
+    """Reads the name of this process's PID namespace; "" if the system has no such namespaces."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -48,7 +48,7 @@ def name_process_space() -> str:
 
 
 def list_nvidia_gpus() -> list[str] | None:
-    """Lists the numbers of the GPUs that NVIDIA's driver knows; None if the system does not tell."""
+    """Lists the numbers of the GPUs that NVIDIA's driver lists in /proc; None if /proc has no such list."""
     return [str(number) for number in range(len(list(_NVIDIA.iterdir())))] if _NVIDIA.is_dir() else None
 
 

@@ -66,7 +66,7 @@ class SingleFlight(Generic[T]):
         self._results: dict[Hashable, Future[T]] = {}
 
     def do(self, key: Hashable, work: Callable[[], T]) -> T:
-        """Returns the result of `work` for `key`; runs `work` unless another thread did or does."""
+        """Returns the result for `key`; runs `work` unless another thread has run it or is running it."""
         with self._lock:
             future = self._results.get(key)
             is_first = future is None
@@ -85,6 +85,6 @@ class SingleFlight(Generic[T]):
         return result
 
     def forget(self, key: Hashable) -> None:
-        """Makes the next caller run its work again."""
+        """Deletes the result for `key`, so that the next caller runs its work again."""
         with self._lock:
             self._results.pop(key, None)

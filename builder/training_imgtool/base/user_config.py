@@ -1,4 +1,4 @@
-"""Reads `imgtool/config.toml`, which has settings of a person or a machine, not of a project."""
+"""Reads `imgtool/config.toml`, which contains the settings of a person or a machine, not those of a project."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ KEYS = ("registry", "builder", "engine", "progress", *_PATHS, "insecure_registri
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A setting with the value that its variable would have, and its source: `file:line`, an option or a variable."""
+    """A setting: its value, as an environment variable would contain it, and its source (`file:line`, or a name)."""
 
     text: str
     place: str
 
 
 def read_user_config(environ: Mapping[str, str]) -> Mapping[str, Given]:
-    """Reads the settings by the names of their variables; raises UsageError for a wrong setting, and LocalFileError."""
+    """Maps the variable of each setting to the setting; raises UsageError for a wrong setting, and LocalFileError."""
     home = environ.get("HOME") or "/nonexistent"
     path = Path(environ.get("XDG_CONFIG_HOME") or f"{home}/.config") / "imgtool/config.toml"
     if not os.path.isfile(path):  # noqa: PTH113 - Path's raises where another user's home cannot be read
@@ -58,7 +58,7 @@ def read_user_config(environ: Mapping[str, str]) -> Mapping[str, Given]:
         if not isinstance(value, kind) or not all(
             isinstance(word, str) and word.strip() for part in parts for word in part
         ):
-            raise UsageError(f"{place}: {key}: expected a {what} of texts that are not empty, found {value!r}")
+            raise UsageError(f"{place}: {key}: expected a {what} without empty strings, found {value!r}")
         shown = ",".join("=".join(part) for part in parts)
         shown = str(path.parent / re.sub(r"^~(?=/)", lambda _: home, shown)) if key in _PATHS else shown
         found[f"IMGTOOL_{key.upper()}"] = Given(shown, place)

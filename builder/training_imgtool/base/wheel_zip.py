@@ -56,7 +56,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelFile:
-    """A wheel on this machine; `sha256` comes from the lock, `members` have the directory's order."""
+    """A wheel on this machine; `sha256` comes from the lock, and `members` are in the order of the zip directory."""
 
     path: Path
     sha256: str
@@ -67,11 +67,11 @@ class WheelFile:
 
 
 def open_wheel(path: Path, sha256: str) -> WheelFile:
-    """Reads the directory of the wheel at `path`.
+    """Reads the zip directory of the wheel at `path`.
 
     Raises:
         LocalFileError: the file cannot be read.
-        VerificationError: the file is not a zip file, or has a name with a special meaning in layers.
+        VerificationError: the file is not a zip file, or a member has a name that an image cannot contain.
         NeedsEngineError: only an engine can unpack one of the members.
     """
     try:
@@ -90,7 +90,7 @@ def open_wheel(path: Path, sha256: str) -> WheelFile:
 
 def _read_member(path: Path, info: zipfile.ZipInfo) -> Member:
     if _UNSAFE.search(info.filename):
-        message = f"{path.name}: {info.filename!r} is no name of a file that an image can have"
+        message = f"{path.name}: {info.filename!r} is not a name that a file in an image can have"
         raise VerificationError(message, hint="use another version of the package, and tell its publishers")
     if info.flag_bits & (_ENCRYPTED | _PATCHED) or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NeedsEngineError(
@@ -111,13 +111,13 @@ def _read_member(path: Path, info: zipfile.ZipInfo) -> Member:
 
 
 def check_hash(wheel: WheelFile) -> None:
-    """Raises VerificationError when the wheel is not the locked one."""
+    """Raises VerificationError if the wheel does not have the sha256 of the lock."""
     with wheel.path.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if actual != wheel.sha256:
         raise VerificationError(
             f"{wheel.path.name}: sha256 is {actual}, the lock says {wheel.sha256}",
-            hint=f"remove {wheel.path} and run again; if the error comes back, the index serves another file",
+            hint=f"remove {wheel.path} and run again; if the error comes back, the index has another file",
         )
 
 
@@ -160,7 +160,8 @@ def stream(descriptor: int, wheel: WheelFile, member: Member) -> Iterator[bytes]
 def read_content(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Yields the content of a member whose stream is `blocks`, in blocks of at most 1 MiB.
 
-    Raises VerificationError if the size or the CRC-32 differs from the directory's, at the first byte too many.
+    Raises VerificationError at the first byte beyond the size in the zip directory, or if the size or CRC-32 differs at
+    the end.
     """
     crc, size = 0, 0
     for block in _inflate(wheel, member, blocks) if member.deflated else blocks:
@@ -191,7 +192,7 @@ def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Itera
 
 
 class MemberReader:
-    """Reads parts of a member's content. To go back beyond the last part, it inflates the member again."""
+    """Reads parts of a member's content. To read before the last part, it inflates the member again from the start."""
 
     def __init__(self, wheel: WheelFile, member: Member, descriptor: int) -> None:
         self._wheel, self._member, self._descriptor = wheel, member, descriptor

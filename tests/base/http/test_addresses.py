@@ -60,7 +60,7 @@ def test_r23_where_a_registry_may_send_us(location: str, expected: str) -> None:
         ("https://ann:pw@storage.example.net/x", "credentials in it"),
         ("https://127.1/x", "private address"),
         ("https://0x7f000001/x", "private address"),
-        ("https://host:port/x", "no http or https"),
+        ("https://host:port/x", "not an http or https URL"),
     ],
 )
 def test_r22_r23_where_it_may_not(location: str, says: str) -> None:

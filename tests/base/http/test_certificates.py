@@ -72,7 +72,7 @@ def test_without_a_client_certificate_the_error_names_the_folder(
     strict: ScriptedServer, server_pair: Pair, tmp_path: Path
 ) -> None:
     lay(tmp_path, strict.host, {"ca.crt": server_pair[0]})
-    with pytest.raises(CredentialsError, match="wants a client certificate") as caught:
+    with pytest.raises(CredentialsError, match="asks for a client certificate") as caught:
         head(tmp_path, strict.host)
     assert f"/etc/docker/certs.d/{strict.host}" in (caught.value.hint or "")
 

@@ -234,7 +234,7 @@ def test_a_port_of_something_else_is_asked_twice_and_named() -> None:
                 with attempt:
                     ask(server, client)
 
-        with pytest.raises(RegistryRefusedError, match=f"{server.origin.url} is no web server") as caught:
+        with pytest.raises(RegistryRefusedError, match=f"{server.origin.url} is not a web server") as caught:
             insist()
         assert "name and port" in (caught.value.hint or "")
     assert server.connections == 2

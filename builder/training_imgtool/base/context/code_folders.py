@@ -1,7 +1,7 @@
 """The context of a spec whose code lies in several folders, each with its own `.dockerignore`.
 
-imgtool scans the spec's folder for the paths that the image needs. It scans each other folder that `trainer` names
-separately, and places it in the context at its path below the top folder.
+imgtool scans the spec's folder for the paths that the image needs. It scans each other folder that `trainer` names on
+its own, and places that folder in the context at its path below the top folder.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class CodeFolders:
         return self._read([*own, *(posixpath.normpath(posixpath.join(home, name)) for name in named)])
 
     def read_all(self) -> Context:
-        """Reads the whole spec's folder, and the code in other folders."""
+        """Reads the spec's whole folder, and the code in other folders."""
         return self._read([self._home])
 
     def _others(self) -> list[str]:
         return [path for path in self.paths if not _lies_in(path, self._home)]
 
     def _read(self, own: list[str]) -> Context:
-        """Reads the paths of `own` in the spec's folder, and every other folder of the code."""
+        """Reads the paths in `own`, which lie in the spec's folder, and all code in other folders."""
         context, home = Context(), self._home
         if own and not any(_lies_in(home, path) for path in self._others()):
             only = tuple(posixpath.relpath(path, home) for path in own)
@@ -97,7 +97,7 @@ class CodeFolders:
             raise InputError(f"{named}: {error.message}", hint=error.hint) from error
 
     def _find_cache(self, folder: Path) -> set[str]:
-        """Returns the path of imgtool's cache in a folder, if it lies there."""
+        """Returns the cache's path relative to a folder; the empty set if the cache does not lie in the folder."""
         path = os.path.relpath(self.cache.resolve(), folder.resolve()) if self.cache else ".."
         return set() if path == "." or path.startswith("..") else {path}
 
@@ -107,7 +107,7 @@ def _lies_in(path: str, folder: str) -> bool:
 
 
 def _select_patterns(patterns: tuple[str, ...], folder: str) -> Iterable[str]:
-    """Selects the patterns that concern `folder`, relative to it."""
+    """Selects the patterns that match paths in `folder`, and makes them relative to `folder`."""
     for pattern in map(posixpath.normpath, patterns):
         if folder == "." or _lies_in(folder, pattern):
             yield pattern if folder == "." else "*"

@@ -90,7 +90,7 @@ class Context:
         return git_tree(self.entries, posixpath.normpath(folder.strip("/")))
 
     def write_tar(self, stream: IO[bytes], mtime: int = MTIME) -> None:
-        """Writes the entries as a deterministic tar; raises InputError when a file changed since it was seen."""
+        """Writes the entries as a deterministic tar; raises InputError if a file has changed since the scan."""
         write_tar(self.entries, stream, mtime)
 
 
@@ -134,7 +134,7 @@ def scan(
 
 
 def leads_through_link(folder: Path, path: str) -> bool:
-    """Returns whether a link may lead from a COPY's `path` to another place in `folder`, which `only` would miss."""
+    """Returns whether a COPY's `path` contains a link to another place in `folder`, which `only` would miss."""
     return any((folder / above).is_symlink() for above in (Path(path), *Path(path).parents))
 
 

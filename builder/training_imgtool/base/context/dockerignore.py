@@ -33,7 +33,7 @@ class _Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one path; the paths below it depend on this result."""
+    """The decision about one path, on which the decisions about the paths below it depend."""
 
     ignored: bool
     matched: tuple[bool, ...]
@@ -97,7 +97,7 @@ def parse_dockerignore(text: str, *, file: str = ".dockerignore") -> DockerIgnor
 
 
 def _clean(pattern: str) -> str:
-    """Cleans a path as Go's `filepath.Clean`, without a leading slash and blanks: `data /` names `data`."""
+    """Cleans a path like Go's `filepath.Clean`, and removes a leading slash and outer blanks: `data /` names `data`."""
     cleaned = posixpath.normpath(pattern)
     cleaned = "/" + cleaned.lstrip("/") if cleaned.startswith("/") else cleaned
     return (cleaned[1:] if len(cleaned) > 1 and cleaned.startswith("/") else cleaned).strip()
@@ -112,7 +112,7 @@ def _matcher(pattern: str) -> Callable[[str], object]:
 
 
 def _match_steps(steps: tuple[str, ...], path: str) -> bool:
-    """Matches in time proportional to steps times letters, by keeping every place at which a step may end."""
+    """Matches in time proportional to steps times letters, because it keeps all places at which a step may end."""
     places = {0}
     for step in steps:
         first = min(places)

@@ -67,7 +67,10 @@ class Entry:
 
 
 def open_below(root: Path, path: str) -> int:
-    """Opens a file, following no link below `root` (`root` may be one); returns its descriptor. Raises OSError."""
+    """Opens a file, without following links below `root`; returns its descriptor.
+
+    `root` itself may be a link. Raises OSError.
+    """
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         *folders, name = path.split("/")
@@ -85,14 +88,16 @@ def blocks(entry: Entry) -> Iterator[bytes]:
 
     Raises:
         InputError: the file has changed since the scan ("changed while reading"), or cannot be read.
-        VerificationError: a file from elsewhere does not have the expected hash.
+        VerificationError: a file from outside the context's folder does not have the expected hash.
     """
     origin = entry.origin
     if isinstance(origin, bytes):
         yield origin
         return
     if origin is None:
-        raise VerificationError(f"{entry.path}: the context has only its hash; its bytes are not on this machine")
+        raise VerificationError(
+            f"{entry.path}: imgtool knows only the hash of this file; its bytes are not on this machine"
+        )
     with os.fdopen(_open(entry.path, origin), "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size != entry.size:
@@ -123,7 +128,7 @@ def _open(path: str, origin: OnDisk | Path) -> int:
 def _wrong(entry: Entry) -> InputError | VerificationError:
     if isinstance(entry.origin, Path):
         return VerificationError(
-            f"{entry.origin}: the content is not that of {entry.path} (expected sha256 {entry.sha256})"
+            f"{entry.origin}: expected the content of {entry.path} (sha256 {entry.sha256}), found other content"
         )
     return change_error(entry.path)
 

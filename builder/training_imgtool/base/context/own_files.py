@@ -3,7 +3,7 @@
 These are imgtool's own locks, specs, job files and results, the files that this run's output goes to, and files that
 tools leave in a folder: caches, virtual environments, logs of runs, the files of editors, operating systems and CI, and
 the credentials of CI's login steps. A file's content or its well-known name decides, so that every machine leaves out
-the same files. To leave out logs of imgtool, users list them in `.dockerignore`.
+the same files. If users keep logs of imgtool there, they list these logs in `.dockerignore`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MADE = (
 
 
 def is_litter(name: str) -> bool:
-    """Tells by the name alone, in any folder, whether a tool left a file or folder."""
+    """Tells, from the name alone, whether a tool left a file or folder behind."""
     return name in _LITTER or name.startswith(_BEGINS) or name.endswith(_ENDS) or name[0] == name[-1] == "#"
 
 
@@ -54,7 +54,7 @@ def is_litter_folder(name: str, members: Collection[str]) -> bool:
 def list_own_files(folder: Path) -> frozenset[str]:
     """Lists the names in `folder` that an image of the whole folder leaves out, by content or by name.
 
-    An unreadable file is not left out. Reading it fails later, with a message that names it.
+    The result does not contain an unreadable file. imgtool fails when it reads that file later, and names the file.
     """
     names = set()
     for path in folder.iterdir():
@@ -73,7 +73,7 @@ def list_own_files(folder: Path) -> frozenset[str]:
 
 
 class Streams:
-    """The files that stdout and stderr go to; imgtool's output is never its input."""
+    """The files that stdout and stderr go to, because imgtool does not read its own output as input."""
 
     def __init__(self) -> None:
         states = [os.fstat(descriptor) for descriptor in (1, 2) if _is_open(descriptor)]

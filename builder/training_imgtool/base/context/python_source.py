@@ -141,7 +141,7 @@ def _imports(nodes: Iterable[ast.AST]) -> Iterator[Import]:
 
 
 def _walk_statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yields the statements in the order of `ast.walk`, without the expressions, which take `ast.walk` longest."""
+    """Yields the statements in the order of `ast.walk`; skips expressions, on which `ast.walk` spends most time."""
     todo: deque[ast.AST] = deque([tree])
     while todo:
         node = todo.popleft()

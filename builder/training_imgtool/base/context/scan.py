@@ -38,7 +38,7 @@ _MAX_BYTES = 256 << 20
 
 
 class Walk:
-    """One walk; `entries` is its result, unsorted.
+    """One walk over a folder; `entries` is the result, unsorted.
 
     Args:
         root: the context's folder.
@@ -76,7 +76,7 @@ class Walk:
         self._streams = Streams()
 
     def run(self) -> list[Entry]:
-        """Walks; raises InputError with the path and the fault."""
+        """Walks over the folder; raises InputError that names the path and the fault."""
         try:
             descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
@@ -126,7 +126,7 @@ class Walk:
         )
 
     def _subfolder(self, descriptor: int, name: str, path: str, decided: Verdict) -> bool:
-        """Walks a folder; returns whether the folder is left out because a tool left it."""
+        """Walks a folder; returns whether the walk leaves the folder out because a tool made it."""
         if decided.ignored and not self._ignore.brings_back:
             return False
         before = len(self.entries)
@@ -160,7 +160,9 @@ class Walk:
                 stat.S_IFBLK: "a device",
             }
             what = kinds.get(stat.S_IFMT(status.st_mode), "no file")
-            raise InputError(f"{path}: {what} has no place in an image", hint="remove it, or list it in .dockerignore")
+            raise InputError(
+                f"{path}: {what} cannot be part of an image", hint="remove it, or list it in .dockerignore"
+            )
         self._count(path, status.st_size)
         self.entries.append(self._file(descriptor, name, path, status))
 
@@ -194,7 +196,7 @@ class Walk:
         return f"{self._prefix}{path}\0{status.st_size} {times} {status.st_ino}"
 
     def _hash(self, opened: int, path: str, before: os.stat_result) -> str:
-        """Returns `SHA256 BLOB secret` or `SHA256 BLOB plain`; raises InputError if the file changes meanwhile."""
+        """Returns `SHA256 GIT_ID secret` or `SHA256 GIT_ID plain`; raises InputError if the file changes meanwhile."""
         sha256 = hashlib.sha256()
         blob = hashlib.sha1(b"blob %d\0" % before.st_size, usedforsecurity=False)
         size = 0
@@ -251,10 +253,10 @@ def _link(path: str, target: str, at: str) -> Entry:
 
 @contextmanager
 def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, str]]:
-    """Opens the hashes of earlier runs by path, size, times and inode. Losing them costs only time.
+    """Yields the hashes of earlier runs; a key is a path, size, times and inode. Losing them costs only time.
 
-    Each folder has its own file of hashes, so that a large folder does not slow down a small one. Other patterns for
-    secrets give another file, since its entries tell which files look like secrets.
+    Each folder has its own file of hashes, so that a large folder does not slow down a small one. A version of imgtool
+    with other patterns for secrets uses another file, since the entries tell which files look like secrets.
     """
     name = hashlib.sha256(b"\0".join((PATTERNS.encode(), bytes(root.absolute()))))
     path = cache / "hashes" / f"{name.hexdigest()}.json"
@@ -270,5 +272,5 @@ def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, s
 
 
 def _size(key: str) -> int:
-    """Returns the file's size, which follows the path in its key (`Walk`)."""
+    """Reads a file's size from the file's key in the table of hashes."""
     return int(key.partition("\0")[2].partition(" ")[0])

@@ -62,7 +62,7 @@ def by_content(path: str, head: bytes) -> bool:
 
 
 def allowed(path: str, allow: Collection[str]) -> bool:
-    """Returns whether one of the allowed paths or patterns, as in `.dockerignore`, is `path` or a folder above it."""
+    """Returns whether an allowed path, or a pattern as in `.dockerignore`, matches `path` or a folder above it."""
     if not allow:
         return False
     parents = [path]

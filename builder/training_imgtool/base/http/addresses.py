@@ -22,7 +22,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain"})
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Scheme, host and port, to which credentials belong."""
+    """A scheme, a host and a port. imgtool sends credentials only to the origin that they are for."""
 
     scheme: str
     host: str
@@ -35,7 +35,7 @@ class Origin:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """`HOST:PORT`, and `HOST` where the port is the scheme's own."""
+        """`HOST:PORT`, and also `HOST` if the port is the default of the scheme."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return (f"{host}:{self.port}", *([host] if self.port == DEFAULT_PORTS[self.scheme] else []))
 
@@ -89,7 +89,9 @@ def next_url(current: str, location: str, registry: Origin, what: str) -> str:
         parts = urlsplit(target)
         secret = parts.username is not None or parts.password is not None
     except ValueError:
-        raise RegistryRefusedError(f"{what}: the registry redirects to no http or https URL") from None
+        raise RegistryRefusedError(
+            f"{what}: the registry redirects to an address that is not an http or https URL"
+        ) from None
     shown = redact(target)
     if secret:
         raise RegistryRefusedError(f"{what}: the registry redirects to an address with credentials in it ({shown})")
@@ -106,7 +108,7 @@ def next_url(current: str, location: str, registry: Origin, what: str) -> str:
 
 
 def private_registry(host: str) -> bool:
-    """Returns whether a registry's own name is private; only such a registry may redirect to private addresses."""
+    """Returns whether a registry's host is private; only such a registry may redirect to private addresses."""
     address = parse_address(host)
     if address is not None:
         return not address.is_global and not address.is_link_local
@@ -114,7 +116,7 @@ def private_registry(host: str) -> bool:
 
 
 def not_public(host: str) -> bool:
-    """Returns whether a host is a literal address, or a name of this machine, that the internet cannot reach."""
+    """Returns whether a host is an IP address that the internet cannot reach, or a name of this machine."""
     address = parse_address(host)
     if address is None:
         return is_loopback(host)

@@ -23,7 +23,7 @@ _CARRYING = frozenset({"POST", "PUT", "PATCH"})  # Google's front end answers 41
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The content of a request: `open` returns fresh blocks for every try; without `length`, the body is chunked."""
+    """The content of a request: `open` returns all blocks anew for each try; without `length`, the body is chunked."""
 
     open: Callable[[], Iterator[bytes]]
     length: int | None
@@ -59,7 +59,7 @@ class Answer:
     response: Response | None = field(default=None, repr=False, compare=False)
 
     def blocks(self) -> Iterator[bytes]:
-        """Yields a streamed answer's content as it arrives; raises PassingError when the connection breaks first."""
+        """Yields the content of a streamed answer as it arrives; raises PassingError if the connection breaks."""
         while self.response is not None:
             with translate_errors(origin_of(self.url), answered=True, proxy=None):
                 block = self.response.read1(BLOCK, decode_content=False)
@@ -75,15 +75,15 @@ class Answer:
 
 
 class Client:
-    """Sends requests over pooled connections. Safe for threads; close it at the end.
+    """Sends requests over pooled connections. Threads may share a client; the last user closes it.
 
     Each origin has two sets of connections, one for reading and one for writing, so that reading a blob never waits for
-    the connections that write others.
+    connections that upload other blobs.
 
     Args:
         proxies: `http`, `https`, `no`.
         ca_file: a PEM file of certificates to trust instead of the system's.
-        certificates: folders with certificates of single hosts, as `find_certificates` reads them.
+        certificates: folders with certificates for single hosts, as `find_certificates` reads them.
         unverified: hosts, `HOST` or `HOST:PORT`, whose certificates imgtool does not check.
         connections: per host, for each of reading and writing; further requests wait for one.
         connect_seconds: limit for a connection to open, TLS included.

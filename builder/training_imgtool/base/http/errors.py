@@ -96,7 +96,7 @@ def _nothing_answers(origin: Origin, error: BaseException, *, answered: bool) ->
 def _not_http(origin: Origin) -> PassingError:
     problem = "answered something that is not HTTP/1"
     final = RegistryRefusedError(
-        f"{redact(origin.url)} is no web server: it {problem}", hint="check the host's name and port"
+        f"{redact(origin.url)} is not a web server: it {problem}", hint="check the host's name and port"
     )
     return PassingError(problem, final=final, tries=2)
 
@@ -110,7 +110,7 @@ def _is_not_http(error: object) -> bool:
 
 
 def _cause(error: BaseException) -> str:
-    """Finds the operating system's words for the cause of an error."""
+    """Finds the operating system's message in the chain of an error's causes."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:
@@ -121,9 +121,9 @@ def _cause(error: BaseException) -> str:
 
 
 def _wants_client_certificate(text: str) -> bool:
-    """Returns whether the server's alert is about a missing client certificate.
+    """Returns whether the server's TLS alert means that the client certificate is missing or rejected.
 
-    Go calls a missing certificate bad; OpenSSL with TLS 1.2 reports only that the handshake failed.
+    Servers in Go send the alert "bad certificate" for a missing one; OpenSSL with TLS 1.2 sends "handshake failure".
     """
     return any(words in text for words in ("certificate required", "alert bad certificate", "alert handshake failure"))
 
@@ -135,7 +135,7 @@ def _tls_error(origin: Origin, text: str) -> Exception:
         return PassingError("broke the connection (it ended early)")
     if _wants_client_certificate(text):
         return CredentialsError(
-            f"{where} wants a client certificate, and imgtool has none that the server accepts",
+            f"{where} asks for a client certificate, and imgtool has none that the server accepts",
             hint=f"put client.cert and client.key into /etc/docker/certs.d/{origin.names[-1]}",
         )
     if "WRONG_VERSION_NUMBER" in text or "UNKNOWN_PROTOCOL" in text or "RECORD_LAYER_FAILURE" in text:

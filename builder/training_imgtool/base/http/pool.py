@@ -1,6 +1,7 @@
-"""Makes connection pools: TLS, certificates of single hosts, proxies, timeouts.
+"""Makes connection pools: TLS, certificates for single hosts, proxies, timeouts.
 
-A pool neither retries nor follows redirects. It reads neither the environment nor netrc; the caller passes credentials.
+A pool neither retries nor follows redirects. A pool reads neither the environment nor netrc; the caller passes
+credentials.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class HostCertificates:
     """PEM files for one host's connections, in addition to the certificates that the machine trusts.
 
     Attributes:
-        authorities: certificates of further authorities.
+        authorities: certificates of further certificate authorities.
         pairs: client certificates with their keys.
     """
 
@@ -41,10 +42,10 @@ class HostCertificates:
 def find_certificates(folders: Iterable[Path], origin: Origin) -> HostCertificates:
     """Reads a host's first existing folder `certs.d/HOST[:PORT]/`, as Docker and Podman do.
 
-    `*.crt` are further authorities that imgtool accepts for this host. `NAME.cert` and `NAME.key` are a client
-    certificate and its key (docs.docker.com, "Verify repository client with certificates"). For port 443, the folder's
-    name may include or omit the port. Raises LocalFileError if a folder cannot be read, or if a client certificate or
-    its key is missing.
+    `*.crt` are certificates of further authorities that imgtool trusts for this host. `NAME.cert` and `NAME.key` are a
+    client certificate and its key (docs.docker.com, "Verify repository client with certificates"). For port 443, the
+    folder's name may include or omit the port. Raises LocalFileError if a folder cannot be read, or if a client
+    certificate or its key is missing.
     """
     for folder in (parent / name for parent in folders for name in origin.names):
         try:
@@ -75,7 +76,7 @@ def make_pool(
     connections: int = 8,
     verify: bool = True,
 ) -> Pool:
-    """Makes a pool for requests to `url`. The proxy depends on the host, so a pool serves one host or similar ones.
+    """Makes a pool for requests to `url`, and to other URLs with the same proxy and certificates.
 
     Args:
         url: `http://HOST[:PORT]` or `https://HOST[:PORT]`, with or without a path.
@@ -114,7 +115,7 @@ def make_pool(
         variable = f"{url.partition(':')[0].upper()}_PROXY"
         raise UsageError(
             f"{variable} is not the URL of a proxy that imgtool can use",
-            hint=f"{variable} takes http://HOST:PORT; imgtool does not speak SOCKS",
+            hint=f"{variable} must be http://HOST:PORT; imgtool does not support SOCKS",
         ) from error
 
 
@@ -164,7 +165,10 @@ def _excludes(entry: str, host: str, port: int) -> bool:
 
 
 def _tls(url: str, ca_file: Path | None, certificates: HostCertificates, *, verify: bool) -> dict[str, object]:
-    """Makes the TLS options. For https, all connections share a context, since reading a CA bundle takes 20 ms."""
+    """Makes the TLS options.
+
+    For https, all connections share one TLS context, since reading a CA bundle takes 20 ms.
+    """
     if not verify:
         return {"cert_reqs": "CERT_NONE"}
     if not url.startswith("https:"):

@@ -1,9 +1,9 @@
 """Decides how long to wait before another try, and when to give up.
 
-Delays double from half a second up to 30 s. Each wait is a random part, at least half, of its delay. So seven tries
-take 16 to 32 s, which is longer than the restart of a registry. After a 429, delays double from 5 s, because quotas
-apply per minute. If a server sends Retry-After, imgtool waits that long instead. The clock, the sleep and the random
-numbers are parameters, so that tests need not wait.
+Delays double from half a second up to 30 s. Each wait lasts a random part of its delay, at least half of it. So seven
+tries take 16 to 32 s, which is longer than the restart of a registry. After a 429, delays double from 5 s, because
+quotas apply per minute. If a server sends Retry-After, imgtool waits that long instead. The clock, the sleep and the
+random numbers are parameters, so that tests need not wait.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _dice() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often and how patiently to try.
+    """How many times to try, and how long to wait.
 
     Attributes:
         tries: the number of tries, including the first.

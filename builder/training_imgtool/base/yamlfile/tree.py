@@ -66,7 +66,7 @@ def to_plain(node: Node) -> Any:
 
 
 class _Frame:
-    """A list or mapping that is still open."""
+    """A list or mapping whose end the parser has not reached."""
 
     __slots__ = ("anchor", "at", "before", "children", "height", "is_table", "keys")
 
@@ -127,7 +127,7 @@ class TreeBuilder:
             self._add(node, frame.anchor, size=self._nodes - frame.before, height=frame.height)
 
     def _begin(self, event: Any, at: Position) -> None:
-        """Counts a node; refuses tags."""
+        """Counts a node toward the limit of nodes; refuses tags."""
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")[:60]
             raise self._refusal_error(
