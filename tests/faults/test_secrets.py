@@ -28,4 +28,9 @@ def test_a_secret_that_nothing_mounts(mounting: Project) -> None:
     arguments = ("push", "--secret", "id=token,env=TOKEN", "--secret", "id=tokne,env=TOKEN")
     mounting.refused(*arguments, code=3, says=["secret tokne: nothing uses it"], hint="`secrets:` of the spec declares")
     mounting.spec(SPEC + "secrets: {token: {}}\n")
-    mounting.refused("push", code=3, says=["secret token: nothing uses it"], hint="only lines of `run` mount secrets")
+    mounting.refused(
+        "push",
+        code=3,
+        says=["secret token: nothing uses it"],
+        hint="only lines of `run` and templates can mount secrets",
+    )

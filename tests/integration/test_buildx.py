@@ -70,7 +70,7 @@ def test_a_secret_that_only_the_finished_image_shows(world: BuildKitWorld) -> No
     world.write_template(after_code="ENV A=xhunter2hunter2\nENV DB_PASSWORD=${A#x}")
     for _ in range(2):
         ended = world.push("--role", "worker", code=10)
-        assert "worker: the registry has an image of own.j2 whose Env holds a credential" in ended.err
+        assert "worker: the Env of the pushed image, built from own.j2, contains a credential" in ended.err
         assert "change the credential, delete" in ended.err
         assert "hunter2" not in ended.err.partition("Error: ")[2]
     world.proxy.seen.clear()

@@ -104,7 +104,7 @@ def test_a_package_that_is_gone_or_another_is_refused(tmp_path: Path, archive: t
         store(tmp_path / "cache", url).fetch((package,))
     assert "imgtool lock --upgrade-package first" in str(caught.value.hint)
     path.rename(folder / package.file)
-    with pytest.raises(VerificationError, match="another file than the lock's"):
+    with pytest.raises(VerificationError, match="not the file that the lock names"):
         store(tmp_path / "cache", url).fetch((replace(package, sha256="0" * 64),))
     (held,) = store(tmp_path / "cache", url).fetch((package,))
     held.write_bytes(bytes(package.size))

@@ -21,7 +21,7 @@ LONGEST = "x" * (128 - len("evaluator-"))
     ("options", "says"),
     [
         ({"engine": "podman"}, "--engine podman: expected auto, buildx, direct"),
-        ({"engine": "direct", "builder": "b", "push": True}, "--engine direct uses none"),
+        ({"engine": "direct", "builder": "b", "push": True}, "--engine direct does not use buildx"),
         ({"engine": "buildx"}, "pushes what it builds"),
         ({"builder": "b"}, "pushes what it builds"),
         ({"tags": ("a",)}, "--tag names images in the registry"),

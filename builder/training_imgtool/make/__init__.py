@@ -1,1 +1,1 @@
-"""From a spec to images: inputs, content keys, builders, sinks."""
+"""Makes images from a spec: inputs, content keys, builders, and sinks, which receive the images."""

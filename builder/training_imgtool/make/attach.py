@@ -1,9 +1,10 @@
 """Attaches a bill of materials and the provenance to each image that a run makes.
 
-Each document is an OCI manifest with the image as its `subject`, so that `oras discover` lists both. All images of a
-lock share the bill. The provenance is an unsigned envelope under the tag where cosign looks for attestations. The first
-push also attaches a note of its date and commit. Each image costs six requests, or seven where the registry has no
-referrers API. One more request asks whether the registry has the bill, and two more upload a new bill.
+Each document is an OCI manifest with the image as its `subject`, so that `oras discover` lists both. All images with
+the same lock share the bill. The provenance is an unsigned envelope, and its tag is the one where cosign looks for
+attestations. The first push of an image also attaches a note with the date and commit of the push. Each image needs six
+requests, or seven if the registry has no referrers API. One more request asks whether the registry has the bill, and
+two more upload a new bill.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Attachment:
 
 
 def has_other_format(manifest: Manifest) -> bool:
-    """Tells whether this manifest claims that another version of imgtool wrote its documents."""
+    """Tells whether a manifest claims that its documents have the format of another version of imgtool."""
     annotations = [layer.get("annotations") for layer in manifest.document.get("layers") or ()]
     return any(isinstance(texts, dict) and texts.get(_FORMAT_KEY, FORMAT) != FORMAT for texts in annotations)
 
@@ -64,8 +65,9 @@ def list_attachments(
         inputs: the inputs of the image.
         image: the inputs of the role's image.
         made: the image.
-        subject: the descriptor of its manifest.
-        direct: whether no engine made it. What apt installs in an engine is not what the lock lists.
+        subject: the descriptor of the image's manifest.
+        direct: whether the direct builder made the image. In an engine, apt may install packages that the lock does not
+            list.
     """
     debian = image.plan.locked.debian
     packages = debian.packages if debian is not None and direct else ()
@@ -91,7 +93,7 @@ class Attestations:
 
     @cached_property
     def _source(self) -> dict[str, str]:
-        """The commit of the spec's folder; asked once for all images of the run."""
+        """The commit of the spec's folder. imgtool asks Git once for all images of the run."""
         return ask_git(self._run.inputs.spec_file.folder, self._run.machine.settings.environ)
 
     def _note_push(self, bill: bytes) -> bytes:

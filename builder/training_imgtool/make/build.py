@@ -1,4 +1,4 @@
-"""`build` and `push`: find the images by key, make those that are missing, name them.
+"""Implements `build` and `push`: finds images by key, makes the missing images, and names all images.
 
 A run that finds every image loads neither builders nor sinks, so the functions that make images import them.
 """
@@ -32,7 +32,7 @@ _MUCH_CODE = 100_000_000  # bytes
 
 
 def build(run: BuildRun, docker: DockerEngine | None = None) -> tuple[BuildResult, ...]:
-    """Makes sure that the sink has the images of the selected roles, for one platform.
+    """Makes sure that the sink (registry, OCI layout or engine) has the images of the selected roles, for one platform.
 
     The options name the sink; without one, the sink is the store of the open engine. Raises what finding, building
     and pushing raise. The tags that the user named move only after the sink has the images of all roles.
@@ -53,13 +53,13 @@ def build(run: BuildRun, docker: DockerEngine | None = None) -> tuple[BuildResul
 
 
 def _lost_cache(run: BuildRun, error: LocalFileError) -> bool:
-    """Tells whether somebody deleted a file of the cache, which is allowed at any time."""
+    """Tells whether the error is about a deleted file of the cache. Anyone may delete such files at any time."""
     cause = error.__cause__
     return isinstance(cause, FileNotFoundError) and Path(str(cause.filename)).is_relative_to(run.machine.settings.cache)
 
 
 def _make_missing(run: BuildRun, docker: DockerEngine | None, results: dict[Role, BuildResult]) -> None:
-    """Makes the images that the results lack, and adds them to the results."""
+    """Makes the images that are not yet in `results`, and adds them to `results`."""
     from training_imgtool.make.engines.engine import Engine
     from training_imgtool.make.sinks import open_sink
 
@@ -74,14 +74,14 @@ def _make_missing(run: BuildRun, docker: DockerEngine | None, results: dict[Role
 
 
 def check_inputs(run: BuildRun) -> None:
-    """Checks what can be known without a registry; raises FieldListError for the trainer, InputError for a secret."""
+    """Checks the trainer and the secrets, without a registry; raises FieldListError or InputError."""
     if run.options.check:
         check_trainer(run.inputs, run.machine)
     check_unused(run)
 
 
 def _list_tasks(run: BuildRun, sink: Sink, results: dict[Role, BuildResult]) -> dict[str, Callable[[], None]]:
-    """Adds the sink's images to the results, and maps the roles of each other image to the function that makes it."""
+    """Adds images that the sink has to `results`; maps the roles of each other image to a function that makes it."""
     if not run.options.no_cache:
         results |= sink.find(tuple(image for image in run.wanted if image.role not in results))
     by_key: dict[str, list[RoleImage]] = {}
@@ -100,8 +100,8 @@ def _list_tasks(run: BuildRun, sink: Sink, results: dict[Role, BuildResult]) -> 
 def _make(run: BuildRun, images: list[RoleImage], sink: Sink, results: dict[Role, BuildResult]) -> None:
     """Makes one image, and puts it into the sink for each of its roles.
 
-    Imgtool makes the image, or an engine if imgtool cannot. The parent image comes first, because only making the
-    parent shows whether its wheels fit together without an engine.
+    If imgtool cannot make the image, an engine makes it. imgtool makes the parent image first, because only this step
+    shows whether the wheels fit together without an engine.
     """
     started, (image, *others) = time.monotonic(), images
     if run.options.engine == "buildx":
@@ -122,7 +122,7 @@ def _make(run: BuildRun, images: list[RoleImage], sink: Sink, results: dict[Role
 
 
 def _append(run: BuildRun, image: RoleImage, sink: Sink, appending: Appending) -> BuildResult:
-    """Appends an image to its parent image; makes the parent again where the registry has lost it."""
+    """Appends an image's stages to its parent image; makes the parent again if the registry has lost it."""
     run.machine.progress(Step(image.role, "appending"))
     try:
         with sink.builder.append(appending, image.role) as made:
@@ -144,7 +144,7 @@ def _outcomes(run: BuildRun, results: Mapping[Role, BuildResult]) -> tuple[str, 
 
 
 def _note_size(run: BuildRun) -> None:
-    """Notes when the code is so large that it must contain data, which imgtool would upload again after each change."""
+    """Notes that very large code probably contains data, which imgtool would upload again after each change."""
     files = run.inputs.context.on_disk()
     size = sum(entry.size for entry in files)
     if size > _MUCH_CODE:

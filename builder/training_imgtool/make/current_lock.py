@@ -1,4 +1,4 @@
-"""Makes sure that a spec's lock is current, and reads the digests of bases for a new one."""
+"""Makes sure that a spec's lock is current, and reads the digests of the base images for a new lock."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ensure_lock(
 ) -> Lock:
     """Returns the spec's lock if it is current; otherwise makes a new lock and writes it beside the spec.
 
-    A new lock keeps the versions and the bases of the old lock where they still fit.
+    A new lock keeps those versions and base images of the old lock that still fit the spec.
 
     Args:
         spec_file: the spec.
@@ -98,7 +98,7 @@ def _with_this_set(spec_file: SpecFile) -> str:
 
 
 def _upgrade_notes(before: Lock, after: Lock) -> tuple[str, ...]:
-    """Returns a framework's notes on the releases between the two locks, such as Keras 3 in TensorFlow 2.16."""
+    """Returns notes on what changes between the frameworks of two locks, such as Keras 3 since TensorFlow 2.16."""
     from training_imgtool.resolve.frameworks import rules_of
     from training_imgtool.resolve.versions.matrix import load_matrix
 
@@ -114,7 +114,7 @@ def _upgrade_notes(before: Lock, after: Lock) -> tuple[str, ...]:
 
 
 def _read_present(path: Path, progress: Progress, *, replace: bool) -> Lock | None:
-    """Reads the lock beside the spec; None when there is none, or with `replace` when it is damaged."""
+    """Reads the lock beside the spec; None if there is no lock, or if the lock is damaged and `replace` is set."""
     if not path.exists():
         return None
     try:
@@ -167,8 +167,9 @@ def _make_lock(
 def digest_of(reference: str, platform: str, registries: Registries) -> str:
     """Returns the digest (`sha256:…`) of the image that `reference` names for `platform`, read through the mirrors.
 
-    An index is followed to its child, so that every builder sees the same image. Raises RegistryRefusedError
-    when there is no such image, InputError when it is for another platform, and what reading a manifest raises.
+    For an index, returns the digest of the image for `platform`, so that every builder sees the same image. Raises
+    RegistryRefusedError when there is no such image, InputError when it is for another platform, and what reading a
+    manifest raises.
     """
     from training_imgtool.oci.registry.manifests import require_platform
 
@@ -191,9 +192,9 @@ def digest_of(reference: str, platform: str, registries: Registries) -> str:
 
 
 def find_moved_bases(locks: Iterable[Lock], registries: Registries) -> dict[str, str]:
-    """Maps each locked base whose tag is gone, or now names another image, to what the registry answers.
+    """Maps each locked base whose tag is gone or has moved to another image to a description of the change.
 
-    If a registry does not answer, its bases are left out.
+    The result leaves out the bases of a registry that does not answer.
     """
     moved = {}
     rows = {(row.variant.base, row.base_digest, lock.platform) for lock in locks for row in lock.variants}

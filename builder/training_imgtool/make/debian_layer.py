@@ -1,4 +1,4 @@
-"""The layer of a stage's Debian packages: made once, recorded on this machine and in the registry."""
+"""Makes the layer with a stage's Debian packages once, and records it on this machine and in the registry."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _FIELD = "files"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerMaker:
-    """Makes the layer of locked packages on a base.
+    """Makes the layer with the locked packages for a base.
 
     Attributes:
         base_digest: the digest of the base.
         locked: the packages.
         platform: the platform of the image.
-        read_system: reads the base; called only when the layer must be made.
-        settings: the machine's; its cache holds the packages' files.
+        read_system: reads the base; LayerMaker calls it only to make the layer.
+        settings: the machine's settings; the cache contains the packages' files.
         progress: receives each download.
-        cache: keeps the layer and its record.
+        cache: stores the layer and its record.
         compression: how to compress the layer.
     """
 

@@ -1,4 +1,4 @@
-"""The adapter of `imgtool_debian_layers`: translates base images, packages, layers and errors to imgtool's types."""
+"""The adapter for `imgtool_debian_layers`, which translates its types and errors into imgtool's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Read = Callable[[Descriptor], Iterator[bytes]]
 def read_system(layers: tuple[Descriptor, ...], read: Read, settings: Settings) -> BaseSystem:
     """Reads the Debian system of a base from its layers, or from the cache.
 
-    Raises VerificationError for a damaged layer, NeedsEngineError for one that only an engine understands, and what
+    Raises VerificationError for a damaged layer, NeedsEngineError for a layer that only an engine can read, and what
     `read` raises.
     """
     path = settings.cache / "debian" / make_file_name(" ".join((_FORMAT, *(layer.digest for layer in layers))))
@@ -56,11 +56,11 @@ def read_system(layers: tuple[Descriptor, ...], read: Read, settings: Settings) 
 def resolve_packages(
     system: BaseSystem, requested: tuple[str, ...], platform: str, settings: Settings
 ) -> tuple[DebianPackage, ...]:
-    """Resolves the packages that apt would install on a base, in apt's order.
+    """Lists the packages that apt would install on a base, in apt's order.
 
     Raises:
         NeedsEngineError: this machine has no apt, or apt would remove a package.
-        InputError: apt finds no solution; `details` has apt's last lines.
+        InputError: apt finds no solution; `details` contains apt's last lines.
         TemporaryError: an archive does not answer.
     """
     environ, mirrors = settings.environ, settings.debian_mirrors
@@ -72,17 +72,17 @@ def resolve_packages(
 
 
 def list_archives(system: BaseSystem, settings: Settings) -> tuple[str, ...]:
-    """Lists the addresses of a base's archives, or of their mirrors."""
+    """Lists the URLs of the package archives that a base names, or of their mirrors."""
     return debian.list_archives(system, settings.debian_mirrors)
 
 
 def make_items(
     system: BaseSystem, locked: LockedDebian, files: Iterable[Path], platform: str, opened: OpenedLibraries
 ) -> Iterator[Item]:
-    """Yields the entries of the layer of locked packages. `files` holds the packages' files in the lock's order.
+    """Yields the entries of the layer with the locked packages; `files` are the packages' files, in the lock's order.
 
     Raises NeedsEngineError for a script, a trigger or a file whose effect is not known, VerificationError for a damaged
-    package, LocalFileError for one that cannot be read.
+    package, LocalFileError for a package that cannot be read.
     """
     packages = [(Package(**asdict(package)), file) for package, file in zip(locked.packages, files, strict=True)]
     with _translate_errors():

@@ -1,4 +1,4 @@
-"""Debian packages of a `system` stage: resolved for the lock, and made into the stage's layer."""
+"""Resolves the Debian packages of a `system` stage for the lock, and makes the stage's layer from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def open_layer(plan: RolePlan, machine: Machine, cache: LayerCache, compression: Compression) -> LayerMaker:
-    """Returns the maker of the layer with a role's locked packages; the maker reads and fetches only what it needs."""
+    """Returns a LayerMaker for a role's locked packages; it reads the base and fetches packages only if necessary."""
     return LayerMaker(
         base_digest=plan.base.digest,
         locked=plan.locked.debian or LockedDebian(requested=()),
@@ -37,9 +37,9 @@ def open_layer(plan: RolePlan, machine: Machine, cache: LayerCache, compression:
 
 
 def lock_debian(variant: Variant, base_digest: str, *, spec: ImageSpec, machine: Machine) -> LockedDebian | None:
-    """Returns the packages that apt installs for a variant's `system` stage; None if there are none.
+    """Returns the packages that apt installs for a variant's `system` stage; None if the stage has no packages.
 
-    It makes the layer too, to prove that imgtool can. If imgtool cannot, the result says why an engine has to.
+    This function also makes the layer, as a test. If imgtool cannot make it, the result contains the reason.
 
     Raises:
         FieldError: the base's archives have no such package.

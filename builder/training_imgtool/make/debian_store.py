@@ -30,7 +30,7 @@ class PackageStore:
     """The packages of one machine. Thread-safe.
 
     Args:
-        settings: name the cache, and how to reach the network.
+        settings: the machine's settings for the cache and the network.
         urls: the archives' addresses.
         progress: receives each download.
         pause: sleeps; replaced in tests.
@@ -50,11 +50,11 @@ class PackageStore:
         self._retry = Retry(tries=4, sleep=pause)
 
     def fetch(self, packages: tuple[DebianPackage, ...]) -> tuple[Path, ...]:
-        """Fetches the packages that this machine lacks, several at a time, and returns the verified files of all.
+        """Fetches the packages that this machine lacks, several at a time; returns the verified files of all packages.
 
         Raises:
             PackageGoneError: no archive has the file.
-            VerificationError: a file in an archive or in the cache differs from the lock's.
+            VerificationError: a file in an archive or in the cache does not have the sha256 of the lock.
             TemporaryError: the archives do not answer.
             LocalFileError: the cache cannot be written.
         """
@@ -82,8 +82,8 @@ class PackageStore:
         if digest != f"sha256:{package.sha256}":
             self._cache.blob_path(digest).unlink(missing_ok=True)
             raise VerificationError(
-                f"{package.file}: an archive has another file than the lock's, with {digest}",
-                hint=f"imgtool lock --upgrade-package {package.name} takes what the archive has now",
+                f"{package.file}: an archive serves a file with {digest}, which is not the file that the lock names",
+                hint=f"imgtool lock --upgrade-package {package.name} locks the file that the archive has now",
             )
 
     def _download(self, package: DebianPackage) -> Iterator[bytes]:
@@ -95,7 +95,7 @@ class PackageStore:
                 return
         raise PackageGoneError(
             f"no archive of the base has {package.name} {package.version} any more",
-            hint=f"imgtool lock --upgrade-package {package.name} takes the version that the archive has now; {_OTHERS}",
+            hint=f"imgtool lock --upgrade-package {package.name} locks the version that the archive has now; {_OTHERS}",
             details=tuple(f"{url}: there is no such file" for url in urls),
         )
 

@@ -1,4 +1,4 @@
-"""Appends stages to a parent image without a daemon."""
+"""Appends stages to a parent image, without a daemon."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Send = Callable[[LayerSource, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appending:
-    """Stages of an image, planned on the parent image to which the builder appends them."""
+    """Stages of an image, and the plan for appending them to the parent image."""
 
     image: RoleImage
     parent: ParentImage
@@ -42,7 +42,7 @@ class Appending:
     cache: LayerCache
 
     def is_lost(self, error: BlobUnknownError) -> bool:
-        """Tells whether the registry lacks layers of the parent image, or does not name the blobs that it lacks."""
+        """Tells whether the error names layers of the parent image as missing, or does not name the missing blobs."""
         layers = {layer.digest for layer in self.parent.stored.manifest.layers}
         return not error.digests or bool(set(error.digests) & layers)
 
@@ -63,7 +63,7 @@ class DirectBuilder:
         self._context_layers: OnceEach = SingleFlight()  # the roles of this run share them
 
     def new_cache(self) -> LayerCache:
-        """Returns a view of the machine's layer cache that notes which records it returned."""
+        """Returns a view of the machine's layer cache; the view remembers the records that it returned."""
         return LayerCache(self._run.machine.settings.cache / "layers", use_cache=not self._run.options.no_cache)
 
     def plan(self, image: RoleImage, parent: ParentImage, stages: tuple[Stage, ...], cache: LayerCache) -> Appending:
@@ -117,13 +117,13 @@ class DirectBuilder:
             self._send(layer, subject)
 
     def open_debian(self, image: RoleImage, cache: LayerCache) -> DebianLayer:
-        """Returns the maker of the layer with the image's Debian packages."""
+        """Returns a LayerMaker for the image's Debian packages."""
         from training_imgtool.make.debian_stage import open_layer
 
         return open_layer(image.plan, self._run.machine, cache, self._compression)
 
 
 def python_release(base_config: bytes, python: str) -> str | None:
-    """Returns the full version of the image's Python if its environment names it, as Docker's official images do."""
+    """Returns the full version of the image's Python if the environment of the base's config contains it."""
     release = image_config.read_environment(read_config(base_config).get("config") or {}).get("PYTHON_VERSION", "")
     return release if release.startswith(f"{python}.") else None

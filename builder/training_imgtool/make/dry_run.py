@@ -1,4 +1,4 @@
-"""Finds out what a build would do, without doing it: `build --dry-run`."""
+"""Finds out what a build would do, without building (`build --dry-run`)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from training_imgtool.oci.repository.stored_stages import tag_of_stage
 
 
 def dry_run(run: BuildRun) -> dict[Role, str]:
-    """Returns what `build` would do for each role, and changes nothing: `found`, `build`, or `build-and-push`.
+    """Returns `found`, `build` or `build-and-push` for each role: what a build would do. Changes nothing.
 
-    Raises EngineUnavailableError when an image needs an engine and none answers, and what the trainer's check raises.
+    Raises EngineUnavailableError if an image needs an engine and no engine answers, and what `check_inputs` raises.
     """
     check_inputs(run)
     with Engine(run) as engine:

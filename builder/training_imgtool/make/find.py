@@ -19,15 +19,15 @@ from training_imgtool.oci.registry.failures import TagImmutableError
 
 
 def find_images(images: tuple[RoleImage, ...], machine: Machine) -> dict[Role, Digest | None]:
-    """Finds each role's image by its tag, in parallel; a role without an image has None.
+    """Finds the image of each role by tag, in parallel; the value for a role without an image is None.
 
-    A role whose own tag is missing gets the image of another role with the same key.
+    If the tag of a role is missing, the role gets the image of another role with the same key.
     """
     return {role: digest for role, (digest, _) in _look_up(images, machine).items()}
 
 
 def _look_up(images: tuple[RoleImage, ...], machine: Machine) -> dict[Role, tuple[Digest | None, bool]]:
-    """Finds each role's image; the second value tells whether the role's own tag exists."""
+    """Finds the image of each role; the second value tells whether the tag of the role exists."""
     started, registries = time.monotonic(), machine.registries
     tags = {image.role: image.registry_tag for image in images}
     heads = run_all({role: partial(registries.at(tag.repository).head, tag) for role, tag in tags.items()})
@@ -89,14 +89,14 @@ def require_images(
 
 
 def push_hint(inputs: Inputs) -> str:
-    """Returns the hint for missing images of the current inputs."""
+    """Returns the hint for errors about missing images."""
     return f"imgtool push {inputs.spec_file.path}; imgtool show --why lists the changes since this machine's last push"
 
 
 def find_results(run: BuildRun) -> Mapping[Role, BuildResult]:
     """Finds the run's images in the spec's repository by their keys, and adds tags that are missing.
 
-    With `--no-cache`, finds no image.
+    Returns nothing with `--no-cache`.
     """
     if run.options.no_cache:
         return {}
@@ -111,7 +111,10 @@ def find_results(run: BuildRun) -> Mapping[Role, BuildResult]:
 
 
 def add_tag(registries: Registries, image: Digest, tag: Tag) -> None:
-    """Gives an image the tag of its key. If tags are immutable, another run may have put this tag meanwhile."""
+    """Adds the tag that contains an image's key.
+
+    Ignores a refusal of immutable tags, because another run may have put the tag.
+    """
     with suppress(TagImmutableError):
         put_tag(registries, image, tag)
 
@@ -124,13 +127,13 @@ def put_tag(registries: Registries, image: Digest, tag: Tag) -> None:
 
 
 def name_results(run: BuildRun, results: Sequence[BuildResult]) -> None:
-    """Moves the tags that the user named: NAME where all roles share an image, else ROLE-NAME."""
+    """Moves the tags of `--tag` to the images: NAME if all roles share an image, else ROLE-NAME."""
     repository = run.inputs.repository
     distinct = len({result.digest for result in results})
 
     def give(result: BuildResult, name: str) -> None:
         if result.digest is None:
-            raise AssertionError(f"{result.role}: in the registry without a digest")
+            raise AssertionError(f"{result.role}: the registry has the image and reports no digest")
         tag = repository.tag(name_for_role(name, result.role, of=distinct))
         put_tag(run.machine.registries, result.digest, tag)
         run.machine.progress(Note(f"{result.role}: tagged {tag}"))

@@ -1,7 +1,7 @@
-"""Looks for credentials in the config of an image that an engine made from a template.
+"""Looks for credentials in the config of an image that an engine made from a Dockerfile template.
 
-`model.recipe.printing` has checked the template's text. Only the engine knows the expanded lines, and what the images
-contain that a template starts from.
+`model.recipe.printing` has checked the template's text. Only the engine knows the values of variables in the template,
+and the config of the images in the template's FROM lines.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def check_finished(machine: Machine, image: RoleImage, made: Digest) -> None:
         found = {text: where for text, where in found.items() if text not in dict(_find(read_config(base.config), ()))}
     for where in found.values():
         raise VerificationError(
-            f"{image.role}: the registry has an image of {template.name} whose {where} holds a credential",
-            hint=f"change the credential, delete {image.registry_tag}, and let a RUN mount a secret of the spec",
+            f"{image.role}: the {where} of the pushed image, built from {template.name}, contains a credential",
+            hint=f"change the credential, delete {image.registry_tag}, and mount a secret of the spec in RUN",
         )
 
 

@@ -1,6 +1,6 @@
-"""From files to content keys: loads a spec, updates its lock, makes recipes, and names every image.
+"""Computes content keys from files: loads a spec, updates the spec's lock, makes recipes, and names every image.
 
-Everything here is a function of files (and, only when a lock must be made, of the registry and the index).
+The results depend only on files, and on the registry and the index if imgtool must make a lock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEY_DIGITS = 32  # of 64: 128 bits, in a tag that still fits into a line of a te
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleImage:
-    """One role's image before it is made: its recipe, its stages, and the tag with its content key."""
+    """A role's image before imgtool makes it: the recipe, the stages, and the tag with the content key."""
 
     plan: RolePlan
     recipe: Recipe
@@ -56,7 +56,7 @@ class RoleImage:
 
     @property
     def own(self) -> Stage:
-        """The role's own stage, which adds the code."""
+        """The role's own stage, which is the last one and adds the code."""
         return self.stages[-1]
 
     @property
@@ -70,7 +70,7 @@ class RoleImage:
         return print_dockerfile(self.recipe, self.key)
 
     def subject_of(self, stage: Stage) -> str:
-        """Returns a stage's name for progress: the role for its own stage; stage and variant for a shared stage."""
+        """Returns a stage's name for progress: the role for the last stage, stage and variant for a shared stage."""
         return str(self.role) if stage == self.own else f"{stage.name} {self.plan.locked.variant.name}"
 
 
@@ -87,16 +87,16 @@ class Inputs:
 
     @property
     def by_platform(self) -> tuple[Inputs, ...]:
-        """The inputs of each platform, with this one first."""
+        """The inputs for each platform, first those for this platform."""
         return (replace(self, others=()), *self.others)
 
     def index_key(self, role: Role) -> str:
-        """Returns the key of the index over all platforms, 64 hexadecimal digits."""
+        """Returns the key of the index that lists the images of all platforms, 64 hexadecimal digits."""
         keys = [[inputs.plan.platform, inputs.selected((role,))[0].key] for inputs in self.by_platform]
         return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
 
     def named_by_index(self) -> Inputs:
-        """Replaces the tags with those of the indexes over all platforms, unless there is only one platform."""
+        """Replaces the tags of the images with the tags of their indexes if there are several platforms."""
         repository = self.plan.repository
         if not self.others or repository is None:
             return self
@@ -114,7 +114,7 @@ class Inputs:
         return self.plan.repository
 
     def selected(self, roles: tuple[Role, ...]) -> tuple[RoleImage, ...]:
-        """Returns the images of `roles`, all when none is named; raises UsageError for a role that the spec lacks."""
+        """Returns the images of `roles`, or all images if `roles` is empty; raises UsageError for an unknown role."""
         require_roles(roles, tuple(image.role for image in self.images))
         return tuple(image for image in self.images if not roles or image.role in roles)
 
@@ -157,7 +157,7 @@ def prepare(
 
 
 def _make_images(spec_file: SpecFile, lock: Lock, settings: Settings, registry: str | None) -> Inputs:
-    """Makes the recipe of every role for the spec's platform, and tags the images with their keys."""
+    """Makes the recipe of every role for the spec's platform, and the tags, which contain the keys of the images."""
     spec, entry = spec_file.spec, spec_file.entry
     context = read_code(spec_file, settings, everything=_has_template(spec))
     plan = make_plan(
@@ -184,7 +184,7 @@ def _has_template(spec: ImageSpec) -> bool:
 
 
 def _named_libraries(spec_file: SpecFile, lock: Lock, context: Context) -> Mapping[str, str]:
-    """Returns the trimming rules whose files the user's own files name; empty if the lock trims nothing."""
+    """Returns the trimming rules whose libraries the user names; nothing if the lock trims nothing."""
     if spec_file.spec.trim is False or not any(locked.unused for locked in lock.variants):
         return {}
     from training_imgtool.make.named_libraries import named_by_user
@@ -193,7 +193,7 @@ def _named_libraries(spec_file: SpecFile, lock: Lock, context: Context) -> Mappi
 
 
 def require_roles(roles: Iterable[Role], present: tuple[Role, ...]) -> None:
-    """Requires that the spec has the roles that the command line names; raises UsageError."""
+    """Raises UsageError if the command line names a role that the spec does not have."""
     for role in roles:
         if role not in present:
             raise UsageError(f"the spec has no role {role}: it has {', '.join(present)}")

@@ -1,7 +1,8 @@
 """Checks that the image has the shared libraries that the program's imports load.
 
-The libraries may come from the base, the Debian packages or the wheels. imgtool refuses an import only if it fails for
-sure and if imgtool knows the Debian package with the library. Only such an import makes imgtool read the base.
+The libraries may come from the base, the Debian packages or the wheels. imgtool refuses an import only if the import
+fails for sure and imgtool knows the Debian package that contains the library. imgtool reads the base only for such an
+import.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class MissingLibraryError(FieldError):
 
 
 class LibraryCheck:
-    """The check of one role's imports.
+    """Checks the imports of one role's program.
 
     Attributes:
         is_complete: whether imgtool could read everything that the result depends on.
@@ -58,10 +59,11 @@ class LibraryCheck:
         self.is_complete = True
 
     def run(self, imports: Iterable[tuple[str, Import, bool]]) -> Iterator[tuple[FieldError, bool]]:
-        """Yields the libraries that imports from wheels lack, and whether these imports fail for sure.
+        """Yields an error for each import from a wheel that lacks a library, and whether the import fails for sure.
 
         Args:
-            imports: absolute imports with their places, and whether they run for sure. Those that do are checked first.
+            imports: absolute imports with their places, and whether each is sure to run. The check begins with the sure
+                imports.
         """
         from training_imgtool.make.run_wheels import open_wheel_store
 
@@ -86,12 +88,12 @@ class LibraryCheck:
 
     @cached_property
     def _of_trainer(self) -> frozenset[str]:
-        """The names of libraries among the program's own files."""
+        """The names of the shared libraries in the build context."""
         names = (posixpath.basename(entry.path) for entry in self._inputs.context.entries)
         return frozenset(name for name in names if ".so" in name)
 
     def _is_installed(self, soname: str) -> bool:
-        """Tells whether a package of the image has, or for a library in no table may have, the library."""
+        """Tells whether a package in the image contains the library, or may do so (if no table lists the library)."""
         packages = name_packages(soname)
         return bool(self._packages.intersection(packages)) if packages else bool(self._packages)
 

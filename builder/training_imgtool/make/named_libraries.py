@@ -1,4 +1,4 @@
-"""Finds the libraries that the user's code, environment, arguments and shell lines name, so that images keep them."""
+"""Finds the libraries that the user's code and spec name, so that trimming does not remove them from images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SOURCES = (".py", ".pyx", ".sh", ".pth")
 
 
 def named_by_user(spec: ImageSpec, folder: Path, context: Context) -> dict[str, str]:
-    """Maps each trimming rule whose files the user's own files may open to the file or key that names them.
+    """Maps each trimming rule that would remove a library the user names to the file or key with that name.
 
     Args:
         spec: the spec, whose environment variables, arguments, shell lines and templates may name libraries.

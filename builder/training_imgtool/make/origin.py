@@ -1,6 +1,6 @@
-"""Notes the date and the commit of an image's first push, as annotations of a manifest that refers to the image.
+"""Records the date and the commit of an image's first push, in a manifest that refers to the image (the note).
 
-Another build of the image has another date, so `verify` does not compare the note, and nothing depends on it.
+If you build the same image again, the date differs. So `verify` does not compare the note, and nothing depends on it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _SECONDS = 30
 
 
 def note_push(bill: bytes, source: Mapping[str, str]) -> bytes:
-    """Makes the note of a push at this time; `source` is the answer of `ask_git`, `bill` the manifest of the bill."""
+    """Makes the note of a push at this time, from `ask_git`'s answer and the manifest of the bill of materials."""
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return make_push_note(bill, {DATE: date, **source})
 
 
 def make_push_note(bill: bytes, texts: Mapping[str, str]) -> bytes:
-    """Makes a manifest with these annotations; its blob, which OCI requires, is the bill."""
+    """Makes a manifest with the annotations `texts`; its blob, which OCI requires, is the bill of materials."""
     document = json.loads(bill) | {"artifactType": KIND, "annotations": dict(texts)}
     return json.dumps(document, sort_keys=True).encode()
 
 
 def ask_git(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Asks Git for the commit, and whether files of the folder differ from it; empty outside a repository."""
+    """Asks Git for the commit, and whether files in `folder` differ from it; returns {} outside a repository."""
     answers = []
     for words in (("rev-parse", "--verify", "HEAD"), ("status", "--porcelain", "--", ".")):
         try:
@@ -51,7 +51,7 @@ def ask_git(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_push_note(manifest: Manifest) -> dict[str, str] | None:
-    """Returns the annotations of such a manifest; None for other manifests, and for unknown annotations."""
+    """Returns the annotations of a push note; None for other manifests, and for unknown annotations."""
     document = manifest.document
     texts = document.get("annotations")
     if manifest.is_index or document.get("artifactType") != KIND or not isinstance(texts, dict) or DATE not in texts:

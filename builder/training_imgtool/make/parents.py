@@ -1,8 +1,8 @@
 """Finds the parent image of a role: the image to which imgtool appends the role's own stage.
 
-For a registry, the parent is the image of the stage below, which the repository has under the stage's key. If it is
-missing, imgtool makes it once per run, or an engine does if the stage runs shell lines. For all other sinks, the parent
-is the base.
+For a push, the parent is the image of the stage below, and the repository names that image by the stage's key. If the
+image is missing, imgtool makes it once per run, or an engine makes it if the stage runs shell lines. For all other
+sinks, the parent is the base image.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LARGEST_RECORDS = 1 << 20  # bytes of an annotation
 
 
 class Parents(ABC):
-    """Finds the parent images of one run and the files in them. Thread-safe."""
+    """Finds the parent images of one run, and the files in these images. Thread-safe."""
 
     def __init__(self, run: BuildRun, builder: DirectBuilder) -> None:
         self._run = run
@@ -52,7 +52,7 @@ class Parents(ABC):
 
     @abstractmethod
     def of(self, image: RoleImage, lost: Appending | None = None) -> Appending:
-        """Returns the image's stages planned on its parent image.
+        """Plans the stages above the parent image, on that image.
 
         `lost` is an earlier result whose parent the registry has lost; with it, this method makes the parent again.
         Raises NeedsEngineError when only an engine can make the image, and what finding and making the parent raise.
@@ -66,7 +66,7 @@ class Parents(ABC):
         return self._stored.base(image.recipe.base, image.plan.platform)
 
     def _files_below(self, image: RoleImage, count: int) -> Files:
-        """Returns the files of the base and the image's lowest `count` stages; reads each stage once."""
+        """Returns the files in the base and in the image's lowest `count` stages; reads each stage once."""
         key = image.stages[count - 1].key if count else str(image.recipe.base)
         with self._lock:
             if key in self._files:
@@ -94,10 +94,10 @@ class Parents(ABC):
 
 
 class BaseParents(Parents):
-    """Appends all stages of an image to its base, for sinks that hold no stages."""
+    """Appends all stages of an image to its base, for sinks that do not store stages."""
 
     def of(self, image: RoleImage, lost: Appending | None = None) -> Appending:
-        """Returns all stages of the image planned on its base."""
+        """Plans all stages of the image on its base."""
         del lost
         for stage in image.stages:
             if stage.engine:
@@ -107,7 +107,7 @@ class BaseParents(Parents):
 
 
 class StageParents(Parents):
-    """Appends an image's own stage to the one below it in the repository, made once per run when it is missing."""
+    """Appends an image's own (last) stage to the stage below in the repository; makes a missing stage once per run."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class StageParents(Parents):
         self._background = ThreadPoolExecutor(1, thread_name_prefix="latest")
 
     def of(self, image: RoleImage, lost: Appending | None = None) -> Appending:
-        """Returns the image's own stage planned on the image below it."""
+        """Plans the image's own (last) stage on the image of the stage below."""
         if image.own.engine:
             raise NeedsEngineError(image.own.engine)
         if any(stage.name in {RUN, SETUP} for stage in image.stages):
@@ -134,11 +134,11 @@ class StageParents(Parents):
         return self._plan(image, stored, slice(count, None), self._builder.new_cache())
 
     def close(self, *, failed: bool) -> None:
-        """Waits until the next run can find the stages that this one made; a failed run cancels that work."""
+        """Waits for the background work that lets the next run find this run's stages; cancels it if the run failed."""
         self._background.shutdown(wait=not failed, cancel_futures=failed)
 
     def _find_once(self, image: RoleImage, count: int, lost: StoredImage | None = None) -> StoredImage:
-        """Returns the image of the lowest `count` stages; other roles wait for the first that needs it."""
+        """Returns the image of the lowest `count` stages; makes it for the first role, while other roles wait."""
         if not count:
             return self._find_base(image)
         key = image.stages[count - 1].key
@@ -167,7 +167,7 @@ class StageParents(Parents):
         return tag_of_stage(self._repository, stage.name, stage.key)
 
     def _files_with(self, image: RoleImage, count: int) -> Files:
-        """Adds the files of a stage. For an engine's stage, these are the files of the layers above the image below."""
+        """Adds the files of a stage. An engine's stage consists of the layers that the image below does not have."""
         if not image.stages[count - 1].engine:
             return super()._files_with(image, count)
 
@@ -176,7 +176,7 @@ class StageParents(Parents):
             ids, of_lower = (read_config(stored.config)["rootfs"]["diff_ids"] for stored in (upper, lower))
             if ids[: len(of_lower)] != of_lower:
                 raise NeedsEngineError(
-                    f"{self._tag_of(image.stages[count - 1])} does not begin with the image below it"
+                    f"{self._tag_of(image.stages[count - 1])} does not begin with the layers of the stage below"
                 )
             return upper.manifest.layers[len(of_lower) :]
 
@@ -188,7 +188,7 @@ class StageParents(Parents):
         return self._builder.plan(image, parent, image.stages[stages], cache)
 
     def _find_stage(self, tag: Tag, *, anew: bool = False) -> StoredImage | None:
-        """Looks up a stage's image in the repository, unless the registry lost it or the run must not use it."""
+        """Looks up a stage's image in the repository; None for `anew` and with `--no-cache`."""
         if anew:
             self._stored.forget(tag)
         if anew or self._run.options.no_cache:
@@ -200,7 +200,7 @@ class StageParents(Parents):
         return stored
 
     def _make_stage(self, image: RoleImage, count: int, tag: Tag) -> StoredImage:
-        """Makes the image of stages that need no engine, on the nearest engine's stage below, or on the base."""
+        """Makes stages that need no engine, on top of the highest stage below that an engine made, or of the base."""
         first = count - 1
         while first and not image.stages[first - 1].engine:
             first -= 1
@@ -241,13 +241,16 @@ class StageParents(Parents):
         return make_stored(stage, self._repository)
 
     def _latest(self, image: RoleImage) -> Tag:
-        """Returns the tag of the last packages of a variant and platform. The tag moves; no digest depends on it."""
+        """Returns the tag of the newest `packages` stage for a variant and platform.
+
+        No digest depends on this moving tag.
+        """
         plan = image.plan
         words = (PACKAGES, "latest", plan.locked.variant.name, *plan.platform.split("/"))
         return self._repository.tag("-".join(words))
 
     def _find_latest(self, image: RoleImage) -> dict[str, Record]:
-        """Reads the layer records of the last packages, so that an unchanged layer needs no wheels."""
+        """Reads the layer records of the newest `packages` stage, so that an unchanged layer needs no wheels."""
         if self._run.options.no_cache:
             return {}
         with suppress(ImgtoolError):
@@ -258,14 +261,17 @@ class StageParents(Parents):
         return {}
 
     def _name_latest(self, image: RoleImage, stored: StoredImage) -> None:
-        """Moves the tag that `_find_latest` reads. Some registries refuse to move tags; the tag only saves time."""
+        """Moves the tag that `_find_latest` reads.
+
+        If a registry refuses to move tags, imgtool continues, because the tag only saves time.
+        """
         manifest = stored.manifest
         with suppress(ImgtoolError):
             registry = self._registries.at(self._repository)
             registry.put_manifest(self._latest(image), manifest.media_type, manifest.body)
 
     def _run_stage(self, image: RoleImage, count: int, *, anew: bool) -> StoredImage:
-        """Makes a stage on the image below with an engine; raises what `Engine.require` and `run_stage` raise."""
+        """Lets an engine make a stage on the image below; raises what `Engine.require` and `run_stage` raise."""
         stage = image.stages[count - 1]
         self._run.machine.progress(Note(f"{stage.name}: needs an engine: {stage.engine}"))
         self._engine.require(stage.name, stage.engine)
@@ -285,11 +291,11 @@ class StageParents(Parents):
 
 
 def _check_user(image: RoleImage, base: StoredImage) -> None:
-    """Requires `user` in the spec if the base sets a user and the spec's shell lines run as root."""
+    """Raises FieldError if the base sets a user and the spec does not, because shell lines of the spec run as root."""
     user = (read_config(base.config).get("config") or {}).get("User")
     if user not in ROOT and not image.recipe.user:
         raise FieldError(
-            f"the base runs as {user}, and lines for a shell run as root", field="user", hint=f"add user: {user}"
+            f"the base image sets the user {user}, and shell lines run as root", field="user", hint=f"add user: {user}"
         )
 
 

@@ -1,7 +1,7 @@
 """Builds images for several platforms, and an index that names them all.
 
-imgtool makes each image as it makes any other. Nothing runs on a foreign processor, because the direct builder copies
-files and wheels. The index has its own tag, `ROLE-KEY`; its key is a hash of the keys of its images.
+imgtool makes the image for each platform as in a build for one platform. It runs no foreign code, because the direct
+builder only copies files and wheels. The tag of the index is `ROLE-KEY`; KEY is a hash of the keys of the images.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _put_index(image: RoleImage, results: list[BuildResult], registries: Registr
     entries = []
     for result in results:
         if result.digest is None:
-            raise AssertionError(f"{image.role}: pushed without a digest")
+            raise AssertionError(f"{image.role}: the builder pushed the image and reported no digest")
         entries.append(_read_entry(registry, registry.manifest(result.digest), repository))
     media_type, body = index_body(entries)
     digest = registry.put_manifest(image.registry_tag, media_type, body)
@@ -96,7 +96,7 @@ def _put_index(image: RoleImage, results: list[BuildResult], registries: Registr
 
 
 def pair_parts(inputs: Inputs, results: Iterable[BuildResult]) -> tuple[tuple[Inputs, BuildResult], ...]:
-    """Pairs each image with the inputs of its platform; leaves out an index that the registry had, and its images."""
+    """Pairs each image with the inputs of its platform; leaves out the images of an index that the run found."""
     if not inputs.others:
         return tuple((inputs, result) for result in results)
     return tuple(
@@ -105,7 +105,7 @@ def pair_parts(inputs: Inputs, results: Iterable[BuildResult]) -> tuple[tuple[In
 
 
 def _tell(progress: Progress, platform: str, event: Event) -> None:
-    """Passes an event on with the platform after its subject."""
+    """Passes an event on, with the platform added to its subject or text."""
     if isinstance(event, Note):
         progress(replace(event, text=f"{platform}: {event.text}"))
     else:

@@ -51,7 +51,7 @@ def open_spec(where: Path | None, values: Mapping[str, str] | None = None) -> Sp
 
 @contextmanager
 def _blaming(values: Mapping[str, str]) -> Iterator[None]:
-    """Turns errors in keys that `--set` gives into a UsageError, because the file does not contain these values."""
+    """Replaces errors about values from `--set` by a UsageError, because the file does not contain these values."""
     try:
         yield
     except FieldListError as errors:

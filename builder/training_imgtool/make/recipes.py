@@ -73,7 +73,7 @@ def _copy_code(plan: RolePlan, path: str, context: Context) -> Copy:
 
 
 def _copy_files(spec: ImageSpec, home: str, context: Context, code: tuple[Copy, ...]) -> tuple[Copy, ...]:
-    """Describes the copies that `files` asks for; raises FieldError for a target that imgtool writes itself."""
+    """Describes the copies for the spec's `files`; raises FieldError for a target that imgtool itself writes."""
     copies: list[Copy] = []
     for name, target in sorted(spec.files.items()):
         field = f"files.{name}"
@@ -101,7 +101,7 @@ def _check_target(path: str, field: str) -> None:
 
 
 def _check_apart(copy: Copy, others: tuple[Copy, ...], field: str) -> None:
-    """Requires that no two copies write the same path, and that no file replaces a folder of another copy."""
+    """Raises FieldError if two copies write the same path, or if a file replaces a folder of another copy."""
     taken: dict[str, bool] = {}
     for other in others:
         for path in list_parents(other.target):
@@ -113,7 +113,7 @@ def _check_apart(copy: Copy, others: tuple[Copy, ...], field: str) -> None:
     own |= dict.fromkeys(list_parents(copy.target), True) | ({copy.target: True} if copy.is_folder else {})
     for path, is_folder in own.items():
         if path in taken and not (is_folder and taken[path]):
-            raise FieldError(f"{path} comes from the code or another line of `files`, too", field=field)
+            raise FieldError(f"{path} is also the target of the code or of another line of `files`", field=field)
 
 
 def make_copy(context: Context, path: str, target: str, field: str) -> Copy:
@@ -126,7 +126,7 @@ def make_copy(context: Context, path: str, target: str, field: str) -> Copy:
         return Copy(source="./", target=target, entries=tuple(entry for entry in context.entries))
     found = context.find(real) if real else None
     if found is None:
-        raise FieldError(f"{path}: not there, or left out by {IGNORE_FILE}", field=field)
+        raise FieldError(f"{path}: does not exist, or {IGNORE_FILE} leaves it out", field=field)
     if found.kind is not Kind.DIRECTORY:
         return Copy(source=path, target=target, entries=(replace(found, path=""),))
     return Copy(source=f"{path}/", target=target, entries=_list_below(context, real))

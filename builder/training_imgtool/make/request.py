@@ -1,4 +1,4 @@
-"""The request of `build` and `push`: the options, one run with its inputs, and the results."""
+"""Defines what `build` and `push` take and return: the options, a run with its inputs, and the results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BuildOptions:
         if self.engine not in ENGINES:
             raise UsageError(f"--engine {self.engine}: expected {', '.join(ENGINES)}")
         if self.engine == "direct" and self.builder:
-            raise UsageError("--builder names a builder of buildx, and --engine direct uses none")
+            raise UsageError("--builder names a builder of buildx, and --engine direct does not use buildx")
         if (self.engine == "buildx" or self.builder) and not self.push:
             raise UsageError("a builder of buildx pushes what it builds to a registry", hint="add --push")
         if self.tags and not self.push:
@@ -66,13 +66,13 @@ class BuildRun:
 
     @property
     def wanted(self) -> tuple[RoleImage, ...]:
-        """The images of the roles that the options name; all when they name none."""
+        """The images of the roles in the options; all images if the options contain no roles."""
         return self.inputs.selected(self.options.roles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
-    """One role's image: its place, and how the run got it.
+    """One role's image: where it is, and how the run got it.
 
     Attributes:
         blobs: the sizes of the image's config and layers, by digest; empty if this run did not append the image.
@@ -106,8 +106,8 @@ class BuildResult:
 
 
 def missing_push(pushed: Digest | Tag) -> VerificationError:
-    """Returns the error for an image that an engine claims to have pushed and that the registry lacks."""
+    """Returns the error for an image that the registry lacks, although an engine reported its push as done."""
     return VerificationError(
         f"{pushed}: the engine reported the push as done, but the registry does not have the image",
-        hint="run the same command again; if that does not help, the registry loses what it accepts",
+        hint="run the same command again; if the error comes back, the registry loses images that it accepts",
     )

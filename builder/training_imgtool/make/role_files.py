@@ -1,4 +1,4 @@
-"""Lists the files that a role's own stage adds to the image, in the same way as the direct builder."""
+"""Lists the files that the role's own (last) stage adds to the image, as the direct builder lays them out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Files = Mapping[str, PlacedFile]
 
 
 def list_role_files(image: RoleImage) -> Files | None:
-    """Maps the absolute paths that the role's own stage adds to their files; None if only an engine knows them."""
+    """Maps absolute paths to the files that the role's own stage puts there; None if only an engine knows the files."""
     if image.recipe.template is not None:
         return None
     layer = lay_out((*image.recipe.files, *image.recipe.code), ASSUMED)
@@ -51,7 +51,7 @@ def list_role_files(image: RoleImage) -> Files | None:
 
 
 def choose_files(built: Files, wanted: Files) -> Files:
-    """Chooses the files to put: all, because a program may have changed any; of large data only those that differ."""
+    """Chooses the files to copy into a container: all, or, if they are large, those that differ between the images."""
     if sum(file.item.entry.size for file in wanted.values()) < _MUCH:
         return wanted
     chosen = {path for path, file in wanted.items() if not file.is_like(built.get(path))}
@@ -60,6 +60,6 @@ def choose_files(built: Files, wanted: Files) -> Files:
 
 
 def write_tar(files: Iterable[PlacedFile], mtime: int | None) -> Iterator[bytes]:
-    """Yields a tar of files as in their layer; raises InputError for a file that changed meanwhile."""
+    """Yields a tar with the files, as the layer contains them; raises InputError if a file has changed."""
     ordered = sorted(files, key=lambda file: file.item.entry.path)
     return tar_writer.write_tar((file.item for file in ordered), mtime or MTIME)

@@ -1,6 +1,7 @@
-"""The wheels of a run: the machine's store, the build context, and the wheels that imgtool builds from archives.
+"""Opens the machine's store of wheels, and makes the build context with wheels.
 
-imgtool keeps wheels that it built in the images' registry too, so that other machines can fetch them.
+imgtool also uploads the wheels that it built from source archives to the images' registry, so that other machines can
+fetch them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
-    """Opens the machine's wheels. Wheels that imgtool built come from the images' registry if that has them."""
+    """Opens the machine's store of wheels, which fetches wheels that imgtool built from the images' registry."""
     from training_imgtool.model.requirement_files import read_texts
     from training_imgtool.model.requirements import index_options
     from training_imgtool.model.secrets import with_index_logins
@@ -47,7 +48,7 @@ def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
 
 
 def check_closed(inputs: Inputs, locked: LockedVariant, settings: Settings) -> None:
-    """Raises InputError if the wheels of a variant that are on this machine do not fit together."""
+    """Checks the wheels of a variant that this machine has; raises InputError if they do not fit together."""
     from training_imgtool.model.own_projects import own_names
     from training_imgtool.resolve.wheels.metadata import WheelMetadata
 
@@ -57,7 +58,7 @@ def check_closed(inputs: Inputs, locked: LockedVariant, settings: Settings) -> N
 
 
 def keep_built_wheels(run: BuildRun) -> None:
-    """Uploads the wheels that this machine built to the images' registry; a failure is only a note."""
+    """Uploads the wheels that this machine built to the images' registry; after a failure, sends only a note."""
     variants = {id(image.plan.locked): image.plan.locked for image in run.wanted}.values()
     built = {wheel.sha256: wheel for locked in variants for wheel in locked.wheels if wheel.source}
     if not built:
@@ -78,7 +79,7 @@ def keep_built_wheels(run: BuildRun) -> None:
 
 
 def make_build_context(inputs: Inputs, variants: Iterable[LockedVariant], machine: Machine) -> Context:
-    """Returns the context for builds of whole images: the spec's files below `code/`, and the variants' wheels.
+    """Returns the build context for whole images: the spec's files below `code/`, and the variants' wheels.
 
     Fetches the wheels that this machine lacks; raises what fetching raises, and InputError if wheels do not fit
     together.

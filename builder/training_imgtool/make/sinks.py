@@ -1,4 +1,4 @@
-"""Sinks, which receive the images of a run: a registry, an OCI layout on disk, or an engine's own store."""
+"""Sinks receive the images of a run: a registry, an OCI layout on disk, or the image store of an engine."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ class Sink(ABC):
         """Receives an image that the direct builder appended to `parent`."""
 
     def put_from_engine(self, image: RoleImage, reason: NeedsEngineError) -> BuildResult:
-        """Receives an image that an engine builds; raises `reason` if the sink does not support engines."""
+        """Lets an engine build an image for the sink; raises `reason` if the sink does not support engines."""
         del image
         reason.hint = reason.hint or _PUSH
         raise reason
 
     def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
-        """Names an image that the sink already received for another role."""
+        """Gives a role the image that the sink has received for another role."""
         return replace(result, role=image.role, tag=image.tag, seconds=0.0)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
-        """Gives the images their other names after the sink has received all of them."""
+        """Adds further names to the images, after the sink has received all images."""
         del results
 
     def close(self, *, failed: bool) -> None:
@@ -77,7 +77,7 @@ class Sink(ABC):
 
 @contextmanager
 def open_sink(run: BuildRun, engine: Engine, docker: DockerEngine | None = None) -> Iterator[Sink]:
-    """Opens the sink that the options name, else the store of `docker` or of the machine's engine.
+    """Opens the sink that the options name, else the image store of `docker`, else that of the machine's engine.
 
     Raises EngineUnavailableError if that engine does not answer.
     """
@@ -141,13 +141,13 @@ class RegistrySink(Sink):
         return replace(BuildResult.for_image(image, Outcome.APPENDED, digest), blobs=blobs, sent=sent)
 
     def share(self, image: RoleImage, result: BuildResult) -> BuildResult:
-        """Puts the manifest under the other role's tag, too."""
+        """Puts the manifest under the tag of this role, too."""
         if result.digest is not None:
             add_tag(self._registries, result.digest, image.registry_tag)
         return super().share(image, result)
 
     def put_from_engine(self, image: RoleImage, reason: NeedsEngineError) -> BuildResult:
-        """Pushes the image with an engine; raises `reason` if the options forbid engines."""
+        """Lets an engine build and push the image; raises `reason` if the options forbid engines."""
         if self._run.options.engine == "direct":
             raise reason
         if self._run.options.engine == "auto":
@@ -158,7 +158,7 @@ class RegistrySink(Sink):
         return BuildResult.for_image(image, Outcome.BUILT, digest)
 
     def finish(self, results: Sequence[BuildResult]) -> None:
-        """Moves the tags that the user named, and keeps built wheels."""
+        """Moves the tags of `--tag`, and uploads the wheels that imgtool built."""
         name_results(self._run, results)
         if any(result.outcome is not Outcome.FOUND for result in results):
             keep_built_wheels(self._run)
@@ -170,7 +170,7 @@ class RegistrySink(Sink):
 
 
 class _LocalSink(Sink):
-    """A sink on this machine: appends to the base, and needs no layer before the whole image is made."""
+    """A sink on this machine: appends all stages to the base, and receives the layers when the image is complete."""
 
     def __init__(self, run: BuildRun, compression: Compression | None = None) -> None:
         self._run = run
@@ -212,7 +212,7 @@ class LayoutSink(_LocalSink):
 
 
 class EngineSink(_LocalSink):
-    """Loads images into an engine's own store, under their key and, if the spec names a registry, their tag."""
+    """Loads images into an engine's image store; names them by key and, if the spec names a registry, by tag."""
 
     at_once = 4
 
@@ -229,7 +229,7 @@ class EngineSink(_LocalSink):
         return {image.role: BuildResult.for_image(image, Outcome.FOUND, image_id=ids[image.role]) for image in present}
 
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
-        """Loads the layers that the engine lacks, under the image's key; raises EngineUnavailableError."""
+        """Loads the image under its key, without layers that the engine has; raises EngineUnavailableError."""
         name = str(image.tag or f"imgtool/{image.role}:{image.key[:32]}")
         archive = load_archive(name, made, self._reader(parent), self._engine.count_held(made.diff_ids))
         self._run.machine.progress(Step(image.role, "loading"))

@@ -2,7 +2,8 @@
 
 The program must exist. The program and the files that it may import must parse for the image's Python. Each module that
 the program or one of its files imports at the start must come from the trainer, a locked wheel or Python. imgtool
-refuses only what fails for sure. An import in a function, a condition or a `try` may never run, or is allowed to fail.
+refuses only what fails for sure. An import in a function, a condition or a `try` may never run, or the program may
+handle its failure.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _EXTENSION = ".so"
 def check_trainer(inputs: Inputs, machine: Machine) -> None:
     """Checks the trainer of every role.
 
-    Prints possible faults as notes. Raises FieldListError with the places of certain faults.
+    Prints a note for each possible fault; raises FieldListError, which lists the certain faults with their places.
     """
     files = {entry.path: entry for entry in inputs.context.on_disk() if entry.path.endswith(".py")}
     digest = hashlib.sha256(json.dumps([(path, files[path].sha256) for path in sorted(files)]).encode()).hexdigest()
@@ -58,7 +59,7 @@ def check_trainer(inputs: Inputs, machine: Machine) -> None:
 
 
 class _Check:
-    """The check of one role's code.
+    """Checks the code of one role.
 
     Attributes:
         errors: the certain faults, with their places.
@@ -87,7 +88,7 @@ class _Check:
         self._python = plan.locked.variant.python
 
     def key_for(self, files: str) -> str:
-        """Hashes everything that the result depends on, including `files`, the hash of the files."""
+        """Hashes everything that the result of the check depends on; `files` is the hash of the context's files."""
         locked = self._plan.locked
         system = [self._plan.base.digest, *([row.sha256 for row in locked.debian.packages] if locked.debian else ())]
         wheels = [*(wheel.sha256 for wheel in locked.wheels), *system, *self._plan.system_packages]
@@ -124,7 +125,7 @@ class _Check:
         )
 
         def list_imports(path: str) -> Iterator[tuple[Import, bool]]:
-            """Yields the imports that run for sure, and whether code above them may change where Python searches."""
+            """Yields each import that runs, and whether code above the import may change where Python searches."""
             source = sources.get(path)
             if source is not None:
                 items = source.imports + (source.main_imports if path == entry and function is None else ())
@@ -178,7 +179,7 @@ class _Check:
             self.errors.append(FieldError(message, field=field, location=self._inputs.spec_file.locate(field)))
 
     def _read_reachable(self, entry: str) -> Iterator[tuple[str, Source]]:
-        """Yields the files that the program may import and that parse."""
+        """Yields the program's file and the files that it may import, without files that do not parse."""
         sources: dict[str, Source] = {}
 
         def list_imports(path: str) -> tuple[Import, ...]:
@@ -212,7 +213,7 @@ class _Check:
         return None
 
     def _is_only_module(self, package: str, name: str) -> bool:
-        """Tells whether `from package import name` must import a module because the package defines no such name."""
+        """Tells whether `from package import name` can only mean a module, because the package defines no such name."""
         from training_imgtool.base.context.python_source import read_module
 
         path = self._modules.files.get(package)
@@ -225,7 +226,7 @@ class _Check:
         return names is not None and name not in names
 
     def _check_import(self, path: str, item: Import, *, is_sure: bool) -> None:
-        """Reports an import that fails, or one that fails unless something adds the module."""
+        """Reports an import that fails for sure, or that fails unless the image gets the module in another way."""
         module = self._modules.find_absolute(path, item)
         if module is None:
             self.errors.append(_error_at(path, item.line, "a relative import outside a package"))
@@ -272,7 +273,7 @@ class _Check:
         self.is_complete &= check.is_complete
 
     def _find_folder(self, top: str) -> str | None:
-        """Returns a folder of the trainer that contains a module or a package of that name, else None."""
+        """Returns a folder of the trainer that contains a module or a package `top`; None if there is none."""
         for path in self._files:
             parts = path.removesuffix(".py").split("/")
             if top in parts:
@@ -280,7 +281,7 @@ class _Check:
         return None
 
     def _find_left_out(self, path: str, module: str) -> str | None:
-        """Returns a pattern for the module's file or folder on this machine, which the context leaves out."""
+        """Returns the path of the module on this machine, as a pattern, if `.dockerignore` leaves the module out."""
         origin = self._files[path].origin
         if not isinstance(origin, OnDisk) or not origin.path.endswith(path):
             return None
@@ -302,10 +303,10 @@ class _Check:
 
 @dataclass(frozen=True, kw_only=True)
 class _Modules:
-    """The modules of a role's code, under the names by which the image's Python imports them.
+    """The modules in a role's code, under the names that the image's Python imports.
 
     Attributes:
-        files: the files of modules and packages, by dotted name; empty for a folder without __init__.py.
+        files: the file of each module or package, by dotted name; the empty text for a folder without __init__.py.
         opaque: the dotted names of symbolic links and extension modules, which may contain any other name.
     """
 
@@ -313,15 +314,18 @@ class _Modules:
     opaque: frozenset[str]
 
     def is_own(self, module: str) -> bool:
-        """Returns whether the first part of a dotted name is the trainer's."""
+        """Returns whether the trainer's code contains the first part of a dotted name."""
         return module.partition(".")[0] in self.files
 
     def has(self, module: str) -> bool:
-        """Returns whether the trainer has a module, or has an opaque name that may contain the module."""
+        """Returns whether the trainer's code contains a module, or a name in `opaque` that may contain the module."""
         return module in self.files or any(f"{module}.".startswith(f"{name}.") for name in self.opaque)
 
     def find_missing(self, module: str, item: Import) -> str | None:
-        """Returns the first module that an import needs and the trainer lacks. A plain folder contains only modules."""
+        """Returns the first module that an import needs and the trainer's code lacks.
+
+        A plain folder contains only modules.
+        """
         is_folder = self.files.get(module) == "" and module not in self.opaque
         needed = [module, *(f"{module}.{name}" for name in item.names if is_folder and name != "*")]
         return next((name for name in needed if not self.has(name)), None)
@@ -331,7 +335,7 @@ class _Modules:
         return {path: name for name, path in reversed(tuple(self.files.items())) if path}
 
     def find_absolute(self, path: str, item: Import) -> str | None:
-        """Returns the dotted name that an import in the file `path` means; None for dots that lead out of packages."""
+        """Returns the absolute name of an import's module; None if a relative import leads out of all packages."""
         if not item.level:
             return item.module
         own = self._names.get(path, "")
@@ -348,7 +352,7 @@ class _Modules:
     ) -> Iterator[str]:
         """Yields the program's file and the files that it imports, directly or through others.
 
-        `is_module(x, name)` tells whether `from x import name` imports the module of that name if there is one.
+        `is_module(x, name)` tells whether `from x import name` imports the module `x.name` if that module exists.
         """
         packages = _list_prefixes(self._names.get(entry, "").rpartition(".")[0])  # -m runs their __init__.py
         waiting = [entry, *filter(None, map(self.files.get, packages))]

@@ -268,7 +268,7 @@ def test_what_buildx_is_started_with(fake: Path) -> None:
 
 def test_success_without_a_digest_is_none(fake: Path) -> None:
     (fake / "metadata").write_text("{}")
-    with pytest.raises(EngineUnavailableError, match="names no digest"):
+    with pytest.raises(EngineUnavailableError, match="does not report the digest"):
         Buildx(machine(fake), None).run(solve(), Events())
 
 

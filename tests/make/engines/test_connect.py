@@ -119,7 +119,10 @@ def test_not_allowed(tmp_path: Path) -> None:
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "not as a Docker Engine"),
         (b"HTTP/1.1 200 OK\r\nApi-Version: newest\r\nContent-Length: 2\r\n\r\nOK", "not as a Docker Engine"),
-        (b"HTTP/1.1 200 OK\r\nApi-Version: 1.24\r\nContent-Length: 2\r\n\r\nOK", "speaks API 1.24; 1.32 "),
+        (
+            b"HTTP/1.1 200 OK\r\nApi-Version: 1.24\r\nContent-Length: 2\r\n\r\nOK",
+            "speaks API 1.24; imgtool needs 1.32 ",
+        ),
         (b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nno", "502"),
         (b"SSH-2.0-OpenSSH\r\n", "not reachable"),
         (b"", "not reachable"),

@@ -96,7 +96,7 @@ def test_docker_host_takes_certificates_from_the_environment(tmp_path: Path) -> 
         ("{", "cannot be used"),
         ("[]", "cannot be used"),
         ({"Endpoints": {}}, "cannot be used: KeyError"),
-        ({"Endpoints": {"docker": {"Host": 7}}}, "no Docker host in it"),
+        ({"Endpoints": {"docker": {"Host": 7}}}, "does not contain a Docker host"),
         (endpoint_of("ssh://me@far"), "ssh is not supported"),
         (endpoint_of(""), "not the address of a Docker Engine"),
     ],
@@ -118,7 +118,7 @@ def test_a_context_that_is_not_there_says_who_named_it(tmp_path: Path, how: str)
 
 
 @pytest.mark.parametrize(
-    ("missing", "message"), [("ca", "has no ca.pem"), ("key", "belong together"), ("cert", "belong together")]
+    ("missing", "message"), [("ca", "has no ca.pem"), ("key", "needs both"), ("cert", "needs both")]
 )
 def test_missing_certificates_are_named(tmp_path: Path, missing: str, message: str) -> None:
     for name in {"ca", "cert", "key"} - {missing}:

@@ -139,13 +139,13 @@ def test_roles_with_the_same_inputs_have_equal_recipes(folder: Path) -> None:
         ("conf: /opt/venv/x", "/opt/venv/x: /opt/venv has the Python packages"),
         ("conf: /proc/x", "/proc is the engine's"),
         ("conf/a.yaml: /etc/hosts", "/etc/hosts is the engine's"),
-        ("conf/a.yaml: /app/trainer/task.py", "/app/trainer/task.py comes from the code"),
-        ("conf: /app/trainer/task.py", "/app/trainer/task.py comes from the code"),
-        ("conf/a.yaml: /app/trainer", "/app/trainer comes from the code"),
-        ("conf/a.yaml: /app", "/app comes from the code"),
-        ("conf/a.yaml: /x\n  trainer/task.py: /x", "/x comes from the code or another line of `files`"),
-        ("conf/a.yaml: /x\n  trainer: /x", "/x comes from the code or another line of `files`"),
-        ("gone: /x", "gone: not there, or left out by .dockerignore"),
+        ("conf/a.yaml: /app/trainer/task.py", "/app/trainer/task.py is also the target of the code"),
+        ("conf: /app/trainer/task.py", "/app/trainer/task.py is also the target of the code"),
+        ("conf/a.yaml: /app/trainer", "/app/trainer is also the target of the code"),
+        ("conf/a.yaml: /app", "/app is also the target of the code"),
+        ("conf/a.yaml: /x\n  trainer/task.py: /x", "/x is also the target of the code or of another line of `files`"),
+        ("conf/a.yaml: /x\n  trainer: /x", "/x is also the target of the code or of another line of `files`"),
+        ("gone: /x", "gone: does not exist, or .dockerignore leaves it out"),
         ("../x: /x", "expected a path below the spec's folder"),
         ("/etc: /x", "expected a path below the spec's folder"),
     ],
@@ -180,7 +180,7 @@ def test_code_whose_path_no_copy_takes(folder: Path, name: str) -> None:
 
 def test_a_link_that_leads_nowhere_is_no_source(folder: Path) -> None:
     (folder / "link").symlink_to("gone")
-    with pytest.raises(FieldError, match="not there"):
+    with pytest.raises(FieldError, match="does not exist, or"):
         make_copy(scan(folder), "link", "/x", "files.link")
 
 

@@ -201,5 +201,5 @@ def test_links_of_the_context_are_followed(tmp_path: Path, make: Maker) -> None:
     assert {path: node.kind for path, node in found.items()} == {
         "/app": "folder", "/app/a.py": "file", "/app/c.txt": "file", "/app/sub": "folder", "/app/sub/run.sh": "file",
     }  # fmt: skip
-    with pytest.raises(FieldError, match=r"top: not there, or left out by \.dockerignore"):
+    with pytest.raises(FieldError, match=r"top: does not exist, or \.dockerignore leaves it out"):
         make({"top": "/app"})

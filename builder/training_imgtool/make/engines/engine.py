@@ -1,7 +1,7 @@
-"""The engine of one run, a builder of buildx: it runs the stages that have lines for a shell, or makes whole images.
+"""The engine of one run, a builder of buildx, which runs the stages with shell lines, or makes whole images.
 
-A stage reads no files, because its lines run on an image by digest. For a whole image, the builder gets the files that
-`render -o` writes.
+A stage with shell lines gets no files; the lines run on an image that a digest names. For a whole image, the builder
+gets the same files as `render -o` writes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ from training_imgtool.model.recipe.recipe import RUN, SETUP, Stage
 
 
 class Engine:
-    """Runs stages on one builder of buildx, each key once; looks for buildx when a stage needs it. Thread-safe."""
+    """Runs stages on one builder of buildx, once per key; looks for buildx when the first stage needs it.
+
+    Thread-safe.
+    """
 
     def __init__(self, run: BuildRun) -> None:
         self._run = run
@@ -53,7 +56,7 @@ class Engine:
             self._opened.stop()
 
     def require(self, label: str, reason: str) -> None:
-        """Raises an error with the reason if buildx is not installed, or if the options forbid engines."""
+        """Raises an error that contains `reason` if buildx is not installed, or if the options forbid engines."""
         if self._run.options.engine == "direct":
             raise NeedsEngineError(f"the stage {label} needs an engine: {reason}", hint="leave out --engine direct")
         try:
@@ -66,14 +69,15 @@ class Engine:
         """Runs a stage on the image `below`, and pushes it under a tag.
 
         Returns the digest that the registry confirms. The same lines can give different images, but one key must have
-        one digest. So runs that share a cache take turns, and each run uses an image that another run pushed meanwhile.
+        one digest. So runs that share a cache run a stage one after the other, and use the image that the first run
+        pushed.
 
         Args:
             image: the image that the stage belongs to.
             stage: the stage.
             tag: the tag to push.
             below: the image that the stage starts from.
-            anew: whether to push even if the tag exists, because the registry has lost a part of its image.
+            anew: whether to push even if the tag exists, because the registry has lost a part of the image.
 
         Raises what `Buildx.run` raises, and VerificationError when the registry has another image, or none.
         """
@@ -131,7 +135,7 @@ class Engine:
     def _describe(
         self, image: RoleImage, stage: Stage, text: str, tag: Tag, base: Repository, *, secrets: bool
     ) -> Solve:
-        """Describes a build, without a context of files.
+        """Describes a build that gets no files.
 
         Args:
             image: the image that the stage belongs to.
@@ -157,13 +161,13 @@ class Engine:
         )
 
     def _origin_of(self, repository: Repository) -> Repository:
-        """Returns the original repository of one that is a mirror; other repositories stay as they are."""
+        """Returns the original repository if `repository` is on a mirror, else `repository`."""
         roles = self._run.inputs.plan.roles
         origins = {role.base.repository: parse_reference(role.base_name).repository for role in roles}
         return origins.get(repository, repository)
 
     def _at_builder(self, repository: Repository) -> Repository:
-        """Returns the name by which the builder reaches a repository."""
+        """Returns the repository under the registry's name that the builder uses (IMGTOOL_BUILDER_REGISTRIES)."""
         hosts = self._run.machine.settings.builder_registries
         return apply_mirror(repository, {name: host.removeprefix("http://") for name, host in hosts.items()})
 
@@ -197,5 +201,5 @@ class Engine:
             raise missing_push(tag)
         raise VerificationError(
             f"{tag}: {self._open().name} reported the push of {solved.digest[:19]} as done; the registry has {other}",
-            hint="run the same command again; if that does not help, the builder may add its own attestations",
+            hint="run the same command again; if the error comes back, the builder may add attestations to the image",
         )

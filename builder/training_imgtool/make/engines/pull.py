@@ -1,4 +1,4 @@
-"""Brings an image from a registry into an engine's own store."""
+"""Copies an image from a registry to an engine's image store."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def pull_image(
 ) -> str:
     """Pulls or loads an image; returns its name in the engine: the digest, or the image's ID.
 
-    Docker before 23 cannot unpack zstd layers. imgtool loads an image with such layers as `docker load` does, with
-    these layers uncompressed. The config stays the same, and so does the image's ID.
+    Docker before 23 cannot unpack zstd layers. imgtool uncompresses such layers, and loads the image as `docker load`
+    does. The image keeps its config and ID.
 
     Args:
         digest: the image.
-        key: its content key; a loaded image gets the name `imgtool/stage:<key>`.
+        key: the image's content key; a loaded image gets the name `imgtool/stage:<key>`.
         platform: such as `linux/amd64`.
         engine: the engine that gets the image.
-        machine: reads the image, and has the login for an engine that pulls.
+        machine: reads the image, or provides the login if the engine pulls.
 
     Raises what `DockerEngine.pull_base`, `DockerEngine.load` and the registry's client raise.
     """
@@ -56,7 +56,9 @@ def pull_image(
     )
     image_id = engine.load(archive, key)
     if image_id != manifest.config.digest:
-        raise EngineUnavailableError(f"loading {digest}: the engine made {image_id} of {manifest.config.digest}")
+        raise EngineUnavailableError(
+            f"loading {digest}: expected ID {manifest.config.digest}, the engine has {image_id}"
+        )
     machine.progress(Done(subject, Outcome.FETCHED, digest.digest, time.monotonic() - started))
     return image_id
 

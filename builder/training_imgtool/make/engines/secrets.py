@@ -1,6 +1,6 @@
-"""The secrets that an engine mounts: the source of each, and checks that every secret has a source and a use.
+"""Finds the source of each secret that an engine mounts, and checks that each secret has a source and a use.
 
-imgtool never writes a secret's value: programs get the name of a file or of an environment variable.
+imgtool never writes a secret's value to a file. buildx gets the name of a file or of an environment variable.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _ORDINARY_WORD = re.compile(r"[A-Za-z]?[a-z]{,8}\Z")  # such as `python` or `Tra
 
 
 def check_unused(run: BuildRun) -> None:
-    """Raises InputError for a secret of the spec or the command line that nothing can use."""
+    """Raises InputError for a secret, of the spec or the command line, that no shell line and no template can use."""
     spec_file, settings = run.inputs.spec_file, run.machine.settings
     spec, mounts = spec_file.spec, _mounts_secrets(run.inputs)
     for name, secret in spec.secrets.items():
         if not (secret.index or mounts):
-            hint = "only lines of `run` mount secrets, and templates; leave this one out"
+            hint = "only lines of `run` and templates can mount secrets; remove this secret"
             raise InputError(f"secret {name}: nothing uses it", hint=hint)
     for given in settings.secrets:
         if given.id not in spec.secrets and not _has_template(run.inputs):
             declared = ", ".join(spec.secrets) or "none"
-            hint = f"`secrets:` of the spec declares {declared}; leave it out or correct its id"
+            hint = f"`secrets:` of the spec declares {declared}; leave out the option, or correct its id"
             raise InputError(f"secret {given.id}: nothing uses it", hint=hint)
 
 
@@ -48,13 +48,13 @@ def _mounts_secrets(inputs: Inputs) -> bool:
 
 
 def check_given(run: BuildRun, images: Iterable[RoleImage]) -> None:
-    """Raises InputError for a secret without a source that lines of the images' `run` mount."""
+    """Raises InputError if the images run shell lines, which may mount secrets, and a secret has no source."""
     if any(image.recipe.run.lines or image.recipe.run_after_packages.lines for image in images):
         take_secrets(run)
 
 
 def take_secrets(run: BuildRun) -> tuple[SecretSource, ...]:
-    """Returns every secret that an engine can mount; raises InputError if one of the spec has no source."""
+    """Returns every secret that an engine can mount; raises InputError if a secret of the spec has no source."""
     from training_imgtool.model.secrets import secret_sources
 
     spec_file = run.inputs.spec_file
@@ -69,9 +69,9 @@ def take_secrets(run: BuildRun) -> tuple[SecretSource, ...]:
 
 
 def hidden_values(secrets: Iterable[SecretSource], environ: Mapping[str, str], text: str) -> tuple[str, ...]:
-    """Returns the lines of the secrets, which no log may show; raises InputError for a secret whose source is missing.
+    """Returns the lines of the secrets' values, to be hidden in logs; raises InputError for a secret without a value.
 
-    The result leaves out ordinary words and lines of the stage's own `text`: `***` in their place would make the log
+    The result leaves out ordinary words, and lines that `text` contains. Replacing these by `***` would make the log
     unreadable and hide nothing.
     """
     from training_imgtool.base.settings import LARGEST_SECRET

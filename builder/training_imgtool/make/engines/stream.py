@@ -1,4 +1,4 @@
-"""Follows one long request to an engine: yields the answer, stops on demand, and notices when the engine is gone.
+"""Follows one long request to an engine: yields the answer, can be stopped, and detects that the engine is gone.
 
 The request runs in a thread of its own, so the thread that follows it can always be interrupted: by a signal, by
 `close()` of the engine, or because the engine no longer answers. docker-py offers none of the three.
@@ -33,11 +33,11 @@ class Request(Protocol):
         """Ends the request from another thread; the engine sees the connection close."""
 
     def close(self) -> None:
-        """Frees the connection; called in the thread that ran `events`."""
+        """Frees the connection. The thread that ran `events` calls this method."""
 
 
 class Running:
-    """Counts the requests of one engine that are under way, and ends them all. Thread-safe."""
+    """Counts the running requests to one engine, and can end all of them. Thread-safe."""
 
     def __init__(self) -> None:
         self.stopped = threading.Event()
@@ -121,7 +121,7 @@ def _run(request: Request, events: queue.Queue[Any], done: threading.Event) -> N
 def _receive(
     events: queue.Queue[Any], stopped: threading.Event, answers: Callable[[], bool], silence_seconds: float
 ) -> Iterator[Event | str]:
-    """Yields the events, or a text that explains why no more will come."""
+    """Yields the events; if they end early, yields a text with the reason."""
     heard = time.monotonic()
     silent = 0
     while True:

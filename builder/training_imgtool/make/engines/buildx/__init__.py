@@ -1,1 +1,1 @@
-"""BuildKit through buildx: builders of every driver, on this machine or on another."""
+"""Uses BuildKit through buildx, with builders of every driver, on this machine or on another machine."""

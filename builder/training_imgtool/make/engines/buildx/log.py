@@ -55,7 +55,7 @@ _FILES = re.compile(
 
 
 class SolveLog:
-    """Reads the lines of one build, and keeps what an error message needs.
+    """Reads the lines of one build, and stores the parts that an error message needs.
 
     Args:
         subject: the subject of the progress events.
@@ -170,7 +170,7 @@ class SolveLog:
         return shown
 
     def finish(self) -> None:
-        """Shows the last lines that lack a line end."""
+        """Shows output of the steps that does not end with a line end."""
         for vertex, line in self._partial.items():
             self._print(vertex, line)
         self._partial.clear()
@@ -211,7 +211,7 @@ class Attempt:
 
     @property
     def flag(self) -> str:
-        """The builder's option, for commands in hints."""
+        """The option that names the builder, for commands in hints."""
         return f" --builder {self.builder.split()[1]}" if self.builder.startswith("builder ") else ""
 
 
@@ -233,14 +233,14 @@ def failure(attempt: Attempt, status: int) -> ImgtoolError:
 
 
 def _own_failure(attempt: Attempt, words: str) -> ImgtoolError:
-    """Makes the error of a build that failed for a reason other than a step or a registry."""
+    """Makes the error for a failure that neither a step of the build nor a registry caused."""
     text = f"{attempt.where}: {words}"
     if _NOT_THERE.search(attempt.log.words):
         what = "stopped while this ran" if attempt.log.instruction else "does not answer"
         text = f"{attempt.where}: {attempt.builder} {what}: {words}"
         return EngineUnavailableError(text, hint=attempt.start_hint)
     if _TOO_OLD.search(words):
-        return EngineUnavailableError(f"{text} (this buildx is too old)", hint="buildx 0.13 or newer is needed")
+        return EngineUnavailableError(f"{text} (this buildx is too old)", hint="install buildx 0.13 or newer")
     if _FILES.search(words):
         return InputError(text, hint=f"{_RENDERED}; the spec's folder is code/ in its context")
     return BuildFailedError(text, hint=_RENDERED, details=attempt.log.tail)
@@ -254,7 +254,7 @@ def _ended_step(attempt: Attempt, code: int) -> ImgtoolError:
 
 
 def _refused(attempt: Attempt, doing: str, words: str, host: str, login: Login | None) -> ImgtoolError:
-    """Makes the error of a registry that refused the builder. Builders ignore IMGTOOL_MIRRORS."""
+    """Makes the error for a builder's request that a registry refused. Builders ignore IMGTOOL_MIRRORS."""
     error = registry_error(doing, words, host, login, engine=attempt.builder)
     error.hint = f"{error.hint}; if the builder has another name for {host}: IMGTOOL_BUILDER_REGISTRIES={host}=HOST"
     return error

@@ -1,7 +1,7 @@
-"""The adapter of the program `docker buildx`: finds it, and gives it an environment.
+"""The adapter for the program `docker buildx`: finds the program, and sets its environment variables.
 
-buildx reads logins from `config.json` in DOCKER_CONFIG. imgtool passes a login from elsewhere, such as a Google token,
-in a separate `config.json`. That file is in memory where the system has a folder for that.
+buildx reads logins from `config.json` in DOCKER_CONFIG. For a login from another source, such as a Google token,
+imgtool writes a separate `config.json`. That file is in memory if the system has a folder for such files.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _has_buildx(docker: str, environ: Mapping[str, str]) -> bool:
 
 @contextmanager
 def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterator[Mapping[str, str]]:
-    """Yields environment variables with which buildx uses `logins` for their hosts, and Docker's logins for others."""
+    """Yields environment variables that make buildx use `logins` for their hosts, and Docker's logins otherwise."""
     variables = {
         **settings.environ,
         "BUILDX_CONFIG": settings.environ.get("BUILDX_CONFIG") or str(settings.docker_config.absolute() / "buildx"),
@@ -86,7 +86,7 @@ def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterato
 
 
 def _config(original: Path, logins: Mapping[str, Login]) -> dict[str, Any]:
-    """Returns the user's config.json, with the logins."""
+    """Returns the content of the user's config.json, with `logins` added."""
     document: dict[str, Any] = {}
     try:
         read = json.loads((original / "config.json").read_text())
@@ -116,10 +116,10 @@ class BuilderInstance:
 
     Attributes:
         name: the value for `--builder`.
-        driver: docker, docker-container, kubernetes, remote or cloud; empty where buildx does not say.
+        driver: docker, docker-container, kubernetes, remote or cloud; empty if buildx does not report it.
         current: whether buildx uses this builder when the command names none.
         endpoints: the addresses of the builder's nodes.
-        running: whether a node runs.
+        running: whether a node of the builder runs.
         error: why no node runs, in buildx's words; empty when buildx gives no reason.
     """
 
@@ -161,7 +161,7 @@ def list_builders(settings: Settings) -> tuple[BuilderInstance, ...]:
             raise EngineUnavailableError(f"{' '.join(program)} ls: {error}") from error
     if done.returncode:
         words = join_lines(done.stderr) or f"ended with status {done.returncode}"
-        raise EngineUnavailableError(f"{' '.join(program)} ls: {words}", hint="buildx 0.13 or newer is needed")
+        raise EngineUnavailableError(f"{' '.join(program)} ls: {words}", hint="install buildx 0.13 or newer")
     return tuple(_builder(line) for line in done.stdout.splitlines() if line.startswith("{"))
 
 

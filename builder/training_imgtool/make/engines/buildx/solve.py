@@ -51,7 +51,7 @@ class Buildx:
         return f"builder {self._builder}" if self._builder else "buildx' current builder"
 
     def run(self, solve: Solve, progress: Progress) -> Solved:
-        """Runs a stage and pushes it. The result is what the builder reports; the registry has not confirmed it.
+        """Runs a stage and pushes its image. Returns what the builder reports; the caller must ask the registry.
 
         Raises BuildFailedError, InputError, EngineUnavailableError, LocalFileError, and the errors of a registry.
         """
@@ -72,7 +72,7 @@ class Buildx:
     def stop(self) -> None:
         """Stops every running build; each raises EngineUnavailableError.
 
-        Waits until the files of these builds are deleted, but at most as long as a stopped process may take to end.
+        Waits until the builds have deleted their files, but not longer than a stopped process may take to end.
         """
         self._running.stop(_STOP_SECONDS + 1)
 
@@ -120,9 +120,9 @@ class Buildx:
 def _write_files(solve: Solve, folder: Path) -> Path:
     """Writes the Dockerfile and the context, and returns the context's folder.
 
-    No .dockerignore applies, because the context contains only what the stage reads. The folder's name is a hash of
-    its content: buildx sends the name to the builder, and the builder reuses a file of the last context with this name
-    if size and time are the same (buildkit `fsutil`, buildx `build/opt.go`).
+    No .dockerignore applies, because the context contains only what the stage reads. The folder's name is a hash of the
+    folder's content, because buildx sends the name to the builder. The builder reuses files from its last context with
+    the same name if size and time are equal (buildkit `fsutil`, buildx `build/opt.go`).
     """
     try:
         (folder / "Dockerfile").write_text(solve.dockerfile)
@@ -146,7 +146,7 @@ def _write_files(solve: Solve, folder: Path) -> Path:
 
 
 class _Process:
-    """A process of buildx, whose lines are events for `stream.follow`; aborting it also stops the builder's work."""
+    """A process of buildx. Each line is an event for `stream.follow`; `abort` also stops the builder's work."""
 
     def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
         try:
@@ -186,12 +186,12 @@ class _Process:
 
 
 def _read_metadata(path: Path, solve: Solve, builder: str) -> Solved:
-    """Reads the file of `--metadata-file`; raises EngineUnavailableError when it contains no digest."""
+    """Reads the file that `--metadata-file` names; raises EngineUnavailableError if the file contains no digest."""
     try:
         document = json.loads(path.read_text())
         digest, config = document.get("containerimage.digest"), document.get("containerimage.config.digest")
     except (OSError, ValueError, AttributeError):
         digest = config = None
     if not isinstance(digest, str):
-        raise EngineUnavailableError(f"{solve.subject}: {builder} reports success and names no digest")
+        raise EngineUnavailableError(f"{solve.subject}: {builder} reports success and does not report the digest")
     return Solved(digest=digest, config=config if isinstance(config, str) else None)

@@ -1,7 +1,7 @@
 """The adapter of docker-py: connects to a Docker Engine and speaks its API.
 
-By itself, docker-py reads config.json with every login in it, follows the environment's proxies and .netrc, and passes
-on the errors of four packages. `_Client` and `DockerApi` prevent that.
+By itself, docker-py reads all logins from config.json, uses proxies from the environment and .netrc, and raises the
+errors of four packages. `_Client` and `DockerApi` prevent that.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def _api_version(version: str, endpoint: Endpoint) -> str:
         ) from None
     if theirs < _OLDEST_API:
         raise EngineUnavailableError(
-            f"the Docker Engine at {endpoint} speaks API {version}; 1.32 (Docker 17.09) or newer is needed"
+            f"the Docker Engine at {endpoint} speaks API {version}; imgtool needs 1.32 (Docker 17.09) or newer"
         )
     return min((version, DEFAULT_DOCKER_API_VERSION), key=lambda text: [int(part) for part in text.split(".")])
 
 
 class _Client(docker.APIClient):
-    """docker-py's client, which ignores files and environment variables here. It sends one request at a time."""
+    """A docker-py client that ignores files and environment variables. It sends one request at a time."""
 
     def __init__(self, endpoint: Endpoint, version: str, timeout: float | None) -> None:
         _knock(endpoint, timeout or _PING_SECONDS)
@@ -98,7 +98,7 @@ class _Client(docker.APIClient):
 
 
 def _knock(endpoint: Endpoint, timeout: float) -> None:
-    """Raises OSError when nobody listens on the socket. docker-py would not close a socket that fails to connect."""
+    """Raises OSError if no engine listens on the socket; docker-py would not close a socket that fails to connect."""
     if endpoint.url.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(timeout)
@@ -190,7 +190,7 @@ class DockerApi:
         where: Callable[[], str],
         refused: Callable[[str, int | None], ImgtoolError],
     ) -> Iterator[Generator[Event, None, None]]:
-        """Opens the events of one long request, which ends with the block, or with `close`.
+        """Yields the events of one long request; the request ends when the block ends, or with `close`.
 
         Args:
             send: sends the request with a docker-py client (its event `aborted` ends it) and returns the events.
@@ -217,24 +217,24 @@ class DockerApi:
             raise engine_error(where(), self.endpoint, error) from error
 
     def close(self) -> None:
-        """Ends every stream, and waits briefly until the connections are closed, which makes the engine stop."""
+        """Ends every stream, and waits briefly until the connections are closed, so that the engine stops its work."""
         self.running.stop(_CLOSE_SECONDS)
 
 
 def is_engine_fault(error: BaseException) -> bool:
-    """Returns whether an exchange with the engine failed, and not a mistake in imgtool."""
+    """Returns whether the engine or the connection caused an error; false for a mistake in imgtool."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _PACKAGES
 
 
 def engine_error(doing: str, where: object, error: BaseException) -> EngineUnavailableError:
-    """Returns the error for an exchange with the engine at `where` that broke while `doing` something."""
+    """Returns the error for a request to the engine at `where` that failed; `doing` is the purpose of the request."""
     cause = find_cause(error)
     hint = FULL_HINT if is_full(cause) else hint_for(error)
     return EngineUnavailableError(f"{doing}: the Docker Engine at {where} failed: {cause}", hint=hint)
 
 
 def find_cause(error: BaseException) -> str:
-    """Finds the innermost reason, in one line: the message of the system, of the engine, or of a library."""
+    """Returns the message of an error's innermost cause, in one line."""
     for inner in _inner(error):
         if isinstance(inner, TimeoutError) or "Timeout" in type(inner).__name__:
             return "no answer in time"

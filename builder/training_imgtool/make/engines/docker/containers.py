@@ -1,4 +1,4 @@
-"""Containers and their network on a Docker Engine: only the operations that `imgtool run` needs."""
+"""Containers on a Docker Engine and their network: the operations that `imgtool run` needs."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class EngineHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A private network. `addresses` is its subnet if a container may request an address in it."""
+    """A private network. `addresses` is the subnet if containers may request addresses in the subnet."""
 
     id: str
     name: str
     addresses: ipaddress.IPv4Network | None
 
     def address(self, number: int) -> str | None:
-        """Returns the address for the container `number` (from 0), or None to let the engine choose a free one."""
+        """Returns the address for the container `number` (from 0); None if the engine must choose a free address."""
         if self.addresses is None or number + 3 >= self.addresses.num_addresses:
             return None
         return str(self.addresses.network_address + 2 + number)  # .1 is the gateway
@@ -116,7 +116,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Something in the engine that carries a label."""
+    """A container or a network in the engine that has a label."""
 
     id: str
     name: str
@@ -158,10 +158,10 @@ class Containers:
         return str(image["Id"]) if image else None
 
     def create_network(self, name: str, labels: Mapping[str, str]) -> Network:
-        """Creates a private network whose containers can request addresses, and so keep them when they restart.
+        """Creates a private network whose containers can request fixed addresses, to keep them after a restart.
 
-        An engine allows requests only in a subnet that the creator named. So this method lets the engine choose a
-        subnet, and then creates the network again with that subnet.
+        An engine allows such requests only if the request that created the network named the subnet. So this method
+        lets the engine choose a subnet, and then creates the network again with that subnet.
         """
         chosen = self._create_network(name, labels, None)
         for _ in range(_TRIES):
@@ -219,7 +219,7 @@ class Containers:
                 yield event["data"]
 
     def last_output(self, container_id: str, name: str, lines: int, *, only_errors: bool = False) -> bytes:
-        """Returns the last lines that a container printed, or only those on stderr; at most 1 MiB."""
+        """Returns the last lines that a container printed (with `only_errors`, on stderr), at most 1 MiB."""
         output = bytearray()
         with self.api.ask(f"reading the end of {name}'s output", refused=make_refusal(name)) as client:
             blocks = client.logs(
@@ -284,7 +284,7 @@ class Containers:
     def memory(self, container_id: str, name: str) -> Iterator[int]:
         """Yields the bytes that a running container uses, once a second until it is removed.
 
-        Files that are only cached do not count, as in `docker stats`.
+        The number does not include cached files, as in `docker stats`.
         """
 
         def send(client: Any) -> Iterator[Event]:
@@ -311,13 +311,13 @@ class Containers:
             client.kill(container_id, signal=name)
 
     def remove(self, container_id: str) -> None:
-        """Kills and removes a container with its volumes; succeeds if the container is gone or being removed."""
+        """Kills and removes a container and its volumes; succeeds if the container is gone or being removed."""
         refused = make_refusal(container_id[:12])
         with _tolerating(GONE, CONFLICT), self.api.ask("removing a container", refused=refused) as client:
             client.remove_container(container_id, force=True, v=True)
 
     def remove_network(self, network_id: str) -> None:
-        """Removes a network; succeeds if there is none."""
+        """Removes a network; succeeds if the network is gone."""
         with _tolerating(GONE), self.api.ask("removing a network", refused=make_refusal(network_id[:12])) as client:
             client.remove_network(network_id)
 
@@ -339,7 +339,7 @@ class Containers:
 
 @contextmanager
 def _tolerating(*statuses: int) -> Iterator[None]:
-    """Treats an answer with one of these statuses as success."""
+    """Ignores a RefusedError with one of these statuses."""
     try:
         yield
     except RefusedError as error:
@@ -357,7 +357,7 @@ def _read_end(state: Mapping[str, Any], code: int) -> Ended:
 
 
 def make_refusal(name: str) -> Callable[[str, int | None], RefusedError]:
-    """Returns a function that makes the error from the engine's message about `name`."""
+    """Returns a function that makes a RefusedError about `name` from the engine's message and status."""
 
     def error(words: str, status: int | None) -> RefusedError:
         text = join_lines(words, limit=400)

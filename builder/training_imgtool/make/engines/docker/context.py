@@ -1,8 +1,8 @@
-"""Which Docker Engine to talk to: DOCKER_HOST, else the Docker context, else the usual socket.
+"""Finds the Docker Engine to connect to: DOCKER_HOST, else the Docker context, else the default socket.
 
 The order is that of the `docker` command (docker/cli, `cli/command/cli.go`, `resolveContextName`): DOCKER_HOST,
-DOCKER_CONTEXT, `currentContext` of config.json. A context is in `contexts/meta/<sha256 of its name>/meta.json`,
-and its certificates are in `contexts/tls/<the same>/docker/{ca,cert,key}.pem`.
+DOCKER_CONTEXT, `currentContext` of config.json. A context is in `contexts/meta/ID/meta.json`, and its certificates are
+in `contexts/tls/ID/docker/{ca,cert,key}.pem`; ID is the sha256 of the context's name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Endpoint:
 
 
 def find_endpoint(settings: Settings) -> Endpoint:
-    """Finds the engine that the settings name; raises EngineUnavailableError, which names the wrong setting."""
+    """Finds the engine that the settings name; raises EngineUnavailableError that names a wrong setting."""
     config = _config(settings.docker_config / "config.json")
     if settings.docker_host:
         return _from_host(settings.docker_host, settings)
@@ -104,7 +104,7 @@ def checked_host(host: object, source: str) -> str:
     """Returns `host` if imgtool supports this kind of address; raises EngineUnavailableError otherwise."""
     expected = "expected unix:///PATH or tcp://HOST:PORT"
     if not isinstance(host, str):
-        raise EngineUnavailableError(f"{source}: no Docker host in it; {expected}")
+        raise EngineUnavailableError(f"{source}: it does not contain a Docker host; {expected}")
     host = host.strip()
     shown = re.sub(r"://.*@", "://…@", host, flags=re.DOTALL)
     if host.startswith("ssh://"):
@@ -129,12 +129,15 @@ def checked_host(host: object, source: str) -> str:
 def _certificates(folder: Path) -> dict[str, Any]:
     files = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key") if (folder / f"{name}.pem").is_file()}
     if ("cert" in files) != ("key" in files):
-        raise EngineUnavailableError(f"{folder}: cert.pem and key.pem belong together, and one is missing")
+        raise EngineUnavailableError(f"{folder}: cert.pem or key.pem is missing, and TLS needs both")
     return dict(files)
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """Reads config.json; returns an empty mapping when it is missing or broken, as another module reads the logins."""
+    """Reads config.json; returns an empty mapping if the file is missing or broken.
+
+    The module that reads the logins reports such a file.
+    """
     try:
         document = _json(path)
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""The Docker Engine's store: loads images, pulls them by digest, names and removes them.
+"""The image store of a Docker Engine: loads images, pulls images by digest, names and removes images.
 
-A method succeeds only after the engine has listed the result: an image under its key, or a base under its digest.
+A method succeeds only if the engine then finds the result: a loaded image under its key, or a base under its digest.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DockerEngine:
         self.is_docker = is_docker
 
     def image_id(self, key: str) -> str | None:
-        """Returns the image loaded under `key` that the engine still has, or None."""
+        """Returns the ID of the image that imgtool loaded under `key`; None if the engine no longer has the image."""
         image = self.api.inspect(f"{STAGES}:{key}")
         return str(image["Id"]) if image else None
 
@@ -67,12 +67,12 @@ class DockerEngine:
                 log.take(event)
         image = self.api.inspect(str(base))
         if image is None:
-            raise EngineUnavailableError(f"{subject}: the Docker Engine pulled {base} and does not have it")
+            raise EngineUnavailableError(f"{subject}: the Docker Engine pulled {base}, but does not have it now")
         if not _is_for(image, platform):
             raise InputError(
                 f"base image {base} is an image for {image.get('Os')}/{image.get('Architecture')}, "
                 f"and the spec's platform is {platform}",
-                hint="set `platform:` to the base's, or name a base for this platform",
+                hint="set `platform:` to the base image's platform, or name a base image for the spec's platform",
             )
         progress(Done(subject, Outcome.FETCHED, base.digest, time.monotonic() - started))
 
@@ -82,9 +82,9 @@ class DockerEngine:
             client.tag(image_id, str(tag.repository), tag.name)
 
     def count_held(self, diff_ids: Sequence[str]) -> int:
-        """Counts an image's lowest layers that the engine has already, so that `load` can leave them out.
+        """Counts the lowest layers of an image that the engine already has, so that `load` can leave out these layers.
 
-        The count is None for containerd's image store and for other engines than Docker's: both need every layer.
+        The count is 0 for containerd's image store and for engines other than Docker's, because both need every layer.
         Raises EngineUnavailableError.
         """
         with self.api.ask("listing the images") as client:
@@ -117,7 +117,7 @@ class DockerEngine:
                 loaded = name.partition(":")[2].strip() if marker else loaded
         image = self.api.inspect(loaded) if loaded else None
         if image is None:
-            raise EngineUnavailableError("loading an image: the Docker Engine's answer ended without naming it")
+            raise EngineUnavailableError("loading an image: the Docker Engine's answer ended without the image's name")
         image_id = str(image["Id"])
         with self.api.ask(f"naming {image_id} {STAGES}:{key}") as client:
             client.tag(image_id, STAGES, key)
@@ -133,7 +133,10 @@ def _is_for(image: Mapping[str, Any], platform: str) -> bool:
 
 
 def _auth(login: Login | None, host: str) -> dict[str, str]:
-    """Returns the content of X-Registry-Auth. It is never None, because docker-py would look up a login for None."""
+    """Returns the value of X-Registry-Auth.
+
+    The value is never None, because docker-py would then look up a login itself.
+    """
     if login is None:
         return {}
     if login.username == "<token>":  # credential helpers use this user name for an identity token
@@ -142,7 +145,7 @@ def _auth(login: Login | None, host: str) -> dict[str, str]:
 
 
 def list_stages(api: DockerApi) -> dict[str, float]:
-    """Returns when each image was last loaded, in seconds since 1970, by its name; raises EngineUnavailableError."""
+    """Maps each image's name to its last time of loading, in seconds since 1970; raises EngineUnavailableError."""
     with api.ask("listing the images") as client:
         names = [str(name) for image in client.images(STAGES) for name in image.get("RepoTags") or ()]
     images = {name: api.inspect(name) for name in sorted(names)}
@@ -150,7 +153,7 @@ def list_stages(api: DockerApi) -> dict[str, float]:
 
 
 def remove_stage(api: DockerApi, name: str) -> bool:
-    """Removes all names of an image that contain its key; returns false when a container uses the image.
+    """Removes all names of an image that contain the image's key; returns false if a container uses the image.
 
     Raises EngineUnavailableError.
     """
@@ -162,13 +165,13 @@ def remove_stage(api: DockerApi, name: str) -> bool:
 
 
 def measure_layers(api: DockerApi) -> int:
-    """Returns the bytes of all layers that the engine holds; raises EngineUnavailableError."""
+    """Returns the size of all layers in the engine, in bytes; raises EngineUnavailableError."""
     with api.ask("measuring its layers") as client:
         return int(client.df().get("LayersSize") or 0)
 
 
 def remove_image(api: DockerApi, name: str) -> bool:
-    """Removes a name of an image, and then what no other name needs; returns false when a container uses the image.
+    """Removes a name of an image, and the image if this was the last name; returns false if a container uses the image.
 
     Succeeds if there is no such name. Raises EngineUnavailableError.
     """
@@ -183,7 +186,7 @@ def remove_image(api: DockerApi, name: str) -> bool:
 
 
 def _built(image: dict[str, Any]) -> float:
-    """Returns the time of the image's creation or of its last tagging, whichever is later; 0 where both are unknown."""
+    """Returns when the image was created or last tagged, whichever is later; 0 if both times are unknown."""
     named = (image.get("Metadata") or {}).get("LastTagTime")
     return max(_seconds(image.get("Created")), _seconds(named))
 

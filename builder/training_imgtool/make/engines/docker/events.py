@@ -1,4 +1,4 @@
-"""Reads the Docker Engine's event streams: the progress, or the error.
+"""Reads progress and errors from the event streams of a Docker Engine.
 
 Pull and load answer with status 200 and a stream of JSON objects. A failure is an object with `errorDetail`.
 """
@@ -34,7 +34,7 @@ class PullLog:
         self._sizes: dict[str, int] = {}
 
     def take(self, event: Event) -> None:
-        """Reads one event; raises the error if the event is one."""
+        """Reads one event; if the event reports an error, raises this error."""
         if message := error_message(event):
             raise self.failure(message)
         status, layer = str(event.get("status", "")), str(event.get("id", ""))

@@ -1,7 +1,7 @@
 """Runs a program in a short-lived container on a Docker Engine, for `imgtool verify`.
 
-The container has no network, no privileges and a time limit. A label on the container holds the end of that time, so
-that a later process can remove the containers of a process that was killed.
+The container has no network, no privileges and a time limit. A label on the container contains the time at which the
+limit ends, so that a later process can remove containers that a killed process left.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Probe:
     Attributes:
         image: a reference or ID that the engine has.
         command: the program and its arguments; the image's own entry point is not used.
-        seconds: how long the program may take.
-        gpus: whether it gets all GPUs of the machine.
+        seconds: the time limit of the program.
+        gpus: whether the program gets all GPUs of the machine.
     """
 
     image: str
@@ -54,9 +54,9 @@ class Answer:
 
 
 def run_probe(api: DockerApi, probe: Probe, *, now: Callable[[], float] = time.time) -> Answer:
-    """Runs a program in a new container, and removes the container in any case.
+    """Runs a program in a new container, and removes the container even after a failure.
 
-    Raises EngineUnavailableError when the engine fails. A program that cannot start is an Answer with a fault.
+    Raises EngineUnavailableError when the engine fails. If the program cannot start, the Answer has a fault.
     """
     containers = Containers(api)
     container = ""
@@ -116,7 +116,7 @@ def _wait_for_end(containers: Containers, container: str, seconds: float) -> boo
         if containers.ended(container, "the probe") is not None:
             return True
         if containers.api.running.stopped.wait(_POLL_SECONDS):
-            raise EngineUnavailableError("looking into the image: stopped")
+            raise EngineUnavailableError("the check in a container of the image was stopped")
     return False
 
 

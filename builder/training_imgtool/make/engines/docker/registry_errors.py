@@ -1,4 +1,4 @@
-"""Finds the meaning of a registry's refusal in the engine's message.
+"""Finds out from an engine's message why a registry refused a request.
 
 The Docker Engine reports a failed pull or push as free text in an answer with status 200. The texts are
 those of distribution/distribution `registry/api/errcode` and of moby's `distribution/errors.go`.
@@ -70,7 +70,7 @@ _ELSE = (RegistryRefusedError, "the message is from {host} or from the engine")
 def registry_error(
     doing: str, message: str, host: str, login: Login | None, *, engine: str = "the Docker Engine"
 ) -> ImgtoolError:
-    """Makes the error from the `message` of an engine that was `doing` something with the registry `host`.
+    """Makes the error from an engine's `message` about the registry `host`; `doing` is what the engine tried to do.
 
     An unknown message becomes a RegistryRefusedError, after which imgtool does not try again.
     """
