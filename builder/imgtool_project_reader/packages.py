@@ -58,7 +58,7 @@ class Concessions:
     Attributes:
         loosened: packages that lose their limits.
         left_out: packages without a fitting wheel.
-        added: limits that leave out releases for other Pythons.
+        added: requirements that the program lacked when it ran.
         system: Debian packages that the program lacked.
         absent: Debian packages that the base's archives lack.
     """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from training_imgtool.base.errors import VerificationError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_error, emit_note
@@ -36,6 +37,7 @@ def init(
             "folder has a program.",
         ),
     ] = None,
+    attempt: Annotated[bool, typer.Option("--try", help="Start the program, and add its missing packages.")] = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Write a first spec for the code in FOLDER.
@@ -43,7 +45,7 @@ def init(
     If FOLDER has no code, write a trainer, too. If it has a spec, print how the proposal differs from that spec.
     """
     from training_imgtool.cli.commands.init import write_starter
-    from training_imgtool.cli.commands.init_lock import adopt
+    from training_imgtool.cli.commands.init_try import adopt
 
     with open_machine(progress) as machine:
         propose = partial(
@@ -54,8 +56,8 @@ def init(
             accelerator=accelerator,
             settings=machine.settings,
         )
-        adopted = adopt(folder, propose, machine, force=force, lock=lock)
-    written = adopted.written
+        adopted = adopt(folder, propose, machine, force=force, lock=lock, attempt=attempt)
+    written, trial = adopted.written, adopted.trial
     emit_error(_format_table(written))
     where = "" if folder == Path() else f" {shlex.quote(str(folder))}"
     if written.diff is not None:
@@ -72,6 +74,12 @@ def init(
         raise adopted.error
     if adopted.trouble:
         emit_note(f"the program cannot start yet: {adopted.trouble}")
+    if trial:
+        emit_error("".join(f"  {line}\n" for line in trial.lines))
+        why = f", since {trial.lacks} is missing" if trial.lacks else ", by its own error" if trial.failed else ""
+        emit_note(f"the program started in its image: {trial.ended}{why}")
+        if trial.failed:
+            raise typer.Exit(VerificationError.exit_code)
     if not written.proposal.placement and written.proposal.has_code:
         return
     emit_note(f"next: imgtool push{where}    # to a registry; imgtool run{where} trains here, with a Docker Engine")

@@ -21,7 +21,7 @@ TUNING_JOBS = "hp-tuning-jobs"
 _FILE_HINT = "write a file instead: imgtool config without --format gcloud"
 _TRAINING = ("ai-platform", "jobs", "submit", "training")
 _ROLE_FLAGS = {"master": "master", "worker": "worker", "parameterServer": "parameter-server"}
-_PLAIN_FLAGS = {  # keys of trainingInput, and their flags
+PLAIN_FLAGS = {  # keys of trainingInput, and their flags
     "region": "--region",
     "jobDir": "--job-dir",
     "runtimeVersion": "--runtime-version",
@@ -96,7 +96,7 @@ def flag_command(job: Mapping[str, Any], project: str | None) -> tuple[str, ...]
     argv += ["--scale-tier", training["scaleTier"].lower().replace("_", "-")] if "scaleTier" in training else []
     for role, word in _ROLE_FLAGS.items():
         argv += _role_flags(training, role, word)
-    for key, flag in _PLAIN_FLAGS.items():
+    for key, flag in PLAIN_FLAGS.items():
         argv += _flag(flag, training.get(key))
     if training.get("packageUris"):
         argv += _list_flag("--packages", training["packageUris"])

@@ -1,10 +1,10 @@
-"""`imgtool init`: resolves the proposal on the package index, and drops requirements that no wheel satisfies."""
+"""`imgtool init --lock`: resolves the proposal on the package index, and drops requirements that no wheel satisfies."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,58 +35,6 @@ _NO_DEBIAN = re.compile(r"(?:Unable to locate package |Package ')(?P<name>[a-z0-
 _BUILT = re.compile(r"Failed to (?:download and )?build `(?P<name>[A-Za-z0-9][\w.-]*) @")
 
 Propose = Callable[[Concessions], Written]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted:
-    """A written proposal, with its lock if the user wanted one.
-
-    Attributes:
-        written: the files.
-        trouble: why the program cannot start, as far as its code shows.
-        error: why imgtool could not lock the proposal.
-    """
-
-    written: Written
-    trouble: str | None = None
-    error: ImgtoolError | None = None
-
-
-def adopt(
-    folder: Path, propose: Callable[..., Written], machine: Machine, *, force: bool, lock: bool | None
-) -> Adopted:
-    """Writes and locks a proposal.
-
-    Args:
-        folder: the folder of the project.
-        propose: writes the spec.
-        machine: the machine, whose progress gets a note per package that is left out or added.
-        force: whether to replace an existing spec.
-        lock: whether to lock; by default if the folder has a program, because its packages may not fit together.
-
-    Raises:
-        InputError, LocalFileError: the spec could not be written.
-    """
-    new = propose(force=force)
-    starts = new.proposal.placement is not None
-    if new.diff is not None or not (starts if lock is None else lock):
-        return Adopted(written=new)
-    last = [new]  # of proposals, each after a lock
-
-    def write(given: Concessions) -> Written:
-        last.append(propose(force=True, concessions=given))
-        return last[-1]
-
-    try:
-        found = lock_proposal(folder, write, machine)
-        trouble = check_proposal(folder, machine)
-        if more := add_libraries(trouble, found):
-            lock_proposal(folder, write, machine, concessions=more)
-            trouble = check_proposal(folder, machine)
-    except ImgtoolError as error:
-        return Adopted(written=replace(last[-1], paths=new.paths), error=error)
-    paths = (*new.paths, own_spec(folder).with_suffix(".lock"))
-    return Adopted(written=replace(last[-1], paths=paths), trouble=str(trouble) if trouble else None)
 
 
 def lock_proposal(

@@ -25,6 +25,9 @@ _FIELD = (
     r"metadata\.(?:name|namespace|uid|labels|annotations|(?:labels|annotations)\['[^']+'\])"
     r"|spec\.(?:nodeName|serviceAccountName)|status\.(?:hostIPs?|podIPs?)|spec\.restartPolicy\Z"
 )
+_PORTS = (
+    r"(?:(?:\[[0-9A-Fa-f:.]+\]|[0-9.]+):)?(?:(?P<host>[0-9]+(?:-[0-9]+)?)?:)?(?P<inside>[0-9]+(?:-[0-9]+)?)(?:/\w+)?\Z"
+)
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _EFFECT_WORDS = "NoSchedule, PreferNoSchedule or NoExecute"
 _ALL_TAINTS = "is not Exists: a toleration without a key accepts every taint, and needs the operator Exists"
@@ -124,8 +127,16 @@ def _inner_path(text: str) -> str | None:
 
 
 def _variable(text: str) -> bool:
-    """Tells whether the text contains a variable of a shell, so that imgtool does not know its value."""
+    """Tells whether the text contains a variable of Compose, so that imgtool does not know its value."""
     return "${" in text or re.search(r"(?<!\$)\$[A-Za-z_]", text) is not None
+
+
+def _ports(text: str) -> str | None:
+    match = None if _variable(text) else re.match(_PORTS, text)
+    numbers = [int(part) for part in re.findall(r"[0-9]+", f"{match['host']} {match['inside']}")] if match else []
+    if _variable(text) or (match and all(number <= 65535 for number in numbers)):
+        return None
+    return f"{text!r} is not a port: expected [[IP:]HOST:]CONTAINER, each from 0 to 65535"
 
 
 def _google_value(text: str) -> str | None:
@@ -185,6 +196,7 @@ FORMATS: Mapping[str, Callable[[str], str | None]] = {
     ),
     "dns_zone": _matching(r".*\.\Z", "a DNS zone, which ends with a dot"),
     "variable": _matching(r"[A-Za-z_][A-Za-z0-9_]*\Z", "a variable's name"),
+    "ports": _ports,
 }
 """The formats of texts, by their names in the tables of shapes."""
 NUMERIC = {"amount"}  # these formats also accept numbers

@@ -42,7 +42,7 @@ _TIER_ROLES = {  # the roles of each predefined cluster
     "STANDARD_1": (Role.MASTER, Role.WORKER, Role.PS),
     "PREMIUM_1": (Role.MASTER, Role.WORKER, Role.PS),
 }
-_PREFIX = dict(zip(Role, ("master", "worker", "parameterServer", "evaluator"), strict=True))
+PREFIX = dict(zip(Role, ("master", "worker", "parameterServer", "evaluator"), strict=True))
 AGENT = "service-PROJECT_NUMBER@cloud-ml.google.com.iam.gserviceaccount.com"
 
 
@@ -99,7 +99,7 @@ def _containers(spec: ImageSpec, images: Images) -> Document:
     chief = spec.job.chief_in_tf_config
     return {
         **_cluster(spec),
-        **{f"{_PREFIX[role]}Config": _replica(spec, role, images, own_args=own) for role in roles},
+        **{f"{PREFIX[role]}Config": _replica(spec, role, images, own_args=own) for role in roles},
         "args": None if own else list(spec.args),
         **_common(spec),
         "useChiefInTfConfig": (says_chief(spec) or None) if chief is None else chief,
@@ -108,7 +108,7 @@ def _containers(spec: ImageSpec, images: Images) -> Document:
 
 def _make_package_input(spec: ImageSpec, options: JobOptions) -> Document:
     uris = list(spec.job.package_uris) or ([options.package_uri] if options.package_uri else [])
-    configs = {f"{_PREFIX[role]}Config": _machine_config(spec, role) for role in replicas(spec)}
+    configs = {f"{PREFIX[role]}Config": _machine_config(spec, role) for role in replicas(spec)}
     return {
         **_cluster(spec),
         **configs,
@@ -125,8 +125,8 @@ def _cluster(spec: ImageSpec) -> Document:
     if spec.job.scale_tier and spec.job.scale_tier != "CUSTOM":
         return {"scaleTier": spec.job.scale_tier}
     counts = replicas(spec)
-    types = {f"{_PREFIX[role]}Type": machine_of(spec, role) for role in counts}
-    numbers = {f"{_PREFIX[role]}Count": count for role, count in counts.items() if role is not Role.MASTER}
+    types = {f"{PREFIX[role]}Type": machine_of(spec, role) for role in counts}
+    numbers = {f"{PREFIX[role]}Count": count for role, count in counts.items() if role is not Role.MASTER}
     return {"scaleTier": "CUSTOM", **types, **numbers}
 
 
@@ -248,7 +248,7 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
     job = _job(spec, images, options)
     findings = list(project_findings(spec.job.project, ("project",)))
     uris: dict[Path, str] = {}
-    for role, prefix in _PREFIX.items():
+    for role, prefix in PREFIX.items():
         config: Any = job["trainingInput"].get(f"{prefix}Config", {})
         path: Path = ("trainingInput", f"{prefix}Config")
         if "imageUri" in config:
@@ -263,7 +263,7 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
 def _names() -> dict[str, str]:
     """Maps paths of the Job to keys of the spec, for notes."""
     names = {"project": "job.project"}
-    for role, prefix in _PREFIX.items():
+    for role, prefix in PREFIX.items():
         config = f"trainingInput.{prefix}Config"
         names |= {f"{config}.imageUri": f"roles.{role}", f"{config}.acceleratorConfig": f"roles.{role}.gpus"}
     return names

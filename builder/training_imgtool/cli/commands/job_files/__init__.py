@@ -1,1 +1,1 @@
-"""The verbs about job files, which write and submit them."""
+"""The verbs about job files, which write, convert and submit them."""

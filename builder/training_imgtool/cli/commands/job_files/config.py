@@ -1,4 +1,4 @@
-"""`config`: makes a job file from a spec, and prints or writes it."""
+"""`config`: makes a job file from a spec, and prints or writes it. `convert.py` starts from an older job file."""
 
 from __future__ import annotations
 
@@ -80,17 +80,17 @@ def write_job_file(choice: SpecChoice, request: Request, machine: Machine) -> Wr
         if spec.job.runtime_version:
             written = _write_package(spec, spec_file, target, request)
         else:
-            _job_options(request, None)  # report a wrong option before a missing registry
+            job_options(request, None)  # report a wrong option before a missing registry
             inputs = prepare(spec_file, machine, choice, write=request.push, push=True)  # without push, only asks
             written = _of_images(spec, inputs, target, request=request, machine=machine)
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
-    _write_output(written, request, machine.progress)
+    write_output(written, request, machine.progress)
     return written
 
 
 def _of_images(spec: ImageSpec, inputs: Inputs, target: Target, *, request: Request, machine: Machine) -> Written:
-    options = _job_options(request, inputs)
+    options = job_options(request, inputs)
     placeholders = {image.role: inputs.repository.digest("sha256:" + image.key) for image in inputs.images}
     errors = check(spec, placeholders, target, options)  # report a wrong spec before a missing image
     if errors:
@@ -111,7 +111,7 @@ def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request
     """Writes the job of a spec with a runtime version: no images, but the trainer's package beside the file."""
     from training_imgtool.jobs.package import build_package, staged_uri
 
-    options = _job_options(request, None)
+    options = job_options(request, None)
     if not spec.job.staging or spec.job.package_uris:
         return make_text(job_data(spec, {}, target, options), request, {})
     package = build_package(spec, spec_file.folder)
@@ -128,7 +128,7 @@ def make_text(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> 
     return Written(text=text, command=submit_lines(job), notes=job.notes, images=images, job=job)
 
 
-def _job_options(request: Request, inputs: Inputs | None) -> JobOptions:
+def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
     """Returns the job's options from the command line and, if there are images, from their inputs."""
     from training_imgtool.jobs.targets.tf_config import parse_hosts
 
@@ -157,7 +157,7 @@ def job_document(
     spec_file = choice.open()
     spec = with_job_id(spec_file.spec, request.job_id)
     try:
-        job = job_data(spec, _digests(images), request.target or spec.job.target, _job_options(request, None))
+        job = job_data(spec, _digests(images), request.target or spec.job.target, job_options(request, None))
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
     parsed: dict[str, Any] = json.loads(dump(job, Format.JSON))
@@ -186,7 +186,7 @@ def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
     return replace(spec, job=replace(spec.job, id=job_id)) if job_id else spec
 
 
-def _write_output(written: Written, request: Request, progress: Progress) -> None:
+def write_output(written: Written, request: Request, progress: Progress) -> None:
     """Writes the text to `request.output` if given; raises LocalFileError."""
     if request.output is None or request.dry_run:
         return
