@@ -11,6 +11,8 @@ from training_imgtool.jobs import placement
 from training_imgtool.jobs.model import (
     Document,
     Images,
+    JobFile,
+    JobOptions,
     args_with_job_dir,
     get,
     image_of,
@@ -27,6 +29,7 @@ from training_imgtool.jobs.rules import names
 from training_imgtool.jobs.service import Argv, Service, Standing, Trouble, key_in, read_objects, result_of
 from training_imgtool.model.job import Volume
 from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.targets import Target
 
 PORT = 2222
 _SHM = "/dev/shm"  # noqa: S108  a mount in the container
@@ -268,40 +271,53 @@ def _role_errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
             yield FieldError(problem[1], field=f"roles.{role}.tolerations[{index}].{problem[0]}")
 
 
-def service(
-    spec: ImageSpec, images: Images, file: str, documents: tuple[Document, ...], *, chief: Argv, end: Argv = ()
-) -> Service:
-    """Makes the kubectl commands about a job.
+def job_file(
+    target: Target,
+    documents: tuple[Document, ...],
+    spec: ImageSpec,
+    images: Images,
+    options: JobOptions,
+    *,
+    chief: Argv,
+    end: Argv = (),
+    notes: tuple[str, ...] = (),
+) -> JobFile:
+    """Makes the job file of Kubernetes objects, with the kubectl commands about it.
 
     Args:
+        target: the target.
+        documents: the objects. The last kind that can end tells the job's state.
         spec: the spec, with the job's key.
         images: the images, for the job's name.
-        file: the job file.
-        documents: the objects in the file. The last kind that can end tells the job's state.
+        options: the file's name.
         chief: the arguments that select the chief's Pod for `kubectl logs`.
         end: the command that ends the Pods that outlive the chief.
+        notes: notes for the user.
     """
+    return JobFile(
+        target=target,
+        documents=documents,
+        notes=notes,
+        command=("kubectl", "create", "-f", options.file),
+        service=_service(spec, images, options.file, len(documents), chief=chief, end=end),
+    )
+
+
+def _service(spec: ImageSpec, images: Images, file: str, count: int, *, chief: Argv, end: Argv) -> Service:
+    """Makes the kubectl commands about a job of `count` objects."""
     name = job_name(spec, images)
     here = ("--namespace", spec.job.namespace) if spec.job.namespace else ()
+    selector = f"app.kubernetes.io/instance={name}"
     return Service(
         name=name,
         key=job_key(images, spec),
         find=("kubectl", "get", "--ignore-not-found", "--output", "json", "--filename", file),
-        read=lambda text: _standing(text, name, len(documents), chief),
-        watch=("kubectl", "get", "pods", "--watch", "--selector", f"app.kubernetes.io/instance={name}", *here),
+        read=lambda text: _standing(text, name, count, chief),
+        watch=("kubectl", "get", "pods", "--watch", "--selector", selector, *here),
         logs=("kubectl", "logs", "--follow", *chief, *here),
         stop=("kubectl", "delete", "--ignore-not-found", "--filename", file),
         end=(*end, *here) if end else (),
-        replicas=(
-            "kubectl",
-            "get",
-            "pods",
-            "--output",
-            "json",
-            "--selector",
-            f"app.kubernetes.io/instance={name}",
-            *here,
-        ),
+        replicas=("kubectl", "get", "pods", "--output", "json", "--selector", selector, *here),
         troubles=lambda text: tuple(_troubles(text)),
     )
 

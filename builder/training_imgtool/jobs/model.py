@@ -104,9 +104,9 @@ class JobFile:
 
     target: Target
     documents: tuple[Document, ...]
-    notes: tuple[str, ...]
-    command: tuple[str, ...]
-    header: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
     api: Document | None = None
     script: str | None = None
     flags: Callable[[], tuple[str, ...]] | None = None

@@ -63,7 +63,6 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         documents=(job,),
         notes=(CLOSED, *notes_of(_findings(spec, images, options), _names())),
         command=command,
-        header=(),
         flags=lambda: gcloud.flag_command(job, spec.job.project),
         stage=_stage(options),
         service=gcloud.ai_platform_service(job, spec.job.project),

@@ -69,7 +69,6 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.COMPOSE,
         documents=(document,),
-        notes=(),
         command=("docker", "compose", "--file", options.file, "up", "--detach"),
         header=(
             f"The exit code of {chief}, and the end of the others with it; their logs stay:",

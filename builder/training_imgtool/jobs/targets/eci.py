@@ -25,7 +25,7 @@ from training_imgtool.jobs.model import (
     replicas,
     without_none,
 )
-from training_imgtool.jobs.targets.pods import longest_suffix, pods, pods_service, services, size_note, stay_note
+from training_imgtool.jobs.targets.pods import longest_suffix, pods_file
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.model.job import Eci
 from training_imgtool.model.spec import ImageSpec, Role
@@ -65,15 +65,8 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         return _on_eci(pod, eci, _annotations(spec, role, eci, options.cuda.get(role)))
 
     notes = [note for role in replicas(spec) for note in _driver_notes(spec, role, eci, options.cuda.get(role))]
-    documents = (*cache, *services(spec, images), *pods(spec, images, change))
-    return JobFile(
-        target=Target.ECI,
-        documents=documents,
-        notes=(*notes, *_cache_note(spec, images, eci), *stay_note(spec, images), *size_note(spec)),
-        command=("kubectl", "create", "-f", options.file),
-        header=(),
-        service=pods_service(spec, images, options.file, documents),
-    )
+    notes += _cache_note(spec, images, eci)
+    return pods_file(Target.ECI, spec, images, options, change, before=tuple(cache), notes=tuple(notes))
 
 
 def _cache_note(spec: ImageSpec, images: Images, eci: Eci) -> list[str]:

@@ -19,6 +19,7 @@ from training_imgtool.jobs.kubernetes import (
     chief_selector,
     container,
     errors,
+    job_file,
     job_name,
     labels,
     literal,
@@ -27,7 +28,6 @@ from training_imgtool.jobs.kubernetes import (
     pod_spec,
     queue_label,
     seconds,
-    service,
 )
 from training_imgtool.jobs.model import (
     Document,
@@ -111,14 +111,8 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
             }
         ),
     }
-    return JobFile(
-        target=Target.JOBSET,
-        documents=(document,),
-        notes=(),
-        command=("kubectl", "create", "-f", options.file),
-        header=(),
-        service=service(spec, images, options.file, (document,), chief=chief_selector(spec, name, POD_INDEX)),
-    )
+    chief = chief_selector(spec, name, POD_INDEX)
+    return job_file(Target.JOBSET, (document,), spec, images, options, chief=chief)
 
 
 def _make_replicated_job(spec: ImageSpec, images: Images, role: Role, name: str, flavour: Flavour) -> Document:

@@ -11,6 +11,7 @@ from training_imgtool.jobs.kubernetes import (
     container,
     errors,
     is_cluster,
+    job_file,
     job_name,
     labels,
     literal,
@@ -19,10 +20,8 @@ from training_imgtool.jobs.kubernetes import (
     pod_spec,
     queue_label,
     seconds,
-    service,
 )
 from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, leader, local_flavour, replicas
-from training_imgtool.jobs.service import Service
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
@@ -45,28 +44,34 @@ def longest_suffix(spec: ImageSpec) -> str:
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     """Makes the Pods of a spec in which `check` found no error."""
-    documents = (*services(spec, images), *pods(spec, images, lambda pod, _role: pod))
-    return JobFile(
-        target=Target.PODS,
-        documents=documents,
-        notes=(*stay_note(spec, images), *size_note(spec)),
-        command=("kubectl", "create", "-f", options.file),
-        header=(),
-        service=pods_service(spec, images, options.file, documents),
-    )
+    return pods_file(Target.PODS, spec, images, options, lambda pod, _role: pod)
 
 
-def pods_service(spec: ImageSpec, images: Images, file: str, documents: tuple[Document, ...]) -> Service:
-    """Makes the kubectl commands about Pods. `end` deletes the other Pods after the chief's end, but not the chief."""
+def pods_file(
+    target: Target,
+    spec: ImageSpec,
+    images: Images,
+    options: JobOptions,
+    change: Change,
+    *,
+    before: tuple[Document, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> JobFile:
+    """Makes the job file of Services and Pods, which the target's function `change` edits, and of objects before them.
+
+    After the chief's end, the file's `end` deletes the other Pods.
+    """
     name, role = job_name(spec, images), leader(spec) or Role.MASTER
+    whole = (*before, *_services(spec, images), *_pods(spec, images, change))
+    notes = (*notes, *_stay_note(spec, images), *_size_note(spec))
     if not is_cluster(spec):
-        return service(spec, images, file, documents, chief=(name,))
+        return job_file(target, whole, spec, images, options, chief=(name,), notes=notes)
     others = f"app.kubernetes.io/instance={name},app.kubernetes.io/component!={role}"
     end = ("kubectl", "delete", "pods", "--wait=false", "--selector", others)
-    return service(spec, images, file, documents, chief=(f"{name}-{role}-0",), end=end)
+    return job_file(target, whole, spec, images, options, chief=(f"{name}-{role}-0",), end=end, notes=notes)
 
 
-def stay_note(spec: ImageSpec, images: Images) -> list[str]:
+def _stay_note(spec: ImageSpec, images: Images) -> list[str]:
     """Tells the user how to end replicas that never end by themselves, if there are any."""
     if not is_cluster(spec):
         return []
@@ -76,7 +81,7 @@ def stay_note(spec: ImageSpec, images: Images) -> list[str]:
     return [f"note: when the {first} is done, end the others with kubectl delete pods,services -l {selector}"]
 
 
-def size_note(spec: ImageSpec) -> list[str]:
+def _size_note(spec: ImageSpec) -> list[str]:
     """Warns if every Pod lists so many others that the file grows by megabytes."""
     count = sum(replicas(spec).values())
     if count <= _MANY:
@@ -84,7 +89,7 @@ def size_note(spec: ImageSpec) -> list[str]:
     return [f"warning: roles: {count} Pods that each list the whole cluster make a large file; jobset lists it once"]
 
 
-def services(spec: ImageSpec, images: Images) -> list[Document]:
+def _services(spec: ImageSpec, images: Images) -> list[Document]:
     """Makes a headless Service per role, so that each Pod has the name `POD.SERVICE`. A single replica needs none."""
     if not is_cluster(spec):
         return []
@@ -105,8 +110,8 @@ def services(spec: ImageSpec, images: Images) -> list[Document]:
     ]
 
 
-def pods(spec: ImageSpec, images: Images, change: Change) -> list[Document]:
-    """Makes a Pod per replica, each with its own TF_CONFIG. The target's function `change` then edits each Pod."""
+def _pods(spec: ImageSpec, images: Images, change: Change) -> list[Document]:
+    """Makes a Pod per replica, each with its own TF_CONFIG."""
     name = job_name(spec, images)
     return [
         change(_pod(spec, images, role, index, name), role)

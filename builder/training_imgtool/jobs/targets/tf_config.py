@@ -68,7 +68,6 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         notes=("note: job.secrets: --format docker-run reads job.secrets_file; with other formats, set them yourself",)
         if spec.job.secrets
         else (),
-        command=(),
         header=("Each machine takes its own entry; --format docker-run prints the command lines.",),
         texts={
             Format.ENV: lambda machine: _by_machine(hosts, machine, lambda name: _env_file(variables[name])),

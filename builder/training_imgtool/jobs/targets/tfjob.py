@@ -13,6 +13,7 @@ from training_imgtool.jobs.kubernetes import (
     chief_selector,
     container,
     errors,
+    job_file,
     job_name,
     labels,
     metadata,
@@ -20,7 +21,6 @@ from training_imgtool.jobs.kubernetes import (
     pod_spec,
     queue_label,
     seconds,
-    service,
 )
 from training_imgtool.jobs.model import (
     Document,
@@ -86,14 +86,8 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
             },
         },
     }
-    return JobFile(
-        target=Target.TFJOB,
-        documents=(document,),
-        notes=(UNMAINTAINED,),
-        command=("kubectl", "create", "-f", options.file),
-        header=(),
-        service=service(spec, images, options.file, (document,), chief=chief_selector(spec, name, _POD_INDEX)),
-    )
+    chief = chief_selector(spec, name, _POD_INDEX)
+    return job_file(Target.TFJOB, (document,), spec, images, options, chief=chief, notes=(UNMAINTAINED,))
 
 
 def _replica(spec: ImageSpec, images: Images, role: Role, name: str, count: int) -> Document:

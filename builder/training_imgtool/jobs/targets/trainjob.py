@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.jobs.kubernetes import chief_selector, job_name, labels, metadata, queue_label, service
+from training_imgtool.jobs.kubernetes import chief_selector, job_file, job_name, labels, metadata, queue_label
 from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, Path, get, without_none
 from training_imgtool.jobs.rules.kubernetes import host_findings, slice_findings
 from training_imgtool.jobs.targets import jobset
@@ -57,14 +57,8 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         "metadata": metadata(spec, name, {**labels(spec, name), **queue_label(spec)}),
         "spec": {"runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": name}},
     }
-    return JobFile(
-        target=Target.TRAINJOB,
-        documents=(runtime, job),
-        notes=(),
-        command=("kubectl", "create", "-f", options.file),
-        header=(),
-        service=service(spec, images, options.file, (runtime, job), chief=chief_selector(spec, name, jobset.POD_INDEX)),
-    )
+    chief = chief_selector(spec, name, jobset.POD_INDEX)
+    return job_file(Target.TRAINJOB, (runtime, job), spec, images, options, chief=chief)
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:

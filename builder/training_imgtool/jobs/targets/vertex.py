@@ -76,7 +76,6 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         command=gcloud.vertex_file_command(
             kind, name, region, options.file, project=job.project, labels=job.labels, kms_key=job.encryption_key
         ),
-        header=(),
         api=body,
         flags=lambda: gcloud.vertex_flag_command(body, region, job.project),
         service=gcloud.vertex_service(kind, name, region, job_key(images, spec), job.project),
