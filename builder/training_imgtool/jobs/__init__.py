@@ -31,7 +31,7 @@ from training_imgtool.jobs.text import submit_lines
 from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.job import JobSpec, Scheduling
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.model.targets import ALIBABA, JobDir, Runtime, Target
+from training_imgtool.model.targets import JobDir, Runtime, Target, find_streaming
 
 if TYPE_CHECKING:
     from training_imgtool.model.load import SpecFile
@@ -55,8 +55,6 @@ _VOLUMES = {
 }
 _ARGUMENT = 131072  # characters: Linux refuses a variable or an argument of this length or more
 _PACKAGE_KEYS = ("python_version", "package_uris", "staging")
-_GKE_STREAMING = Runtime(name="GKE's image streaming")
-_STREAMING = {"pkg.dev": _GKE_STREAMING, "gcr.io": _GKE_STREAMING, "aliyuncs.com": ALIBABA}
 
 
 class JobTarget(Protocol):
@@ -298,9 +296,8 @@ def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
 def _runtime(spec: ImageSpec, target: Target) -> Runtime:
     """Finds the program that pulls the images. Nodes of some clouds stream images from the cloud's own registry."""
     host = (spec.registry or "").partition("/")[0].partition(":")[0]
-    streams = (runtime for end, runtime in _STREAMING.items() if host == end or host.endswith((f".{end}", f"-{end}")))
     runtime = target.row.runtime
-    return next(streams, runtime) if runtime.zstd else runtime
+    return (find_streaming(host) or runtime) if runtime.zstd else runtime
 
 
 def _without_effect(spec: ImageSpec, target: Target) -> Iterator[str]:

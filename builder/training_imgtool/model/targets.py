@@ -1,15 +1,18 @@
 """The targets: all facts about job file formats that the rest of imgtool uses, one row each.
 
-A target is a row here and a module of the same name in `jobs/targets/`. The facts about container runtimes come from
-documents of 22 November 2026.
+A target is a row of `data/targets.toml` and a module of the same name in `jobs/targets/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import Self
+from functools import cache
+from typing import Any
+
+from training_imgtool.base.resources import data_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,32 +45,6 @@ class JobDir(Enum):
     NAMED = "the service has a field for it"
     MOUNTED = "a folder is mounted into the containers"
     UNUSED = "nothing"
-
-
-CONTAINERD = Runtime(name="containerd 1.5 or newer", zstd=True, source="containerd 1.5 release notes")
-_DOCKER = Runtime(name="Docker before 23", zstd=False, source="Docker Engine 23.0 release notes")
-ALIBABA = Runtime(
-    name="Alibaba Cloud's image acceleration",
-    zstd=False,
-    source='alibabacloud.com, "Use an accelerated image": tar and tgz only, not zstd',
-)
-
-_SPOT = "a Spot VM has 30 seconds at most, and nothing changes that"
-_GOOGLE = frozenset({
-    "project", "region", "scheduling", "service_account", "network", "labels", "encryption_key", "web_access",
-    "chief_in_tf_config", "env",
-})  # fmt: skip
-_KUBERNETES = frozenset({
-    "labels", "env", "secrets", "volumes", "grace_period", "namespace", "service_account", "image_pull_secrets",
-    "scheduling", "queue", "queue_priority", "priority_class",
-})  # fmt: skip
-_MACHINE = frozenset({"machine", "disk", "gpus", "tpu"})
-_LIMITS = frozenset({"cpus", "memory", "gpus"})
-_DOCKER_VOLUMES = frozenset({"nfs", "claim", "host_path", "memory"})
-_KUBERNETES_VOLUMES = _DOCKER_VOLUMES | {"bucket"}
-_PLACE = _LIMITS | {"node_selector", "tolerations"}
-_NODES = _PLACE | {"reservation"}
-_TOPOLOGY = frozenset({"required_topology", "preferred_topology"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,158 +87,52 @@ class Row:
 class Target(StrEnum):
     """A job file's format."""
 
-    row: Row
+    AI_PLATFORM = "ai-platform"
+    VERTEX = "vertex"
+    TFJOB = "tfjob"
+    JOBSET = "jobset"
+    TRAINJOB = "trainjob"
+    PODS = "pods"
+    ECI = "eci"
+    COMPOSE = "compose"
+    TF_CONFIG = "tf-config"
+    SKYPILOT = "skypilot"
+    SLURM = "slurm"
 
-    def __new__(cls, name: str, row: Row | None = None) -> Self:
-        """Makes a member whose value is its name, with the row as an attribute; a look-up by name passes no row."""
-        member = str.__new__(cls, name)
-        member._value_ = name
-        if row is not None:
-            member.row = row
-        return member
+    @property
+    def row(self) -> Row:
+        """The facts about the target."""
+        return _read_rows()[self]
 
-    AI_PLATFORM = (
-        "ai-platform",
-        Row(
-            job=_GOOGLE | {"scale_tier", "runtime_version", "python_version", "package_uris", "staging"},
-            role=_MACHINE,
-            scheduling=frozenset({"max_wait", "max_running", "priority"}),
-            runtime=Runtime(name="AI Platform Training"),
-            job_dir=JobDir.NAMED,
-            signs=("trainingInput",),
-            framework="tensorflow",
-            always_chief=True,
-            grace=_SPOT,
-            checked_by="AI Platform Training closed on 2025-01-31",
-        ),
+
+def find_streaming(host: str) -> Runtime | None:
+    """Returns the runtime that streams images from a registry's host to a cloud's nodes; None for other registries."""
+    table = _read_table()
+    ends = (name for end, name in table["streaming"].items() if host == end or host.endswith((f".{end}", f"-{end}")))
+    return next((Runtime(**table["runtimes"][name]) for name in ends), None)
+
+
+@cache
+def _read_table() -> dict[str, Any]:
+    return tomllib.loads(data_file("targets.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _read_rows() -> dict[str, Row]:
+    return {name: _make_row(**keys) for name, keys in _read_table()["targets"].items()}
+
+
+def _make_row(*, runtime: str, job_dir: str = "UNUSED", signs: tuple[str, ...] = (), **keys: Any) -> Row:
+    keys |= {name: frozenset(_expand(keys.get(name, ()))) for name in ("job", "role", "scheduling", "volumes")}
+    return Row(
+        runtime=Runtime(**_read_table()["runtimes"][runtime]), job_dir=JobDir[job_dir], signs=tuple(signs), **keys
     )
-    VERTEX = (
-        "vertex",
-        Row(
-            job=_GOOGLE
-            | {"hyperparameters", "volumes", "display_name", "tensorboard", "dashboard_access", "persistent_resource"}
-            | {"reserved_ip_ranges", "network_attachment"},
-            role=_MACHINE | {"reservation"},
-            scheduling=frozenset(
-                {"max_wait", "max_running", "strategy", "restart_on_worker_restart", "disable_retries"}
-            ),
-            runtime=Runtime(name="Vertex AI"),
-            job_dir=JobDir.NAMED,
-            volumes=frozenset({"nfs", "bucket"}),
-            grace=_SPOT,
-            signs=("workerPoolSpecs", "jobSpec", "studySpec", "trialJobSpec"),
-            always_chief=True,
-        ),
-    )
-    TFJOB = (
-        "tfjob",
-        Row(
-            job=_KUBERNETES | _TOPOLOGY,
-            role=_NODES,
-            scheduling=frozenset({"max_wait", "max_running", "restarts", "keep_finished", "strategy"}),
-            runtime=CONTAINERD,
-            volumes=_KUBERNETES_VOLUMES,
-            kinds={"TFJob": "kubeflow.org/v1"},
-            framework="tensorflow",
-            rules="TFJob v1.9 CRD and webhook",
-        ),
-    )
-    JOBSET = (
-        "jobset",
-        Row(
-            job=_KUBERNETES | _TOPOLOGY | {"exclusive_topology"},
-            role=_NODES | {"tpu"},
-            scheduling=frozenset({"max_running", "restarts", "keep_finished", "strategy"}),
-            runtime=CONTAINERD,
-            volumes=_KUBERNETES_VOLUMES,
-            kinds={"JobSet": "jobset.x-k8s.io/v1alpha2"},
-            rules="JobSet v0.12 CRD and webhook",
-        ),
-    )
-    TRAINJOB = (
-        "trainjob",
-        Row(
-            job=_KUBERNETES | _TOPOLOGY | {"exclusive_topology"},
-            role=_NODES | {"tpu"},
-            scheduling=frozenset({"max_running", "restarts", "keep_finished", "strategy"}),
-            runtime=CONTAINERD,
-            volumes=_KUBERNETES_VOLUMES,
-            kinds=dict.fromkeys(
-                ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime"), "trainer.kubeflow.org/v1alpha1"
-            ),
-            rules="Kubeflow Trainer v2.3 CRDs and webhooks",
-        ),
-    )
-    PODS = (
-        "pods",
-        Row(
-            job=_KUBERNETES | _TOPOLOGY,
-            role=_NODES,
-            scheduling=frozenset({"max_running", "strategy"}),
-            runtime=CONTAINERD,
-            volumes=_KUBERNETES_VOLUMES,
-            kinds={"Pod": "v1", "Service": "v1"},
-            rules="Kubernetes API",
-        ),
-    )
-    ECI = (
-        "eci",
-        Row(
-            job=_KUBERNETES | {"eci"},
-            role=_PLACE | {"machine"},
-            scheduling=frozenset({"max_running"}),
-            runtime=ALIBABA,
-            away=True,
-            volumes=frozenset({"nfs", "claim", "memory"}),
-            kinds={"ImageCache": "eci.alibabacloud.com/v1"},
-            rules="Alibaba Cloud ECI user guide",
-        ),
-    )
-    COMPOSE = (
-        "compose",
-        Row(
-            job=frozenset({"env", "secrets", "volumes", "grace_period", "labels", "scheduling"}),
-            role=_LIMITS,
-            scheduling=frozenset({"restarts"}),
-            runtime=_DOCKER,
-            volumes=_DOCKER_VOLUMES,
-            job_dir=JobDir.MOUNTED,
-            signs=("services",),
-        ),
-    )
-    TF_CONFIG = (
-        "tf-config",
-        Row(
-            job=frozenset({"env", "secrets", "secrets_file", "volumes", "grace_period"}),
-            role=_LIMITS,
-            runtime=_DOCKER,
-            volumes=_DOCKER_VOLUMES,
-            job_dir=JobDir.MOUNTED,
-            signs=("cluster", "task"),
-            checked_by="the program does it as it starts",
-        ),
-    )
-    SKYPILOT = (
-        "skypilot",
-        Row(
-            job=frozenset({"env", "secrets", "volumes", "labels", "infra", "scheduling"}),
-            role=_LIMITS | {"machine", "disk"},
-            scheduling=frozenset({"strategy"}),
-            runtime=Runtime(name="the Docker of SkyPilot's machine images"),
-            volumes=frozenset({"bucket", "claim"}),
-            grace="the cloud decides it",
-            away=True,
-            signs=("run", "resources", "num_nodes", "setup", "envs", "file_mounts"),
-        ),
-    )
-    SLURM = (
-        "slurm",
-        Row(
-            job=frozenset({"env", "secrets", "secrets_file", "volumes", "grace_period", "slurm", "scheduling"}),
-            role=_LIMITS,
-            volumes=frozenset({"host_path"}),
-            scheduling=frozenset({"max_running"}),
-            runtime=Runtime(name="enroot"),
-            job_dir=JobDir.MOUNTED,
-        ),
-    )
+
+
+def _expand(words: Iterable[str]) -> Iterator[str]:
+    """Yields the words of a list, with those of the lists that it names as `@NAME`."""
+    for word in words:
+        if word.startswith("@"):
+            yield from _expand(_read_table()["lists"][word.removeprefix("@")])
+        else:
+            yield word
