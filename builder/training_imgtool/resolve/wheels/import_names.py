@@ -7,55 +7,36 @@ range requests. If neither works, a module stays unknown, and imgtool refuses no
 from __future__ import annotations
 
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.base.json_cache import read_cached, write_cached
+from training_imgtool.base.resources import data_file
 from training_imgtool.model.plan import Wheel
 from training_imgtool.resolve.wheels.store import WheelStore
 
 _EXTENSIONS = (".so", ".pyd")
-DISTRIBUTIONS = {  # import names of well-known packages, so that imgtool need not read their wheels
-    "absl": "absl-py",
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python",
-    "dateutil": "python-dateutil",
-    "grpc": "grpcio",
-    "jwt": "pyjwt",
-    "PIL": "pillow",
-    "pkg_resources": "setuptools",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "tensorflow": "tensorflow-cpu",
-    "yaml": "pyyaml",
-}
-_OTHERWISE_NAMED = {*DISTRIBUTIONS.values(), "protobuf"} - {"attrs", "setuptools"}  # their modules have other names
-_STANDARD_SINCE = {  # modules by the version of Python that added them, from https://docs.python.org/3/whatsnew
-    "contextvars": (3, 7),
-    "dataclasses": (3, 7),
-    "graphlib": (3, 9),
-    "zoneinfo": (3, 9),
-    "tomllib": (3, 11),
-    "annotationlib": (3, 14),
-    "compression": (3, 14),
-}
-_STANDARD_UNTIL = {  # modules by the version that removed them, from the same pages
-    **dict.fromkeys(("dummy_threading", "_dummy_thread"), (3, 9)),
-    **dict.fromkeys(("formatter", "parser", "symbol"), (3, 10)),
-    "binhex": (3, 11),
-    **dict.fromkeys(("asynchat", "asyncore", "distutils", "imp", "smtpd"), (3, 12)),
-    **dict.fromkeys(("aifc", "audioop", "cgi", "cgitb", "chunk", "crypt", "imghdr", "lib2to3", "mailcap"), (3, 13)),
-    **dict.fromkeys(("msilib", "nis", "nntplib", "ossaudiodev", "pipes", "sndhdr", "spwd", "sunau"), (3, 13)),
-    **dict.fromkeys(("telnetlib", "uu", "xdrlib"), (3, 13)),
-}
 _ALWAYS_THERE = frozenset({"__main__", "sitecustomize", "usercustomize", "test"})  # standard modules too
 _OTHER_SYSTEMS = frozenset({"_overlapped", "_scproxy", "_winapi", "msilib", "msvcrt", "nt", "winreg", "winsound"})
 _HARMLESS_PATHS = ("distutils-precedence.pth", "-nspkg.pth")  # these add no modules with other names than their files
+
+
+@cache
+def _read_versions(table: str) -> dict[str, tuple[int, ...]]:
+    """Maps standard modules to the version of Python that added (`since`) or removed them (`until`)."""
+    rows = _read_table()[table].items()
+    return {name: tuple(map(int, version.split("."))) for version, names in rows for name in names.split()}
+
+
+@cache
+def _read_table() -> dict[str, Any]:
+    return tomllib.loads(data_file("modules.toml").read_text(encoding="utf-8"))
 
 
 class ImportNames:
@@ -90,18 +71,21 @@ class ImportNames:
 
     def _is_standard(self, top: str) -> bool:
         """Returns whether the image's Python has a module; the version of the running Python does not matter."""
-        if top in _STANDARD_SINCE or top in _STANDARD_UNTIL:
-            return _STANDARD_SINCE.get(top, (3,)) <= self._python < _STANDARD_UNTIL.get(top, (4,))
+        since, until = _read_versions("since"), _read_versions("until")
+        if top in since or top in until:
+            return since.get(top, (3,)) <= self._python < until.get(top, (4,))
         return (top in sys.stdlib_module_names and top not in _OTHER_SYSTEMS) or top in _ALWAYS_THERE
 
     def _is_named(self, module: str) -> bool:
         """Returns whether the module has the name of a wheel, of a namespace package, or a well-known import name."""
-        if DISTRIBUTIONS.get(module.partition(".")[0]) in self._names:
+        distributions = _read_table()["distributions"]
+        if distributions.get(module.partition(".")[0]) in self._names:
             return True
         if not module.partition(".")[0].islower():
             return False  # module names are case-sensitive
         parts = module.replace("_", "-").split(".")
-        names = {"-".join(parts[:end]) for end in range(1, len(parts) + 1)} - _OTHERWISE_NAMED
+        otherwise_named = {*distributions.values(), "protobuf"} - {"attrs", "setuptools"}
+        names = {"-".join(parts[:end]) for end in range(1, len(parts) + 1)} - otherwise_named
         return bool(names & self._names) or (parts[:2] == ["google", "protobuf"] and "protobuf" in self._names)
 
     @cached_property
