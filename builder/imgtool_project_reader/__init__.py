@@ -1,4 +1,4 @@
-"""Reads the files of a Python project, and proposes how to train it (README.md)."""
+"""Reads the files of a Python project, and proposes a spec for training it (see README.md)."""
 
 from imgtool_project_reader.knowledge import Fault, Knowledge, Release, Variant
 from imgtool_project_reader.packages import Concessions

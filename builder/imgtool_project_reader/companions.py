@@ -1,4 +1,4 @@
-"""Finds releases of packages that publish one for each TensorFlow release, such as Keras and tensorflow-probability."""
+"""Finds the fitting releases of companions: packages with a release for each TensorFlow, such as Keras."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def is_tensorflow(name: str) -> bool:
 
 
 def is_framework(name: str, variant: Variant) -> bool:
-    """Tells whether a package is the framework that the spec's key installs."""
+    """Tells whether a package is the image's framework, which a key of the spec installs."""
     return name in JAX if variant.jax else is_tensorflow(name)
 
 
 def brings_keras(variant: Variant) -> bool:
-    """Tells whether TensorFlow depends on a Keras of its own minor."""
+    """Tells whether TensorFlow requires the Keras release with the same minor version."""
     numbers = variant.tensorflow.split(".")
     if variant.jax:
         return False
@@ -55,7 +55,7 @@ def brings_keras(variant: Variant) -> bool:
 
 
 def find_release(requirement: Requirement, variant: Variant) -> str | None:
-    """Returns the requirement of a companion without versions in the project and that TensorFlow does not install."""
+    """Returns the requirement for a companion that the project does not pin and TensorFlow does not install."""
     name = canonicalize_name(requirement.name)
     needed = NEEDED_BY_TENSORFLOW if brings_keras(variant) else NEEDED_BY_TENSORFLOW - {"keras"}
     is_brought = is_tensorflow(name) or name in needed
@@ -70,14 +70,14 @@ def find_release(requirement: Requirement, variant: Variant) -> str | None:
 
 
 def _overlaps(requirement: Requirement, release: Requirement) -> bool:
-    """Tells whether a companion's release for this TensorFlow satisfies the project's requirement."""
+    """Tells whether a companion's release for the image's TensorFlow may satisfy the project's requirement."""
     start = next(part.version.removesuffix(".*") for part in release.specifier if part.operator in {"==", ">="})
     versions = [Version(f"{start}.{patch}") for patch in range(10)] + [Version("2.3.1"), Version("2.4.3")]
     return any(version in release.specifier and version in requirement.specifier for version in versions)
 
 
 def add_release(name: str, variant: Variant) -> str:
-    """Returns the requirement of a companion with the versions for this TensorFlow release."""
+    """Returns the requirement for a companion, limited to the versions for the image's TensorFlow."""
     tables = load_tables()
     if variant.jax:
         return {"keras": "keras>=3", "tensorflow": "tensorflow-cpu"}.get(name, name)
@@ -93,7 +93,7 @@ def add_release(name: str, variant: Variant) -> str:
 
 
 def list_also(wanted: Mapping[str, Requirement], variant: Variant) -> Iterator[tuple[str, str]]:
-    """Yields requirements that the wanted packages need but do not declare, or declare without the necessary limits."""
+    """Yields requirements that the wanted packages do not declare (or not with all limits), each with the reason."""
     for key, value in load_tables()["also"].items():
         by, needed = Requirement(key), Requirement(value)
         there, mine = wanted.get(by.name), wanted.get(needed.name)
@@ -105,7 +105,7 @@ def list_also(wanted: Mapping[str, Requirement], variant: Variant) -> Iterator[t
 
 
 def _is_inside(specifier: SpecifierSet, limit: SpecifierSet) -> bool:
-    """Tells whether the last release that a specifier allows is within a limit; False if the specifier has no end."""
+    """Tells whether the newest release that a specifier allows is within a limit; False without an upper limit."""
     last = [part for part in specifier if part.operator in {"==", "~=", "<", "<="}]
     versions = [part.version.removesuffix(".*") for part in last]
     before = [Version(version) for part, version in zip(last, versions, strict=True) if part.operator == "<"]
@@ -114,13 +114,13 @@ def _is_inside(specifier: SpecifierSet, limit: SpecifierSet) -> bool:
 
 
 def is_needed(requirement: Requirement) -> bool:
-    """Tells whether a requirement of a dependency of TensorFlow 1 allows only releases that TensorFlow 1 accepts."""
+    """Tells whether a requirement for a dependency of TensorFlow 1 allows only releases that TensorFlow 1 accepts."""
     needed = SpecifierSet(load_tables()["needed_by_first"].get(canonicalize_name(requirement.name), "<0"))
     return all(needed.contains(part.version.removesuffix(".*")) for part in requirement.specifier)
 
 
 def with_extras(requirement: Requirement) -> str:
-    """Returns the extras of a requirement, for the text after its name."""
+    """Returns the extras of a requirement, as the text `[A,B]` that follows the name."""
     return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
 
 

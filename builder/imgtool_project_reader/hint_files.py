@@ -1,4 +1,4 @@
-"""Reads files with other hints than lists of packages: commands, images, and prose about versions."""
+"""Reads files that contain hints but do not list packages: Dockerfiles, READMEs, scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def read_docker(text: str, file: str) -> Iterator[Statement]:
 
 
 def _list_instructions(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yields the first line, the name and the rest of each instruction; joins lines and leaves out comments."""
+    """Yields the line number, the name and the rest of each instruction; joins lines and leaves out comments."""
     start, before = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("#"):
@@ -124,7 +124,7 @@ def _list_instructions(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _read_words(text: str) -> list[str]:
-    """Reads the words of an instruction in JSON form; returns none for other forms."""
+    """Reads the words of an instruction in JSON form; returns an empty list for other forms."""
     try:
         return [str(word) for word in json.loads(text)]
     except ValueError:
@@ -154,7 +154,7 @@ def _read_apt(text: str, file: str, line: int) -> Iterator[Statement]:
 
 
 def read_prose(text: str, file: str) -> Iterator[Statement]:
-    """Reads a README: commands that install and train, and versions that it names."""
+    """Reads the commands in a README that install packages or train, and the versions that the README names."""
     heading, intro, folder = "", "", ""
     in_block = False
     for number, line in _join(text):
@@ -186,7 +186,7 @@ def read_prose(text: str, file: str) -> Iterator[Statement]:
 
 
 def _read_pins(line: str, *, is_list: bool) -> Iterator[str]:
-    """Yields the requirements in a line of prose: a pin, a row of a list of needs, or a badge."""
+    """Yields the requirements in a line of prose: a pin, an item in a list of required packages, or a badge."""
     if (pin := _PIN.fullmatch(line)) and is_distribution(pin["pin"]):
         yield pin["pin"]
     for row in (_ROW.fullmatch(line) if is_list else None, *_BADGE.finditer(line)):
@@ -230,7 +230,7 @@ def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> I
 
 
 def _limit_tensorflow(match: re.Match[str], line: str) -> str | None:
-    """Returns the limit that a mention of a release means; None if the line excludes that release."""
+    """Returns the version limit that the text expresses; None if the line says that the release does not work."""
     version = match["version"].removesuffix(".x")
     if _REFUSAL.search(line, 0, match.start()):
         return "<2" if version in {"2", "2.0"} else None
@@ -256,7 +256,7 @@ def _read_commands(line: str, file: str, number: int, folder: str) -> Iterator[S
 
 
 def read_shell(text: str, file: str) -> Iterator[Statement]:
-    """Reads the programs that a shell script or a Makefile starts. Only their names tell their purpose."""
+    """Reads the programs that a shell script or a Makefile starts. The reader judges the programs only by name."""
     folder = ""
     is_installer = re.search(r"(?i)install|setup|requirements|bootstrap|(?:^|[/_-])env", file)
     for number, line in _join(text):
@@ -271,7 +271,7 @@ def read_shell(text: str, file: str) -> Iterator[Statement]:
 def _read_installs(
     text: str, file: str, line: int, certainty: Certainty, *, is_sentence: bool = False
 ) -> Iterator[Statement]:
-    """Reads commands that install packages; in a sentence, words of prose may follow the packages."""
+    """Reads commands that install packages; with `is_sentence`, other words may follow the packages."""
     for tool, name in _TOOLS.items():
         if tool in text:
             yield Statement(Fact.INSTALL, name, file, line, certainty)
@@ -288,7 +288,7 @@ def _read_installs(
 
 
 def _find_files(text: str) -> Iterator[tuple[Fact, str]]:
-    """Yields the files and the folders that pip installs from."""
+    """Yields the requirements files and the folders that a pip command names."""
     words = _words(text)
     for option, value in zip(words, [*words[1:], ""], strict=True):
         if option in {"-r", "--requirement"} and re.fullmatch(r"[\w./-]+", value):
@@ -320,7 +320,7 @@ def _words(text: str) -> list[str]:
 
 
 def _arguments(text: str) -> Iterator[str]:
-    """Yields the words of an installer's command, without options and their values."""
+    """Yields the words of an installer's command, without options and option values."""
     before = ""
     for word in _words(text):
         if not word.startswith("-") and before not in _VALUES:

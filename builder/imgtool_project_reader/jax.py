@@ -1,4 +1,4 @@
-"""Finds out whether a project trains with JAX, alone or below Keras 3, and which release of JAX the files ask for."""
+"""Finds out whether a project trains with JAX, directly or through Keras 3, and which release the files require."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TELLS = re.compile(r"(?i).*\.(?:md|rst|sh|ya?ml|env|toml)|(?:.*/)?(?:dockerfile
 
 
 def find_jax(project: Project, listings: tuple[Listing, ...], reached: Reached | None) -> Statement | None:
-    """Returns the statement that the program trains with JAX, with the releases that a file asks for; else None.
+    """Returns a statement that the program trains with JAX, with the releases that a file requires; else None.
 
-    The code's choice of Keras' backend decides first; then the imports, the listed packages, and other texts.
+    The backend of Keras that the code chooses decides first; then the imports, the listed packages, and other texts.
     """
     said = _find_evidence(project, listings, reached) if reached else None
     if said is None:
@@ -35,7 +35,7 @@ def find_jax(project: Project, listings: tuple[Listing, ...], reached: Reached |
 
 
 def find_accelerator(listings: tuple[Listing, ...]) -> tuple[str, str] | None:
-    """Returns the accelerator of a listed JAX's extras, gpu or tpu, and the place of the listing."""
+    """Returns the accelerator (gpu or tpu) that the extras of a listed JAX name, and the place of this requirement."""
     for item in (item for listing in listings[:1] for item in listing.packages if item.package == "jax"):
         for extra in item.requirement.extras:
             if extra == "tpu" or extra.startswith("cuda"):
@@ -66,7 +66,7 @@ def _find_evidence(project: Project, listings: tuple[Listing, ...], reached: Rea
 
 
 def _find_backends(project: Project, files: Iterable[str]) -> Iterator[tuple[str, str, int]]:
-    """Yields each backend of Keras that files name, with the file and the line."""
+    """Yields each Keras backend that one of the files names, with the file and the line."""
     for file in files:
         for number, line in enumerate(project.read(file).splitlines(), 1):
             if match := _BACKEND.search(line):

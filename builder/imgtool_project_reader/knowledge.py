@@ -1,4 +1,4 @@
-"""What the caller must tell the reader: which releases exist, and which versions fit together."""
+"""Defines what the caller of the reader must provide: which releases exist, and which versions fit together."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The image of a proposal: TensorFlow's release, Python's minor, and cpu, gpu or tpu.
+    """The image of a proposal: the release of TensorFlow, the minor version of Python, and cpu, gpu or tpu.
 
-    If there is a release of JAX, the image has no TensorFlow; the release of TensorFlow then only selects packages of
-    the same age.
+    If `jax` is set, the image has no TensorFlow; `tensorflow` then only selects packages of the same age.
     """
 
     tensorflow: str
@@ -42,7 +41,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why an image cannot install a requirement, with the facts about the package."""
+    """The reason why an image cannot install a requirement, with facts about the package."""
 
     message: str
     reason: str
@@ -50,17 +49,17 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """The caller's knowledge. The functions raise ValueError if they fail.
+    """The caller's knowledge. The functions in it raise ValueError if they fail.
 
     Attributes:
         releases: TensorFlow's releases, oldest first.
-        resolve: returns the Python of an image for TensorFlow's release, the wanted Python or None, and the
+        resolve: returns the Python of an image; gets the release of TensorFlow, the wanted Python or None, and the
             accelerator.
-        read_list: returns the texts of a requirements file and of those that it includes, from the project's folder,
-            the file's path in it, and the extras.
+        read_list: returns the texts of a requirements file and of included files; gets the project's folder, the file's
+            path in that folder, and the extras.
         read_yaml: returns a document as dictionaries, lists and texts.
         find_jax: returns the newest release of JAX that a specifier set allows.
-        find_fault: returns the first fault of such texts for an image; None if the image can install everything.
+        find_fault: returns the first fault in such texts for an image; None if the image can install everything.
     """
 
     releases: Mapping[str, Release]

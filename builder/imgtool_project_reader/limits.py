@@ -1,4 +1,4 @@
-"""Finds the releases of packages that still have the names that code uses, and packages that calls import."""
+"""Finds the releases that still have the names that code uses, and packages that called functions import."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ENDS = frozenset({"<", "<=", "==", "===", "~="})
 
 
 def find_limits(used: Iterable[tuple[str, int]]) -> Iterator[tuple[Requirement, int]]:
-    """Yields the requirements whose releases still have the names that a file uses, with the lines of use.
+    """Yields requirements that allow only releases with the names that a file uses, each with the line of the use.
 
-    A method, such as `.ix`, counts only if the file also uses another name of the method's package.
+    A method, such as `.ix`, gives a requirement only if the file also uses another name of the method's package.
     """
     table = load_tables()["limits"]
     rows = [*used]
@@ -34,7 +34,7 @@ def find_limits(used: Iterable[tuple[str, int]]) -> Iterator[tuple[Requirement, 
 
 
 def _has(words: list[str], rest: str, *, is_module: bool) -> bool:
-    """Tells whether the words of a table's row match a used name; the first of several parts may be a module's name."""
+    """Tells whether a used name matches the words of a table's row; with `is_module`, the name begins with a module."""
     if "*" in words or rest in words:
         return True
     first, _, inner = rest.partition(".")
@@ -43,7 +43,7 @@ def _has(words: list[str], rest: str, *, is_module: bool) -> bool:
 
 
 def limit_by_code(reached: Reached | None) -> dict[str, tuple[Requirement, str]]:
-    """Returns the strictest requirement of each package that the program's files limit, with its place."""
+    """Maps each package that the program's files limit to the strictest requirement, with the place in a file."""
     sources = reached.sources if reached else ()
     chosen: dict[str, tuple[Requirement, str]] = {}
     for source in sources:
@@ -55,7 +55,7 @@ def limit_by_code(reached: Reached | None) -> dict[str, tuple[Requirement, str]]
 
 
 def list_called(reached: Reached | None) -> dict[str, str]:
-    """Maps packages that functions of other packages import at the call, and that no METADATA names, to the calls."""
+    """Maps packages that called functions import, although no METADATA names the packages, to the place of the call."""
     table = load_tables()["called"]
     found: dict[str, str] = {}
     for source in reached.sources if reached else ():
@@ -70,21 +70,21 @@ def _end(limit: Requirement) -> Version:
 
 
 def has_end(specifier: SpecifierSet) -> bool:
-    """Tells whether a specifier has an upper end."""
+    """Tells whether a specifier has an upper limit."""
     return any(part.operator in _ENDS for part in specifier)
 
 
 def can_be(specifier: SpecifierSet) -> bool:
-    """Tells whether any release can satisfy a specifier: its lowest end is above its highest start."""
+    """Tells whether a release can satisfy a specifier: the lowest upper limit is above the highest lower limit."""
     starts = [Version(part.version) for part in specifier if part.operator in {">=", ">"}]
     ends = [Version(part.version) for part in specifier if part.operator == "<"]
     return not (starts and ends) or max(starts) < min(ends)
 
 
 def find_newest_python(requirement: Requirement) -> str | None:
-    """Returns the newest Python with a wheel of the release that a requirement pins, or of a release below its end.
+    """Returns the newest Python for which the pinned release, or one that an upper limit allows, has a wheel.
 
-    Returns None if no table has the package, and the empty text if no Python has a wheel.
+    Returns None if no table contains the package, and the empty text if there is no wheel for any Python.
     """
     table: dict[str, str] = load_tables()["newest_python"].get(canonicalize_name(requirement.name), {})
     ends = [part for part in requirement.specifier if part.operator in {"==", "~=", "<", "<="}]

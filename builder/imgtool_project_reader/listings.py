@@ -1,4 +1,4 @@
-"""Chooses the file that lists the packages of a program, among all files that list packages."""
+"""Chooses the listing of a program: the file, among all that list packages, that lists what the program needs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Listing:
 
     Attributes:
         file: the path relative to the project.
-        packages: the requirements of every installation, and those of `extras`.
+        packages: the requirements that every installation needs, and those of `extras`.
         extras: the chosen extras.
         statements: all statements of these files.
         named_by: the place of the command that installs the file.
@@ -58,7 +58,7 @@ class Listing:
 
 
 def rank_listings(project: Project, folder: str, program: str = "") -> tuple[Listing, ...]:
-    """Returns the listings, first the one for `program` in `folder`; leaves out listings of other programs."""
+    """Returns the listings, first the best for `program` in `folder`; leaves out listings in other programs."""
     everything = [item for rows in project.statements.values() for item in rows]
     installs = [item for item in everything if item.fact is Fact.INSTALL]
     own = {canonicalize_name(item.value) for item in everything if item.fact is Fact.NAME}
@@ -96,9 +96,9 @@ def _include(project: Project, file: str, seen: set[str]) -> Iterator[Statement]
 
 
 def _choose_extras(rows: tuple[Statement, ...], file: str, installs: list[Statement], program: str) -> tuple[str, ...]:
-    """Chooses the extras that training needs: those that the README installs, and those for training or TensorFlow.
+    """Chooses the extras that training needs: those in the README's commands, and those for training or TensorFlow.
 
-    An extra with the name of a program's folder is for the programs in that folder.
+    An extra that has the name of a folder is for the programs in that folder.
     """
     groups = dict.fromkeys(item.group for item in rows if item.fact is Fact.PACKAGE and item.group)
     folder = posixpath.dirname(file) or "."

@@ -1,4 +1,4 @@
-"""Chooses the packages of the image: the project's own file if a lock can contain it, else single lines."""
+"""Chooses the packages of the image: the project's list if imgtool can lock all of it, else single requirements."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _IDLE = "the program imports nothing of it, and it has no wheel, or is no Python
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A requirement in a spec, and its origin; `guess` marks a requirement that no file states."""
+    """A requirement for a spec, and where it comes from; `guess` marks a requirement that no file states."""
 
     text: str
     place: str
@@ -53,7 +53,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Concessions:
-    """Changes that a resolution on an index has required: names of packages, and the reasons.
+    """Changes that imgtool made because an index could not resolve the packages: package names and reasons.
 
     Attributes:
         loosened: packages that lose their limits.
@@ -76,13 +76,13 @@ class Needs:
 
     Attributes:
         requirements: the project's file, with its `extras`; None if there are only lines.
-        lines: the requirements in addition to the file.
-        why_lines: why the spec does not name the project's file.
+        lines: requirements in addition to the file.
+        why_lines: the reason why the spec does not name the project's file.
         packages: the names of all these packages.
         system: Debian packages, with the place of the statement or the wheel that needs them.
         builds_only: Debian packages that the project names but that a running program does not need.
         dropped: requirements of the project that the image does not get, with the reasons.
-        unknown: imports whose packages no file and no table names.
+        unknown: imports for which neither a file nor a table names a package.
     """
 
     requirements: str | None = None
@@ -106,7 +106,7 @@ def choose_packages(
     concessions: Concessions,
     folder: str = ".",
 ) -> Needs:
-    """Chooses the packages to install beside TensorFlow, for a resolved variant."""
+    """Chooses the packages to install in addition to the framework, for a resolved variant."""
     listing = listings[0] if listings else None
     stated = [item for item in listing.packages if applies(item.requirement, variant.python)] if listing else []
     idle = [item for item in stated if item.certainty is Certainty.GUESS and not _is_imported(item.package, reached)]
@@ -164,7 +164,7 @@ def _is_imported(name: str, reached: Reached | None) -> bool:
 
 
 def _find_trouble(project: Project, listing: Listing, variant: Variant, knowledge: Knowledge) -> str | None:
-    """Explains why a spec cannot name the listing's file; None if it can."""
+    """Returns the reason why a spec cannot name the listing's file; None if a spec can name it."""
     if not _READ_BY_SPEC.fullmatch(listing.file):
         return f"from {listing.file}"
     try:
@@ -192,10 +192,10 @@ def _mend(
     *,
     far: bool,
 ) -> tuple[list[Line], list[tuple[str, str]]]:
-    """Returns the lines for a spec, with the pins of a lock file and without requirements that contradict TensorFlow.
+    """Returns a spec's lines, with the pins of a lock file and without conflicts with TensorFlow; and what it dropped.
 
-    `far` means that the project needs an older TensorFlow than imgtool supports. Then its limits on TensorFlow's own
-    dependencies are for that older release.
+    `far` means that the project needs an older TensorFlow than imgtool supports. Then the project's limits on
+    dependencies of TensorFlow are for that older release.
     """
     placed = list_placed(project)
     lines, dropped = dict[str, Line](), list[tuple[str, str]]()
@@ -220,7 +220,7 @@ def _mend(
 
 
 def _rename(stated: Iterable[Statement], variant: Variant) -> Iterator[tuple[Statement, Requirement]]:
-    """Yields the packages that an image may install beside TensorFlow, under their names on an index."""
+    """Yields the packages that an image may need in addition to the framework, with their names on an index."""
     rows = [item for item in stated if not (is_framework(item.package, variant) or item.package in _TOOLS)]
     real = {item.package for item in rows}
     for item in rows:
@@ -233,7 +233,7 @@ def _rename(stated: Iterable[Statement], variant: Variant) -> Iterator[tuple[Sta
 
 
 def _find_reason(requirement: Requirement, variant: Variant, knowledge: Knowledge, *, far: bool) -> str | None:
-    """Explains why a requirement loses its limit or is left out; None if it stays."""
+    """Returns the reason why a requirement must lose its limit or URL; None if it can stay."""
     name = canonicalize_name(requirement.name)
     if requirement.url and not requirement.url.startswith("git+"):
         return "a lock names releases on an index, not URLs"
@@ -249,7 +249,7 @@ def _find_reason(requirement: Requirement, variant: Variant, knowledge: Knowledg
 def _specify(
     requirement: Requirement, place: str, pinned: Mapping[str, Requirement], placed: Mapping[str, Statement]
 ) -> tuple[Requirement, str]:
-    """Returns a more exact requirement from another file: a lock's release, or the repository in a README's command."""
+    """Returns a more exact requirement if another file has one: the release in a lock, or a README's Git repository."""
     name = canonicalize_name(requirement.name)
     if requirement.url is None and not requirement.specifier and name in placed:
         return placed[name].requirement, placed[name].place
@@ -278,9 +278,9 @@ def _find_missing(
     has: set[str],
     limits: Mapping[str, Requirement],
 ) -> tuple[list[Line], tuple[str, ...]]:
-    """Finds the packages of imports that the listing does not name, in another file or in the table.
+    """Finds packages for imports that the listing does not cover, in other files or in the table.
 
-    `limits` adds packages that the listing names without the versions that the code needs.
+    `limits` also contains packages that the listing names, but without the limits that the code needs.
     """
     elsewhere = _list_elsewhere(project, listings, variant.python)
     lines: dict[str, Line] = {}
@@ -315,7 +315,7 @@ def _find_missing(
 
 
 def _list_elsewhere(project: Project, listings: tuple[Listing, ...], python: str) -> dict[str, Statement]:
-    """Returns the statements of other files about packages, by name."""
+    """Maps the names of packages to the statements about them in files other than the listing."""
     pinned = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
     listed = (item for listing in listings[1:] for item in listing.packages)
     found: dict[str, Statement] = {}
@@ -328,9 +328,9 @@ def _list_elsewhere(project: Project, listings: tuple[Listing, ...], python: str
 def _choose_limits(
     reached: Reached | None, stated: Iterable[Statement], locked: Iterable[str], variant: Variant, knowledge: Knowledge
 ) -> dict[str, Requirement]:
-    """Returns the requirements whose releases have the names that the program uses, joined with the listing's limits.
+    """Returns requirements for releases with the names that the program uses, combined with the listing's limits.
 
-    Leaves out packages for which the listing, a lock or TensorFlow itself sets an upper end.
+    Leaves out packages for which the listing, a lock or TensorFlow itself sets an upper limit.
     """
     said = {item.package: item.requirement for item in stated}
     chosen = {}
@@ -346,13 +346,13 @@ def _choose_limits(
 
 
 def _needed_by(name: str, variant: Variant, knowledge: Knowledge) -> SpecifierSet:
-    """Returns the releases of a package that TensorFlow's METADATA asks for."""
+    """Returns the releases of a package that TensorFlow's METADATA requires."""
     limit = knowledge.releases[variant.tensorflow].requires.get(name, "")
     return SpecifierSet(re.split(r" \|\| |;", limit)[0].strip())
 
 
 def _fight(requirement: Requirement, variant: Variant, knowledge: Knowledge) -> str | None:
-    """Explains how a requirement contradicts TensorFlow; None if it does not."""
+    """Returns the reason why TensorFlow and a requirement do not fit together; None if they do."""
     fault = knowledge.find_fault((("code", f"{requirement}\n"),), variant)
     return fault.reason if fault else None
 
@@ -369,20 +369,20 @@ def _is_there(module: str, name: str | None, has: set[str], variant: Variant) ->
 
 
 def _name_of(text: str) -> str:
-    """Returns the package's name in a line; for a URL, the last part."""
+    """Returns the name of the package in a line; for a URL, the last part of the URL."""
     requirement = parse_requirement(text)
     return requirement.name if requirement else text.rpartition("/")[2].removesuffix(".git")
 
 
 def _list_companions(stated: Iterable[Statement], variant: Variant) -> Iterator[Line]:
-    """Yields releases of companions that a file names without versions: the newest may need another TensorFlow."""
+    """Yields releases for companions without a version in a file, because the newest may need another TensorFlow."""
     for item in stated:
         if release := find_release(item.requirement, variant):
             yield Line(release, f"{item.place}; its release for TensorFlow {variant.tensorflow}")
 
 
 def _is_listed(module: str, has: set[str]) -> bool:
-    """Tells whether a listed package has a name similar to an import's."""
+    """Tells whether the name of a listed package is similar to the name of an import."""
     plain = canonicalize_name(module)
     return plain in has or any(
         name.endswith(f"-fork-{plain}") or name.startswith((f"{plain}-", f"python-{plain}", f"py{plain}"))

@@ -18,12 +18,12 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The keys of a spec that place a program.
+    """The values of a spec's keys that tell where a program is and how it starts.
 
     Attributes:
-        trainer: the mapping, key by key; a `source` alone is the shorthand.
+        trainer: the keys of `trainer`; with `source` alone, the spec uses the short form.
         python_path: the value of PYTHONPATH, if the program needs one.
-        new_file: the file that a notebook becomes; None for other programs.
+        new_file: the script for a notebook; None for other programs.
     """
 
     trainer: dict[str, str]
@@ -32,7 +32,7 @@ class Placement:
 
 
 def place(program: Program, reached: Reached, project: Project) -> Placement | None:
-    """Places a program; None if no spec can start it, because a Dockerfile cannot name its folder."""
+    """Decides how a spec starts a program; returns None if a Dockerfile cannot name the program's folder."""
     if program.script is not None:
         module, _, function = program.target.partition(":")
         return Placement(trainer={"source": program.home, "module": module, "function": function})
@@ -65,7 +65,7 @@ def place(program: Program, reached: Reached, project: Project) -> Placement | N
 
 
 def _find_root(program: Program, reached: Reached) -> str | None:
-    """Returns the root folder of the program's module; None if the program runs as a script."""
+    """Returns the folder in which Python finds the program as a module; None if the program runs as a script."""
     folder = program.folder
     parts = folder.split("/") if folder != "." else []
     above = [root for root in reached.roots if root == "." or f"{folder}/".startswith(f"{root}/")]
@@ -87,7 +87,7 @@ def _find_root(program: Program, reached: Reached) -> str | None:
 
 
 def _find_start(program: Program, reached: Reached, project: Project) -> str:
-    """Returns the folder from which the program's relative paths start."""
+    """Returns the folder to start the program in, so that the program's relative paths are right."""
     folder = program.folder
     if folder == "." or not can_stand(folder):
         return "."
@@ -108,7 +108,7 @@ def _find_start(program: Program, reached: Reached, project: Project) -> str:
 
 
 def _starts_in(command: Statement, program: Program) -> bool:
-    """Tells whether a command starts a program from its own folder: after `cd`, or by the file's bare name."""
+    """Tells whether a command starts a program in the program's folder: after `cd`, or with the file name alone."""
     where = command.value.partition(" && ")[0] if " && " in command.value else ""
     inner = where.removeprefix("cd ").strip("/ ")
     if where:
@@ -128,7 +128,7 @@ def _needs_all(reached: Reached, folder: str) -> bool:
 
 
 def _name_script(notebook: str, reached: Reached) -> str:
-    """Returns the name for the script of a notebook: in the same folder, importable, and not the name of an import."""
+    """Returns the path for a notebook's script: in the same folder, importable, and not named like an import."""
     folder, name = posixpath.split(notebook)
     stem = _NOT_IN_NAMES.sub("_", name.removesuffix(".ipynb")).strip("_") or "notebook"
     hidden = {item.module.partition(".")[0] for item, _, _ in reached.foreign} | sys.stdlib_module_names | {"keras"}

@@ -1,4 +1,4 @@
-"""Finds the programs of a project, ranks them by their actions, and follows the imports of each."""
+"""Finds the programs of a project, ranks the programs by what they do, and follows the imports of each program."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Program:
 
     Attributes:
         source: the program's file.
-        script: the console script that starts the program, if the file alone starts nothing.
+        script: the console script that starts the program, if running the file does not start it.
         target: the function that the script calls, MODULE:FUNCTION.
         home: the folder of the project that defines the script.
         score: the likelihood that this program trains.
-        commands: statements that start the program.
-        reasons: the parts of the score, for people.
+        commands: statements about commands that start the program.
+        reasons: the parts of the score, as text.
     """
 
     source: Source
@@ -83,10 +83,10 @@ class Reached:
 
     Attributes:
         sources: the project's files, with the program first.
-        roots: the folders from which absolute imports of these files start, in the order of need.
+        roots: the folders in which Python must search for absolute imports of these files, in the order of first use.
         foreign: the imports of other packages, each with whether it always runs.
         is_relative: whether the program's file has relative imports.
-        tops: the first names of absolute imports of the project's files.
+        tops: the top-level names in absolute imports of the project's files.
     """
 
     sources: tuple[Source, ...]
@@ -107,14 +107,14 @@ class Code:
     )
 
     def source(self, path: str) -> Source | None:
-        """Returns a file's content, or None if the file is not Python 3."""
+        """Returns what a file contains; None if no Python can parse the file."""
         if path not in self._sources:
             self._sources[path] = read_source(self.project.read(path), path)
         return self._sources[path]
 
     @cached_property
     def _tops(self) -> dict[str, dict[str, None]]:
-        """The folders that contain a module or a package, by its name."""
+        """Maps the name of each module and package to the folders that contain it."""
         tops: dict[str, dict[str, None]] = {}
         for path in self.project.files:
             if path.endswith(".py"):
@@ -128,9 +128,9 @@ class Code:
         return frozenset(self.project.files)
 
     def _locate(self, imported: Imported, source: Source, start: str) -> tuple[str, tuple[str, ...]] | None:
-        """Returns the folder of an import of the project's own files, and the files that it loads; None for others.
+        """Finds an imported module in the project; returns its root folder and the files to load, or None for others.
 
-        Python searches the folder of the program, `start`; modules elsewhere need a PYTHONPATH.
+        Python searches the program's folder, `start`. For modules in other folders, the image needs a PYTHONPATH.
         """
         if imported.level:
             folder = (
@@ -153,13 +153,13 @@ class Code:
         return best if best is None or best[1] or is_package or not is_known else None
 
     def _is_own(self, imported: Imported) -> bool:
-        """Tells whether a folder, such as lib, contains the very module that the code imports from a known package."""
+        """Tells whether the project contains the imported module, although a known package has the same first name."""
         top, _, inner = imported.module.partition(".")
         folders = () if top in WITH_TENSORFLOW or top == "keras" or not inner else self._tops.get(top, ())
         return any(self._has_module(folder, imported) for folder in folders)
 
     def _has_module(self, folder: str, imported: Imported) -> bool:
-        """Tells whether a folder contains the module, or a plain folder with the modules that the import names."""
+        """Tells whether `folder` contains the imported module, or a folder of that name with the imported modules."""
         base = posixpath.normpath(posixpath.join(folder, *imported.module.split(".")))
         is_there = f"{base}.py" in self._files or f"{base}/__init__.py" in self._files
         if not imported.names and not is_there:
@@ -217,7 +217,7 @@ class Code:
         return self._located[key]
 
     def rank(self) -> tuple[Program, ...]:
-        """Returns the programs, and first the one that most likely trains."""
+        """Returns the programs, beginning with the program that most likely trains."""
         statements = [item for rows in self.project.statements.values() for item in rows]
         commands = [item for item in statements if item.fact is Fact.COMMAND]
         scripts = _scripts(statements, self._files)
@@ -256,7 +256,7 @@ class Code:
         return frozenset(path for path in self.project.files if path in names)
 
     def _find_part(self, path: str) -> str | None:
-        """Returns the folder below the top that has its own program and list of packages, if the top has a list too."""
+        """Returns the subfolder that contains `path` and a list of packages, if the top folder also has a list."""
         lists = {
             posixpath.dirname(file) or "."
             for file in self.project.statements
@@ -267,7 +267,7 @@ class Code:
 
 
 def _says_train(source: Source, *, script: str | None) -> bool:
-    """Tells whether a training program or its console script has a name and a folder that suggest training."""
+    """Tells whether a program trains, and the names of its file (or script) and folder suggest training."""
     path = PurePosixPath(source.path)
     is_aside = any(map(_ASIDE.fullmatch, path.parts[:-1])) or path.suffix == ".ipynb"
     named = re.search(r"(?i)(?:^|[_-])train(?:ing|er)?(?:[_-]|$)", f"{path.stem}-{script or ''}")
@@ -279,7 +279,7 @@ def _depth(source: Source) -> int:
 
 
 def _scripts(statements: list[Statement], files: frozenset[str]) -> dict[str, tuple[str, str, str]]:
-    """Maps each file to its console script, target and project's folder; scripts that train take precedence."""
+    """Maps each file to a console script, its target and its folder; prefers scripts with "train" in the name."""
     scripts: dict[str, tuple[str, str, str]] = {}
     for item in statements:
         if item.fact is Fact.SCRIPT:
@@ -324,7 +324,7 @@ def _starts_program(command: Statement, path: str, script: str | None, project: 
 
 
 def _is_file(file: str, path: str, base: str, folder: str, project: Project) -> bool:
-    """Tells whether a command in `base` that changes to `folder` means the file at `path`."""
+    """Tells whether `file`, in a command that runs in `base` and changes to `folder`, is the file at `path`."""
     options = (posixpath.normpath(posixpath.join(*parts, file)) for parts in ((base, folder), (folder,), (base,), ()))
     exact = next((option for option in options if project.has(option)), None)
     if exact or PurePosixPath(path).name != PurePosixPath(file).name:
@@ -343,7 +343,7 @@ def _judge(
     *,
     told: frozenset[str],
 ) -> Program:
-    """Scores a program: first by its actions, then by the project's statements, then by its name and folder."""
+    """Scores a program: mostly by what it does, then by commands that name it, then by its name and folder."""
     path = PurePosixPath(source.path)
     stem = path.parent.name if path.stem == "__main__" else path.stem  # `python -m FOLDER` starts it
     words = [*re.split(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])", stem.lower()), *re.split(r"\W+", script or "")]
@@ -388,9 +388,9 @@ def _judge(
 
 
 def _weigh(command: Statement, told: frozenset[str]) -> int:
-    """Weighs a command as evidence for its program; a training command in the top folder's README weighs most.
+    """Returns the score that a command adds to the program that it starts, highest for the top folder's README.
 
-    `told` are the shell scripts that this README names.
+    `told` are the shell scripts that the top folder's README names.
     """
     if command.file in told:
         return _README
@@ -402,7 +402,7 @@ def _weigh(command: Statement, told: frozenset[str]) -> int:
 
 
 def list_words(command: Statement) -> tuple[str, ...]:
-    """Returns a command's words without the folder and the interpreter."""
+    """Returns the words of a command, without the change of folder and the interpreter."""
     try:
         words = shlex.split(command.value.rpartition(" && ")[2])
     except ValueError:
@@ -413,5 +413,5 @@ def list_words(command: Statement) -> tuple[str, ...]:
 
 
 def can_stand(path: str) -> bool:
-    """Tells whether a spec can name a folder."""
+    """Tells whether a path has only characters that a spec allows in folder names."""
     return path == "." or all(map(_PART.fullmatch, path.split("/")))

@@ -1,4 +1,4 @@
-"""Proposes a spec for a project: intersects the files' statements with existing releases, and marks every guess."""
+"""Proposes a spec for a project: chooses releases that satisfy the files' statements, and marks every guess."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOWEST_SCORE = -12  # below this score, a program does not train
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table of statements and their files."""
+    """A row of the table that shows the statements and their files."""
 
     fact: str
     value: str
@@ -43,8 +43,8 @@ class Proposal:
         accelerator: the roles' accelerator, and the reason.
         needs: the packages that the image installs.
         programs: the programs that may train, with the chosen one first.
-        placement: how the image starts the first program; None if there is none, or if no spec can start it.
-        reached: the files and packages that the first program reaches.
+        placement: how the image starts the first program; None if there is no program, or if no spec can start it.
+        reached: the files and packages that the first program imports, directly or through others.
         listings: the files that list packages.
         name: the project's own name, if a file states one.
     """
@@ -74,7 +74,7 @@ class Proposal:
 
     @property
     def new_files(self) -> dict[str, str]:
-        """The scripts for notebooks: path to text."""
+        """Maps the path of each script for a notebook to the script's text."""
         if self.placement is None or self.placement.new_file is None or self.program is None:
             return {}
         cells = "".join(write_cells(self.project.read(self.program.path))).rstrip()
@@ -116,7 +116,7 @@ def propose(
     accelerator: str | None = None,
     concessions: Concessions | None = None,
 ) -> Proposal:
-    """Proposes a spec for the files in `folder`. Arguments take precedence over the files."""
+    """Proposes a spec for the files in `folder`. `tensorflow` and `accelerator` take precedence over the files."""
     project = read_project(folder, knowledge.read_yaml)
     code = Code(project)
     programs = tuple(program for program in code.rank() if program.score >= _LOWEST_SCORE)
@@ -165,7 +165,7 @@ def propose(
 
 
 def _choose_jax(choice: Choice, said: Statement, knowledge: Knowledge) -> Choice:
-    """Returns the choice of JAX's release, with the files' statements about JAX and Python."""
+    """Adds a release of JAX to `choice`; keeps only the statements about JAX and Python."""
     rows = tuple(row for row in choice.rows if row.statement.fact is Fact.PYTHON)
     source = said.place if said.value else None
     exact = any(part.operator == "==" for part in SpecifierSet(said.value))
@@ -174,7 +174,7 @@ def _choose_jax(choice: Choice, said: Statement, knowledge: Knowledge) -> Choice
 
 
 def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder: str) -> tuple[str, str | None]:
-    """Chooses gpu if the chosen listing or the only kind of Dockerfile asks for CUDA."""
+    """Chooses gpu if the chosen listing, or every exported environment or Dockerfile, asks for CUDA."""
     for listing in listings[:1]:
         for item in listing.packages:
             if item.package == "tensorflow-gpu" or (
@@ -204,7 +204,7 @@ def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder:
 def _resolve(
     choice: Choice, kind: str, kind_from: str | None, knowledge: Knowledge, *, given: bool
 ) -> tuple[Variant | None, str, str | None, Choice]:
-    """Resolves the choice as a lock would. If no base image fits, chooses cpu, or imgtool's own Python."""
+    """Resolves the choice as `lock` does. If no base image fits, tries imgtool's default Python, then cpu."""
     error: str | None = None
     attempts = [(kind, choice.python), (kind, None), ("cpu", choice.python), ("cpu", None)]
     for accelerator, python in attempts[:2] if given else attempts:

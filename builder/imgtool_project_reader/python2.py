@@ -1,4 +1,4 @@
-"""Reads files for Python 2, as far as a proposal needs them: their imports and calls, and whether they train."""
+"""Reads files for Python 2 as far as a proposal needs it: the imports, the calls, and whether a file trains."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TO_3 = tuple(
 def parse_python_2(text: str) -> ast.Module | None:
     """Parses a file of Python 2 without its `print` and `exec` statements; None if the file is not Python 2 either.
 
-    Lines keep their numbers. The tree shows the file's imports and calls, but nobody can run it.
+    Line numbers do not change. The tree contains the file's imports and calls, but cannot be run.
     """
     text = "\n".join(_leave_out_prints(text.splitlines()))
     for pattern, new in _TO_3:
@@ -47,7 +47,7 @@ def parse_python_2(text: str) -> ast.Module | None:
 
 
 def _leave_out_prints(lines: list[str]) -> Iterator[str]:
-    """Yields `pass` in place of each `print` and `exec`, and empty lines for their further lines."""
+    """Yields the lines, with `pass` in place of a `print` or `exec` statement and empty lines for its other lines."""
     rest, opened = 0, 0
     for line in lines:
         starts = rest == 0 and _PRINTS.match(line)
@@ -62,7 +62,7 @@ def _leave_out_prints(lines: list[str]) -> Iterator[str]:
 
 
 def find_module_of_2(tree: ast.Module) -> int:
-    """Returns the first line that always imports a module that only Python 2 has; 0 for none."""
+    """Returns the first top-level line that imports a module that only Python 2 has; 0 if there is none."""
     for node in tree.body:
         if isinstance(node, ast.Import) and any(alias.name in _MODULES for alias in node.names):
             return node.lineno
@@ -74,5 +74,5 @@ def find_module_of_2(tree: ast.Module) -> int:
 
 
 def is_module_of_2(module: str) -> bool:
-    """Tells whether only Python 2 has a module in its standard library."""
+    """Tells whether a module is in the standard library of Python 2 but not of Python 3."""
     return module in _MODULES

@@ -1,4 +1,4 @@
-"""Finds Pythons that no longer have the parts of the standard library that a file uses."""
+"""Finds the Pythons whose standard library has the parts that a file uses."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from imgtool_project_reader.tables import load_tables
 
 
 def find_pythons(tree: ast.Module) -> tuple[tuple[str, int], ...]:
-    """Returns the specifier sets of Python that a file needs, each with the first line that needs it.
+    """Returns the limits on Python's version that a file sets, each with the first line that sets it.
 
-    Ignores code in a `try` or under a check of a version, because that code is allowed to fail.
+    Ignores code in a `try` or under a check of a version, because such code may fail.
     """
     found: dict[str, int] = {}
     for node in _walk_sure(tree):

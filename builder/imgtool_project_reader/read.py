@@ -1,4 +1,4 @@
-"""Reads a project's folder: the list of files, and the statements of each file."""
+"""Reads a project's folder: lists the files, and collects the statements in each file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Project:
     statements: dict[str, tuple[Statement, ...]]
 
     def read(self, file: str) -> str:
-        """Returns the text of a file; empty for one that is missing, too large or not text."""
+        """Returns the text of a file; "" if the file is missing, too large or not text."""
         return read_text(self.folder / file)
 
     def has(self, path: str) -> bool:
@@ -66,7 +66,7 @@ class Project:
 
 
 def read_project(folder: Path, read_yaml: Callable[[str], object]) -> Project:
-    """Reads the files in `folder`. A file that the reader cannot read or parse gives no statements."""
+    """Reads the files in `folder`. There are no statements from a file that the reader cannot read or parse."""
     conda: Reader = partial(read_conda, read_yaml=read_yaml)
     readers = _list_readers(conda)
     patterns = [pattern for pattern, _ in readers]
@@ -116,7 +116,7 @@ def _list_readers(conda: Reader) -> tuple[tuple[re.Pattern[str], Reader], ...]:
 
 
 def read_text(path: Path) -> str:
-    """Returns the text of a file; empty for one that is missing, too large or not text."""
+    """Returns the text of a file; "" if the file is missing, too large or not text."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST:
             return ""
@@ -133,7 +133,7 @@ def write_head(notebook: str) -> str:
 
 
 def _is_written_by_init(folder: Path, file: str) -> bool:
-    """Tells whether `init` made a script from a notebook that still exists; then the notebook is the program."""
+    """Tells whether `init` wrote this script for a notebook that still exists; if so, the notebook is the program."""
     if not file.endswith(".py") or not any((folder / file).parent.glob("*.ipynb")):
         return False
     head = _HEAD.match(read_text(folder / file))
@@ -164,18 +164,21 @@ def _list_files(folder: Path, patterns: list[re.Pattern[str]]) -> Iterator[str]:
 
 
 def list_locked(project: Project) -> dict[str, Requirement]:
-    """Returns the releases in lock files of other programs."""
+    """Maps packages to the releases in the lock files of tools such as Poetry and uv."""
     items = (item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED)
     return {item.package: item.requirement for item in items if is_lock(item.file)}
 
 
 def is_lock(file: str) -> bool:
-    """Tells whether a file is the lock of another program."""
+    """Tells whether a file is the lock of a tool such as Poetry or uv."""
     return file.endswith(".lock") or re.fullmatch(r"pylock\b.*\.toml", file.rpartition("/")[2]) is not None
 
 
 def list_placed(project: Project) -> dict[str, Statement]:
-    """Returns the packages that a README installs from Git; a list with such a name means the repository."""
+    """Returns packages that commands in a README install from Git.
+
+    In a list, the name alone then means the repository.
+    """
     rows = (
         item for file in project.statements for item in project.statements[file] if file.lower().startswith("readme")
     )

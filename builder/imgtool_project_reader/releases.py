@@ -1,4 +1,4 @@
-"""Chooses TensorFlow and Python: intersects all statements about them, in the order of trust, with the matrix."""
+"""Chooses releases of TensorFlow and Python that exist and satisfy the statements, the most trusted first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OLD_ENOUGH = (2, 3)  # code that no later release runs is for TensorFlow 1, unl
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A statement, its meaning for the choice, and whether the choice follows it."""
+    """A statement, and whether the choice follows the statement."""
 
     statement: Statement
     followed: bool
@@ -47,9 +47,9 @@ class Choice:
     Attributes:
         tensorflow: the release.
         jax: the release of JAX if the project trains with JAX, else None.
-        python: the minor; None if no statement asks for one, so that imgtool may choose.
+        python: the minor version; None if no statement sets one, so that imgtool may choose.
         source: the place of the last statement that excluded a release; None for a guess.
-        is_exact: whether the statements leave only one minor.
+        is_exact: whether the statements allow only one minor version.
         rows: all statements, in the order of trust.
     """
 
@@ -152,7 +152,7 @@ def _of_listing(listing: Listing, certainty: Certainty) -> Iterator[Statement]:
 
 
 def _of_code(reached: Reached | None) -> Iterator[Statement]:
-    """Yields conclusions from the names that the program's files use from `tensorflow`."""
+    """Yields statements that follow from the names that the program's files use from `tensorflow`."""
     if reached is None:
         return
     first = sum(source.first[0] for source in reached.sources)
@@ -171,7 +171,10 @@ def _of_code(reached: Reached | None) -> Iterator[Statement]:
 
 
 def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[Statement]:
-    """Yields limits from single names of the API, lower limits first and majors last; code may check for such names."""
+    """Yields limits from single API names, lower limits first and `<2` last.
+
+    The limits are guesses, because the code may check whether a name exists.
+    """
     rows = [
         (limit, source.path, line)
         for source in (reached.sources if reached else ())
@@ -186,7 +189,7 @@ def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[St
 
 
 def _limits_of_keras(source: Source, stated: SpecifierSet) -> Iterator[tuple[str, int]]:
-    """Yields limits of TensorFlow from the names that a file uses from Keras, within the stated releases of Keras."""
+    """Yields limits on TensorFlow from the Keras names that a file uses, if they fit the `stated` Keras releases."""
     versions = ["1.2.2", *(f"2.{minor}.{patch}" for minor in range(16) for patch in range(10))]
     for limit, line in find_limits(source.used):
         fits = limit.name == "keras" and any(map(stated.contains, limit.specifier.filter(versions)))
@@ -195,7 +198,7 @@ def _limits_of_keras(source: Source, stated: SpecifierSet) -> Iterator[tuple[str
 
 
 def _fits(value: str, releases: list[str]) -> frozenset[str]:
-    """Returns the releases that a specifier allows, or the nearest ones if it names a release that no table has."""
+    """Returns the releases that a specifier allows; if no table has the release, returns those with the same minor."""
     specifier = parse_specifier(value)
     if specifier is None:
         return frozenset()
@@ -213,7 +216,7 @@ def _fits(value: str, releases: list[str]) -> frozenset[str]:
 
 
 def _is_bounded(value: str) -> bool:
-    """Tells whether a specifier has an upper end within the releases of Keras 2."""
+    """Tells whether a specifier has an upper limit, other than a major version or the first release with Keras 3."""
     return any(
         part.operator in {"==", "~=", "===", "<", "<="}
         and re.fullmatch(r"\d+(\.\*)?|3(\.0)*|2\.16", part.version) is None
@@ -226,10 +229,10 @@ def _key(version: str) -> tuple[int, ...]:
 
 
 def _order(allowed: list[str], releases: Mapping[str, Release], *, is_decided: bool) -> list[str]:
-    """Orders releases: the recommended release of a minor first, and newer minors before older ones.
+    """Orders releases: newer minors before older minors, and the recommended release of a minor first.
 
-    Without a limit, releases with Keras 2 come before those with Keras 3. Of these, the oldest come first, because a
-    lower limit is usually the release that the author had.
+    Without a limit, releases with Keras 2 come before those with Keras 3. Of those with Keras 3, the oldest come first,
+    because a lower limit is usually the release that the author had.
     """
 
     def key(version: str) -> tuple[int, ...]:
@@ -246,9 +249,9 @@ def _order(allowed: list[str], releases: Mapping[str, Release], *, is_decided: b
 def _python_statements(
     project: Project, listings: tuple[Listing, ...], reached: Reached | None, folder: str
 ) -> Iterator[Statement]:
-    """Yields limits of Python: from the chosen listing's files, the root, the program's folder, code, and last prose.
+    """Yields limits on Python: from the chosen listing's files, the top and the program's folder, code, then prose.
 
-    A Dockerfile comes after files that list the project's Pythons, because it uses only one of them.
+    A Dockerfile comes after files that list the project's Pythons, because it uses only one Python.
     """
     everything = [item for rows in project.statements.values() for item in rows if item.fact is Fact.PYTHON]
     main = {item.file for listing in listings[:1] for item in listing.statements} | {item.file for item in listings[:1]}
@@ -276,7 +279,7 @@ def _pythons(version: str, releases: Mapping[str, Release]) -> tuple[str, ...]:
 
 
 def _limit(pythons: Iterable[str], value: str) -> list[str]:
-    """Returns the minors with a release that the specifier allows."""
+    """Returns the minor versions of Python with a release that the specifier `value` allows."""
     specifier = parse_specifier(value)
     if specifier is None:
         return list(pythons)
@@ -284,7 +287,7 @@ def _limit(pythons: Iterable[str], value: str) -> list[str]:
 
 
 def _skipped(rows: list[Statement], pythons: Sequence[str], *, with_guesses: bool) -> tuple[int, int]:
-    """Counts the firm statements and the guesses about Python that a release contradicts."""
+    """Counts the firm statements and the guesses about Python that none of the remaining `pythons` satisfies."""
     skipped = [0, 0]
     for row in rows:
         kept = _limit(pythons, row.value)

@@ -1,6 +1,6 @@
-"""Reads the files that name a project's packages. Each reader takes a file's text and yields statements.
+"""Reads the files that name a project's packages. Each reader gets the text of a file and yields statements.
 
-The readers run nothing. A file that a reader cannot parse gives no statements.
+The readers do not run any code. For a file that a reader cannot parse, the reader yields no statements.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REQUIREMENTS_NAME = re.compile(r"(?:[\w.-]+/)*(?:requirements|reqs)[\w./-]*\.(?
 
 
 def harmless(read: Reader) -> Reader:
-    """Makes a reader return no statements for a file of another format or shape."""
+    """Makes a reader yield no statements, instead of an error, for a file in another format."""
 
     @wraps(read)
     def reader(text: str, file: str) -> Iterator[Statement]:
@@ -59,7 +59,7 @@ def harmless(read: Reader) -> Reader:
 
 
 def read_pip(text: str, file: str) -> Iterator[Statement]:
-    """Reads a requirements file of pip, or the output of `conda list --export` or `pip list` in such a file."""
+    """Reads a requirements file of pip, which may also contain output of `conda list --export` or `pip list`."""
     if len(_EXPORTED.findall(text)) > 3:
         for number, line in enumerate(text.splitlines(), 1):
             if not line.startswith("#"):
@@ -89,7 +89,7 @@ def _read_pip_line(line: str) -> Requirement | None:
 
 
 def read_link(link: str) -> Requirement | None:
-    """Parses a URL that pip installs; the package's name is the `#egg=` or the last part of the URL."""
+    """Parses a URL that pip installs; the name of the package is the value of `#egg=` or the last part of the URL."""
     egg = _EGG.search(link)
     last = link.rpartition("/")[2].partition("#")[0]
     if last.endswith((".whl", ".tar.gz", ".zip")):
@@ -160,7 +160,7 @@ def _read_poetry_row(name: str, row: object, file: str, at: int, group: str) -> 
 
 
 def _place_in_git(table: Mapping[str, Any]) -> str:
-    """Returns the text after the name of a package from Git, with the commit, tag or branch; empty for others."""
+    """Returns the ` @ git+URL` of a package from Git, with the commit, tag or branch; empty for other packages."""
     commit = next((table[key] for key in ("rev", "ref", "tag", "branch") if table.get(key)), "")
     return f" @ git+{table['git']}{'@' if commit else ''}{commit}" if "git" in table else ""
 
@@ -197,7 +197,7 @@ def read_script(text: str, file: str) -> Iterator[Statement]:
 
 @harmless
 def read_pylock(text: str, file: str) -> Iterator[Statement]:
-    """Reads a pylock.toml (PEP 751): a list of packages, and a lock."""
+    """Reads a pylock.toml (PEP 751), which is both a list of packages and a lock."""
     document, line = tomllib.loads(text), _line_finder(text)
     if limit := document.get("requires-python"):
         yield Statement(Fact.PYTHON, limit, file, line("requires-python"))
@@ -210,7 +210,7 @@ def read_pylock(text: str, file: str) -> Iterator[Statement]:
 
 @harmless
 def read_toml_lock(text: str, file: str) -> Iterator[Statement]:
-    """Reads the versions of a lock of Poetry, uv, PDM or PEP 751. A package with several versions has none."""
+    """Reads the versions in a lock of Poetry, uv, PDM or PEP 751; leaves out packages with several versions."""
     document = tomllib.loads(text)
     rows = [row for row in (*document.get("package", ()), *document.get("packages", ())) if "version" in row]
     names = [row["name"] for row in rows]
@@ -246,7 +246,7 @@ def read_setup_cfg(text: str, file: str) -> Iterator[Statement]:
 
 @harmless
 def read_setup_py(text: str, file: str) -> Iterator[Statement]:
-    """Reads the literals of a setup.py: lists, sums of lists, and names of lists."""
+    """Reads a setup.py without running it: evaluates lists, sums of lists, and variables with lists."""
     tree = ast.parse(text)
     nodes = list(ast.walk(tree))
     assigned: dict[str, ast.expr] = {}
@@ -286,7 +286,10 @@ def _packages(value: object, file: str, at: int, group: str) -> Iterator[Stateme
 
 
 def _literal(node: ast.expr | None, assigned: Mapping[str, ast.expr], depth: int = 0) -> Any:
-    """Evaluates literals. Leaves out other expressions in lists, and returns None for them elsewhere."""
+    """Evaluates literals.
+
+    Leaves out all other expressions in a list; returns None for other expressions outside of lists.
+    """
     value: Any = None
     node = node if depth < 20 else None
     match node:
@@ -331,9 +334,10 @@ def _add(left: object, right: object) -> object:
 
 
 def read_conda(text: str, file: str, read_yaml: Callable[[str], object]) -> Iterator[Statement]:
-    """Reads an environment.yml: translates conda's names to wheels or Debian packages, and drops other names.
+    """Reads an environment.yml: translates conda's names to wheels or Debian packages, drops unknown names.
 
-    In an export, whose rows name builds, conda's packages are PINNED, because an export lists the whole environment.
+    In an export, where each row names a build, conda's packages are PINNED, because the file lists the whole
+    environment.
     """
     try:
         document = read_yaml(text)

@@ -1,4 +1,4 @@
-"""Reads one Python file, or the cells of a notebook, as a program: the imports, options, and training calls."""
+"""Reads the imports, options and training calls of a program: one Python file, or the cells of a notebook."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """An import: the dotted name without the dots that `level` counts, the imported names, and the line.
+    """An import: the module's name without leading dots (`level` is their number), the imported names, the line.
 
-    `always` is False in a function, a condition or a `try`; `in_main` is True under a main guard.
+    `always` is False for an import in a function, a condition or a `try`; `in_main` is True under a main guard.
     """
 
     module: str
@@ -64,10 +64,10 @@ class Source:
         trains: the calls in the file that train.
         calls_train: whether the file calls a function named `train`, which may train.
         strategies: the strategies of tf.distribute that the file names.
-        first: the number of uses of names that only TensorFlow 1 has, and the line of the first.
-        second: the number of uses of names that are new in TensorFlow 2.
-        limits: specifier sets of TensorFlow from other names that the file uses, with lines.
-        old_keras: the first line that calls Keras as it was before TensorFlow 2.
+        first: the number of used names that only TensorFlow 1 has, and the line of the first use.
+        second: the number of used names that are new in TensorFlow 2.
+        limits: version limits of TensorFlow that follow from other names in the file, with lines.
+        old_keras: the first line with a call in the style of Keras before TensorFlow 2; 0 for none.
         used: the names that the file uses from other packages, in the notation of `usage`, with lines.
         programs: the other programs that the file starts.
         pythons: specifier sets of Python that the file needs, with lines.
@@ -133,9 +133,9 @@ def read_source(text: str, path: str) -> Source | None:
 
 
 def write_cells(text: str) -> Iterator[str]:
-    """Yields the lines of a program with the code of a notebook's cells; turns commands of IPython into comments.
+    """Yields the lines of a program made from a notebook's code cells; turns IPython commands into comments.
 
-    Raises ValueError, or another error about a wrong shape, for a file that is not a notebook.
+    Raises ValueError, AttributeError, TypeError or KeyError for a file that is not a notebook.
     """
     futures = [line for _, cell in read_cells(text) for line in cell.splitlines() if line.startswith("from __future__")]
     yield from (f"{line}\n" for line in dict.fromkeys(futures))
@@ -154,7 +154,7 @@ def write_cells(text: str) -> Iterator[str]:
 
 
 def _parse(text: str) -> tuple[ast.Module | None, int]:
-    """Returns a file's syntax tree or None, and the line that only Python 2 can parse."""
+    """Returns a file's syntax tree (or None), and the first line that only Python 2 can parse (or 0)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -175,7 +175,7 @@ def _is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
 
 
 def _starts(tree: ast.Module) -> bool:
-    """Returns whether a file runs a program as Python loads it."""
+    """Returns whether a file starts to train or to run a program while Python loads the file."""
     quiet = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
     body = [inner for node in tree.body for inner in (node.body if isinstance(node, ast.Try) else [node])]
     calls = (
@@ -216,7 +216,7 @@ def _list_imports(tree: ast.Module) -> Iterator[Imported]:
 
 
 def _weigh_api(nodes: list[ast.AST], every: dict[str, int]) -> tuple[tuple[int, int], int, tuple[tuple[str, int], ...]]:
-    """Counts the uses of names in `tensorflow` that only one major version has."""
+    """Counts the names from `tensorflow` that only version 1 or only version 2 has; lists limits from other names."""
     table = load_tables()["tensorflow_api"]
     one, two = set(table["first"].split()), set(table["second"].split())
     whole = {_cut_inner(name): line for name, line in every.items() if _OF_TENSORFLOW.fullmatch(name)}
@@ -242,12 +242,12 @@ def _list_beginnings(name: str) -> Iterator[str]:
 
 
 def _cut_inner(module: str) -> str:
-    """Returns the text after the package's name; tensorflow.python.keras is a different Keras."""
+    """Removes the package's name from a dotted name, but keeps tensorflow.python.keras, which is a different Keras."""
     return re.sub(r"^(?:tensorflow\.python\.(?!keras)|\w+\.|\w+$)", "", module)
 
 
 def _list_old(nodes: list[ast.AST], methods: dict[str, str]) -> Iterator[tuple[str, int]]:
-    """Yields limits from other things than API names: methods of models, options of optimizers, names of metrics."""
+    """Yields limits from code that names no API: methods of models, options of optimizers, names of metrics."""
     texts = {
         node.value: node.lineno for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
@@ -296,7 +296,7 @@ def _is_below(name: str, key: str) -> bool:
 
 
 def _list_paths(nodes: list[ast.AST]) -> Iterator[str]:
-    """Yields texts that look like paths relative to the folder in which the program starts."""
+    """Yields texts that look like relative paths, except those that code joins to `__file__`."""
     joins = (node for node in nodes if isinstance(node, ast.Call | ast.BinOp) and _is_beside(node))
     others = {id(inner) for node in joins for inner in ast.walk(node)}
     for node in nodes:
@@ -308,13 +308,13 @@ def _list_paths(nodes: list[ast.AST]) -> Iterator[str]:
 
 
 def _is_beside(node: ast.Call | ast.BinOp) -> bool:
-    """Tells whether a path expression starts from the file's own folder."""
+    """Tells whether an expression joins a path to the folder of the file itself (`__file__`)."""
     parts = node.args if isinstance(node, ast.Call) else [node.left]
     return any(isinstance(inner, ast.Name) and inner.id == "__file__" for part in parts for inner in ast.walk(part))
 
 
 def read_options(calls: list[ast.Call]) -> tuple[Option, ...]:
-    """Returns the options and the required arguments of a program, in their order in the file."""
+    """Returns the options and the required arguments of a program, in the order of the file."""
     ordered = sorted(calls, key=lambda call: call.lineno)
     options = {option.name: option for call in ordered if (option := _option(call))}
     marked = {f"--{name}" for call in ordered if _name(call) in _MARKS for name in _texts(call)}
@@ -338,7 +338,7 @@ def _option(call: ast.Call) -> Option | None:
 
 
 def _name(call: ast.Call) -> str:
-    """Returns the last part of the name of the called function."""
+    """Returns the called function's name, without the modules or objects before it."""
     return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 

@@ -1,4 +1,4 @@
-"""Statements of a project's files: each is one fact with its place and its certainty."""
+"""Defines statements, which are the facts that a project's files state, each with its place and its certainty."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Statement:
     """One fact.
 
     Attributes:
-        value: the value in the format of the fact.
+        value: the value, in the format of this kind of fact.
         file: the path relative to the project.
-        line: the line in the file; 0 for a statement of the whole file.
+        line: the line in the file; 0 for a statement about the whole file.
         group: the extra or the dependency group of a package; empty for packages that are always installed.
     """
 
@@ -73,24 +73,25 @@ class Statement:
 
     @property
     def requirement(self) -> Requirement:
-        """The value of a PACKAGE or PINNED."""
+        """The value of a PACKAGE or PINNED statement, parsed."""
         return Requirement(self.value)
 
     @property
     def package(self) -> str:
-        """The normalised name of a PACKAGE or PINNED."""
+        """The normalised package name of a PACKAGE or PINNED statement."""
         return canonicalize_name(self.requirement.name)
 
 
 def is_dockerfile(file: str) -> bool:
-    """Tells whether a path is a Dockerfile's, in any usual spelling."""
+    """Tells whether a path names a Dockerfile, in any usual spelling."""
     return "dockerfile" in file.lower() or file.endswith("Containerfile")
 
 
 def parse_requirement(text: str) -> Requirement | None:
-    """Parses a requirement in the format of `pip freeze`, conda or people; None if the text is not a requirement.
+    """Parses a requirement as `pip freeze`, conda or people write it; returns None for any other text.
 
-    `NAME @ file:///…` gives only the name, because the path is on another machine. `NAME=1.2=BUILD` is `NAME==1.2`.
+    For `NAME @ file:///…`, returns only the name, because the path is on another machine. `NAME=1.2=BUILD` means
+    `NAME==1.2`.
     """
     plain = re.sub(r"\s+--(?:hash|config-settings?|global-option)\b.*", "", text.strip())
     plain = re.sub(r"\s*@\s*file:.*", "", plain)
@@ -102,7 +103,7 @@ def parse_requirement(text: str) -> Requirement | None:
 
 
 def applies(requirement: Requirement, *pythons: str) -> bool:
-    """Tells whether a requirement applies on Linux for one of the Pythons; by default, of all Pythons."""
+    """Tells whether a requirement applies on Linux for one of `pythons`; by default, for any Python."""
     marker = requirement.marker
     return marker is None or any(
         marker.evaluate({**_LINUX, "python_version": python, "python_full_version": f"{python}.9"})

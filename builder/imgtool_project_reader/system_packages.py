@@ -1,4 +1,4 @@
-"""Chooses the Debian packages that a running program needs, among those that the project asks people to install."""
+"""Chooses, from the Debian packages that the project tells people to install, those that a running program needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def choose_system(
     folder: str,
     reached: Reached | None,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Returns the packages, each with the place that asks for it, and names that only builds and people need.
+    """Returns the needed packages, each with the reason, and names of packages that only builds or people need.
 
     Args:
         project: the files and statements.
@@ -42,7 +42,7 @@ def choose_system(
 
 
 def _counts(item: Statement, folders: set[str]) -> bool:
-    """Tells whether a command of a README or a Dockerfile is for the program's own image."""
+    """Tells whether a statement comes from a README or a Dockerfile for this program."""
     folder, _, name = item.file.rpartition("/")
     is_read = name.lower() == "dockerfile" or name.lower().startswith(("readme", "install"))
     is_near = (folder or ".") in folders or (name.lower() == "dockerfile" and folder in {"docker", ".devcontainer"})

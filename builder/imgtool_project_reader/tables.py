@@ -1,4 +1,4 @@
-"""Translates names with one data file: imports, conda's packages, and TensorFlow's companions."""
+"""Looks up names of imports, conda's packages and TensorFlow's companions in one data file."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def load_tables() -> dict[str, Any]:
 
 
 def find_distribution(module: str) -> str | None:
-    """Returns the distribution of an imported module, by the longest known start of its name; None if unknown."""
+    """Returns the distribution that contains a module, by the longest known prefix of its name; None if unknown."""
     table: dict[str, str] = load_tables()["imports"]
     parts = module.split(".")
     return next((found for end in range(len(parts), 0, -1) if (found := table.get(".".join(parts[:end])))), None)
 
 
 def translate_conda(name: str) -> tuple[str, str]:
-    """Returns the distribution and the Debian package for a package of conda; empty texts for none."""
+    """Returns the distribution and the Debian package for a conda package; an empty text if there is none."""
     tables = load_tables()
     lower = name.lower()
     debian = tables["other_system"].get(lower, "")
@@ -56,7 +56,7 @@ def translate_conda(name: str) -> tuple[str, str]:
 
 
 def is_distribution(pin: str) -> bool:
-    """Tells whether a pin in prose is about a Python package: a pin with `==`, or a known name.
+    """Tells whether a pin in prose is about a Python package, because it has `==` or a known name.
 
     People also write `Bazel >= 0.26` and `Ubuntu >= 18.04`.
     """
@@ -79,7 +79,7 @@ def _list_known() -> frozenset[str]:
 
 
 def find_named(name: str) -> str | None:
-    """Returns the distribution that prose means with the name of a library or an import; None if unknown."""
+    """Returns the distribution for a name in prose, which may be that of a library or an import; None if unknown."""
     tables, lower = load_tables(), name.lower()
     known = {canonicalize_name(value): value for value in (*tables["imports"].values(), "keras") if "://" not in value}
     found = tables["conda"].get(lower) or tables["renamed"].get(lower) or known.get(canonicalize_name(name))
@@ -102,7 +102,7 @@ def find_libraries(wanted: Mapping[str, Requirement]) -> tuple[str, ...]:
 
 
 def _is_meant(row: Requirement, wanted: Requirement | None) -> bool:
-    """Tells whether a project wants a row's package, and in one of the old releases if the row names any."""
+    """Tells whether a project requires the package of a row, in one of the row's releases if the row names releases."""
     if wanted is None or not row.specifier:
         return wanted is not None
     return any(
@@ -134,12 +134,12 @@ def limit_by_companion(requirement: Requirement) -> str | None:
 
 
 def _may_be(specifier: SpecifierSet, minor: str) -> bool:
-    """Tells whether a release of the minor may satisfy the specifier."""
+    """Tells whether any release of the minor version can satisfy the specifier."""
     return any(specifier.contains(f"{minor}.{patch}", prereleases=True) for patch in (*range(10), 99))
 
 
 def _span(limits: list[SpecifierSet]) -> tuple[str, str]:
-    """Returns the lowest start and the highest end of several limits; empty if a limit has none."""
+    """Returns the range that covers several limits, as a lower and an upper limit; empty where a limit is open."""
     lows, highs = [], []
     for limit in limits:
         starts = [Version(part.version.removesuffix(".*")) for part in limit if part.operator in {">=", "=="}]

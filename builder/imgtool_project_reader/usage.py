@@ -19,7 +19,7 @@ _FAILS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError"})
 
 
 def list_usage(tree: ast.Module) -> dict[str, int]:
-    """Returns the names that a file uses, with the line of the first use; leaves out a `try` that may fail."""
+    """Maps the names that a file uses to the line of the first use; skips code in a `try` that handles failures."""
     nodes = [*_walk_sure(tree)]
     aliases = _list_aliases(tree)
     used: dict[str, int] = {}
@@ -43,13 +43,13 @@ def _walk_sure(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _may_fail(node: ast.Try) -> bool:
-    """Tells whether a program continues if a release lacks a name."""
+    """Tells whether a `try` handles the failure if a release lacks a name."""
     caught = {getattr(name, "id", "") for row in node.handlers if row.type for name in ast.walk(row.type)}
     return isinstance(node.body[0], ast.Import | ast.ImportFrom) or bool(caught & _FAILS)
 
 
 def _list_aliases(tree: ast.Module) -> dict[str, str]:
-    """Returns the aliases of modules and their parts; the project's own modules are relative or unknown."""
+    """Maps each alias to the full name of a module or of a name in a module; leaves out relative imports."""
     aliases: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -86,7 +86,7 @@ def _list_shapes(call: ast.Call) -> Iterator[str]:
 
 
 def _resolve(node: ast.expr, aliases: dict[str, str]) -> str:
-    """Returns the dotted name of a module's attribute; `.name` for an attribute of another object; else ""."""
+    """Returns the dotted name of an attribute of a module, `.name` for an attribute of another object, else ""."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -98,7 +98,7 @@ def _resolve(node: ast.expr, aliases: dict[str, str]) -> str:
 
 
 def _list_insisting(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields checks of a release without alternatives: the program only prints it, or ends with another release."""
+    """Yields code that checks a release without alternatives: the program only prints the release, or may end."""
     if isinstance(node, ast.Assert):
         yield node
     elif isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Raise):

@@ -102,7 +102,7 @@ def test_a_product_on_each_gpu(folder: Path, gpus: int, used: list[str], *, eage
         if last == 39.0:
             assert parts["compute"] == {"part": "compute", "gpus": [f"GPU {n}" for n in range(gpus)], "used": used}
         else:
-            assert parts["compute"]["message"].startswith(f"{used[0]}: a product of matrices came out as")
+            assert parts["compute"]["message"].startswith(f"{used[0]}: a product of matrices is wrong")
 
 
 @pytest.mark.parametrize(

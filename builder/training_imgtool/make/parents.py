@@ -138,7 +138,7 @@ class StageParents(Parents):
         self._background.shutdown(wait=not failed, cancel_futures=failed)
 
     def _find_once(self, image: RoleImage, count: int, lost: StoredImage | None = None) -> StoredImage:
-        """Returns the image of the lowest `count` stages; makes it for the first role, while other roles wait."""
+        """Returns the image of the lowest `count` stages; the first role makes it while others wait."""
         if not count:
             return self._find_base(image)
         key = image.stages[count - 1].key

@@ -1,1 +1,1 @@
-"""`imgtool verify`: compares an image with its plan, from inside a container or through the registry."""
+"""`imgtool verify`: compares the images in a registry with the lock, the base image and the code."""

@@ -1,8 +1,8 @@
 """Compares the documents attached to an image with those that imgtool attaches.
 
-Anyone who can push can attach any document to any image, and programs take such a document for imgtool's. So a
-document with the type of one of imgtool's must equal, byte for byte, the one that this machine writes. `verify` reports
-all others.
+Anyone who can push can attach any document to any image, and programs cannot tell such a document from imgtool's. So a
+document of a type that imgtool attaches must be the same bytes as the document that this machine writes. `verify`
+reports all other documents.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def check_attached(
     Args:
         registry: the client of the image's registry.
         image: the image.
-        wanted: the documents that imgtool writes about it; two of the same kind are alternatives.
-        required: whether each kind must be there.
+        wanted: the documents that imgtool writes about the image; two documents of the same kind are alternatives.
+        required: whether a document of each kind must be attached.
 
     Raises what reading from the registry raises. A wrong document gives a finding, not an error.
     """
@@ -66,7 +66,7 @@ def _of_others(what: str) -> Finding:
 
 
 class _Check:
-    """The documents attached to one image; `listed` has the entries of the lists of the image's referrers."""
+    """Checks the documents attached to one image; `listed` are the entries in the registry's lists of referrers."""
 
     def __init__(
         self, registry: Registry, image: Digest, wanted: tuple[Attachment, ...], listed: list[Mapping[str, Any]]
@@ -76,7 +76,7 @@ class _Check:
         self._listed = [{key: value for key, value in entry.items() if value or key == "size"} for entry in listed]
 
     def find_missing(self) -> list[str]:
-        """Lists the kinds that are not listed or not whole. cosign's tag must name a manifest, too."""
+        """Lists kinds of documents that are not listed or not complete; else cosign's tag if it is missing."""
         whole = {row.kind for row in self._wanted if self._is_whole(row)}
         missing = list(dict.fromkeys(row.name for row in self._wanted if row.kind not in whole))
         has_tag = self._registry.head(statement_tag(self._image)) is not None
@@ -91,7 +91,7 @@ class _Check:
         )
 
     def find_odd(self) -> Iterator[Finding]:
-        """Yields a finding for each document that is not one of the wanted ones."""
+        """Yields a finding for each attached document that `wanted` does not contain."""
         ours = [describe_referrer(row.manifest) for row in self._wanted]
         foreign = [entry for entry in self._listed if entry not in ours]
         if len(foreign) > _MOST:
@@ -108,7 +108,7 @@ class _Check:
             yield _of_others("a bill under cosign's tag")
 
     def _judge(self, listed_as: str, manifest: Manifest) -> Iterator[Finding]:
-        """Yields the faults of a manifest that refers to the image, and of its entry in the list."""
+        """Yields the faults of a manifest that refers to the image; `listed_as` is the manifest's type in the list."""
         layers = () if manifest.is_index else manifest.layers
         blobs = () if manifest.is_index else (manifest.config, *layers)
         named = {listed_as, str(manifest.document.get("artifactType", "")), *(blob.media_type for blob in blobs)} - {""}
@@ -122,7 +122,7 @@ class _Check:
             yield _of_others(", ".join(sorted(named)) or manifest.media_type)
 
     def _is_push_note(self, entry: Mapping[str, Any], manifest: Manifest) -> bool:
-        """Tells whether a manifest differs from one that imgtool writes here in its date and commit alone."""
+        """Tells whether a manifest is a push note of imgtool, whose date and commit may differ."""
         texts = read_push_note(manifest)
         if texts is None:
             return False
@@ -131,7 +131,10 @@ class _Check:
         return is_same and entry in (listed, {**listed, "annotations": texts})  # the API repeats annotations
 
     def _judge_statements(self, manifest: Manifest) -> Finding:
-        """Judges the attestations under cosign 2's tag, to which cosign adds the statements that it signs."""
+        """Checks the attestations under cosign 2's tag.
+
+        When cosign signs a statement, it adds the statement under this tag.
+        """
         ours = {row.blob.digest for row in self._wanted}
         others = [layer for layer in manifest.layers if layer.digest not in ours]
         if len(others) <= _MOST and all(map(self._is_signed, others)):
@@ -141,7 +144,7 @@ class _Check:
         return _refuse("an unsigned statement under cosign's tag that is not the one made here")
 
     def _is_signature(self, layer: Descriptor) -> bool:
-        """Returns whether a bundle of cosign 3 states nothing but that the image is signed."""
+        """Returns whether a bundle of cosign 3 only states that the image is signed."""
         try:
             bundle = self._read(layer)
             envelope = bundle["dsseEnvelope"]

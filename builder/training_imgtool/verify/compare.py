@@ -1,8 +1,8 @@
 """Compares an image in a registry with the image that this machine made from the same inputs.
 
-imgtool interprets nothing in the registry's image. The manifest and the config must equal, byte for byte, the ones that
-this machine writes. A layer with another digest may hold the same archive, compressed by another library. imgtool
-inflates such a layer, and the result must be the archive that this machine made.
+imgtool does not interpret the content of the registry's image. The manifest and the config must be the same bytes as
+those that this machine writes. A layer with another digest may contain the same archive, compressed by another library.
+imgtool decompresses such a layer, and the result must be the archive that this machine made.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LARGEST_BYTECODE = 1000  # times the compressed size of the layer made here: th
 def compare_image(
     registry: Registry, image: Digest, manifest: Manifest, made: DirectImage, *, compiles_alike: Callable[[], bool]
 ) -> tuple[Finding, ...]:
-    """Compares an image in a registry with the same image, made on this machine.
+    """Compares an image in a registry with the image that this machine made.
 
     Args:
         registry: the client of the image's registry.
         image: the image.
         manifest: the manifest that the registry has under the image's digest; its layers and config are descriptors.
-        made: the image that it must be.
+        made: the image as this machine made it.
         compiles_alike: whether this machine has exactly the image's release of Python. Releases of one minor version
             compile a few percent of the files differently.
 
@@ -48,7 +48,10 @@ def compare_image(
 
 @dataclass(slots=True)
 class _Comparison:
-    """One comparison. `_wanted` becomes the manifest that the registry must have; layers may differ in bytes."""
+    """One comparison.
+
+    `_wanted` is the manifest that the registry must have; `run` adapts it to layers compressed otherwise.
+    """
 
     registry: Registry
     image: Digest
@@ -122,7 +125,7 @@ class _Comparison:
         return mismatch("config", self._describe_config(), "the settings and the history made here")
 
     def _describe_config(self) -> str:
-        """Names the fields of the stored config that differ."""
+        """Names the fields that differ between the stored config and the one made here."""
         try:
             there = read_document(self.registry.read(self.image.repository, self.manifest.config))
         except ValueError as error:
@@ -163,7 +166,7 @@ def _list_differences(wanted: Any, there: Any, path: str) -> Iterator[str]:
 
 
 def _hash_content(stored: Iterator[bytes], made: Descriptor) -> str:
-    """Returns the diff ID of a stored layer that stands in the place of the layer `made`."""
+    """Returns the diff ID (hash of the uncompressed content) of a stored layer; `made` is the layer made here."""
     digest, left = hashlib.sha256(), _LARGEST_BYTECODE * made.size
     for block in decompress_strictly(stored, made.media_type):
         digest.update(block)
@@ -192,7 +195,7 @@ def _find_offset(ours: Iterator[bytes], theirs: Iterator[bytes]) -> int | None:
 
 
 def _name_path(made: LayerSource, offset: int) -> str:
-    """Names the path that has the byte `offset` in the archive made here."""
+    """Names the path whose entry in the archive made here contains the byte at `offset`."""
     with tempfile.TemporaryFile() as file:
         file.writelines(decompress(made.open()))
         file.seek(0)

@@ -24,7 +24,7 @@ class Status(StrEnum):
 
 
 class Accepted(StrEnum):
-    """What `--accept` lets pass although this machine cannot prove it."""
+    """Kinds of findings that this machine cannot prove and that `--accept` lets pass."""
 
     BYTECODE = "bytecode"
     ENGINE = "engine"
@@ -48,7 +48,7 @@ class Finding:
         check: the check's name, as in docs/verify.md.
         status: the check's result.
         found: what the registry has, or why the check is not possible.
-        expected: what the registry should have; empty where `found` is enough.
+        expected: what the registry should have; empty if `found` says enough.
         accepted_as: the word of `--accept` that lets the finding pass; None if no word does.
     """
 
@@ -60,17 +60,17 @@ class Finding:
 
 
 def ok(check: str, found: str) -> Finding:
-    """Returns a finding about something that is right."""
+    """Returns a finding for a passed check."""
     return _make(check, Status.OK, found, "")
 
 
 def mismatch(check: str, found: str, expected: str) -> Finding:
-    """Returns a finding about something that is wrong."""
+    """Returns a finding for a failed check."""
     return _make(check, Status.MISMATCH, found, expected)
 
 
 def unproven(check: str, why: str, accepted_as: Accepted | None = None) -> Finding:
-    """Returns a finding about something that this machine cannot prove."""
+    """Returns a finding for a check whose result this machine cannot prove."""
     return _make(check, Status.UNPROVEN, why, "", accepted_as)
 
 

@@ -1,4 +1,4 @@
-"""Makes an image from the current inputs again, and stores it nowhere."""
+"""Makes an image from the current inputs again, without storing the image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remade:
-    """The image, and whether this machine has exactly the release of Python that compiles the image's bytecode."""
+    """An image made again, and whether this machine has exactly the release of Python for the image's bytecode."""
 
     image: DirectImage
     compiles_alike: Callable[[], bool]
@@ -29,13 +29,14 @@ class Remade:
 
 @contextmanager
 def remake(inputs: Inputs, image: RoleImage, machine: Machine) -> Iterator[Remade]:
-    """Makes a role's image on its base. The block can read the image's layers until it ends.
+    """Makes a role's image on its base image. The code in the block can read the image's layers.
 
-    It uses nothing from the image's repository. Layers come from this machine's cache, or from the locked wheels, the
-    base's digest and the code.
+    This function uses nothing from the image's repository. Layers come from this machine's cache, or imgtool makes them
+    from the locked wheels, the base (by digest) and the code.
 
-    Raises NeedsEngineError if only an engine can make the image, NoInterpreterError if this machine lacks its minor
-    version of Python, WheelGoneError if no index has a wheel any more, and what fetching wheels and the base raises.
+    Raises NeedsEngineError if only an engine can make the image, NoInterpreterError if this machine lacks the image's
+    minor version of Python, WheelGoneError if no index has a wheel any more, and what fetching wheels and the base
+    raises.
     """
     machine.progress(Step(str(image.role), "making the image again"))
     run = BuildRun(inputs=inputs, options=BuildOptions(), machine=machine)

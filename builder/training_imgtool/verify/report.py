@@ -1,4 +1,4 @@
-"""The findings of a run as a table, as plain data, and as one line for each failed check."""
+"""Formats the findings of a run: as a table, as plain data, and as one line for each failed check."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _describe(status: Status, found: str, expected: str) -> str:
 
 
 def as_text(reports: tuple[ImageReport, ...], width: int | None = None) -> str:
-    """Formats the table. Findings that several roles share appear once.
+    """Formats the table. A finding that several roles share appears once.
 
-    With a width, lines of passed checks are cut there, and lines of other checks are wrapped.
+    If `width` is set, the table cuts longer lines of passed checks, and wraps longer lines of other checks.
     """
     merged: dict[tuple[str, Status, str, str], list[str]] = {}
     for report in reports:

@@ -1,4 +1,4 @@
-"""`imgtool verify` from spec to report: finds each role's image in the registry, makes it again, and compares."""
+"""Runs `imgtool verify`: finds each role's image in the registry, makes the image again, and compares the two."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class VerifyRun:
     """One run of `verify`.
 
     Attributes:
-        signed_by: who must have signed the images; None to skip that check.
+        signed_by: the signatory who must have signed the images; None skips this check.
         accept: the findings that pass although this machine cannot prove them.
         smoke: whether a container imports TensorFlow and the trainer.
     """
@@ -54,7 +54,7 @@ def verify(run: VerifyRun) -> tuple[ImageReport, ...]:
     """Compares the images of the roles with the images that this machine makes from the same inputs.
 
     Raises ImageMissingError when an image is not in the registry, EngineUnavailableError for a smoke test without an
-    engine, and what the registry's client raises. The report has the faults of the images.
+    engine, and what the registry's client raises. Faults of the images are findings in the reports, not errors.
     """
     with _open_engine(run) as engine:
         reports: list[ImageReport] = []
@@ -136,7 +136,7 @@ def _compare(run: VerifyRun, image: RoleImage, digest: Digest, manifest: Manifes
 
 
 def _with_indexes(run: VerifyRun, reports: list[ImageReport]) -> list[ImageReport]:
-    """Adds to each report a finding about the index of its image; raises ImageMissingError if an index is missing."""
+    """Adds a finding about the index to the report on each image; raises ImageMissingError if an index is missing."""
     inputs = run.inputs.named_by_index()
     wanted = inputs.selected(run.roles)
     indexes = require_images(inputs, run.machine, wanted)

@@ -1,4 +1,4 @@
-"""Asks cosign who signed an image."""
+"""Asks cosign whether a certain signatory signed an image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training_imgtool.verify.findings import Finding, mismatch, ok
 
 
 def check_signed(where: Digest, signatory: Signatory, settings: Settings) -> Finding:
-    """Returns a finding that tells whether the signatory signed an image."""
+    """Returns a finding that tells whether `signatory` signed the image."""
     try:
         find_cosign(settings).check(where, signatory)
     except VerificationError as error:

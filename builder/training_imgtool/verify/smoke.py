@@ -1,4 +1,4 @@
-"""The smoke test: does an image start in a short-lived container? It is no evidence of the image's content."""
+"""The smoke test, which starts an image in a short-lived container. The test does not prove what the image contains."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Parts = Mapping[str, Mapping[str, Any]]
 def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine: Machine) -> Iterator[Finding]:
     """Runs a container that opens libraries, imports the framework, multiplies matrices, and imports the trainer.
 
-    Raises what the engine raises, also when it pulls the image.
+    Raises what the engine raises, including its errors from pulling the image.
     """
     plan = image.plan
     name = pull_image(digest, image.key, platform=plan.platform, engine=engine, machine=machine)
@@ -52,7 +52,7 @@ def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine:
 
 
 def program_of(framework: Framework) -> str:
-    """Returns the text of the program that runs inside an image of a framework, without the call of `run`."""
+    """Returns the text of the program that runs inside an image with `framework`, without the call of `run`."""
     folder = files("training_imgtool.verify")
     own = folder.joinpath("frameworks", f"{framework.key}.py").read_text()
     return folder.joinpath("smoke_program.py").read_text() + own.replace("from __future__ import annotations\n", "")
@@ -108,7 +108,7 @@ def _read_parts(answer: Answer) -> dict[str, Mapping[str, Any]]:
 
 
 def _find_problem(answer: Answer, parts: Parts) -> str | None:
-    """Returns why the program did not start or did not end by itself; None if it did both."""
+    """Returns why the program did not start, or did not end by itself; None if it started and ended."""
     if answer.fault is not None:
         return answer.fault
     if not parts:

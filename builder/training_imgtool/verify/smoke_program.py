@@ -1,9 +1,9 @@
-"""A program that runs inside an image and prints what works there, as one JSON object per line.
+"""A program that runs inside an image and prints one JSON object per line, for each thing that it tried there.
 
 `smoke.check_start` passes the program's text to `python -c`, followed by a framework's part and a call of `run`. So the
 program needs only the standard library, and runs from Python 3.7 on. Importing a framework or a trainer may crash, so a
-child process does the work and its parent prints how the child ended. The image can print anything, so the reader must
-sanitize the output, and uses it only for the smoke test.
+child process does the work and the parent process prints how the child ended. The image can print anything, so `smoke`
+sanitizes the output and uses it only for the smoke test.
 """
 # Every exception of the image's own code is an answer:
 # ruff: noqa: BLE001
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def run(request: Fields) -> None:
-    """Opens libraries, imports the framework, computes a little, then imports the trainer without running it."""
+    """Opens libraries, imports the framework, multiplies matrices, then imports the trainer without running it."""
 
     def work(report: Report) -> None:
         child = os.fork()  # the framework must find its libraries without help
@@ -98,7 +98,7 @@ def _describe_failure(error: BaseException) -> Fields:
 
 
 def _run_apart(work: Callable[[Report], object]) -> None:
-    """Does the work in a child process, whose output goes to stderr; reports how the child ended."""
+    """Calls `work` in a child process, whose output goes to stderr; reports how the child ended."""
     channel = os.dup(1)
     os.dup2(2, 1)
 

@@ -1,1 +1,1 @@
-"""Each framework's own part of the smoke test: `compute`, which runs inside an image, from Python 3.7 on."""
+"""Each framework's part of the smoke test: `compute`, which runs inside an image, on Python 3.7 or newer."""

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def compute(tensorflow: Any) -> dict[str, Any]:
-    """Returns the GPUs that TensorFlow sees, and the devices that multiplied; raises ValueError for a wrong product."""
+    """Returns the GPUs that TensorFlow sees, and the devices that it used; raises ValueError for a wrong product."""
     config = tensorflow.config
     listed = getattr(config, "list_physical_devices", None) or config.experimental.list_physical_devices
     gpus = [device.name for device in listed("GPU")]
@@ -17,6 +17,6 @@ def compute(tensorflow: Any) -> dict[str, Any]:
         eager = tensorflow.executing_eagerly()
         values = (product.numpy() if eager else tensorflow.compat.v1.Session().run(product)).tolist()
         if values != [[17.0], [39.0]]:
-            raise ValueError(f"{device}: a product of matrices came out as {values}")
+            raise ValueError(f"{device}: a product of matrices is wrong: {values}")
         used.append(device)
     return {"gpus": gpus, "used": used}
