@@ -1,4 +1,4 @@
-"""Makes layers of the packages that apt would install, laid out as by dpkg, without running a script (README.md)."""
+"""Makes the layer that installing Debian packages with apt would make, but runs no script (README.md)."""
 
 from imgtool_debian_layers.apt import resolve_packages
 from imgtool_debian_layers.archives import list_archives

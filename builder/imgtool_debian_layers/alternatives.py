@@ -17,7 +17,8 @@ _LINKS = "/etc/alternatives"
 def make_alternatives(effects: Iterable[Effect], unpacking: Unpacking) -> Iterator[Entry]:
     """Yields the links and records of groups of alternatives, including those of the base.
 
-    Raises NeedsAptError for a group that somebody changed by hand, and where update-alternatives would fail or delete.
+    Raises NeedsAptError for a group that somebody changed by hand, and if update-alternatives would fail or delete a
+    file.
     """
     groups: dict[str, Group] = {}
     for effect in effects:
@@ -27,7 +28,7 @@ def make_alternatives(effects: Iterable[Effect], unpacking: Unpacking) -> Iterat
         group = groups.get(effect.name, before)
         links = {name: link for link, name, _ in effect.slaves}
         if group.link != effect.path or any(group.slaves.get(name, link) != link for name, link in links.items()):
-            raise NeedsAptError(f"the alternatives of {effect.name} have other links in the image already")
+            raise NeedsAptError(f"the image already has alternatives of {effect.name} with other links")
         files = {name: file for _, name, file in effect.slaves}
         groups[effect.name] = group.with_choice(effect.target, Choice(effect.priority, files), links)
     for name, group in groups.items():
@@ -38,18 +39,18 @@ def make_alternatives(effects: Iterable[Effect], unpacking: Unpacking) -> Iterat
 
 
 def _list_links(name: str, group: Group, unpacking: Unpacking) -> Iterator[tuple[str, str, str]]:
-    """Yields name, link and target of the group's best choice, and of each of its slaves whose file exists."""
+    """Yields name, link and target for the group's best choice, and for each slave of that choice whose file exists."""
     nodes, files = unpacking.nodes, group.choices[group.best].slaves
     slaves = ((alias, link, files.get(alias, "")) for alias, link in group.slaves.items())
     for alias, link, target in ((name, group.link, group.best), *slaves):
         place, is_there = resolve(nodes, link), bool(target) and resolve(nodes, f"{target}/.") in nodes
         present = nodes.get(place)
         if present is not None and (present.target != f"{_LINKS}/{alias}" or not is_there):
-            raise NeedsAptError(f"{link} is in the image already, where alternatives of {name} put a link")
+            raise NeedsAptError(f"the image already has {link}, where the alternatives of {name} put a link")
         if is_there:
             yield alias, place, target
         elif alias == name:
-            raise NeedsAptError(f"{target}, an alternative of {name}, is not there")
+            raise NeedsAptError(f"the image lacks {target}, an alternative of {name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Group:
     best: str = ""
 
     def with_choice(self, path: str, choice: Choice, slaves: Mapping[str, str]) -> Group:
-        """Adds a choice to the group, or replaces the choice of the same path; `slaves` maps names to links."""
+        """Adds a choice to the group, or replaces the choice with the same path; `slaves` maps names to links."""
         choices = {**self.choices, path: choice}
         first = [self.best] if self.best else []  # the best choice stays unless another one has a higher priority
         best = max((*first, *choices), key=lambda path: choices[path].priority)

@@ -1,7 +1,7 @@
-"""Resolves Debian packages with the machine's apt, against a base's own database and sources, in a private folder.
+"""Resolves Debian packages with this machine's apt, for a base's database and sources, in a private folder.
 
-apt reads nothing of this machine's configuration and changes nothing on it: `APT_CONFIG` names a file that points
-every folder of apt (apt.conf(5), "Directories") to the private one. Proxies come from the environment.
+apt neither reads this machine's configuration nor changes this machine, because `APT_CONFIG` names a file that puts all
+of apt's folders (apt.conf(5), "Directories") into the private folder. Proxies come from the environment.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def resolve_packages(
         UnreachableError: an archive does not answer.
     """
     if shutil.which("apt-get", path=environ.get("PATH")) is None:
-        raise NeedsAptError("this machine has no apt-get, which finds the Debian packages")
+        raise NeedsAptError("this machine has no apt-get, which imgtool needs to find the Debian packages")
     if system.text("/var/lib/dpkg/arch").split()[1:]:
         raise NeedsAptError("the base has packages of a foreign architecture")
     with tempfile.TemporaryDirectory(prefix="debian-layers-") as folder:
@@ -113,7 +113,7 @@ class _Apt:
         return self.run("dump", f"--config-file={path}", program="apt-config")
 
     def run(self, *arguments: str, program: str = "apt-get") -> str:
-        """Runs a command and returns its output; raises NoSolutionError when it fails."""
+        """Runs a command and returns the command's output; raises NoSolutionError if the command fails."""
         result = self._call(program, *arguments)
         if result.returncode:
             lines = _cut_last_lines(result.stderr) or _cut_last_lines(result.stdout)
@@ -150,11 +150,11 @@ def _write(root: Path, system: BaseSystem, architecture: str, mirrors: Mapping[s
 
 
 def _require_real_names(requested: tuple[str, ...], actions: tuple[dict[str, str], ...], system: BaseSystem) -> None:
-    """Raises NeedsAptError for a name that is no package's own, since it does not tell which package is wanted."""
+    """Raises NeedsAptError for a virtual package or a pattern, which does not tell which package is wanted."""
     present = {name for name, _ in read_installed(system)} | {action["name"] for action in actions}
     for text in requested:
         if cut_name(text) not in present:
-            raise NeedsAptError(f"{text} is the name of no package, but stands for one or several")
+            raise NeedsAptError(f"{text} is not the name of a package, but a virtual package or a pattern")
 
 
 def _parse_actions(text: str) -> Iterator[dict[str, str]]:
@@ -174,9 +174,9 @@ def _read_package(
 ) -> Package:
     record = records.get((action["name"], action["new"]), {})
     if not {"Filename", "SHA256", "Size"} <= {*record}:
-        raise NeedsAptError(f"the archive's index names no file or sha256 of {action['name']} {action['new']}")
+        raise NeedsAptError(f"the archive's index names no file or no sha256 for {action['name']} {action['new']}")
     if record["Architecture"] not in {architecture, "all"}:
-        raise NeedsAptError(f"{action['name']} is of the architecture {record['Architecture']}")
+        raise NeedsAptError(f"{action['name']} is for the architecture {record['Architecture']}")
     return Package(
         name=action["name"],
         version=action["new"],
@@ -193,7 +193,7 @@ def _cut_last_lines(text: str) -> tuple[str, ...]:
 
 
 def find_date_options(system: BaseSystem, dump: Callable[[str], str]) -> str:
-    """Collects a base's options on the age of archives' indexes, as a configuration of apt.
+    """Returns the base's options for the age of archives' indexes, as a configuration of apt.
 
     Args:
         system: the base.
@@ -213,7 +213,7 @@ def find_date_options(system: BaseSystem, dump: Callable[[str], str]) -> str:
         if _DATES.fullmatch(option["name"]):
             dates.append(f"{line}\n")
         elif not _is_harmless(option["name"], option["value"]):
-            raise NeedsAptError(f"the base's configuration of apt has {option['name'].rstrip(':')}")
+            raise NeedsAptError(f"the base's configuration of apt sets {option['name'].rstrip(':')}")
     return "".join(dates)
 
 

@@ -1,4 +1,4 @@
-"""The archives in a base's sources, for apt and for downloads. A mirror replaces an archive's address."""
+"""Finds the archives in a base's sources, for apt and for downloads. A mirror replaces an archive's address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEY_FOLDERS = ("/usr/share/keyrings/", "/etc/apt/")
 
 
 def make_private_sources(system: BaseSystem, mirrors: Mapping[str, str], root: Path) -> Iterator[tuple[str, bytes]]:
-    """Yields the files with the base's sources, preferences and keys; their paths are relative to `root`."""
+    """Yields the files of the base's sources, preferences and keys; yields their paths relative to `root`."""
     for path, data in system.texts.items():
         if not path.startswith(_KEY_FOLDERS) or path.startswith("/etc/apt/apt.conf"):
             continue
@@ -28,7 +28,7 @@ def make_private_sources(system: BaseSystem, mirrors: Mapping[str, str], root: P
 
 
 def list_archives(system: BaseSystem, mirrors: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists the archives' addresses in the order of the sources, each once, without a trailing slash.
+    """Lists the archives' addresses without duplicates, in the order of the sources, without trailing slashes.
 
     Args:
         system: the base.

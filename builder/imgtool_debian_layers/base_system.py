@@ -24,7 +24,7 @@ _TEXTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The entry at a path: `kind` is `d` (folder), `l` (symbolic link), `h` (hard link) or `f` (anything else)."""
+    """What is at a path: `kind` is `d` (folder), `l` (symbolic link), `h` (hard link) or `f` (anything else)."""
 
     kind: str
     mode: int = 0o644
@@ -44,21 +44,21 @@ class LayerFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BaseSystem:
-    """A base's files: each path with its node, and the texts by path (absolute, links resolved)."""
+    """A base's files: `nodes` by absolute path, and `texts`, the contents of files that apt and dpkg read, by path."""
 
     nodes: Mapping[str, Node]
     texts: Mapping[str, bytes] = field(default_factory=dict)
 
     def text(self, path: str) -> str:
-        """Returns the text at a path; empty when the base has none there."""
+        """Returns the text of the file at a path; empty if `texts` does not contain the path."""
         return self.texts.get(path, b"").decode("utf-8", "surrogateescape")
 
     def below(self, folder: str) -> tuple[str, ...]:
-        """Lists the paths of the texts below a folder, sorted."""
+        """Lists, sorted, the paths in `texts` that are below a folder."""
         return tuple(sorted(path for path in self.texts if path.startswith(f"{folder}/")))
 
     def document(self) -> dict[str, Any]:
-        """Returns the system as data that JSON can hold."""
+        """Returns the system as data for a JSON document."""
         return {
             "nodes": {path: astuple(node) for path, node in self.nodes.items()},
             "texts": {path: base64.b64encode(data).decode() for path, data in self.texts.items()},
@@ -82,7 +82,7 @@ class _Layer:
 
 
 def read_base(layers: Iterable[Iterable[LayerFile]]) -> BaseSystem:
-    """Reads the entries of a base's layers, lowest first; raises NeedsAptError for a database that cannot be read."""
+    """Reads the entries of a base's layers, lowest layer first; raises NeedsAptError for an unreadable database."""
     nodes, texts = {"/": Node("d", 0o755)}, dict[str, bytes]()
     for files in layers:
         _merge(nodes, texts, _read_layer(files))
@@ -90,7 +90,7 @@ def read_base(layers: Iterable[Iterable[LayerFile]]) -> BaseSystem:
 
 
 def resolve(nodes: Mapping[str, Node], path: str) -> str:
-    """Follows the links among the folders of an absolute path, but not the path's last part.
+    """Replaces the links in an absolute path by their targets, except for the last part of the path.
 
     Raises NeedsAptError for a loop of links.
     """
@@ -115,7 +115,7 @@ def resolve(nodes: Mapping[str, Node], path: str) -> str:
 
 
 def _split(path: str) -> list[str]:
-    """Returns the parts of a path, the last one first."""
+    """Returns the parts of a path, the last part first."""
     return [name for name in reversed(path.split("/")) if name]
 
 
@@ -139,13 +139,13 @@ def _read_layer(files: Iterable[LayerFile]) -> _Layer:
 
 
 def _read_text(layer: _Layer, file: LayerFile) -> bytes | None:
-    """Reads a file's text; None if it is not a file, or too large to be one of apt's or dpkg's."""
+    """Reads a file's text; None if this is not a file, or if the file is too large for a text of apt or dpkg."""
     if file.node.kind == "f":
         return file.read() if file.size <= _LARGEST_TEXT else None
     if file.node.kind == "h":
         target = _clean(file.node.target)
         if target not in layer.texts:
-            raise NeedsAptError(f"{_clean(file.path)} of the base is a hard link to {target}")
+            raise NeedsAptError(f"{_clean(file.path)} of the base is a hard link to {target}, an unread file")
         return layer.texts[target]
     return None
 

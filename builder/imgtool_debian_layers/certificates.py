@@ -33,19 +33,19 @@ _ENCODINGS = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 26: "ascii",
 
 
 def make_configuration(paths: Mapping[str, bytes]) -> bytes:
-    """Writes the /etc/ca-certificates.conf of a first installation, which enables every certificate."""
+    """Formats /etc/ca-certificates.conf as a first installation does, with every certificate enabled."""
     names = sorted(path.removeprefix(SHIPPED).encode() for path in paths if path.endswith(".crt"))
     return _HEADER.encode() + b"".join(name + b"\n" for name in names)
 
 
 def make_bundle(paths: Mapping[str, bytes]) -> bytes:
-    """Writes /etc/ssl/certs/ca-certificates.crt: the certificates in the order of the configuration."""
+    """Formats /etc/ssl/certs/ca-certificates.crt: the certificates in the order of the configuration."""
     ordered = sorted((path for path in paths if path.endswith(".crt")), key=str.encode)
     return b"".join(paths[path] if paths[path].endswith(b"\n") else paths[path] + b"\n" for path in ordered)
 
 
 def make_links(paths: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
-    """Yields the links of /etc/ssl/certs: `NAME.pem` to each certificate, `HASH.N` to `NAME.pem`; or NeedsAptError."""
+    """Yields the links in /etc/ssl/certs, `NAME.pem` and `HASH.N`; raises NeedsAptError for a damaged certificate."""
     counts: dict[str, int] = {}
     for path in sorted((path for path in paths if path.endswith(".crt")), key=str.encode):
         name = posixpath.basename(path).removesuffix(".crt")
@@ -60,7 +60,7 @@ def make_links(paths: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
 
 
 def hash_subject(pem: bytes) -> str:
-    """Hashes as `openssl x509 -subject_hash`: SHA-1 of the subject's canonical form (`x509_name_canon`).
+    """Hashes as `openssl x509 -subject_hash` does: SHA-1 of the subject's canonical form (`x509_name_canon`).
 
     Raises ValueError, IndexError or KeyError if `pem` is not a certificate.
     """
@@ -84,7 +84,7 @@ def _split_names(names: bytes) -> list[bytes]:
 
 
 def _canonicalise(attribute: bytes) -> bytes:
-    """Encodes one attribute: its object identifier, and its text in UTF-8, in lower case and with single spaces."""
+    """Encodes one attribute: the object identifier, and the text in UTF-8, in lower case, with single spaces."""
     (_, identifier), (kind, value) = _iterate_elements(attribute)
     if kind in _ENCODINGS:
         text = value.decode(_ENCODINGS[kind]).encode()
@@ -99,13 +99,13 @@ def _iterate_elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _read(data: bytes) -> tuple[int, bytes, bytes]:
-    """Reads the first DER value: its type, its content, and what follows it."""
+    """Reads the first DER value; returns the value's type, the value's content, and the rest of `data`."""
     kind, length, start = data[0], data[1], 2
     if length & 0x80:
         start = 2 + (length & 0x7F)
         length = int.from_bytes(data[2:start], "big")
     if start + length > len(data):
-        raise ValueError("it ends in the middle")
+        raise ValueError("the data ends before the value ends")
     return kind, data[start : start + length], data[start + length :]
 
 

@@ -1,4 +1,4 @@
-"""The records of dpkg and apt after an installation: status, `info/`, triggers, automatically installed packages."""
+"""Writes dpkg's and apt's records of an installation: status, `info/`, triggers, automatically installed packages."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class InstalledPackage:
 
     @property
     def info_name(self) -> str:
-        """The package's name in `info/`, with the architecture where several may be installed side by side."""
+        """The package's name in `info/`, with the architecture if dpkg allows the package for several architectures."""
         both = self.stanza.get("Multi-Arch") == "same"
         return f"{self.name}:{self.architecture}" if both else self.name
 
     def note(self, path: str, data: bytes | None) -> None:
-        """Records an unpacked path, and the MD5 sum of a file's content where it is needed."""
+        """Records an unpacked path, and the MD5 sum of a file's content if dpkg records that sum."""
         self.paths.append(path if path != "/" else "/.")
         if data is not None and (path in self.conffiles or "md5sums" not in self.control):
             self.md5[path] = hashlib.md5(data, usedforsecurity=False).hexdigest()
@@ -74,7 +74,7 @@ class InstalledPackage:
 def open_package(package: Package, file: Path) -> InstalledPackage:
     """Reads the control files of a package.
 
-    Raises DamagedError when `file` is another package, NeedsAptError for a configuration file with a flag of dpkg.
+    Raises DamagedError if `file` is another package, NeedsAptError if a configuration file has a flag of dpkg.
     """
     control = read_control(file)
     stanza = next(parse_stanzas(control.get("control", b"").decode("utf-8", "surrogateescape")), {})
@@ -88,12 +88,12 @@ def open_package(package: Package, file: Path) -> InstalledPackage:
 
 
 def cut_name(requested: str) -> str:
-    """Cuts the package's name out of `NAME[:ARCHITECTURE][=VERSION]`."""
+    """Returns NAME of `NAME[:ARCHITECTURE][=VERSION]`."""
     return requested.partition("=")[0].partition(":")[0]
 
 
 def read_installed(system: BaseSystem) -> dict[tuple[str, str], Stanza]:
-    """Reads the packages of a base by name and architecture.
+    """Reads the packages of a base; maps name and architecture to the package's fields.
 
     Raises NeedsAptError for a package that is not fully installed, DamagedError for a damaged database.
     """
@@ -124,9 +124,9 @@ def make_database_files(system: BaseSystem, installed: Iterable[InstalledPackage
 def mark_automatic(
     system: BaseSystem, installed: Iterable[InstalledPackage], requested: tuple[str, ...], architecture: str
 ) -> bytes:
-    """Formats apt's extended_states, which lists the packages that apt installed automatically, in any section.
+    """Formats apt's extended_states, which lists the packages that apt installed automatically, whatever their section.
 
-    As apt does (pkgDepCache::writeStateFile of apt 2.4 to 2.8), it drops packages that are now requested or missing.
+    As apt 2.4 to 2.8 does (pkgDepCache::writeStateFile), this drops packages that are now requested or missing.
     """
     names = [package.name for package in installed]
     wanted = set(map(cut_name, requested))
@@ -157,7 +157,7 @@ def make_trigger_files(system: BaseSystem, installed: Iterable[InstalledPackage]
 
 
 def find_activated_triggers(system: BaseSystem, installed: Iterable[InstalledPackage]) -> Iterator[tuple[str, str]]:
-    """Yields the triggers that dpkg would process: (package, trigger), activated by name or by a path."""
+    """Yields the triggers that dpkg would process, as (package, trigger). A name or a path activates a trigger."""
     packages = tuple(installed)
     directives = [
         (package.name, directive, name) for package in packages for directive, name in _read_directives(package)
@@ -215,13 +215,13 @@ def parse_stanzas(text: str) -> Iterator[Stanza]:
             stanza, name = {}, ""
         elif line[0] in " \t":
             if not name:
-                raise DamagedError(f"no Debian control data: {line[:60]!r}")
+                raise DamagedError(f"not Debian control data: {line[:60]!r}")
             stanza[name] += f"\n{line}"
         elif not line.startswith("#"):
             key, colon, value = line.partition(":")
             name = _NAMES.get(key.lower(), key)
             if not colon or not key.strip() or name in stanza:
-                raise DamagedError(f"no Debian control data: {line[:60]!r}")
+                raise DamagedError(f"not Debian control data: {line[:60]!r}")
             stanza[name] = value.lstrip()
     if stanza:
         yield stanza
@@ -235,5 +235,5 @@ def format_stanza(stanza: Mapping[str, str]) -> str:
 
 
 def format_status(stanzas: Mapping[tuple[str, str], Mapping[str, str]]) -> bytes:
-    """Formats /var/lib/dpkg/status: every package by name and architecture, in dpkg's order."""
+    """Formats /var/lib/dpkg/status, with the packages sorted by name and architecture, as dpkg does."""
     return "".join(format_stanza(stanzas[key]) for key in sorted(stanzas)).encode()

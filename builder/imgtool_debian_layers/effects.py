@@ -1,4 +1,4 @@
-"""Effects of scripts that concern one path: folders, links, files, and conditions."""
+"""Makes the entries for those effects of scripts that concern one path: folders, links, files, and conditions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REPLACES = frozenset({EffectKind.LINK, EffectKind.FILE, EffectKind.COPY})
 
 
 def replaced_path(effect: Effect) -> str:
-    """Returns the path that an effect creates instead of the package's own file; empty if there is none."""
+    """Returns the path that an effect writes in place of a package's file; empty if the effect writes no such path."""
     return effect.path if effect.kind in _REPLACES and not effect.keep else ""
 
 
@@ -33,17 +33,17 @@ def make_effect(effect: Effect, unpacking: Unpacking, contents: Mapping[str, byt
         pattern = effect.path
         conflict = next((path for path in unpacking.nodes if fnmatch.fnmatchcase(path, pattern)), None)
         if conflict:
-            raise NeedsAptError(f"a script of a package works on {conflict}")
+            raise NeedsAptError(f"a script of a package would change or use {conflict}")
         return
     path = resolve(unpacking.nodes, effect.path)
     if effect.kind is EffectKind.PRESENT:
         if path not in unpacking.nodes:
-            raise NeedsAptError(f"a script of a package makes {effect.path}, which is not there")
+            raise NeedsAptError(f"the image lacks {effect.path}, which a script of a package would make")
         return
     if path in unpacking.nodes:
         if effect.keep or effect.kind is EffectKind.LOCAL_FOLDER:
             return
-        raise NeedsAptError(f"{effect.path}, which a script of a package makes, is there already")
+        raise NeedsAptError(f"the image already has {effect.path}, which a script of a package makes")
     yield from unpacking.make(path, _make_node(effect, unpacking), _read_data(effect, contents))
 
 
@@ -63,5 +63,5 @@ def _read_data(effect: Effect, contents: Mapping[str, bytes]) -> bytes:
     if effect.kind is not EffectKind.COPY:
         return effect.text.encode()
     if effect.target not in contents:
-        raise NeedsAptError(f"no package has {effect.target}, which a script copies")
+        raise NeedsAptError(f"no package has {effect.target}, which a script of a package copies")
     return contents[effect.target]

@@ -1,10 +1,10 @@
-"""The errors of this package. The caller translates them into its own."""
+"""The errors of this package. The caller translates these errors into its own error classes."""
 
 from __future__ import annotations
 
 
 class DebianError(Exception):
-    """Packages cannot become a layer: `message` says why, `details` has further lines."""
+    """Packages cannot become a layer: `message` tells why, `details` contains further lines."""
 
     def __init__(self, message: str, *, details: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -17,11 +17,11 @@ class NeedsAptError(DebianError):
 
 
 class NoSolutionError(DebianError):
-    """The archives have no such packages, or none that fit together."""
+    """The archives lack a package, or have no versions of the packages that fit together."""
 
 
 class DamagedError(DebianError):
-    """A package or the base's database does not match its format or its name."""
+    """A package file or the base's database is damaged, or a package file is not the expected package."""
 
 
 class UnreachableError(DebianError):

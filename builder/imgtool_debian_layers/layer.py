@@ -1,4 +1,4 @@
-"""An installation as the entries of one layer: packages unpacked, known effects, loader cache, databases."""
+"""Makes the entries of one layer for an installation: packages' files, effects of scripts, loader cache, databases."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Library(NamedTuple):
 
 
 def layer_version() -> str:
-    """Names what decides a layer's bytes besides its inputs: the version of this code, and the table of scripts."""
+    """Returns what decides a layer's bytes besides the inputs: versions of this code and of the table of scripts."""
     return f"{_VERSION}-{hash_table()}"
 
 
@@ -116,7 +116,7 @@ def _check_base(system: BaseSystem, installed: list[InstalledPackage]) -> None:
     names = {name for name, _ in database.read_installed(system)}
     upgraded = sorted(package.name for package in installed if package.name in names)
     if upgraded:
-        raise NeedsAptError(f"apt replaces {', '.join(upgraded)} of the base by another version")
+        raise NeedsAptError(f"apt replaces {', '.join(upgraded)} of the base with another version")
     if system.text("/var/lib/dpkg/statoverride").strip():
         raise NeedsAptError("the base has a statoverride, which changes what dpkg installs")
 
@@ -145,7 +145,7 @@ class Installation:
         self._diverted = frozenset(system.text("/var/lib/dpkg/diversions").splitlines())
 
     def unpack(self, package: InstalledPackage, file: PackedFile) -> Iterator[Entry]:
-        """Yields the entries of a package's file, and keeps its content if a script reads it."""
+        """Yields the entries of a package's file, and stores the file's content if a script reads the file."""
         package.note(file.path, file.data if file.kind == "f" else None)
         if file.kind == "f":
             library = self.read_library(file.data) if _LIBRARY.fullmatch(posixpath.basename(file.path)) else None
@@ -158,7 +158,7 @@ class Installation:
         yield from self.image.place(package.name, file)
 
     def apply(self, effects: tuple[Effect, ...]) -> Iterator[Entry]:
-        """Yields the entries that scripts leave behind."""
+        """Yields the entries that the packages' scripts would leave behind."""
         for effect in effects:
             match effect.kind:
                 case EffectKind.ALTERNATIVE | EffectKind.LDCONFIG:
@@ -183,7 +183,7 @@ class Installation:
         for soname in sonames:
             paths = (resolve(self.image.nodes, f"{folder}/{soname}") for folder in folders)
             if soname not in cached and not any(path in self.image.nodes for path in paths):
-                raise NeedsAptError(f"the loader does not find {soname} in the base or its packages")
+                raise NeedsAptError(f"the loader does not find {soname} in the base or in the packages")
 
     def _make_certificates(self) -> Iterator[Entry]:
         """Yields the entries that update-ca-certificates makes at a first installation."""
@@ -191,14 +191,14 @@ class Installation:
         folders = (f"{certificates.FOLDER}/", "/usr/local/share/ca-certificates/", certificates.CONFIGURATION)
         conflict = next((path for path in self.image.system.nodes if path.startswith(folders)), None)
         if conflict:
-            raise NeedsAptError(f"the base has {conflict}, which update-ca-certificates works on")
+            raise NeedsAptError(f"the base has {conflict}, which update-ca-certificates would change")
         yield from self.image.write(certificates.CONFIGURATION, certificates.make_configuration(shipped))
         for path, target in certificates.make_links(shipped):
             yield from self.image.make_link(path, target)
         yield from self.image.write(f"{certificates.FOLDER}/ca-certificates.crt", certificates.make_bundle(shipped))
 
     def _make_loader_cache(self) -> Iterator[Entry]:
-        """Yields the loader's cache with the libraries that packages brought, and their links."""
+        """Yields the loader's cache with the packages' libraries, and the links to these libraries."""
         nodes, cache = self.image.nodes, read_cache(self._cache)
         folders: dict[str, str] = {}
         for folder in list_folders(self._read_loader_configuration()):
@@ -208,11 +208,11 @@ class Installation:
         for path, library in sorted(self._find_libraries(list_base_libraries(cache, nodes), frozenset(folders))):
             real, name = posixpath.split(path)
             if "/glibc-hwcaps/" in path:
-                raise NeedsAptError(f"{path}: libraries by hardware capabilities")
+                raise NeedsAptError(f"{path}: imgtool does not know libraries for hardware capabilities")
             if real not in folders:
                 continue
             if library.machine not in FLAGS:
-                raise NeedsAptError(f"{path}: a library for another machine")
+                raise NeedsAptError(f"{path}: the library is for another machine")
             soname = library.soname or name
             rows[CachedLibrary(soname, f"{folders[real]}/{soname}", FLAGS[library.machine])] = None
             if f"{real}/{soname}" not in nodes:
@@ -241,11 +241,11 @@ class Installation:
             if library:
                 yield path, _Library(name_link(name, library.soname), library.machine)
             elif target in self.image.system.nodes and above in folders:
-                raise NeedsAptError(f"{path}, a link to a file of the base, which may be a library")
+                raise NeedsAptError(f"the link {path} points to a file of the base, which may be a library")
 
 
 def list_base_libraries(cache: LoaderCache, nodes: Mapping[str, Node]) -> dict[str, _Library]:
-    """Maps paths to libraries of the base. If the loader cache has several names for one, the longest is the soname."""
+    """Maps paths to the base's libraries. Of several names in the loader cache, the longest is a library's soname."""
     machines = {flags: machine for machine, flags in FLAGS.items()}
     libraries: dict[str, _Library] = {}
     for row in sorted(cache.libraries, key=lambda row: len(row.soname)):
@@ -257,13 +257,14 @@ def list_base_libraries(cache: LoaderCache, nodes: Mapping[str, Node]) -> dict[s
 def name_link(link: str, soname: str) -> str:
     """Returns the name that ldconfig gives a library that it finds through a link.
 
-    The link keeps its own name if that is the soname, or the soname up to its `.so` (glibc, elf/ldconfig.c).
+    ldconfig uses the link's name if that name ends with `.so` and the soname begins with it, or if the library has no
+    soname. Otherwise it uses the soname (glibc, elf/ldconfig.c).
     """
     return link if link.endswith(".so") and soname.startswith(link) else soname or link
 
 
 def _clean(system: BaseSystem) -> Iterator[Entry]:
-    """Yields whiteouts for files that the base's own installations left behind."""
+    """Yields whiteouts that delete the caches and logs that installations in the base left behind."""
     for path in sorted(system.nodes):
         if posixpath.dirname(path) in _EMPTIED or path in _REMOVED:
             above, name = posixpath.split(path.lstrip("/"))

@@ -1,4 +1,4 @@
-"""/etc/ld.so.cache, as ldconfig of glibc writes it (elf/cache.c and elf/stringtable.c): format 1.1, without hwcaps."""
+"""Reads and writes /etc/ld.so.cache as glibc's ldconfig (elf/cache.c, elf/stringtable.c): format 1.1, no hwcaps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LoaderCache:
 
 
 def read_cache(data: bytes) -> LoaderCache:
-    """Reads a cache; raises NeedsAptError for another format, and for libraries by hardware capabilities."""
+    """Reads a cache; raises NeedsAptError for another format, and for libraries for hardware capabilities."""
     try:
         magic, count, _, _, extension = _HEADER.unpack_from(data)
         if magic != _MAGIC:
@@ -76,7 +76,7 @@ def write_cache(cache: LoaderCache) -> bytes:
 
 
 def list_folders(texts: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists the folders that ldconfig looks into, in its order: those of the configuration, then the system's.
+    """Lists the folders that ldconfig searches, in ldconfig's order: the configured folders, then the system's folders.
 
     Args:
         texts: /etc/ld.so.conf and the files of /etc/ld.so.conf.d by their path.
@@ -103,7 +103,7 @@ def _make_generator_section(data: bytes, extension: int) -> bytes:
     magic, count = _EXTENSION.unpack_from(data, extension)
     rows = [_SECTION.unpack_from(data, extension + _EXTENSION.size + number * _SECTION.size) for number in range(count)]
     if magic != _EXTENSION_MAGIC or [row[0] for row in rows] != [_GENERATOR]:
-        raise NeedsAptError("the base's /etc/ld.so.cache names libraries by hardware capabilities")
+        raise NeedsAptError("the base's /etc/ld.so.cache names libraries for hardware capabilities")
     return data[rows[0][2] : rows[0][2] + rows[0][3]]
 
 
@@ -112,7 +112,7 @@ def _read_text(data: bytes, start: int) -> str:
 
 
 def _compare(left: CachedLibrary, right: CachedLibrary) -> int:
-    """Compares as ldconfig: names backwards, numbers in them by value; then flags and capabilities, highest first."""
+    """Compares as ldconfig sorts: descending names, with numbers by value, then descending flags and capabilities."""
     order = _compare_names(right.soname, left.soname)
     return order or (right.flags - left.flags) or (right.hwcap - left.hwcap)
 
@@ -146,7 +146,7 @@ def _number(text: str, at: int) -> tuple[int, int]:
 
 
 def _make_string_table(texts: set[str]) -> tuple[dict[str, int], bytes]:
-    """Makes a table in which a text that ends another text shares its bytes: sorted by ends, the longer text first."""
+    """Makes a table of texts. A text that is the end of a longer text shares the bytes of the longer text."""
     raw = {text: text.encode("utf-8", "surrogateescape") for text in texts}
     ordered = sorted(raw, key=lambda text: raw[text][::-1], reverse=True)
     offsets: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Reads `.deb` files: deb(5) version 2.0, an ar archive of `debian-binary`, `control.tar` and `data.tar`."""
+"""Reads `.deb` files (deb(5) version 2.0), which are ar archives of `debian-binary`, `control.tar` and `data.tar`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package by name and hash; `file` is its path in one of the archives of the base's sources."""
+    """Describes a package; `file` is the path of the package's file in an archive that the base's sources name."""
 
     name: str
     version: str
@@ -44,7 +44,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class PackedFile:
-    """One path of a package; `kind` has the values of `Node`, `owner` is `USER:GROUP`."""
+    """One path of a package; `kind` has the same values as `Node.kind`, `owner` is `USER:GROUP`."""
 
     path: str  # absolute
     kind: str
@@ -55,7 +55,7 @@ class PackedFile:
 
 
 def read_control(path: Path) -> dict[str, bytes]:
-    """Reads the control files of a package, by name: `control`, `postinst`, `triggers`.
+    """Reads the control files of a package; maps names such as `control` and `postinst` to contents.
 
     Raises DamagedError if the file is not a package, OSError if it cannot be read.
     """
@@ -67,7 +67,7 @@ def read_control(path: Path) -> dict[str, bytes]:
                 continue
             content = archive.extractfile(entry) if entry.isfile() else None
             if content is None or "/" in name or entry.size > _LARGEST_CONTROL:
-                raise DamagedError(f"{path.name}: {entry.name!r} is no control file")
+                raise DamagedError(f"{path.name}: {entry.name!r} is not a control file")
             files[name] = content.read()
     return files
 
@@ -75,7 +75,7 @@ def read_control(path: Path) -> dict[str, bytes]:
 def read_files(path: Path) -> Iterator[PackedFile]:
     """Yields the files of a package in the order of its archive.
 
-    Raises as `read_control` does, and NeedsAptError for a device or a file that is too large.
+    Raises the same errors as `read_control`, and NeedsAptError for a device or a file that is too large.
     """
     with _open_member(path, "data.tar") as archive:
         for entry in archive:
@@ -84,7 +84,7 @@ def read_files(path: Path) -> Iterator[PackedFile]:
             if kind is None or entry.size > _LARGEST_FILE:
                 raise NeedsAptError(f"{path.name}: {name} is a device, or larger than 1 GiB")
             if {"..", "."} & set(name.split("/")) or "\n" in name:
-                raise DamagedError(f"{path.name}: the path {entry.name!r} is not clean")
+                raise DamagedError(f"{path.name}: the path {entry.name!r} is not normalized")
             content = archive.extractfile(entry) if kind == "f" else None
             target = entry.linkname if kind == "l" else _make_absolute(entry.linkname)
             owner = f"{entry.uname or entry.uid}:{entry.gname or entry.gid}"
@@ -98,7 +98,7 @@ def _make_absolute(name: str) -> str:
 
 @contextmanager
 def _open_member(path: Path, stem: str) -> Iterator[tarfile.TarFile]:
-    """Opens the tar of a member, as a stream."""
+    """Opens the tar archive that is a member of the package, as a stream."""
     zstd = _load_zstd()
     unpack_errors = (lzma.LZMAError, zlib.error, gzip.BadGzipFile, zstd.ZstdError)
     try:
@@ -113,7 +113,7 @@ def _open_member(path: Path, stem: str) -> Iterator[tarfile.TarFile]:
 
 
 def _find(path: Path, stem: str) -> tuple[str, bytes]:
-    """Finds a member by the start of its name; returns its name and content."""
+    """Finds the member whose name begins with `stem`; returns the member's name and content."""
     with path.open("rb") as file:
         is_package = file.read(len(_MAGIC)) == _MAGIC
         while is_package and len(header := file.read(_HEADER)) == _HEADER:
@@ -127,7 +127,7 @@ def _find(path: Path, stem: str) -> tuple[str, bytes]:
                 is_package = file.read(size + size % 2).startswith(b"2.")
             else:
                 file.seek(size + size % 2, io.SEEK_CUR)
-    raise DamagedError(f"{path.name}: no Debian package of version 2 with {stem}")
+    raise DamagedError(f"{path.name}: not a Debian package of version 2 with {stem}")
 
 
 def _open_plain(path: Path, name: str, data: bytes, zstd: Any) -> Any:

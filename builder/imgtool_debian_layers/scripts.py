@@ -1,7 +1,8 @@
-"""Maintainer scripts: which ones have no effect on an image, and which effects the other known ones have.
+"""Finds what the maintainer scripts that imgtool knows do to an image, which is often nothing.
 
-imgtool runs no script. It knows a script if, apart from comments, the script consists of generated blocks of debhelper
-that `scripts.toml` lists, or if `scripts.toml` lists the sha256 of the rest. All other scripts need apt itself.
+imgtool runs no script. `scripts.toml` lists blocks that debhelper generates. imgtool knows a script if it consists of
+such blocks and comments, or if `scripts.toml` lists the sha256 of the rest of the script. For all other scripts, apt
+itself has to install the package.
 """
 
 from __future__ import annotations
@@ -95,22 +96,22 @@ def find_script_effects(package: str, name: str, data: bytes) -> tuple[Effect, .
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise NeedsAptError(f"{package}: its {name} is not text") from error
+        raise NeedsAptError(f"{package}: its {name} script is not text") from error
     effects: list[Effect] = []
     rest = _BLOCK.sub(lambda block: _take_block(block, rules, effects), text)
     digest, python = hash_script(rest)
     if not digest:
         return tuple(effects)
     if digest not in rules.scripts:
-        raise NeedsAptError(f"the package {package} has a {name} script that has to run")
+        raise NeedsAptError(f"the package {package} has a {name} script that imgtool does not know")
     return (*effects, *(_insert_python(effect, python) for effect in rules.scripts[digest]))
 
 
 def hash_script(rest: str) -> tuple[str, str]:
-    """Hashes the rest of a script without its generated blocks; also returns the minor version of Python in the script.
+    """Hashes a script without its generated blocks (`rest`); also returns the minor version of Python in the script.
 
-    The packages of different Pythons differ only in that number, so `@` replaces it. `DATA` replaces lines that only
-    list data. The digest is empty when no rest is left.
+    Before hashing, `@` replaces the minor version, because the scripts of different Pythons differ only in that number,
+    and `DATA` replaces lines that only list data. If the rest contains no command, the hash is empty.
     """
     lines = normalise(rest)
     if lines and lines[-1].strip() == "exit 0":
@@ -130,7 +131,7 @@ def _insert_python(effect: Effect, python: str) -> Effect:
 
 
 def find_trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
-    """Finds what a package's postinst does for a trigger; raises NeedsAptError when it is not known."""
+    """Finds what a package's postinst does for a trigger; raises NeedsAptError if imgtool does not know the trigger."""
     effects = _load_rules().triggers.get((package, trigger))
     if effects is None:
         raise NeedsAptError(f"the trigger {trigger} runs the postinst script of {package}")
@@ -138,7 +139,7 @@ def find_trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
 
 
 def normalise(text: str) -> list[str]:
-    """Returns the lines of a script that do something. Comments stay if they may be content of a here-document."""
+    """Returns a script's lines without those that do nothing. Keeps comments if they may be part of a here-document."""
     plain = "<<" not in text
     return [
         line
@@ -148,7 +149,7 @@ def normalise(text: str) -> list[str]:
 
 
 def _take_block(block: re.Match[str], rules: _Rules, effects: list[Effect]) -> str:
-    """Removes a known block and adds its effects to `effects`; an unknown block stays."""
+    """Removes a known block and adds the block's effects to `effects`; keeps an unknown block."""
     body = "\n".join(normalise(block["body"]))
     for helper, pattern, does in rules.blocks:
         if helper == block["helper"] and pattern.fullmatch(body):
@@ -158,7 +159,7 @@ def _take_block(block: re.Match[str], rules: _Rules, effects: list[Effect]) -> s
 
 
 def hash_table() -> str:
-    """Hashes the table, because its content decides the bytes of layers."""
+    """Hashes `scripts.toml`, because its content decides the bytes of layers."""
     return hashlib.sha256(_read_table()).hexdigest()
 
 

@@ -23,9 +23,9 @@ _WILDCARD = re.compile(r"[*?\[\\]")
 
 
 class Entry(NamedTuple):
-    """An entry of the layer: its path, relative to the root, and a file's content.
+    """An entry of the layer: the path relative to the root, the node, and the content if the node is a file.
 
-    The target of a hard link is also relative to the root. A file called `.wh.NAME` deletes NAME.
+    The target of a hard link is also relative to the root. A file with the name `.wh.NAME` deletes NAME.
     """
 
     path: str
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Unpacking:
-    """The paths of the base and of the packages placed so far.
+    """The paths of the base, and of the packages that are placed so far.
 
     Attributes:
         system: the base.
@@ -59,29 +59,29 @@ class Unpacking:
         self._groups = _parse_ids(self.system.text("/etc/group"))
 
     def place(self, package: str, file: PackedFile) -> Iterator[Entry]:
-        """Yields the entries of a file and of missing folders above it; nothing if dpkg would change nothing.
+        """Yields the entries of a file and of its missing parent folders; yields nothing if dpkg would change nothing.
 
-        Raises NeedsAptError where dpkg would replace a file, or fail.
+        Raises NeedsAptError if dpkg would replace a file or fail.
         """
         if file.path == "/" or self._is_left_out(file):
             return
         path = resolve(self.nodes, file.path)
         top = path.split("/")[1]
         if top not in _TOPS and not (top == "run" and file.kind == "d"):  # engines mount something at /run
-            raise NeedsAptError(f"the package {package} has {file.path}")
+            raise NeedsAptError(f"the package {package} has the path {file.path}, where imgtool puts no files")
         present = self.nodes.get(path)
         if file.kind == "d":
             if present is None:
                 yield from self.make(path, Node("d", file.mode, *self._owner_of_file(package, file)))
             elif present.kind != "d" and not self._leads_to_folder(path):
-                raise NeedsAptError(f"{file.path} is a folder in the package {package}, and a file in the base")
+                raise NeedsAptError(f"{file.path} is a folder in the package {package}, but a file in the base")
         elif path not in self.replaced:
             if present is not None:
-                raise NeedsAptError(f"{file.path} of the package {package} is in the image already")
+                raise NeedsAptError(f"{file.path} of the package {package} already exists in the image")
             yield from self.make(path, self._make_node(package, file), file.data)
 
     def make(self, path: str, node: Node, data: bytes = b"") -> Iterator[Entry]:
-        """Yields the entries of a new path and of the missing folders above it."""
+        """Yields the entries of a new path and of its missing parent folders."""
         above = posixpath.dirname(path)
         if above not in self.nodes:
             yield from self.make(above, Node("d", 0o755))
@@ -93,12 +93,12 @@ class Unpacking:
         return self.make(path, Node("l", 0o777, target=target))
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> Iterator[Entry]:
-        """Yields the entries of a file; if the base already has the file, it keeps its mode and owner."""
+        """Yields the entries of a file. A file that the base already has keeps its mode and owner."""
         present = self.system.nodes.get(path)
         return self.make(path, present if present is not None and present.kind == "f" else Node("f", mode), data)
 
     def find_owner(self, text: str) -> tuple[int, int]:
-        """Looks up the numbers of `USER:GROUP` in the base; raises NeedsAptError for a name that the base lacks."""
+        """Looks up the IDs of `USER:GROUP` in the base; raises NeedsAptError for a name that the base lacks."""
         user, _, group = text.partition(":")
         try:
             return _find_id(user, self._users), _find_id(group, self._groups)
@@ -110,7 +110,7 @@ class Unpacking:
         if file.kind == "h":
             path = resolve(self.nodes, target)
             if path not in self.placed:
-                raise NeedsAptError(f"{file.path} of the package {package} is a link to {target}, which is left out")
+                raise NeedsAptError(f"{file.path} of the package {package} is a link to {target}, which is excluded")
             target = path.lstrip("/")
         mode = 0o777 if file.kind == "l" else file.mode
         return Node(file.kind, mode, *self._owner_of_file(package, file), target=target)
@@ -119,7 +119,7 @@ class Unpacking:
         try:
             return self.find_owner(file.owner)
         except NeedsAptError as error:
-            raise NeedsAptError(f"the package {package} has {file.path} of {file.owner}: {error.message}") from error
+            raise NeedsAptError(f"{file.path} of the package {package} is {file.owner}'s: {error.message}") from error
 
     def _leads_to_folder(self, path: str) -> bool:
         node = self.nodes.get(resolve(self.nodes, f"{path}/."))
@@ -152,7 +152,7 @@ def _read_path_filters(system: BaseSystem) -> Iterator[tuple[bool, str]]:
             if name in {"path-exclude", "path-include"}:
                 yield name == "path-include", value.strip("\"'")
             elif name not in _WITHOUT_EFFECT:
-                raise NeedsAptError(f"{path} of the base has the option {name}")
+                raise NeedsAptError(f"{path} of the base sets the option {name}, which may change what dpkg installs")
 
 
 def _parse_ids(text: str) -> dict[str, int]:

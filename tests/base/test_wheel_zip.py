@@ -132,7 +132,7 @@ def test_a_wheel_that_is_another_version_than_its_file_says_is_refused(tmp_path:
     environment = Environment(prefix="/opt/venv", python="3.11", script="")
     assert install(_opened(path), "pack", environment)
     renamed = path.rename(tmp_path / "pack-2.0-py3-none-any.whl")
-    with pytest.raises(VerificationError, match=r"its METADATA says pack 1\.0"):
+    with pytest.raises(VerificationError, match=r"its METADATA names pack 1\.0"):
         install(_opened(renamed), "pack", environment)
 
 

@@ -88,13 +88,13 @@ def test_an_alternative_replaces_a_worse_one_of_the_base() -> None:
     ("text", "nodes", "reason"),
     [
         ("manual\n/bin/tool\n\n/usr/bin/old\n5\n\n", {}, "were chosen by hand"),
-        ("auto\n/usr/bin/tool\n\n/usr/bin/old\n5\n\n", {}, "have other links"),
-        ("", {"/usr/bin/tool": Node("f")}, "/bin/tool is in the image already"),
-        ("", {"/usr/bin/new": Node("l", target="gone")}, "is not there"),
+        ("auto\n/usr/bin/tool\n\n/usr/bin/old\n5\n\n", {}, "with other links"),
+        ("", {"/usr/bin/tool": Node("f")}, "already has /bin/tool"),
+        ("", {"/usr/bin/new": Node("l", target="gone")}, "the image lacks /usr/bin/new"),
         (
             "auto\n/bin/tool\nx\n/bin/x\n\n/usr/bin/old\n5\n/old/x\n\n",
             {"/usr/bin/x": Node("f")},
-            "/bin/x is in the image",
+            "already has /bin/x",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_a_base_whose_configuration_makes_apt_choose_otherwise_needs_apt(
     if reason is None:
         assert resolve(base(url, texts)) == (package,)
         return
-    with pytest.raises(NeedsAptError, match=rf"configuration of apt has {reason}$"):
+    with pytest.raises(NeedsAptError, match=rf"configuration of apt sets {reason}$"):
         resolve(base(url, texts))
 
 
@@ -80,7 +80,7 @@ def test_a_name_that_stands_for_packages_needs_apt(archive: tuple[str, Path]) ->
     url, folder = archive
     package = offer(folder, fields="Provides: a-tool\n")
     assert resolve(base(url), "first:amd64=1.0-1") == (package,)
-    with pytest.raises(NeedsAptError, match="a-tool is the name of no package"):
+    with pytest.raises(NeedsAptError, match="a-tool is not the name of a package"):
         resolve(base(url), "a-tool")
 
 

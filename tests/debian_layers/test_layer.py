@@ -116,10 +116,10 @@ def test_excluded_paths_stay_out_and_whiteouts_clean_what_the_stage_removes(tmp_
     [
         ({}, {"postinst": "#!/bin/sh\nset -e\nuseradd someone\n"}, "the package first has a postinst script"),
         ({}, {"preinst": "#!/bin/sh\nrm -rf /srv\n"}, "the package first has a preinst script"),
-        ({"/usr/bin/there": ""}, {}, "/usr/bin/there of the package first is in the image already"),
+        ({"/usr/bin/there": ""}, {}, "/usr/bin/there of the package first already exists in the image"),
         ({"/srv/x": ""}, {}, None),
-        ({"/home/x": ""}, {}, "the package first has /home"),
-        ({"/run/x": ""}, {}, "the package first has /run/x"),
+        ({"/home/x": ""}, {}, "the package first has the path /home"),
+        ({"/run/x": ""}, {}, "the package first has the path /run/x"),
         ({}, {"triggers": "activate something\n"}, None),
         ({}, {"triggers": "activate known\n"}, "the trigger known runs the postinst script of libc-bin"),
         ({"/usr/share/watched/x": ""}, {}, "the trigger /usr/share/watched runs the postinst script of libc-bin"),
@@ -180,7 +180,7 @@ def test_another_package_or_a_damaged_one_is_found(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="damaged"):
         install(system(), (package, path))
     path.write_bytes(b"no package")
-    with pytest.raises(DamagedError, match="no Debian package"):
+    with pytest.raises(DamagedError, match="not a Debian package"):
         install(system(), (package, path))
 
 

@@ -28,13 +28,13 @@ def deb(name: str, kind: bytes = tarfile.REGTYPE, *, member: str = "data.tar") -
 @pytest.mark.parametrize(
     ("data", "error", "reason"),
     [
-        (deb("./../x"), DamagedError, r"the path './\.\./x' is not clean"),
-        (deb("./usr/./x"), DamagedError, "is not clean"),
-        (deb("./usr/x\ny"), DamagedError, "is not clean"),
+        (deb("./../x"), DamagedError, r"the path './\.\./x' is not normalized"),
+        (deb("./usr/./x"), DamagedError, "is not normalized"),
+        (deb("./usr/x\ny"), DamagedError, "is not normalized"),
         (deb("./dev/null", tarfile.CHRTYPE), NeedsAptError, "/dev/null is a device"),
         (deb("./x", member="data.tar.lz4"), NeedsAptError, r"data\.tar\.lz4 has an unknown compression"),
         (deb("./x", member="data.tar.zst"), DamagedError, r"data\.tar is damaged"),
-        (deb("./x").replace(b"2.0\n", b"3.0\n"), DamagedError, "no Debian package of version 2"),
+        (deb("./x").replace(b"2.0\n", b"3.0\n"), DamagedError, "not a Debian package of version 2"),
     ],
     ids=lambda value: "package" if isinstance(value, bytes) else None,
 )

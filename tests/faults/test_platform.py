@@ -21,9 +21,9 @@ def test_lock_and_build_refuse_a_base_for_another_platform(pushing: Project, reg
     (pushing.folder / "image.lock").unlink()
     ended = pushing.run("lock", path)
     assert ended.code == 3, ended.err
-    assert f"is an image for {platform}, and the spec's platform is linux/amd64" in ended.err
+    assert f"is an image for {platform}, but the spec's platform is linux/amd64" in ended.err
     assert not (pushing.folder / "image.lock").exists()
     pushing.lock(base=base_image(platform).digest)
     ended = pushing.run("build", "--push", "--engine", "direct", "--locked", path)
     assert ended.code == 3, ended.err
-    assert f"is an image for {platform}, and the spec's platform is linux/amd64" in ended.err
+    assert f"is an image for {platform}, but the spec's platform is linux/amd64" in ended.err

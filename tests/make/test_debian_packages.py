@@ -127,7 +127,7 @@ def test_errors_of_the_package_are_imgtools_own(tmp_path: Path, archive: tuple[s
     with pytest.raises(LocalFileError, match="missing: cannot be read"):
         make(tmp_path / "missing")
     path.write_bytes(b"no package")
-    with pytest.raises(VerificationError, match="no Debian package"):
+    with pytest.raises(VerificationError, match="not a Debian package"):
         make(path)
     _, taken = make_package(tmp_path / "taken", "first", {"/opt/venv/x": ""})
     with pytest.raises(NeedsEngineError, match="a package has /opt/venv/x"):

@@ -1,1 +1,1 @@
-"""Images without a daemon: registries, layers, manifests, and documents attached to images."""
+"""Makes images without a daemon: reads and writes registries, makes layers and manifests, and attaches documents."""

@@ -72,13 +72,13 @@ def test_the_program_starts_in_a_folder_that_is_there(make: Maker) -> None:
 @pytest.mark.parametrize(
     ("code", "settings", "why"),
     [
-        ({"b.txt": "/usr/lib/x/b.txt"}, {}, "/usr/lib is too much"),
-        ({"b.txt": "/lib/x/b.txt"}, {}, "/usr/lib is too much"),
+        ({"b.txt": "/usr/lib/x/b.txt"}, {}, "too many files in /usr/lib"),
+        ({"b.txt": "/lib/x/b.txt"}, {}, "too many files in /usr/lib"),
         ({"b.txt": "/dev/x/b.txt"}, {}, "/dev"),
-        ({"b.txt": "/srv/x"}, {"Volumes": {"/srv": {}}}, "/srv is a volume of the base"),
+        ({"b.txt": "/srv/x"}, {"Volumes": {"/srv": {}}}, "/srv, a volume of the base"),
         ({}, {"WorkingDir": "/none"}, "no folder /none, which is its WORKDIR"),
         ({}, {"WorkingDir": "srv"}, "srv, the base's WORKDIR, is not an absolute path"),
-        ({}, {"Volumes": {"/usr/local/bin/python3.11": {}}}, "is a volume, and a file"),
+        ({}, {"Volumes": {"/usr/local/bin/python3.11": {}}}, "as a volume, but it is a file"),
         ({}, {"OnBuild": ["RUN x"]}, "ONBUILD"),
         ({}, {"Env": ["A=1", "B"]}, "without a value"),
         ({}, {"Env": ["A=1", "B=2", "A=3"]}, "a variable twice"),
@@ -126,9 +126,9 @@ def test_a_base_that_has_the_place(make: Maker, base: str, code: dict[str, str],
         ("file", {"code": "/app"}, "/app is a file in the base"),
         ("file", {"b.txt": "/app/x/y"}, "/app/x: /app is a file"),
         ("dangling", {"b.txt": "/app"}, "/app is a link in the base"),
-        ("setgid", {"code": "/app"}, "/app/sub would be made in a folder with the set-group-ID bit"),
+        ("setgid", {"code": "/app"}, "/app/sub would be made in a folder that has the set-group-ID bit"),
         ("loop", {"b.txt": "/app/b.txt"}, "/app: too many links"),
-        ("unsure", {"b.txt": "/app/b.txt"}, "engines differ in the mode of the base's /app"),
+        ("unsure", {"b.txt": "/app/b.txt"}, "engines give the base's folder /app different modes"),
         ("inner file", {"code": "/app"}, "/app/sub is a file or a link in the base"),
         ("inner link", {"code": "/app"}, "/app/sub is a file or a link in the base"),
         ("owned", {"b.txt": "/app/sub"}, "/app/sub is a folder in the base"),
@@ -142,7 +142,7 @@ def test_a_base_on_which_engines_fail_or_differ(make: Maker, base: str, code: di
 @pytest.mark.parametrize(
     ("tree", "settings", "why"),
     [
-        (debian(opt=make_folder(children={"venv": make_folder()})), {}, "there already"),
+        (debian(opt=make_folder(children={"venv": make_folder()})), {}, "already has /opt/venv"),
         (debian(opt=Node(Kind.LINK, target="data"), data=make_folder()), {}, "link"),
         (debian(opt=make_folder(Attributes(0o700))), {}, "mode 755"),
         (debian(wheels=FILE), {}, "/wheels is a file"),
@@ -151,8 +151,8 @@ def test_a_base_on_which_engines_fail_or_differ(make: Maker, base: str, code: di
             (debian(), {"Volumes": {volume: {}}}, f"{volume} is a volume")
             for volume in ("/", "/opt", "/opt/venv/", "/opt/venv/lib", "/wheels/cpu")
         ),
-        (debian(), {"Shell": ["powershell", "-Command"]}, "has the shell"),
-        (debian(), {"Env": ["PYTHONHOME=/x"]}, "PYTHONHOME in the base changes what Python installs"),
+        (debian(), {"Shell": ["powershell", "-Command"]}, "sets the shell"),
+        (debian(), {"Env": ["PYTHONHOME=/x"]}, "sets PYTHONHOME, which changes what Python installs"),
     ],
 )
 def test_a_base_without_room_for_the_wheels(tree: Node, settings: dict[str, Any], why: str) -> None:
@@ -187,7 +187,7 @@ def test_debian_packages_are_a_layer_that_somebody_else_makes(tmp_path: Path) ->
     image = build_image(recipe, planned, tools, packages, parent=parent)
     assert image.layers[0].descriptor == LAYER
     assert {*packages.opened} == {OpenedLibraries(("libc.so.6",), "/x")}
-    with pytest.raises(NeedsEngineError, match="the base runs as 5"):
+    with pytest.raises(NeedsEngineError, match="the base runs as the user 5"):
         plan_stages(recipe, (system,), make_parent({"User": "5"}), packages)
 
 

@@ -31,15 +31,15 @@ A, B = (
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (dump_record("2" * 64, Record((A,))), "of another layer"),
+        (dump_record("2" * 64, Record((A,))), "has another key"),
         (dump_record("1" * 64, Record((A,))).replace(b'"size": 1', b'"size": 2'), "damaged"),
         (dump_record("1" * 64, Record((A, B, A))), "names a layer twice"),
         (dump_record("1" * 64, Record((replace(A, blob=replace(A.blob, media_type=OCI_CONFIG)),))), "not a layer"),
-        (dump_record("1" * 64, Record((replace(A, diff_id="md5:1"),))), "not a record"),
-        (b"{}", "not a record"),
-        (b"[]", "not a record"),
-        (b"[" * 100_000, "not a record"),
-        (b"\xff", "not a record"),
+        (dump_record("1" * 64, Record((replace(A, diff_id="md5:1"),))), "cannot be read"),
+        (b"{}", "cannot be read"),
+        (b"[]", "cannot be read"),
+        (b"[" * 100_000, "cannot be read"),
+        (b"\xff", "cannot be read"),
     ],
 )
 def test_what_is_no_record_of_a_layer(data: bytes, says: str) -> None:

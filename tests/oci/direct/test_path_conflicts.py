@@ -71,7 +71,7 @@ def test_files_of_one_name_are_alike_in_bytes_and_mode(other: Item) -> None:
     files: dict[str, Item] = {}
     for _ in range(2):
         merge(files, _file("venv/bin/go"))
-    with pytest.raises(NeedsEngineError, match="/venv/bin/go is in two wheels"):
+    with pytest.raises(NeedsEngineError, match="two wheels have /venv/bin/go"):
         merge(files, other)
 
 

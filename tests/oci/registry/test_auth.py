@@ -103,10 +103,10 @@ def test_r24_forms_of_a_tokens_answer(tmp_path: Path, document: dict[str, object
     ("reply", "says"),
     [
         (Reply(200, b"x" * 10_000_000), "more than 65536 bytes"),
-        (Reply(200, b"<html>"), "without a token"),
-        (_json({}), "without a token"),
-        (_json({"token": "a\nInjected: header"}), "without a token"),
-        (_json({"token": "x", "expires_in": "soon"}), "without a token"),
+        (Reply(200, b"<html>"), "sent no token"),
+        (_json({}), "sent no token"),
+        (_json({"token": "a\nInjected: header"}), "sent no token"),
+        (_json({"token": "x", "expires_in": "soon"}), "sent no token"),
         (Reply(302, b"", {"Location": "http://elsewhere.example/"}), "HTTP 302"),
     ],
 )
@@ -241,9 +241,9 @@ def test_r24_a_realm_that_is_followed(host: str, realm: str) -> None:
         ("registry.example", "https://169.254.169.254/token", "link-local address"),
         ("registry.example", "https://10.0.0.1/token", "private address"),
         ("registry.example", "https://ann:pw@auth.example/token", "credentials in it"),
-        ("registry.example", "/token", "no http or https URL"),
-        ("registry.example", "ftp://auth.example", "no http or https URL"),
-        ("registry.example", "file:///etc/passwd", "no http or https URL"),
+        ("registry.example", "/token", "not an http or https URL"),
+        ("registry.example", "ftp://auth.example", "not an http or https URL"),
+        ("registry.example", "file:///etc/passwd", "not an http or https URL"),
     ],
 )
 def test_r24_a_realm_that_gets_no_password(host: str, realm: str, says: str) -> None:

@@ -34,7 +34,9 @@ def test_an_index_names_images_and_no_further_index(tmp_path: Path) -> None:
                 made = registry.manifest(repository.tag(tag), "linux/amd64")
                 assert made.digest == (digest if tag == "image" else made.digest)
                 assert not made.is_index
-        with pytest.raises(RegistryRefusedError, match="the index's entry for linux/amd64 is an index again"):
+        with pytest.raises(
+            RegistryRefusedError, match="the index's entry for linux/amd64 is another index, not an image"
+        ):
             registry.manifest(repository.tag("outer"), "linux/amd64")
 
 
@@ -42,7 +44,7 @@ def test_a_manifest_that_no_registry_takes_is_not_sent(tmp_path: Path) -> None:
     with MemoryRegistry() as server, Registries(machine(tmp_path)) as registries:
         repository = parse_repository(f"{server.host}/team/image")
         body = image(layer(b"1"))
-        with pytest.raises(RegistryRefusedError, match=f"registries take {LARGEST_MANIFEST} at most"):
+        with pytest.raises(RegistryRefusedError, match=f"registries accept at most {LARGEST_MANIFEST}"):
             registries.at(repository).put_manifest(
                 repository.tag("a"), OCI_MANIFEST, body + b" " * (LARGEST_MANIFEST + 1 - len(body))
             )

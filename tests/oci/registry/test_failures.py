@@ -225,7 +225,9 @@ def test_a_limit_that_lasts_for_hours_is_not_waited_for(tmp_path: Path) -> None:
     body = b'{"errors": [{"code": "TOOMANYREQUESTS", "message": "unauthenticated pull rate limit"}]}'
     with ScriptedServer([Reply(429, body, headers)]) as server, clients(machine(tmp_path)) as registries:
         place = parse_repository(f"{server.host}/team/image")
-        with pytest.raises(TemporaryError, match=r"unauthenticated pull rate limit.* 6 hours is used up") as caught:
+        with pytest.raises(
+            TemporaryError, match=r"unauthenticated pull rate limit.* your limit for 6 hours is used up"
+        ) as caught:
             registries.at(place).manifest(place.tag("a"))
     assert "docker login" in str(caught.value.hint)
     assert len(server.asked) == 2

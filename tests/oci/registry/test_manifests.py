@@ -86,7 +86,7 @@ def test_the_media_type(body: bytes, header: str, expected: str) -> None:
         (b"not json", OCI_MANIFEST, VerificationError, "not JSON"),
         (b"[" * 100_000, OCI_MANIFEST, VerificationError, "not JSON"),
         (b"[]", OCI_MANIFEST, VerificationError, "not a JSON object"),
-        (b'{"mediaType":"%b"}' % OCI_INDEX.encode(), OCI_MANIFEST, VerificationError, "the document itself"),
+        (b'{"mediaType":"%b"}' % OCI_INDEX.encode(), OCI_MANIFEST, VerificationError, "but the manifest names"),
         (
             b'{"schemaVersion":1}',
             "application/vnd.docker.distribution.manifest.v1+prettyjws",
@@ -96,7 +96,7 @@ def test_the_media_type(body: bytes, header: str, expected: str) -> None:
         (b'{"mediaType":"text/html"}', "", RegistryRefusedError, "text/html"),
         (b"\xff\xfe", OCI_MANIFEST, VerificationError, "not JSON"),
         (b'{"layers":[],"layers":[]}', OCI_MANIFEST, VerificationError, "not JSON that every engine reads"),
-        (b'{"schemaVersion":2,"layers":[],"manifests":[]}', "", VerificationError, "an image to some readers"),
+        (b'{"schemaVersion":2,"layers":[],"manifests":[]}', "", VerificationError, "programs may read it differently"),
     ],
 )
 def test_what_is_no_manifest(body: bytes, header: str, error: type[Exception], says: str) -> None:

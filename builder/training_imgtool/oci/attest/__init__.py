@@ -1,1 +1,1 @@
-"""Attestations and signatures: the content of an image, how it was made, and who confirms this."""
+"""Makes attestations, which tell what an image contains and how it was made, and makes and checks signatures."""

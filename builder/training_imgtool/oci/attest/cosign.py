@@ -1,8 +1,8 @@
 """Runs the `cosign` program, which signs images and checks signatures.
 
-imgtool has no signature format of its own; cosign provides keys, key services, identities, logins and formats. A
-signature by a key is not added to the transparency log, since an entry publishes the image's name. A signature by an
-identity is always added.
+imgtool does not define a signature format; cosign provides keys, key services, identities, logins and formats. imgtool
+has cosign keep a signature by a key out of the transparency log, because a log entry publishes the image's name. cosign
+always adds a signature by an identity to the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIGNATURES = ("cosign container image signature", "https://sigstore.dev/cosign/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signatory:
-    """The person or key that must have signed an image, as named on the command line.
+    """The key or identity that must have signed an image, as the command line names it.
 
     Attributes:
         name: a public key in a form that cosign accepts (a file, `gcpkms://…`), or the identity that `issuer` confirms.
@@ -52,20 +52,20 @@ class Signatory:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options that tell cosign who must have signed."""
+        """The options that tell cosign who must have signed the image."""
         if self.issuer is None:
             return (f"--key={self.name}", "--insecure-ignore-tlog=true")
         return (f"--certificate-identity={self.name}", f"--certificate-oidc-issuer={self.issuer}")
 
 
 def check_key(key: str) -> None:
-    """Raises LocalFileError if the key is a missing file. A service (`gcpkms://…`) or a variable may have it, too."""
+    """Raises LocalFileError if the key is a missing file. Accepts keys in services (`gcpkms://…`) and in variables."""
     if re.match(r"[a-z0-9]+:", key) is None and not Path(key).is_file():
         raise LocalFileError(f"{key}: {'is no regular file' if Path(key).exists() else 'no such file'}")
 
 
 def find_cosign(settings: Settings) -> Cosign:
-    """Finds cosign on PATH; raises UsageError if it is not there."""
+    """Finds cosign on PATH; raises UsageError if cosign is missing."""
     program = shutil.which("cosign", path=settings.environ.get("PATH"))
     if program is None:
         raise UsageError("signatures need the program cosign, which is not on PATH", hint=_INSTALL)
@@ -80,7 +80,7 @@ class Cosign:
     settings: Settings
 
     def sign(self, images: Sequence[Digest], key: str | None) -> None:
-        """Signs images with a key, or as the identity of an OIDC token. cosign reports its progress on stderr.
+        """Signs images with a key, or as the identity of an OIDC token. cosign prints progress on stderr.
 
         Raises CredentialsError if cosign does not sign all images, UsageError if cosign is too old.
         """
@@ -91,12 +91,12 @@ class Cosign:
         if done.returncode:
             raise CredentialsError(
                 f"cosign did not sign the images: exit code {done.returncode}",
-                hint="cosign's own words are above; without --key it needs SIGSTORE_ID_TOKEN, an OIDC token for the "
+                hint="see cosign's messages above; without --key, set SIGSTORE_ID_TOKEN to an OIDC token for the "
                 "audience sigstore",
             )
 
     def check(self, image: Digest, signatory: Signatory) -> None:
-        """Raises VerificationError unless cosign confirms that the signatory signed it, and what `_run` raises."""
+        """Raises VerificationError unless cosign confirms that the signatory signed the image; also `_run`'s errors."""
         done = self._run("verify", "--output=json", *signatory.options, *self._list_access(image), str(image))
         if done.returncode:
             raise VerificationError(f"{image} has no signature by {signatory.name}: {_read_complaint(done)}")
@@ -106,7 +106,7 @@ class Cosign:
     def _stay_unlogged(self) -> tuple[str, ...]:
         """Returns the options that keep a key's signature out of the transparency log.
 
-        Builds of cosign in distributions have no version, so this looks at the options that cosign knows.
+        cosign of some Linux distributions prints no version, so imgtool looks at the options that cosign knows.
         """
         options = re.findall(r"\s(--[a-z-]+)", self._run("sign", "--help").stdout)
         if "--tlog-upload" not in options:
@@ -115,7 +115,7 @@ class Cosign:
         return (*chosen, "--tlog-upload=false")
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs cosign; raises TemporaryError if it does not end, LocalFileError if it does not start."""
+        """Runs cosign; raises TemporaryError if cosign does not end, LocalFileError if cosign does not start."""
         try:
             return subprocess.run(
                 [self.program, *arguments],
@@ -141,14 +141,14 @@ class Cosign:
 
 
 def _read_complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """Returns cosign's last message; cosign prints each error twice."""
+    """Returns only the last message of cosign, because cosign prints each error twice."""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
     return join_lines((errors or lines or [f"exit code {done.returncode}"])[-1], limit=300)
 
 
 def _read_lines(text: str) -> Iterator[dict[str, Any]]:
-    """Yields the JSON objects in cosign's output, which has one object or one list per line."""
+    """Yields the JSON objects in cosign's output. Each line contains one object or one list of objects."""
     for line in text.splitlines():
         try:
             found = json.loads(line)

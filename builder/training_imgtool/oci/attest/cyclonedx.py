@@ -1,7 +1,7 @@
-"""Writes software bills of materials in CycloneDX 1.5 JSON: the bill of a lock's variant, and parts for other bills.
+"""Writes software bills of materials in CycloneDX 1.5 JSON: the bill of one variant of a lock, and parts for others.
 
-The format is small, so imgtool uses no library for it: https://cyclonedx.org/docs/1.5/json. A bill has neither a serial
-number nor a date, so that equal images give equal bytes. Package URLs follow the purl specification.
+The format is small, so imgtool uses no library for it: https://cyclonedx.org/docs/1.5/json. A bill contains neither a
+serial number nor a date, so that equal images have equal bills. Package URLs follow the purl specification.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ SAFE = ".-_~"  # characters that package URLs leave as they are
 
 
 def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage]) -> dict[str, Any]:
-    """Lists the components of an image below its code: the base by digest, and the lock's wheels and Debian packages.
+    """Lists an image's components without the code: the base by digest, and the lock's wheels and Debian packages.
 
-    Roles and later versions of the code share this bill, since it depends only on the lock and the system packages. It
-    declares itself incomplete, because it omits the content of the base and the packages that apt chose in an engine.
+    Several roles and several versions of the code share this bill, because the bill depends only on the lock and the
+    system packages. The bill declares that it is incomplete, because it omits the content of the base, and the packages
+    that apt chose when an engine installed them.
 
     Args:
         name: the spec's name.
@@ -100,7 +101,7 @@ def make_wheel_component(wheel: Wheel) -> dict[str, Any]:
 
 
 def read_distribution(os: str | None) -> tuple[str, str] | None:
-    """Splits the plan's name of a distribution, such as debian12, into ID and VERSION_ID; None if there is none."""
+    """Splits a distribution's name in a plan, such as debian12, into ID and VERSION_ID; None for another text."""
     match = re.fullmatch(r"([a-z]+)([0-9.]+)", os or "")
     return (match[1], match[2]) if match else None
 
@@ -108,7 +109,7 @@ def read_distribution(os: str | None) -> tuple[str, str] | None:
 def make_debian_component(
     name: str, version: str, architecture: str, distribution: tuple[str, str] | None, *, sha256: str = ""
 ) -> dict[str, Any]:
-    """Makes a Debian package's component; without a known distribution it has no package URL."""
+    """Makes a Debian package's component, without a package URL if the distribution is not known."""
     component: dict[str, Any] = {
         "type": "library",
         "bom-ref": f"deb:{name}:{architecture}:{version}",
@@ -133,7 +134,7 @@ def list_properties(values: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def make_base_component(locked: LockedVariant) -> dict[str, Any]:
-    """Makes the component of the image that a variant is made from."""
+    """Makes the component of the base image of a variant."""
     repository = parse_reference(locked.variant.base).repository
     digest = quote(locked.base_digest, safe=SAFE)
     where = quote(str(repository), safe=SAFE + "/")

@@ -1,7 +1,7 @@
-"""SLSA provenance 1 in an in-toto statement, which tells who made an image, from what, and with which parameters.
+"""Makes SLSA provenances in in-toto statements: who made an image, from what, and with which parameters.
 
-All of its content follows from the image's inputs, so everyone who makes the same image writes the same provenance.
-Formats: https://slsa.dev/spec/v1.0/provenance, https://in-toto.io/Statement/v1.
+The image's inputs decide the whole content of a provenance, so everyone who makes the same image writes the same
+provenance. Formats: https://slsa.dev/spec/v1.0/provenance, https://in-toto.io/Statement/v1.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def make_statement(subject: Digest, predicate_type: str, predicate: Mapping[str,
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """Formats a document, with equal bytes for equal content."""
+    """Formats a document as JSON; equal documents give equal bytes."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def wrap(statement: Mapping[str, Any]) -> bytes:
-    """Puts a statement into an unsigned envelope (DSSE 1.0), in which cosign and similar programs find it.
+    """Puts a statement into an unsigned envelope (DSSE 1.0), in which cosign and similar programs look for statements.
 
-    cosign 2 adds its own envelopes to an image as layers, and reads the number of layers in the config. To avoid
-    another blob for a config, the envelope is also a valid config.
+    cosign 2 stores envelopes as the layers of an image, and reads the number of layers in that image's config. The
+    envelope is also a valid config, so that imgtool needs no other blob as config.
     """
     content = encode(statement)
     envelope = {"payloadType": MEDIA_TYPE, "payload": base64.b64encode(content).decode(), "signatures": []}
@@ -52,7 +52,7 @@ def wrap(statement: Mapping[str, Any]) -> bytes:
 
 
 def make_provenance(plan: RolePlan, recipe: Mapping[str, Any], *, key: str, bill: bytes) -> dict[str, Any]:
-    """Returns the predicate. It contains only facts that the image's key covers, so that `verify` can write it again.
+    """Returns the predicate, with only facts that the image's key covers, so that `verify` can make the same predicate.
 
     Args:
         plan: the plan of a role with this image.

@@ -1,1 +1,1 @@
-"""Images without a daemon: layers and OCI manifests made directly from a recipe."""
+"""Makes the layers and the manifest of an image directly from a recipe, without a daemon."""

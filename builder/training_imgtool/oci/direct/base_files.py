@@ -1,7 +1,8 @@
-"""Finds the files of a base image: in data for the bases of the matrix, else by reading the layers once.
+"""Finds the files of a base image: in data for the bases of the version matrix, else by reading the layers once.
 
-The cache on this machine has the tree of each layer under the layer's digest. The tree of all layers together is a
-record, which the manifest of a stage on that base also contains, so that another machine need not read the base.
+The cache on this machine stores the tree of each layer under the layer's digest. The combined tree of a base's layers
+is a record of the cache. The manifest of a stage on that base also contains this record, so that another machine need
+not read the base's layers.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class BaseReader:
     def files(self, name: str | None, layers: Layers, read: Read, diff_ids: DiffIds = tuple) -> Files:
         """Returns the files of a base.
 
-        A layer that imgtool reads must have the content that the config names; otherwise engines refuse the base.
+        imgtool compares each layer that it reads with the base's config, because engines refuse a base whose layers
+        have other contents than the config names.
 
         Args:
             name: the base's canonical REPOSITORY:TAG, or None.
@@ -76,11 +78,11 @@ class BaseReader:
         return base.with_layer(added)
 
     def records_of(self, layers: Collection[str]) -> dict[str, Record]:
-        """Returns the records of those known trees whose layers are all among `layers`, which are digests."""
+        """Returns the records of the known trees that consist only of layers whose digests are in `layers`."""
         return {key: record for key, (own, record) in self.whole.items() if set(own) <= set(layers)}
 
     def _read_tree(self, layers: tuple[Descriptor, ...], read: Read, diff_ids: DiffIds = tuple) -> Node:
-        """Returns the combined tree of layers; raises what reading them raises."""
+        """Returns the combined tree of layers; passes on the errors of reading these layers."""
         digests = tuple(layer.digest for layer in layers)
         key = hash_fields({"kind": "base", "version": _VERSION, "layers": digests})
         whole = _find(self.cache, key)
@@ -108,7 +110,7 @@ class BaseReader:
 
 
 def find_matrix_tree(base: str) -> Node | None:
-    """Returns the known file tree of a base (REPOSITORY:TAG) of the version matrix, or None for another base."""
+    """Returns the known file tree of a base (REPOSITORY:TAG) if the version matrix contains the base, else None."""
     if not _IMAGES.match(base):
         return None
     cuda = "/nvidia/" in base
@@ -123,14 +125,14 @@ def find_matrix_tree(base: str) -> Node | None:
 
 
 def _check_blocks(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[bytes]:
-    """Yields the blocks; raises VerificationError at the end if they are not the content that the config names."""
+    """Yields the blocks; raises VerificationError at the end if their digest is not the given `diff_id`."""
     digest = hashlib.sha256()
     for block in blocks:
         digest.update(block)
         yield block
     content = f"sha256:{digest.hexdigest()}"
     if diff_id not in {None, content}:
-        raise VerificationError(f"its content is {content[:19]}, and the base's config says {str(diff_id)[:19]}")
+        raise VerificationError(f"its digest is {content[:19]}, but the base's config names {str(diff_id)[:19]}")
 
 
 def _find(cache: LayerCache, key: str) -> Node | None:

@@ -1,7 +1,7 @@
-"""Executes stages that need no engine on a parent image, and returns the whole DirectImage.
+"""Makes the stages that need no engine on top of a parent image, and returns the result as a DirectImage.
 
-Layers come from the files of the recipe, from wheels, from Debian packages, or from records of such layers. The files
-of the base decide where other files go; `BaseReader` reads the base if that matters.
+Layers come from the files of the recipe, from wheels, from Debian packages, or from records of such layers. Where these
+files go may depend on the base's files. In that case, `BaseReader` reads the base.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHANGES_PYTHON = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentImage:
-    """The image that stages are appended to: its manifest and config, the repository of its layers, and its files."""
+    """The image to which stages are appended: its manifest and config, the repository of its layers, and its files."""
 
     stored: StoredImage
     files: Files
@@ -45,7 +45,7 @@ class ParentImage:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The source of layers: files, wheels or Debian packages; or only a line of history."""
+    """One step of a stage: makes layers of files, wheels or Debian packages, or adds only a line of history."""
 
     text: str
     wheels: bool = False
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStages:
-    """All steps of some stages, and the run settings after the last step."""
+    """The steps of the planned stages, and the image's run settings after the last step."""
 
     steps: tuple[Step, ...]
     settings: Settings
@@ -65,9 +65,9 @@ class PlannedStages:
 def plan_stages(
     recipe: Recipe, stages: tuple[Stage, ...], parent: ParentImage, debian: DebianLayer | None
 ) -> PlannedStages:
-    """Plans stages that need no engine, lowest first, on an image.
+    """Plans the steps of stages that need no engine, the lowest stage first, on top of a parent image.
 
-    Raises NeedsEngineError if, on this base, imgtool cannot prove that the result equals an engine's.
+    Raises NeedsEngineError if imgtool cannot prove that its result on this image equals an engine's result.
     """
     settings: Settings = image.read_config(parent.stored.config).get("config") or {}
     _check_base(settings, parent.files)
@@ -92,7 +92,7 @@ def plan_stages(
 
 
 def add_files(recipe: Recipe, stage: Stage, files: Files, debian: DebianLayer | None) -> Files:
-    """Returns the files of an image after a stage of Debian packages or wheels."""
+    """Returns the image's files after a stage; only stages of Debian packages and wheels add files here."""
     if stage.name == SYSTEM and debian is not None:
         opened = _name_opened(recipe)
         return files.with_layer(lambda: debian.tree(opened))
@@ -124,7 +124,7 @@ def build_image(
 
 
 def _check_base(settings: Settings, files: Files) -> None:
-    """Raises NeedsEngineError for a base that engines refuse, or that they change when a container starts."""
+    """Raises NeedsEngineError for a base that engines refuse, or that engines change when a container starts."""
     if settings.get("OnBuild"):
         raise NeedsEngineError("the base has ONBUILD instructions", hint=image.WHOLE_IMAGE_HINT)
     image_config.check_environment(settings)
@@ -136,7 +136,7 @@ def _check_base(settings: Settings, files: Files) -> None:
     for volume in settings.get("Volumes") or ():
         target = posixpath.join("/", volume)
         if files.node(files.resolve(target)) and not files.is_folder(target):
-            raise NeedsEngineError(f"{volume} is a volume, and a file")
+            raise NeedsEngineError(f"the base declares {volume} as a volume, but it is a file")
 
 
 def _with_library_path(recipe: Recipe, settings: Settings) -> Settings:
@@ -145,11 +145,11 @@ def _with_library_path(recipe: Recipe, settings: Settings) -> Settings:
 
 def _plan_packages(recipe: Recipe, settings: Settings) -> Step:
     if settings.get("User") not in ROOT:
-        raise NeedsEngineError(f"Debian packages: the base runs as {settings['User']}")
+        raise NeedsEngineError(f"Debian packages: the base runs as the user {settings['User']}, not as root")
     _check_surroundings(settings)
     for volume in settings.get("Volumes") or ():
         if posixpath.normpath(volume).split("/")[1] in _OF_PACKAGES:
-            raise NeedsEngineError(f"Debian packages: {volume} is a volume, where packages have files")
+            raise NeedsEngineError(f"Debian packages: {volume} is a volume of the base, and packages put files there")
     return Step("imgtool: Debian packages", debian=_name_opened(recipe))
 
 
@@ -158,14 +158,14 @@ def _name_opened(recipe: Recipe) -> OpenedLibraries:
 
 
 def _plan_files(recipe: Recipe, settings: Settings, files: Files) -> tuple[list[Step], Files]:
-    """Plans the layers of `files` and of the code."""
+    """Plans the layer of the spec's `files` and the layer of the code."""
     steps = []
     for text, copies in (("imgtool: files", recipe.files), ("imgtool: code", _with_working_folder(recipe))):
         layer = lay_out(copies, files)
         for path in (item.entry.path for item, _ in layer.contents):
             for volume in settings.get("Volumes") or ():
                 if f"/{path}/".startswith(f"{volume.rstrip('/')}/"):
-                    raise NeedsEngineError(f"/{path}: {volume} is a volume of the base")
+                    raise NeedsEngineError(f"/{path} would be in {volume}, a volume of the base")
         if layer.contents:
             steps.append(Step(text, files=layer))
         files = files.with_copied(layer.nodes)
@@ -173,7 +173,7 @@ def _plan_files(recipe: Recipe, settings: Settings, files: Files) -> tuple[list[
 
 
 def _with_working_folder(recipe: Recipe) -> tuple[Copy, ...]:
-    """Returns the code and the program's working folder, which may have no file in it."""
+    """Returns the copies of the code, and a copy that makes the program's working folder even if it stays empty."""
     return (*recipe.code, Copy(source="./", target=recipe.working_folder, entries=()))
 
 
@@ -194,16 +194,16 @@ def _check_wheels(recipe: Recipe, settings: Settings, files: Files) -> None:
         inside = f"{posixpath.normpath(volume)}/"
         for path in (install_step.VENV, install_step.WHEELS):
             if inside == "//" or inside.startswith(f"{path}/") or f"{path}/".startswith(inside):
-                raise NeedsEngineError(f"wheels: {volume} is a volume, so that {path} does not stay in every engine")
+                raise NeedsEngineError(f"wheels: {volume} is a volume of the base, so some engines discard {path}")
     above = posixpath.dirname(install_step.VENV)
     for path in (above, install_step.VENV, install_step.WHEELS):
         if files.resolve(path) != path:
-            raise NeedsEngineError(f"wheels: {path} leads through a link of the base")
+            raise NeedsEngineError(f"wheels: in the base, a part of the path {path} is a link")
     top = files.node(above)
     if top is not None and (top.kind is not Kind.FOLDER or top.attributes != PLAIN):
-        raise NeedsEngineError(f"wheels: {above} is not a folder of root with mode 755 in the base")
+        raise NeedsEngineError(f"wheels: in the base, {above} is not a folder that root owns with mode 755")
     if files.node(install_step.VENV) is not None:
-        raise NeedsEngineError(f"wheels: {install_step.VENV} is there already")
+        raise NeedsEngineError(f"wheels: the base already has {install_step.VENV}")
     wheels = files.node(install_step.WHEELS)
     if wheels is not None and wheels.kind is not Kind.FOLDER:
         raise NeedsEngineError(f"wheels: {install_step.WHEELS} is a file in the base")
@@ -214,13 +214,13 @@ def _check_wheels(recipe: Recipe, settings: Settings, files: Files) -> None:
 
 
 def _check_surroundings(settings: Mapping[str, Any]) -> None:
-    """Raises NeedsEngineError if the shell or a variable of this image would change the result of an engine's steps."""
+    """Raises NeedsEngineError if the image's shell or a variable would change the result of an engine's steps."""
     shell = settings.get("Shell")
     if shell and (shell[0].rpartition("/")[2] not in _SHELLS or shell[-1] != "-c"):
-        raise NeedsEngineError(f"the base has the shell {shell}")
+        raise NeedsEngineError(f"the base sets the shell {shell}, which imgtool does not know")
     changed = sorted(_CHANGES_PYTHON & {*image_config.read_environment(settings)})
     if changed:
-        raise NeedsEngineError(f"{changed[0]} in the base changes what Python installs or compiles")
+        raise NeedsEngineError(f"the base sets {changed[0]}, which changes what Python installs or compiles")
 
 
 def _make_history(
@@ -236,7 +236,7 @@ def _make_history(
             yield History(text=step.text)
         for layer in layers:
             if layer.diff_id in below:
-                raise NeedsEngineError(f"{step.text}: the same layer is below already", hint=image.WHOLE_IMAGE_HINT)
+                raise NeedsEngineError(f"{step.text}: the image already has this layer", hint=image.WHOLE_IMAGE_HINT)
             below.add(layer.diff_id)
             yield History(text=layer.history, layer=layer)
 

@@ -11,17 +11,17 @@ from training_imgtool.oci.layers.layers import LayerSource
 
 @dataclass(frozen=True, slots=True)
 class OpenedLibraries:
-    """The libraries that a stage must be able to open after the installation, and the stage's LD_LIBRARY_PATH."""
+    """The shared libraries that the image must be able to load after the installation, and its LD_LIBRARY_PATH."""
 
     sonames: tuple[str, ...] = ()
     path: str = ""
 
 
 class DebianLayer(Protocol):
-    """Makes the layer of a variant's locked Debian packages."""
+    """Makes the layer of the Debian packages that a variant of the lock pins."""
 
     def layer(self, history: str, opened: OpenedLibraries) -> LayerSource:
-        """Makes the layer; raises NeedsEngineError when a library is missing, or only an engine can make the layer."""
+        """Makes the layer; raises NeedsEngineError if a library is missing, or if only an engine can make the layer."""
 
     def tree(self, opened: OpenedLibraries) -> Node:
-        """Returns the tree of the layer's files; raises what `layer` raises."""
+        """Returns the tree of the layer's files; raises the same errors as `layer`."""

@@ -1,7 +1,7 @@
-"""The files of an image between two instructions: those of its base, and on top the copied ones.
+"""Describes the files of an image between two instructions: the base's files, and the copied files on top.
 
-imgtool reads the base only if an instruction depends on it. Paths are absolute. `resolve` follows links as engines do,
-so the paths that it returns contain no links.
+imgtool reads the base's layers only if an instruction depends on the base's files. Paths are absolute. `resolve`
+follows links as engines do, so the paths that it returns contain no links.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Source = Callable[[], Node]
 
 
 def call_once(source: Source) -> Source:
-    """Wraps a source so that it is called only once, even by several threads."""
+    """Returns a source that calls `source` only once, even if several threads call the returned one."""
     flight: SingleFlight[Node] = SingleFlight()
     return lambda: flight.do(None, source)
 
@@ -49,23 +49,23 @@ class Files:
 
     @property
     def is_listed(self) -> bool:
-        """Whether there is a listing of the base, so that callers may ask for any path."""
+        """Whether the base has only one tree, so that looking up a path never reads a second tree."""
         return len(self.sources) == 1
 
     def with_copied(self, nodes: Mapping[str, Node]) -> Files:
-        """Adds the entries of a layer."""
+        """Returns these files with the entries of a layer on top."""
         return replace(self, copied={**self.copied, **nodes})
 
     def with_layer(self, tree: Source) -> Files:
-        """Adds a layer on top, whose tree is computed only if an instruction depends on it."""
+        """Returns these files with a layer on top; `tree` is called only if an instruction depends on it."""
         return replace(self, sources=tuple(call_once(partial(_merge, source, tree)) for source in self.sources))
 
     def node(self, path: str) -> Node | None:
-        """Finds the entry at a resolved path; raises NeedsEngineError if no tree of the base knows the path."""
+        """Finds the entry at a path without links; raises NeedsEngineError if no tree of the base lists the path."""
         if path in self.copied:
             return self.copied[path]
         if any(f"{path}/".startswith(f"{top}/") for top in OF_THE_ENGINE):
-            raise NeedsEngineError(f"{path}: engines put something of their own there")
+            raise NeedsEngineError(f"{path}: engines put a file or a mount of their own there")
         above = posixpath.dirname(path)
         if above in self.copied and self.copied[above].kind is not Kind.FOLDER:
             return None
@@ -75,7 +75,7 @@ class Files:
                 return find_node(source(), path)
             except ClosedFolderError as error:
                 closed = str(error)
-        raise NeedsEngineError(f"{path}: what the base has in {closed} is too much to list")
+        raise NeedsEngineError(f"{path}: the base has too many files in {closed} for imgtool to list")
 
     def is_folder(self, path: str) -> bool:
         """Returns whether a path leads to a folder, also through links."""
@@ -83,7 +83,7 @@ class Files:
         return node is not None and node.kind is Kind.FOLDER
 
     def resolve(self, path: str) -> str:
-        """Follows the links in a path; parts that do not exist stay as they are.
+        """Replaces the links in a path by their targets, and keeps the parts of the path that do not exist.
 
         Raises NeedsEngineError for a loop of links, and for a path below a file.
         """
@@ -97,7 +97,7 @@ class Files:
             inner = posixpath.join(at, name)
             node = self.node(inner)
             if node is not None and node.kind is Kind.FILE and left:
-                raise NeedsEngineError(f"{path}: {inner} is a file")
+                raise NeedsEngineError(f"{path}: {inner} is a file, not a folder")
             if node is None or node.kind is not Kind.LINK:
                 at = inner
                 continue
@@ -114,7 +114,7 @@ ASSUMED = Files((make_folder,))
 
 
 def list_parents(path: str) -> Iterator[str]:
-    """Yields the folders above an absolute path, without `/`, the nearest last."""
+    """Yields the parent folders of an absolute path from the top down, except `/`."""
     parts = path.strip("/").split("/")
     for count in range(1, len(parts)):
         yield "/" + "/".join(parts[:count])

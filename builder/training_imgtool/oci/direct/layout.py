@@ -1,9 +1,9 @@
-"""Decides where the files of a recipe go on an image, and which folders their layer has to name.
+"""Decides the paths that a recipe's files get on an image, and the folders that the layer of these files must list.
 
-The rules are those of BuildKit's COPY (tonistiigi/fsutil `copy/copy.go`). A folder's contents go into the destination,
-which keeps its owner and mode if it exists. Each folder below the destination gets owner root and mode 755, even if it
-exists. A layer names each folder that it makes, and each folder above them that has another owner or mode, because
-Docker's overlay driver gives owner root and mode 755 to folders that a layer only implies.
+The rules are those of BuildKit's COPY (tonistiigi/fsutil `copy/copy.go`). COPY puts the contents of a folder into the
+destination. A destination that exists keeps its owner and mode. Each folder below the destination gets owner root and
+mode 755, even if the folder exists. A layer lists each folder that it makes, and each parent folder that has another
+owner or mode, because Docker's overlay driver gives owner root and mode 755 to parent folders that a layer omits.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from training_imgtool.oci.layers.tarhead import Kind as EntryKind
 
 @dataclass(frozen=True, slots=True)
 class FileLayer:
-    """The files of a layer, each with the hash of its content, and the layer's nodes by path."""
+    """The files of a layer with the hashes of their contents (`contents`), and the node at each path of the layer."""
 
     contents: Contents
     nodes: Mapping[str, Node]
 
 
 def lay_out(copies: Iterable[Copy], files: Files) -> FileLayer:
-    """Lays out the files of a recipe on an image that has `files`.
+    """Decides where the files of `copies` go on an image that already contains `files`.
 
-    Raises NeedsEngineError if BuildKit would not replace something in the image, or if engines differ.
+    Raises NeedsEngineError if BuildKit would not replace what is at a file's path, or if engines would differ.
     """
     layer = _Layer(files)
     for copy in copies:
@@ -78,22 +78,22 @@ class _Layer:
         self._put(path, entry)
 
     def result(self) -> FileLayer:
-        """Makes the layer, its files in the order of their paths."""
+        """Returns the layer, with its files sorted by path."""
         ordered = ((path, self._placed[path]) for path in sorted(self._placed))
         return FileLayer(tuple(_make_content(path, placed) for path, placed in ordered), self._nodes)
 
     def _node(self, path: str) -> Node | None:
-        """Finds the entry that a resolved path has on top of the layer so far."""
+        """Finds the entry at a path without links: in this layer, or else in the image below."""
         if (node := self._nodes.get(path)) is not None or posixpath.dirname(path) in self._new:
             return node
         return self._files.node(path)
 
     def _put(self, path: str, source: Source) -> None:
-        """Puts an entry at `path`. Engines agree only if a folder replaces a folder, or a file a file."""
+        """Puts an entry at `path`. Engines differ if a file replaces a folder, or the reverse."""
         node, is_folder = self._node(path), source.kind is SourceKind.DIRECTORY
         if node is not None and (node.kind is Kind.FOLDER) is not is_folder:
             what = "a file or a link" if is_folder else "a folder"
-            raise NeedsEngineError(f"{path} is {what} in the base, and engines differ in what becomes of it")
+            raise NeedsEngineError(f"{path} is {what} in the base, and engines differ in how they replace it")
         if is_folder:
             self._set_folder(path, PLAIN, is_new=node is None)
             return
@@ -102,7 +102,7 @@ class _Layer:
         self._nodes[path] = Node(Kind.LINK, target=source.target or "") if is_link else FILE
 
     def _pass_through(self, path: str) -> None:
-        """Makes the missing folders above a path, and names existing ones whose owner or mode would change."""
+        """Adds the parent folders of a path that are missing, or that have another owner or mode than root and 755."""
         for above in list_parents(path):
             if above in self._placed:
                 continue
@@ -110,16 +110,16 @@ class _Layer:
             if node is None:
                 self._set_folder(above, PLAIN, is_new=True)
             elif node.kind is not Kind.FOLDER:
-                raise NeedsEngineError(f"{above} is a file in the base, no folder")
+                raise NeedsEngineError(f"{above} is a file in the base, not a folder")
             elif node.attributes is None:
-                raise NeedsEngineError(f"engines differ in the mode of the base's {above}")
+                raise NeedsEngineError(f"engines give the base's folder {above} different modes")
             elif node.attributes != PLAIN:
                 self._set_folder(above, node.attributes, is_new=False)
 
     def _set_folder(self, path: str, attributes: Attributes, *, is_new: bool) -> None:
         above = self._node(posixpath.dirname(path)) if is_new else None
         if above is not None and above.attributes is not None and above.attributes.mode & stat.S_ISGID:
-            raise NeedsEngineError(f"{path} would be made in a folder with the set-group-ID bit")
+            raise NeedsEngineError(f"{path} would be made in a folder that has the set-group-ID bit")
         if is_new:
             self._new.add(path)
         self._placed[path] = attributes

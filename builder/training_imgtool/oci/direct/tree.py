@@ -1,8 +1,8 @@
-"""A tree of files with the facts that COPY and WORKDIR need: folders with mode and owner, links, and paths of files.
+"""Describes files as a tree with what COPY and WORKDIR depend on: modes and owners of folders, links, paths of files.
 
 A tree comes from one layer's archive (`layers.tar_reader`), from several layers (`merge`), or from data (`base_files`).
-It has neither the contents nor the modes of files, because no copy depends on them. A folder that would make the tree
-large is closed: the tree has the folder but not its contents.
+A tree contains neither the contents nor the modes of files, because the result of COPY does not depend on them. imgtool
+closes a folder that would make the tree too large: the tree then contains the folder, but nothing below the folder.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _SINGLE = {node.kind.value: node for node in (FILE, WHITEOUT, UNKNOWN)}
 
 
 class ClosedFolderError(Exception):
-    """The tree does not know the entries at or below the path in the argument."""
+    """The tree does not list the entries at or below the path that is this exception's argument."""
 
 
 def find_node(root: Node, path: str) -> Node | None:
@@ -102,7 +102,7 @@ def find_node(root: Node, path: str) -> Node | None:
 
 
 def merge(lower: Node | None, upper: Node) -> Node:
-    """Puts a layer's tree on top of another, by the rules of the OCI layer specification."""
+    """Puts a layer's tree on top of the tree of the layers below it, as the OCI layer specification defines."""
     if upper.kind is not Kind.FOLDER or lower is None or lower.kind is not Kind.FOLDER:
         unsure = lower is not None and lower.kind is Kind.UNKNOWN and upper.kind is Kind.FOLDER
         return UNKNOWN if unsure else upper
@@ -147,13 +147,13 @@ def _count(node: Node) -> int:
 
 
 class TreeMaker:
-    """Makes a tree from one layer's entries, in their order. Paths are relative and clean, with slashes."""
+    """Makes a tree from one layer's entries, added in the layer's order. Paths are relative and normalized."""
 
     def __init__(self) -> None:
         self.root = make_folder(None)
 
     def add(self, path: str, node: Node) -> None:
-        """Adds an entry. It replaces an earlier entry at the same path; two folders become one."""
+        """Adds an entry, which replaces an earlier entry at the same path; but two folders are merged."""
         above = self._make_parent(path)
         if above is None:
             return
@@ -167,16 +167,16 @@ class TreeMaker:
             above.children[name] = node
 
     def make_opaque(self, path: str) -> None:
-        """Hides the contents that a folder has in the layers below."""
+        """Marks a folder as opaque, so that it hides the folder's contents in the layers below."""
         above = self._make_parent(f"{path}/x" if path else "x")
         if above is not None:
             above.opaque = True
 
     def _make_parent(self, path: str) -> Node | None:
-        """Finds the parent folder of `path`, or makes it if it is only implied; None inside a closed folder.
+        """Returns the parent folder of `path`, and makes missing folders; returns None if a folder above is closed.
 
-        Engines treat an entry below a link, a file or a whiteout of the same layer differently, so this closes its
-        folder.
+        Engines treat an entry below a link, a file or a whiteout of the same layer differently. imgtool puts a closed
+        folder in place of such a link, file or whiteout.
         """
         node = self.root
         for depth, name in enumerate(path.split("/")[:-1]):
@@ -201,14 +201,14 @@ def parse(text: str) -> Node:
     try:
         root = _parse_node(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise VerificationError(f"a listing of a base's files is damaged: {error}") from error
+        raise VerificationError(f"a stored tree of a base's files is damaged: {error}") from error
     if root.kind is not Kind.FOLDER:
-        raise VerificationError("a listing of a base's files does not begin with a folder")
+        raise VerificationError("a stored tree of a base's files does not begin with a folder")
     return root
 
 
 def pack(root: Node) -> str:
-    """Formats the tree for a record."""
+    """Compresses the tree into text for a record of the `LayerCache`."""
     return base64.b64encode(zlib.compress(dump(root).encode("ascii"))).decode()
 
 
@@ -218,7 +218,7 @@ def unpack(text: str) -> Node:
         packed = base64.b64decode(text, validate=True)
         return parse(zlib.decompressobj().decompress(packed, _MOST_TEXT).decode("ascii"))
     except (ValueError, zlib.error) as error:
-        raise VerificationError(f"a listing of a base's files is damaged: {error}") from error
+        raise VerificationError(f"a stored tree of a base's files is damaged: {error}") from error
 
 
 def _make_document(node: Node) -> Any:

@@ -1,1 +1,1 @@
-"""Image manifests and configs, and formats of exported images: OCI layout, docker archive."""
+"""Makes image manifests and configs, and exports images as an OCI layout or a docker archive."""

@@ -1,8 +1,8 @@
-"""Writes an image as the tar that `docker load` reads; `imgtool build` sends it to an engine's socket.
+"""Writes an image as the tar archive that `docker load` reads; `imgtool build` sends the archive to an engine's socket.
 
-The format is Docker's image specification 1.2 (`manifest.json` with Config, RepoTags, Layers). Engines detect a
-layer's compression, so layers in gzip stay as they are. Docker reads zstd only since 23.0, so the archive has such
-layers uncompressed.
+The format is Docker's image specification 1.2 (`manifest.json` with Config, RepoTags, Layers). Engines detect how a
+layer is compressed, so the archive contains gzip layers unchanged. Docker before 23.0 cannot read zstd, so the archive
+contains zstd layers uncompressed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _write_layer(descriptor: Descriptor, blocks: Iterator[bytes]) -> Iterator[by
 
 
 def _unpack(blocks: Iterator[bytes]) -> IO[bytes]:
-    """Unpacks a layer into a temporary file, because a tar has each file's size before its content."""
+    """Decompresses a layer into a temporary file, because in a tar the size of a file comes before the content."""
     try:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
         for block in decompress(blocks):
@@ -77,7 +77,7 @@ def _unpack(blocks: Iterator[bytes]) -> IO[bytes]:
             pass
     except OSError as error:
         why = f"{tempfile.gettempdir()}: {error.strerror}"
-        raise LocalFileError(f"unpacking a layer in {why}", hint="free space there, or set TMPDIR") from error
+        raise LocalFileError(f"cannot decompress a layer into {why}", hint="free space there, or set TMPDIR") from error
     return file
 
 

@@ -1,8 +1,8 @@
-"""Adds layers and settings to a base's config and manifest. It only converts JSON to JSON.
+"""Adds layers and settings to a base's config and manifest. This module changes JSON documents and reads no files.
 
-Formats: OCI image specification 1.1 (config, manifest) and Docker's schema 2, which differ only in media types.
-Unknown fields stay as they are. The manifest stays in the base's family, so that no layer changes its type. zstd layers
-exist only in OCI, so they make the manifest an OCI one.
+Formats: OCI image specification 1.1 (config, manifest) and Docker's schema 2, which differ only in media types. Unknown
+fields stay as they are. The new manifest has the format of the base's manifest, so that no layer's media type changes.
+Only OCI defines zstd layers, so an image with a zstd layer gets an OCI manifest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SETTINGS: dict[str, type] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """One line of an image's history: an instruction, and the layer that it made, if any."""
+    """One line of an image's history: an instruction, and the layer that the instruction made, if it made one."""
 
     text: str
     layer: LayerSource | None = None
@@ -78,7 +78,7 @@ class DirectImage:
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """An image in a registry: the exact bytes of its manifest and config, and the repository with its layers."""
+    """An image in a registry: the exact bytes of its manifest and config, and the repository that has its layers."""
 
     manifest: Manifest
     config: bytes
@@ -86,16 +86,16 @@ class StoredImage:
 
 
 def read_config(data: bytes) -> dict[str, Any]:
-    """Reads a base's config (OCI image specification 1.1, "Image Configuration"); unknown fields stay.
+    """Reads a base's config (OCI image specification 1.1, "Image Configuration"); keeps unknown fields.
 
-    Raises VerificationError if the bytes are not a config, or if engines cannot read the type of a field.
+    Raises VerificationError if the bytes are not a config, or if a field has a type that engines cannot read.
     """
     try:
         config = read_document(data)
     except ValueError as error:
         raise VerificationError("the base's config is not JSON that every engine reads") from error
     if not isinstance(config, dict) or not isinstance(config.get("rootfs"), dict):
-        raise VerificationError("the base's config has no rootfs: it is not an image that containers run from")
+        raise VerificationError("the base's config has no rootfs, so the base is not an image for containers")
     if not all(isinstance(digest, str) for digest in _list(config["rootfs"].get("diff_ids"))):
         raise VerificationError("the base's config: rootfs.diff_ids is not a list of digests")
     if not all(isinstance(line, dict) for line in _list(config.get("history"))):
@@ -115,23 +115,23 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
             value if isinstance(value, list) else value.values() if key == "Labels" and isinstance(value, dict) else ()
         )
         if value is not None and not (isinstance(value, kind) and all(isinstance(item, str) for item in items)):
-            raise VerificationError(f"the base's config: {key} is {json.dumps(value)[:60]}, which no engine reads")
+            raise VerificationError(f"the base's config: {key} is {json.dumps(value)[:60]}, which engines cannot read")
 
 
 def dump_document(document: Any) -> bytes:
-    """Formats a manifest or a config, with equal bytes for equal values."""
+    """Formats a manifest or a config as JSON; equal documents give equal bytes."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _list(value: Any) -> list[Any]:
-    """Returns a list unchanged, an empty list for null, and for other values a list that fails every check."""
+    """Returns a list unchanged, an empty list for null, and `[None]`, which fails every check, for other values."""
     return value or [] if isinstance(value, list | None) else [None]
 
 
 def assemble(
     base: Manifest, base_config: bytes, settings: Mapping[str, Any], history: tuple[History, ...]
 ) -> DirectImage:
-    """Assembles the image with the layers of `history` on top of a base.
+    """Assembles an image that has the layers of `history` on top of a base.
 
     Args:
         base: the base's manifest, of one platform.
@@ -146,11 +146,11 @@ def assemble(
     config = read_config(base_config)
     diff_ids = config["rootfs"]["diff_ids"]
     if len(diff_ids) != len(base.layers):
-        raise VerificationError(f"base {base.digest}: its config and its manifest name different numbers of layers")
+        raise VerificationError(f"base {base.digest}: the config and the manifest name different numbers of layers")
     layers = tuple(line.layer for line in history if line.layer)
     if len(base.layers) + len(layers) > MOST_LAYERS:
         raise NeedsEngineError(
-            f"{len(base.layers)} layers of the base and {len(layers)} more: {MOST_LAYERS} is the limit",
+            f"the image needs {len(layers)} layers on top of the base's {len(base.layers)}; the limit is {MOST_LAYERS}",
             hint=WHOLE_IMAGE_HINT,
         )
     config["created"] = _CREATED
@@ -161,7 +161,7 @@ def assemble(
 
 
 def as_oci(image: DirectImage) -> DirectImage:
-    """Gives the image an OCI manifest, and so another digest, because OCI layouts allow no other manifests."""
+    """Converts the manifest to OCI's format, the only one in OCI layouts. The image then has another digest."""
     if image.manifest_type == OCI_MANIFEST:
         return image
     document = json.loads(image.manifest)
@@ -199,7 +199,7 @@ def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSo
     manifest = dump_document(document)
     if len(manifest) > LARGEST_MANIFEST:
         raise NeedsEngineError(
-            f"the manifest has {len(manifest)} bytes: registries take {LARGEST_MANIFEST}", hint=WHOLE_IMAGE_HINT
+            f"the manifest has {len(manifest)} bytes; the limit is {LARGEST_MANIFEST}", hint=WHOLE_IMAGE_HINT
         )
     return DirectImage(
         base_layers=base.layers,
@@ -214,7 +214,7 @@ def _with_manifest(base: Manifest, config: dict[str, Any], layers: tuple[LayerSo
 
 
 def _convert_layer(layer: dict[str, Any], *, docker: bool) -> dict[str, Any]:
-    """Changes the type in a layer's descriptor to the manifest's family; the layer's bytes stay the same."""
+    """Changes the media type in a layer's descriptor to OCI's or Docker's; the layer's bytes stay the same."""
     media_type = layer.get("mediaType", "")
     if any(word in media_type for word in _FOREIGN):
         raise NeedsEngineError(f"the base has a layer of type {media_type}, which must not be pushed")

@@ -1,4 +1,4 @@
-"""An image's run settings (the `config` object of its config), and the changes that instructions make to them."""
+"""Reads and changes an image's run settings (the object `config` in the image's config), as instructions do."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ def read_environment(settings: Settings) -> dict[str, str]:
 
 
 def check_environment(settings: Settings) -> None:
-    """Raises NeedsEngineError if the base's `Env` has a line that is not a variable, or a variable twice."""
+    """Raises NeedsEngineError if the base's `Env` contains an item that is not NAME=VALUE, or a variable twice."""
     env = settings.get("Env") or []
     names = [pair.partition("=")[0] for pair in env if not pair.startswith("=") and "=" in pair]
     if len({*names}) < len(env):
-        raise NeedsEngineError("the base's Env has a variable twice, or one without a value, which engines keep")
+        raise NeedsEngineError("the base's Env contains a variable twice, or a name without a value")
 
 
 def with_path(settings: Settings) -> Settings:
-    """Sets PATH if the base does not, as every builder does at the start of a stage."""
+    """Sets PATH if the base does not set PATH, as every builder does at the start of a stage."""
     env = settings.get("Env") or []
     return settings if "PATH" in read_environment(settings) else {**settings, "Env": [*env, f"PATH={_DEFAULT_PATH}"]}
 
 
 def with_env(settings: Settings, variables: Mapping[str, str]) -> Settings:
-    """Sets variables as ENV does; existing variables keep their place."""
+    """Sets variables as the instruction ENV does; a variable that exists keeps its position in the list."""
     if not variables:
         return settings
     every = {**read_environment(settings), **variables}

@@ -1,7 +1,7 @@
-"""Writes an OCI image layout: images in a folder that `skopeo`, `podman` and registries' import tools can read.
+"""Writes images to an OCI image layout, a folder that `skopeo`, `podman` and registries' import tools can read.
 
-Format: OCI image specification 1.1, "Image Layout". imgtool checks existing blobs instead of writing them again. It
-writes the index last, so that an interrupted run leaves no entry for a missing blob.
+Format: OCI image specification 1.1, "Image Layout". imgtool checks existing blobs instead of writing them again.
+imgtool writes the index last, so that an interrupted run leaves no entry for a missing blob.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ReadBlob = Callable[[Descriptor], Iterator[bytes]]
 def write_layout(folder: Path, name: str, image: DirectImage, read_base: ReadBlob, platform: Mapping[str, str]) -> str:
     """Adds an image to the layout in `folder`, creates the folder if it is missing, and returns the image's digest.
 
-    A layout contains only OCI manifests, so an image on a base of Docker's family has another digest here than in a
-    registry. Its layers and its config have the same bytes.
+    A layout contains only OCI manifests. So if a base has a Docker manifest, the image has another digest in the layout
+    than in a registry, but the same layers and the same config.
 
     Args:
         folder: the layout. This replaces an image of the same name; other images stay.
@@ -66,7 +66,7 @@ def write_layout(folder: Path, name: str, image: DirectImage, read_base: ReadBlo
 
 
 def name_image(folder: Path, digest: str, name: str) -> None:
-    """Gives an image of the layout a further name; raises LocalFileError."""
+    """Adds a second name to an image of the layout; raises LocalFileError if that fails."""
     try:
         with _lock(folder):
             present = _read_index(folder)
@@ -79,7 +79,7 @@ def name_image(folder: Path, digest: str, name: str) -> None:
 
 
 def _add_entry(folder: Path, present: dict[str, Any], entry: dict[str, Any]) -> None:
-    """Adds an image to the index, and removes an entry of the same name."""
+    """Adds an image's entry to the index. The new entry replaces an entry of the same name."""
     name = entry["annotations"][_NAME]
     others = [old for old in present["manifests"] if (old.get("annotations") or {}).get(_NAME) != name]
     index = json.dumps({**present, "manifests": [*others, entry]}, indent=1, sort_keys=True).encode() + b"\n"
@@ -88,7 +88,7 @@ def _add_entry(folder: Path, present: dict[str, Any], entry: dict[str, Any]) -> 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Lets only one process write at a time. The lock ends with its process, so none stays behind."""
+    """Lets only one process write at a time. The lock ends when its process ends, so no old lock blocks a later run."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -119,7 +119,7 @@ def _put(folder: Path, blob: Descriptor, read: Callable[[], Iterator[bytes]]) ->
         return
     actual, size = _write(path, read(), expected=blob.digest)
     if (actual, size) != (blob.digest, blob.size):
-        raise VerificationError(f"layer {blob.short}: came out as {actual} with {size} bytes")
+        raise VerificationError(f"layer {blob.short}: damaged; its {size} bytes have the digest {actual}")
 
 
 def _digest(path: Path) -> str:
@@ -128,7 +128,7 @@ def _digest(path: Path) -> str:
 
 
 def _write(path: Path, blocks: Iterator[bytes], expected: str | None = None) -> tuple[str, int]:
-    """Writes a file whole or not at all; with `expected`, only if the file has this digest."""
+    """Writes a file completely or not at all; with `expected`, writes it only if the content has this digest."""
     digest, size = hashlib.sha256(), 0
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".part-", delete=False) as file:
         try:

@@ -1,1 +1,1 @@
-"""Layers as bytes: tar headers, compression, caching."""
+"""Makes and reads the bytes of layers: writes tar archives, compresses them, and caches them."""

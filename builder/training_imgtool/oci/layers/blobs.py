@@ -1,4 +1,4 @@
-"""Layers as bytes: measures them without storing them, compresses them into the cache, and checks them later."""
+"""Measures layers without storing them, compresses layers into the cache, and verifies layers that were made again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def measure(name: str, media_type: str, blocks: Blocks) -> LayerRecord:
 
 
 def keep(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> LayerRecord:
-    """Compresses a whole tar into the cache."""
+    """Compresses a whole tar archive into the cache."""
     plain = hashlib.sha256()
     digest, size = cache.keep_blob(codec.compress(tee(tar, plain.update)))
     return LayerRecord(
@@ -39,14 +39,14 @@ def keep(name: str, cache: LayerCache, codec: Codec, tar: Iterable[bytes]) -> La
 
 
 def tee(blocks: Iterable[bytes], sink: Sink) -> Iterator[bytes]:
-    """Yields the blocks of a tar in pieces, and passes each piece to the sink as well."""
+    """Yields the blocks of a tar archive in pieces, and also passes each piece to `sink`."""
     for piece in join_pieces(blocks):
         sink(piece)
         yield piece
 
 
 def verify(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]) -> Iterator[bytes]:
-    """Yields the blocks; raises VerificationError at the end if they are not those of `blob`."""
+    """Yields the blocks; raises VerificationError at the end if their digest or size is not that of `blob`."""
     digest, size = hashlib.sha256(), 0
     for portion in join_pieces(blocks, _BATCH):
         digest.update(portion)
@@ -60,8 +60,8 @@ def verify(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]
 
 
 def remade_error(blob: Descriptor, why: str) -> VerificationError:
-    """Returns the error for a layer that, made again, does not match its record."""
+    """Returns the error for a layer that imgtool made again with other bytes than its record names."""
     return VerificationError(
-        f"layer {blob.short}: made again, it is not the same: {why}",
-        hint="imgtool dropped the record; run the command again, with --no-cache if that does not help",
+        f"layer {blob.short}: imgtool made the layer again, but with other bytes: {why}",
+        hint="imgtool deleted the layer's record; run the command again, and with --no-cache if it fails again",
     )

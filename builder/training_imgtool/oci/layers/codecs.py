@@ -1,9 +1,9 @@
 """Compresses layers, and decompresses layers in every format that engines read.
 
-`gzip` is ISA-L's level 2. It takes a sixth of zlib's time for the same size. It gave the same bytes on every x86-64
-processor since Nehalem (isal 1.9.1 under QEMU, Nehalem to Skylake-Server; levels 0 and 3 differ between them) and with
-isal 1.7.0 to 1.9.1. A layer is a single gzip member, because some programs that fetch parts of layers, such as SOCI
-before 0.14, read only the first member.
+For gzip, imgtool uses level 2 of the library ISA-L, which takes a sixth of zlib's time for output of the same size. In
+tests, level 2 gave the same bytes on all x86-64 processors (isal 1.9.1 under QEMU, Nehalem to Skylake-Server; levels 0
+and 3 did not) and with isal 1.7.0 to 1.9.1. A layer is a single gzip member, because some programs that fetch parts of
+layers, such as SOCI before 0.14, read only the first member.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class Compression(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """A way to compress a layer; `name` contains format and level, `start` makes an object like `zlib.compressobj`.
+    """A method of compressing layers: `name` has format and level, `start` makes an object as `zlib.compressobj` does.
 
-    The name is part of the keys of layer records. The library's version is not, so the first push decides the bytes.
+    The name is part of each layer record's key. The library's version is not part of the key, so a layer keeps the
+    bytes of the first push.
     """
 
     name: str
@@ -50,9 +51,10 @@ class Codec:
     start: Callable[[], Any]
 
     def compress(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yields the compressed blocks of `blocks`, without empty ones.
+        """Compresses `blocks`, and yields no empty block.
 
-        The result does not depend on the sizes of `blocks`, although ISA-L's output depends on the pieces of its input.
+        ISA-L's output depends on the sizes of the pieces that it gets. So imgtool always passes pieces of the same
+        size, and the result does not depend on the sizes of `blocks`.
         """
         engine = self.start()
         for piece in _cut(blocks):
@@ -62,7 +64,7 @@ class Codec:
 
 
 def join_pieces(blocks: Iterable[bytes], least: int = _PIECE) -> Iterator[bytes]:
-    """Joins blocks so that each, except the last, has at least `least` bytes."""
+    """Joins blocks into pieces of at least `least` bytes; the last piece may be smaller."""
     parts: list[bytes] = []
     size = 0
     for block in blocks:
@@ -117,10 +119,10 @@ def _load_zstd() -> Any:
 
 
 def decompress(blocks: Iterable[bytes], *, several: bool = True) -> Iterator[bytes]:
-    """Yields the archive of a layer in gzip, in zstd or uncompressed, in bounded memory.
+    """Yields the tar archive of a layer that is compressed with gzip or zstd, or uncompressed; uses bounded memory.
 
-    The first bytes decide the format, as in engines, which ignore a layer's media type. Raises VerificationError if the
-    layer is damaged, or if it has several streams and `several` is false.
+    The layer's first bytes decide the format. Engines do the same, and ignore the layer's media type. Raises
+    VerificationError if the layer is damaged, or if it has several streams and `several` is false.
     """
     stream, head = iter(blocks), b""
     while len(head) < _LONGEST_MAGIC and (block := next(stream, None)) is not None:
@@ -142,9 +144,10 @@ def decompress(blocks: Iterable[bytes], *, several: bool = True) -> Iterator[byt
 
 
 def decompress_strictly(blocks: Iterable[bytes], media_type: str) -> Iterator[bytes]:
-    """Yields the archive of a layer that is exactly one stream of its media type, as this module writes layers.
+    """Yields the tar archive of a layer that is exactly one compressed stream, as this module writes layers.
 
-    Raises VerificationError for all others: another format, a second stream, trailing bytes, a gzip header with a name.
+    Raises VerificationError for all other layers: a format that is not `media_type`'s, a second stream, trailing bytes,
+    or a gzip header with a name.
     """
     stream = iter(blocks)
     head = next(stream, b"")
@@ -159,7 +162,7 @@ def decompress_strictly(blocks: Iterable[bytes], media_type: str) -> Iterator[by
 def _inflate(
     blocks: Iterable[bytes], new: Callable[[], Any], errors: tuple[type[Exception], ...], name: str, *, several: bool
 ) -> Iterator[bytes]:
-    """Yields the content of consecutive compressed streams; the content of gzip in pieces of limited size."""
+    """Decompresses consecutive streams; yields the content of gzip streams in pieces of limited size."""
     limit = (_PIECE,) if name == "gzip" else ()
     engine: Any = None
     is_over = False
@@ -168,7 +171,7 @@ def _inflate(
             data = block
             while data or engine:
                 if is_over:
-                    raise VerificationError(f"a layer has more behind its stream of {name}")
+                    raise VerificationError(f"a layer has data after the end of its {name} stream")
                 engine = engine or new()
                 out = engine.decompress(data, *limit)
                 if out:
@@ -179,6 +182,6 @@ def _inflate(
                 elif not data and not out:
                     break
     except errors as error:
-        raise VerificationError(f"a layer is not {name}: {error}") from error
+        raise VerificationError(f"a layer is not valid {name} data: {error}") from error
     if engine is not None:
         raise VerificationError("a layer ends in the middle of its compressed stream")

@@ -1,4 +1,4 @@
-"""A layer of files from the build context."""
+"""Makes a layer of files from the build context."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEPT_MOST = 8 << 20  # bytes: a layer of at most this size stays in memory unti
 def make_context_layer(
     contents: Contents, history: str, *, cache: LayerCache, compression: Compression, mtime: int, once: OnceEach
 ) -> LayerSource:
-    """Makes the layer of `contents` in their order; only once, even if several roles need it at the same time.
+    """Makes the layer of `contents` in the given order. Several roles that need the same layer share one result.
 
     Args:
         contents: entries from the context, each with the hash of its content, which is empty for folders and links.
@@ -53,7 +53,7 @@ def make_context_layer(
 
 
 def _list_fields(entry: Entry) -> tuple[str | int, ...]:
-    """Lists all fields of an entry on which its layer depends."""
+    """Lists the fields of an entry that decide the bytes of the entry's layer."""
     return (entry.path, entry.kind, entry.mode, entry.size, entry.target, entry.uid, entry.gid)
 
 
@@ -78,7 +78,7 @@ def _make_layer(
 
 
 def _measure(name: str, media_type: str, blocks: blobs.Blocks) -> tuple[LayerRecord, bytes | None]:
-    """Makes the layer's record; also returns the layer's bytes if they are few."""
+    """Makes the layer's record; also returns the layer's bytes if the layer is small."""
     held: list[bytes] = []
     size = 0
 

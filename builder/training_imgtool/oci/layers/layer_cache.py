@@ -1,9 +1,10 @@
-"""Records of layers: digest, diff ID and size, under a key that covers all inputs of the layer.
+"""Stores records of layers (digest, diff ID and size), each under a key that covers all inputs of the layers.
 
 A record is a small JSON document that contains its own key and the hash of its fields, so imgtool detects a damaged
-file. The manifest of a stage has the records of its layers as an annotation, so that a second machine can use them
-without the wheels. Anyone who may push can write such records, so that machine does not cache them. The cache also
-keeps the layers of wheels and of Debian packages as blobs by digest, up to a limit.
+record. The manifest of a stage contains the records of the stage's layers as an annotation, so that a second machine
+can reuse the layers without the wheels. Anyone who may push can write such an annotation, so the second machine does
+not store its records in the cache. The cache also stores the layers of wheels and of Debian packages, as blobs with
+their digests as names, up to a total size.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MOST_BLOBS = 20 << 30  # bytes of all blobs; a GPU image has 2.5 GB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRecord:
-    """A layer that was made before. `blob` is its descriptor in manifests, `diff_id` the hash of its tar."""
+    """A layer that was made before: `blob` is its descriptor in manifests, `diff_id` the hash of its tar archive."""
 
     name: str
     blob: Descriptor
@@ -41,20 +42,20 @@ class LayerRecord:
 
 
 def hash_fields(fields: Mapping[str, Any]) -> str:
-    """Hashes `fields` into the key of a layer, 64 hexadecimal digits."""
+    """Returns the hash of `fields`, 64 hexadecimal digits, which is the key of a record."""
     return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The layers that were made for one key; `claims` are the paths in the layers (`path_conflicts`), if known."""
+    """The layers that were made for one key; `claims` summarises the layers' paths (`path_conflicts`), if known."""
 
     layers: tuple[LayerRecord, ...]
     claims: Mapping[str, str] | None = None
 
 
 def dump_record(key: str, record: Record) -> bytes:
-    """Formats a record, with equal bytes for equal records."""
+    """Formats a record as JSON; equal records give equal bytes."""
     body: dict[str, Any] = {
         "key": key,
         "layers": [{"name": layer.name, **layer.blob.document(), "diffID": layer.diff_id} for layer in record.layers],
@@ -69,7 +70,7 @@ def read_record(data: bytes, key: str) -> Record:
     try:
         body = json.loads(data)
         if body.pop("check") != hash_fields(body) or body["key"] != key:
-            raise VerificationError(f"layer record {key[:12]}: damaged, or of another layer")
+            raise VerificationError(f"layer record {key[:12]} is damaged, or has another key")
         layers = tuple(
             LayerRecord(
                 name=str(layer["name"]),
@@ -85,16 +86,16 @@ def read_record(data: bytes, key: str) -> Record:
         claims = body.get("claims")
         return Record(layers, {str(path): str(claims[path]) for path in claims} if claims is not None else None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidReferenceError) as error:
-        raise VerificationError(f"layer record {key[:12]}: not a record: {error}") from error
+        raise VerificationError(f"layer record {key[:12]} cannot be read: {error}") from error
 
 
 def dump_records(records: Mapping[str, Record]) -> str:
-    """Formats records as the text of the annotation `RECORDS`, equal for equal records."""
+    """Formats records as the text of the annotation `RECORDS`; equal records give equal texts."""
     return json.dumps({key: dump_record(key, records[key]).decode() for key in sorted(records)})
 
 
 def read_records(annotations: object) -> dict[str, Record]:
-    """Reads the records in a manifest's annotations; returns none if they are damaged or missing."""
+    """Reads the records in a manifest's annotations; returns {} if the records are damaged or missing."""
     text = annotations.get(RECORDS) if isinstance(annotations, dict) else None
     try:
         return {key: read_record(record.encode(), key) for key, record in json.loads(text or "{}").items()}
@@ -103,7 +104,9 @@ def read_records(annotations: object) -> dict[str, Record]:
 
 
 class LayerCache:
-    """Records and blobs in a folder. Safe for several processes, because complete files get their names in one step.
+    """Stores records and blobs in a folder.
+
+    Several processes may use it, because a file gets its name once it is complete.
 
     Args:
         folder: the folder.
@@ -131,12 +134,12 @@ class LayerCache:
         return record
 
     def keep(self, key: str, record: Record) -> None:
-        """Keeps the record of the layers that this machine made for `key`; raises LocalFileError."""
+        """Stores the record of the layers that this machine made for `key`; raises LocalFileError if that fails."""
         self._write(self._records / key[:2] / f"{key}.json", (dump_record(key, record),))
         self.used[key] = record
 
     def records_of(self, layers: Collection[str]) -> dict[str, Record]:
-        """Returns those records of this run whose layers are all among `layers`, which are digests."""
+        """Returns the records used in this run that consist only of layers whose digests are in `layers`."""
         return {
             key: record
             for key, record in self.used.items()
@@ -162,7 +165,7 @@ class LayerCache:
         (self._records / key[:2] / f"{key}.json").unlink(missing_ok=True)
 
     def has_blob(self, blob: Descriptor) -> bool:
-        """Returns whether the cache has a blob of this name and size; reading the blob checks its hash."""
+        """Returns whether the cache has a blob of this digest and size; only `read_blob` checks the blob's content."""
         path = self.blob_path(blob.digest)
         try:
             state = path.lstat()
@@ -172,7 +175,7 @@ class LayerCache:
         return stat.S_ISREG(state.st_mode) and state.st_size == blob.size
 
     def keep_blob(self, blocks: Iterable[bytes]) -> tuple[str, int]:
-        """Keeps a blob and returns its digest and size; raises LocalFileError."""
+        """Stores a blob and returns its digest and size; raises LocalFileError if that fails."""
         digest, size = hashlib.sha256(), 0
 
         def counted() -> Iterator[bytes]:
@@ -187,7 +190,7 @@ class LayerCache:
         return f"sha256:{digest.hexdigest()}", size
 
     def _drop_oldest(self, kept: str) -> None:
-        """Removes the least recently used blobs until the others fit. A run that needs one makes it again."""
+        """Removes the least recently used blobs until the rest fits. A run that needs a removed blob makes it again."""
         found = []
         for entry in os.scandir(self._blobs):
             with suppress(FileNotFoundError):  # another run removed it
@@ -218,11 +221,11 @@ class LayerCache:
             )
 
     def blob_path(self, digest: str) -> Path:
-        """Returns the path that the blob of a digest has in the cache."""
+        """Returns the path in the cache for the blob with this digest."""
         return self._blobs / digest.removeprefix("sha256:")
 
     def _write(self, path: Path | None, blocks: Iterable[bytes], *, name: Callable[[], Path] | None = None) -> None:
-        """Writes a file whole or not at all; `name`, called after the last byte, returns the path."""
+        """Writes a file completely or not at all; `name` is called after the last byte and returns the path."""
         folder = path.parent if path else self._blobs
         temporary = None
         try:

@@ -1,8 +1,9 @@
-"""The type of a layer that is ready to push, and the split of wheels into layers.
+"""Defines the type of a layer that is ready to push, and distributes wheels over layers.
 
-Several medium layers are better than one large layer: engines push and unpack them in parallel, and after a change,
-imgtool sends only one of them again. Each large wheel has its own layer. The hash of its name assigns every other wheel
-to one of a fixed number of buckets, so that adding, removing or upgrading a package changes only one bucket.
+Several medium layers are better than one large layer: engines push and unpack layers in parallel, and after a change,
+imgtool sends only the changed layer again. Each large wheel has its own layer. Every other wheel is in one of a few
+buckets, each of which is a layer. The hash of a wheel's name chooses the bucket, so that adding, removing or upgrading
+a package changes only one bucket.
 """
 
 from __future__ import annotations
@@ -66,22 +67,22 @@ class Group:
 
     @property
     def size(self) -> int:
-        """The size of the group's wheels in bytes."""
+        """The total size of the group's wheels in bytes."""
         return sum(wheel.size for wheel in self.wheels)
 
     @property
     def is_large(self) -> bool:
-        """Whether the group is large enough for a layer of its own."""
+        """Whether the group has at least the size of a wheel that gets its own layer."""
         return self.size >= _LARGE
 
     @property
     def largest_part(self) -> int:
-        """The size in bytes at which the group's files are split into layers."""
+        """The most bytes of a layer; imgtool splits the group's files into layers of at most this size."""
         return max(LARGEST_PART, self.size // _MOST_PARTS)
 
 
 def group_wheels(wheels: tuple[Wheel, ...]) -> tuple[Group, ...]:
-    """Groups wheels for layers: large wheels first, by size, then the buckets. No group is empty."""
+    """Groups wheels for layers: first each large wheel, the largest first, then the buckets. No group is empty."""
     large = sorted((wheel for wheel in wheels if wheel.size >= _LARGE), key=lambda wheel: (-wheel.size, wheel.name))
     groups = [Group(name=wheel.name, wheels=(wheel,)) for wheel in large[:_MOST_LARGE]]
     alone = {group.name for group in groups}
@@ -101,7 +102,7 @@ def _choose_bucket(wheel: Wheel) -> str:
 
 
 def list_folders(paths: Iterable[str], top: str) -> tuple[str, ...]:
-    """Lists the parent folders of `paths`, from `top` (a relative path, included) downwards, sorted."""
+    """Lists, sorted, the parent folders of `paths` that are `top` (a relative path) or below `top`."""
     folders: set[str] = set()
     for path in paths:
         folder = path.rpartition("/")[0]
@@ -112,7 +113,7 @@ def list_folders(paths: Iterable[str], top: str) -> tuple[str, ...]:
 
 
 def list_parents(path: str) -> Iterator[str]:
-    """Yields the parent folders of a relative path, from the top."""
+    """Yields the parent folders of a relative path, from the top down."""
     at = path.find("/")
     while at > 0:
         yield path[:at]
@@ -125,7 +126,7 @@ def make_folder_item(path: str, mode: int = FOLDER_MODE, uid: int = 0, gid: int 
 
 
 def split(items: Iterable[Item], top: str, largest: int) -> Iterator[list[Item]]:
-    """Splits a layer's files into parts of limited size. Each part has consecutive files and their folders.
+    """Splits a layer's files into parts of limited size; each part has consecutive files and their parent folders.
 
     Args:
         items: the items in a layer's order.
@@ -155,7 +156,7 @@ def _size(item: Item) -> int:
 
 
 def _fill_bins(items: Iterable[Item], largest: int) -> Iterator[list[Item]]:
-    """Yields lists of consecutive items of together at most `largest` bytes."""
+    """Yields lists of consecutive items; the items of one list have at most `largest` bytes together."""
     part: list[Item] = []
     size = 0
     for item in items:

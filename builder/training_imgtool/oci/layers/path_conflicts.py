@@ -1,8 +1,8 @@
-"""Summarises the paths of a layer's wheels as claims, so that imgtool finds conflicts of wheels without the wheels.
+"""Summarises the paths of a layer as claims, from which imgtool can find conflicting layers without their wheels.
 
-Below site-packages, a folder with files of its own is one claim for all its contents, because a package belongs to one
-wheel. Several wheels may share a folder that contains only folders or `__init__.py` (namespace packages), so its
-contents are separate claims. Every other path is a claim of its own, with the hash of its content.
+Below site-packages, a folder that directly contains a file other than `__init__.py` is one claim for everything below
+the folder, because one wheel owns such a package. Several wheels may share any other folder (a namespace package), so
+each file in it is a separate claim, with the hash of the file's content.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def find_claims(items: Iterable[Item], site: str) -> dict[str, str]:
 
 
 def find_overlaps(claims: Mapping[str, Claims]) -> set[str]:
-    """Returns the names of those `claims` that may have the same path with different content."""
+    """Returns the keys of `claims` whose claims may conflict: two layers may have one path with different content."""
     holders: dict[str, dict[str, str]] = {}
     for name, claimed in claims.items():
         for path, identity in claimed.items():
@@ -64,7 +64,7 @@ def find_overlaps(claims: Mapping[str, Claims]) -> set[str]:
 
 
 def _find_owned_folder(path: str, top: str) -> str | None:
-    """Finds the folder that belongs to one wheel because it contains this file."""
+    """Returns the file's folder if the file shows that one wheel owns the folder, else None."""
     folder, _, name = path.rpartition("/")
     return folder if folder.startswith(top) and name != _SHARED else None
 

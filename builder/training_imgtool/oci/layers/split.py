@@ -1,9 +1,9 @@
-"""Splits the files of one COPY into layers, so that after a change of one file, imgtool sends few other files again.
+"""Splits the files of one COPY into layers, so that imgtool sends few unchanged files again after one file changes.
 
-Code of a few megabytes is one layer. Beyond that, large files have layers of their own, and small files share later
-layers. The end of a layer depends on the paths and sizes of the files around it, and on the power of two next to the
-sum of sizes. So the same files give the same layers on every machine, and most layers do not change when a file is
-added, changed or removed.
+A few megabytes of files are one layer. For more files, imgtool puts the large files into the first layers, and the
+small files into the layers after them. Where a layer ends depends only on the paths and sizes of the files near its
+end, and on the total size, rounded to a power of two. So the same files give the same layers on every machine, and most
+layers do not change when a file is added, changed or removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Contents = tuple[tuple[Item, str], ...]
 
 
 def split(contents: Contents, most: int = MOST_PARTS) -> tuple[Contents, ...]:
-    """Splits the contents into at most `most` parts that give the same tree. The part with all folders is the last."""
+    """Splits the contents into at most `most` parts that together give the same tree. The last part has all folders."""
     if most < 3 or _size(contents) <= _WHOLE:
         return (contents,)
     folders = {item.entry.path: (item, digest) for item, digest in contents if item.entry.kind is Kind.FOLDER}
@@ -50,7 +50,7 @@ def _group(files: Contents, most: int) -> list[Contents]:
 
 
 def _cut(files: Contents, aim: int) -> Iterator[Contents]:
-    """Ends a group after the file whose path has the smallest hash among the files within `aim // 2` bytes around it.
+    """Ends a group after each file whose path has a smaller hash than all files less than `aim // 2` bytes away.
 
     So a group has at least half of `aim` bytes, and rarely more than three times `aim`.
     """
@@ -77,7 +77,7 @@ def _hash(path: str) -> bytes:
 
 
 def _with_folders(group: Contents, folders: dict[str, tuple[Item, str]]) -> Contents:
-    """Adds the files' parent folders, as far as the COPY has them."""
+    """Adds those parent folders of the group's files that the COPY contains."""
     above = {parent for item, _ in group for parent in list_parents(item.entry.path) if parent in folders}
     chosen = {path: folders[path] for path in above} | {item.entry.path: (item, digest) for item, digest in group}
     return tuple(chosen[path] for path in sorted(chosen))

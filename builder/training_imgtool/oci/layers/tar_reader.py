@@ -1,8 +1,8 @@
 """Reads a layer's archive as engines do, and interprets each header as Go's archive/tar does.
 
-Formats: POSIX ustar and pax, GNU's long names and links, base-256 numbers. A layer may come from anyone's registry. So
-imgtool checks every size before it reads that many bytes, and it names and ends entries exactly as engines do. Archives
-that Go refuses, and entries of types that Docker and containerd do not unpack, are errors.
+Formats: POSIX ustar and pax, GNU's long names and links, base-256 numbers. A layer may come from a registry that nobody
+trusts. So imgtool checks every size before it reads that many bytes, and finds the same names and the same ends of
+entries as engines. Archives that Go refuses, and entries of types that Docker and containerd do not unpack, are errors.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Member:
 
 
 class TarReader:
-    """One pass over an archive. Messages call the layer "it"; the caller adds the layer's name.
+    """Reads an archive once. Error messages call the layer "it"; the caller adds the layer's name.
 
     Args:
         blocks: the archive, uncompressed.
@@ -100,19 +100,19 @@ class TarReader:
                 gnu["path" if kind == "L" else "linkpath"] = _text(data)
 
     def _block(self) -> bytes | None:
-        """Reads the block of the next header; None at the archive's end: two blocks of zeros, one, or none."""
+        """Reads the block of the next header; returns None at the archive's end, which may lack its blocks of zeros."""
         block = self._read(BLOCK)
         if block.strip(b"\0"):
             if len(block) < BLOCK:
                 raise VerificationError("it ends in the middle of a header")
             return block
         if self._read(BLOCK).strip(b"\0"):
-            raise VerificationError("it has a block of zeros in its middle")
+            raise VerificationError("it has a block of zeros before its end")
         return None
 
     def _extension(self, size: int) -> bytes:
         if size > _LONGEST_EXTENSION:
-            raise VerificationError(f"it has an extended header of {size} bytes")
+            raise VerificationError(f"it has an extended header of {size} bytes, more than {_LONGEST_EXTENSION}")
         data = self._read(size)
         if len(data) != size:
             raise VerificationError("it ends in the middle of a header")
@@ -126,13 +126,13 @@ class TarReader:
         return bool(self._rest)
 
     def _take(self, most: int) -> bytes:
-        """Returns up to `most` bytes; none only at the end."""
+        """Returns at most `most` bytes; returns an empty value only at the end."""
         self._fill()
         piece, self._rest = self._rest[:most], self._rest[most:]
         return bytes(piece)
 
     def _read(self, size: int) -> bytes:
-        """Reads exactly `size` bytes; fewer only at the end of the archive."""
+        """Reads exactly `size` bytes, or fewer if the archive ends before."""
         data = self._take(size)
         while len(data) < size and self._fill():
             data += self._take(size - len(data))
@@ -157,7 +157,7 @@ def _member(block: bytes, kind: str, extended: dict[str, str]) -> Member:
     try:
         uid, gid = (int(extended.get(key) or _number(block[at])) for key, at in _OWNERS.items())
     except ValueError as error:
-        raise VerificationError(f"{path[:80]!r} has an owner that is no number") from error
+        raise VerificationError(f"{path[:80]!r} has an owner that is not a number") from error
     return Member(
         path=path,
         kind=kind,
@@ -169,10 +169,10 @@ def _member(block: bytes, kind: str, extended: dict[str, str]) -> Member:
 
 
 def _prefix(block: bytes) -> str:
-    """Reads the prefix of a header's name.
+    """Reads the beginning of an entry's path, which a header may store in a field of its own, the prefix.
 
-    GNU's tar writes times into this field, and Go before 1.8 wrote a prefix. If the field has no times, Go reads a
-    prefix.
+    In GNU's format, GNU tar writes times into this field, and Go before 1.8 wrote a prefix. Like Go, imgtool reads a
+    prefix if the field does not contain valid times.
     """
     if block[257:263] == b"ustar\0":
         return _text(block[345 : 476 if block[508:] == b"tar\0" else 500])
@@ -209,7 +209,7 @@ def _text(data: bytes) -> str:
 
 
 def _pax(data: bytes) -> dict[str, str]:
-    """Reads the records of a pax header that this module needs."""
+    """Returns those records of a pax header that this module needs."""
     records: dict[str, str] = {}
     at = 0
     while at < len(data):
@@ -226,7 +226,7 @@ def _pax(data: bytes) -> dict[str, str]:
 
 
 def read_layer_tree(blocks: Iterable[bytes]) -> Node:
-    """Reads the tree of a layer, with its largest folders closed. Messages call the layer "it"; the caller adds a name.
+    """Reads the tree of a layer and closes its largest folders. Messages call the layer "it"; the caller adds a name.
 
     Args:
         blocks: the archive, uncompressed.
@@ -248,12 +248,12 @@ def _limit(blocks: Iterable[bytes]) -> Iterator[bytes]:
     for block in blocks:
         total += len(block)
         if total > _MOST_BYTES:
-            raise VerificationError(f"it has more than {_MOST_BYTES >> 30} GiB")
+            raise VerificationError(f"it is larger than {_MOST_BYTES >> 30} GiB")
         yield block
 
 
 def _add(maker: TreeMaker, member: Member, links: dict[str, Node]) -> None:
-    """Adds an entry; `links` has the symbolic links so far, since a hard link may point to one."""
+    """Adds an entry; `links` contains the symbolic links so far, because a hard link may point to a symbolic link."""
     path = _clean(member.path)
     above, _, name = path.rpartition("/")
     if name == _OPAQUE:
@@ -274,5 +274,5 @@ def _add(maker: TreeMaker, member: Member, links: dict[str, Node]) -> None:
 
 def _clean(path: str) -> str:
     if len(path) > _LONGEST_PATH or "\0" in path:
-        raise VerificationError(f"it has a path that no system takes: {path[:80]!r}…")
+        raise VerificationError(f"it has a path that is too long or contains a NUL: {path[:80]!r}…")
     return posixpath.normpath(f"/{path}").lstrip("/")  # engines unpack into the image's root

@@ -1,4 +1,4 @@
-"""Writes layers as tar archives: entries in order, with contents from memory, wheels or the context."""
+"""Writes the tar archives of layers, with contents from memory, from wheels or from the build context."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write_tar(items: Iterable[Item], mtime: int) -> Iterator[bytes]:
 
 
 class _Descriptors:
-    """The open wheels of a layer."""
+    """The open file descriptors of the wheels whose files a layer contains."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()

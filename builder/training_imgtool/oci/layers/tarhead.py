@@ -1,4 +1,4 @@
-"""Makes deterministic tar headers fast: POSIX ustar, with a PAX record only for values that ustar cannot hold."""
+"""Makes deterministic tar headers fast: POSIX ustar, with pax records only for values that do not fit into ustar."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Entry:
 
 
 def count_padding(size: int) -> int:
-    """Counts the zeros that follow `size` bytes of content."""
+    """Returns how many zero bytes follow content of `size` bytes, to fill its last block."""
     return -size % BLOCK
 
 
 def make_header(entry: Entry, mtime: int) -> bytes:
-    """Writes the entry's header blocks; `mtime` in seconds since 1970."""
+    """Returns the entry's header blocks; `mtime` is in seconds since 1970."""
     name = entry.path.encode("utf-8", "surrogateescape")
     if entry.kind is Kind.FOLDER:
         name += b"/"
@@ -66,7 +66,7 @@ def make_header(entry: Entry, mtime: int) -> bytes:
 
 
 def _split(name: bytes) -> tuple[bytes, bytes | None]:
-    """Splits a path into ustar's prefix and name; the name is None if the two fields are too short for the path."""
+    """Splits a path into ustar's prefix and name; the name is None if the path does not fit into the two fields."""
     if len(name) <= _NAME:
         return b"", name
     slash = name.find(b"/", len(name) - _NAME - 1)
@@ -95,7 +95,7 @@ def _make_pax(records: dict[str, bytes], mtime: int) -> bytes:
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """Writes `LENGTH KEY=VALUE` and a newline; the length includes its own digits."""
+    """Returns `LENGTH KEY=VALUE` and a newline. LENGTH is the record's size, including LENGTH's own digits."""
     rest = len(key) + len(value) + 3
     length = rest + len(str(rest))
     length = rest + len(str(length))

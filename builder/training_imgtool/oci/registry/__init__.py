@@ -1,1 +1,1 @@
-"""The client for OCI registries, credentials, and Artifact Registry."""
+"""Contains the client for OCI registries, the search for credentials, and the adapter for Artifact Registry."""

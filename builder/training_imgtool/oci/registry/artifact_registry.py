@@ -1,4 +1,4 @@
-"""Creates Artifact Registry repositories: the adapter of google.cloud."""
+"""Creates repositories in Artifact Registry. This module is the only adapter of google.cloud."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def create_repository(repository: Repository, machine: Machine, *, api: str = _A
 
 
 def parse_place(repository: Repository) -> tuple[str, str]:
-    """Returns the API's name of the location, and the repository's name; raises InputError for other registries.
+    """Returns the API's name for the location, and the repository's name; raises InputError for another registry.
 
-    A domain-scoped project (`example.com:project`) is written `example.com/project` in image names.
+    Image names write a domain-scoped project (`example.com:project`) as `example.com/project`.
     """
     location = repository.registry.removesuffix("-docker.pkg.dev")
     parts = repository.path.split("/")
@@ -81,7 +81,7 @@ def parse_place(repository: Repository) -> tuple[str, str]:
 def _own_credentials(settings: Settings, doing: str) -> Any:
     token, looked = application_default(settings)
     if token is None:
-        raise CredentialsError(f"{doing}: no Google credentials; looked at: {looked}", hint=LOGIN_HINT)
+        raise CredentialsError(f"{doing}: no Google credentials; imgtool looked at: {looked}", hint=LOGIN_HINT)
     return token.credentials
 
 
@@ -100,7 +100,7 @@ def _client(credentials: Any, settings: Settings, api: str) -> Any:
 
 
 def _refused(error: Exception, doing: str) -> ImgtoolError:
-    """Translates the errors of google.api_core and google.auth to those that a registry's answers give."""
+    """Translates errors of google.api_core and google.auth to the errors that `failures` makes for the same causes."""
     from google.api_core import exceptions as api
     from google.auth import exceptions as auth
 

@@ -1,4 +1,4 @@
-"""Asks for a blob, or reads it: verifies the streamed bytes, and continues after a broken connection."""
+"""Asks whether a blob exists, and reads blobs: verifies the streamed bytes, and continues after a broken connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from training_imgtool.oci.registry.session import Session
 
 
 def blob_length(session: Session, repository: Repository, digest: str, *, writing: bool) -> str | None:
-    """Asks for the length of a blob; empty if the registry does not tell it, None if the registry has no such blob.
+    """Asks for a blob's length; returns "" if the registry does not tell the length, None if it has no such blob.
 
     Sends one request. Raises PassingError, and what `Session.send` raises.
     """
@@ -37,7 +37,7 @@ def blob_length(session: Session, repository: Repository, digest: str, *, writin
 
 
 def has_blob(session: Session, repository: Repository, blob: Descriptor, *, writing: bool = False) -> bool:
-    """Asks whether a repository has a blob with the right size, if the registry tells it; raises as `blob_length`.
+    """Returns whether a repository has a blob, with the right size if the registry tells it; raises as `blob_length`.
 
     After a full or broken disk, docker-registry may have only a part of a blob, and then reports the part's length.
     """
@@ -45,7 +45,7 @@ def has_blob(session: Session, repository: Repository, blob: Descriptor, *, writ
 
 
 class _Source:
-    """A blob's bytes, continued at the byte where the last connection broke."""
+    """Reads a blob's bytes. A new connection continues at the byte at which the last connection broke."""
 
     def __init__(self, session: Session, repository: Repository, descriptor: Descriptor, doing: str) -> None:
         self._session = session
@@ -57,7 +57,7 @@ class _Source:
         self.position = 0
 
     def next_block(self) -> bytes:
-        """Reads the next block, b"" at the end. After a PassingError, the caller may call it again."""
+        """Reads the next block; returns b"" at the end. After a PassingError, the caller may call this again."""
         try:
             if self._download is None:
                 self._open()
@@ -105,11 +105,12 @@ def read_blob(
 ) -> Iterator[bytes]:
     """Reads a blob block by block. The blocks are verified only after the iterator has ended.
 
-    After a broken connection, the next one continues at the same byte. Each block has the full number of tries.
+    After a broken connection, the next connection continues at the same byte. For each block, imgtool counts the tries
+    anew.
 
     Raises:
         VerificationError: the size or the digest is not the descriptor's.
-        RegistryRefusedError, CredentialsError, TemporaryError: as any request.
+        RegistryRefusedError, CredentialsError, TemporaryError: as for other requests.
     """
     doing = f"reading blob {descriptor.short} ({descriptor.size} bytes) of {repository}"
     source = _Source(session, repository, descriptor, doing)
@@ -123,7 +124,7 @@ def read_blob(
             if not block:
                 break
             if source.position > descriptor.size:
-                raise VerificationError(f"{doing}: the registry sends more than that")
+                raise VerificationError(f"{doing}: the registry sends more bytes than expected")
             session.retry.check_time(began, doing)
             content_hash.update(block)
             progress(Transfer(subject, descriptor.short, source.position, descriptor.size))
@@ -134,4 +135,4 @@ def read_blob(
         raise VerificationError(f"{doing}: the registry sent {source.position} bytes")
     actual = f"sha256:{content_hash.hexdigest()}"
     if actual != descriptor.digest:
-        raise VerificationError(f"{doing}: expected {descriptor.digest}, the bytes are {actual}")
+        raise VerificationError(f"{doing}: expected {descriptor.digest}, but the bytes are {actual}")

@@ -1,7 +1,7 @@
-"""The client of one registry: manifests by tag or digest, blobs in and out (distribution specification 1.1).
+"""The client of one registry: reads and writes manifests and blobs (distribution specification 1.1).
 
-It sends no `/v2/` ping, sends credentials with the first request, and checks the hash of all content. A run that only
-asks for images needs no code that reads or writes blobs, so the methods that need such code import it.
+The client sends no `/v2/` ping, sends credentials with the first request, and checks the hash of all content. Only the
+methods that read or write blobs import the code for that, so a run that only asks for manifests starts faster.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Registry:
         return self.session.host
 
     def head(self, ref: Tag | Digest) -> str | None:
-        """Asks for a manifest's digest; None if the registry has no such manifest or repository.
+        """Asks the registry for a manifest's digest; returns None if the manifest or the repository does not exist.
 
         Raises:
             RegistryRefusedError, CredentialsError, TemporaryError: the registry gives no answer.
@@ -88,7 +88,7 @@ class Registry:
         child = choose(manifest, parse_platform(platform), str(ref))
         image = self.manifest(ref.repository.digest(child.digest))
         if image.is_index:
-            raise RegistryRefusedError(f"{ref}: the index's entry for {platform} is an index again")
+            raise RegistryRefusedError(f"{ref}: the index's entry for {platform} is another index, not an image")
         return image
 
     def find_manifest(self, ref: Tag | Digest) -> Manifest | None:
@@ -99,7 +99,7 @@ class Registry:
     def blob(
         self, repository: Repository, descriptor: Descriptor, *, subject: str = "", progress: Progress = silent
     ) -> Iterator[bytes]:
-        """Reads a blob block by block. The blocks are verified if the iterator ends without a VerificationError."""
+        """Reads a blob block by block. Trust the blocks only after the iterator has ended without an error."""
         from training_imgtool.oci.registry.blobs import read_blob
 
         return read_blob(self.session, repository, descriptor, subject=subject, progress=progress)
@@ -107,11 +107,11 @@ class Registry:
     def read(self, repository: Repository, descriptor: Descriptor, limit: int = LARGEST_MANIFEST) -> bytes:
         """Reads a small blob, such as a config, into memory; raises VerificationError for more than `limit` bytes."""
         if descriptor.size > limit:
-            raise VerificationError(f"blob {descriptor.short} of {repository} has over {limit} bytes, too many to read")
+            raise VerificationError(f"blob {descriptor.short} of {repository} is too large: more than {limit} bytes")
         return b"".join(self.blob(repository, descriptor))
 
     def has_blob(self, repository: Repository, blob: Descriptor) -> bool:
-        """Asks whether a repository has a blob with the right size, if the registry tells the size."""
+        """Returns whether a repository has a blob; compares the blob's size if the registry tells the size."""
         from training_imgtool.oci.registry.blobs import has_blob
 
         for attempt in self.session.attempts():
@@ -130,9 +130,9 @@ class Registry:
         subject: str = "",
         progress: Progress = silent,
     ) -> How:
-        """Makes sure that a repository has a blob. It uploads each blob only once, even if several threads ask for it.
+        """Makes sure that a repository has a blob. Uploads each blob only once, even if several threads call this.
 
-        The arguments are the attributes of `BlobUpload`; this raises what its `run` raises.
+        The arguments are the attributes of `BlobUpload`. Raises the same errors as `BlobUpload.run`.
         """
         from training_imgtool.oci.registry.upload import BlobUpload
 
@@ -149,7 +149,7 @@ class Registry:
         return self.uploads.do((repository, descriptor.digest), upload.run)
 
     def put_manifest(self, ref: Tag | Digest, media_type: str, body: bytes) -> str:
-        """Puts a manifest under a tag or its digest and returns its digest.
+        """Puts a manifest under a tag or under its digest, and returns the digest.
 
         Args:
             ref: the tag or digest.
@@ -169,16 +169,17 @@ class Registry:
     def put_referrer(self, ref: Tag | Digest, body: bytes) -> bool:
         """Puts an OCI manifest with a `subject`, and returns whether the registry itself lists it as a referrer.
 
-        The OCI-Subject header of the answer tells this (distribution specification 1.1). Raises as `put_manifest`.
+        A registry that lists the manifest answers with the header OCI-Subject (distribution specification 1.1). Raises
+        the same errors as `put_manifest`.
         """
         put = self._prepare_put(ref, OCI_MANIFEST, body)
         put.run(self.session.attempts())
         return put.is_listed
 
     def find_referrers(self, subject: Digest) -> Manifest | None:
-        """Reads the registry's own list of referrers of a manifest, an index; None if the registry keeps no such lists.
+        """Reads the index in which the registry lists a manifest's referrers; None if the registry keeps no such lists.
 
-        Raises as `manifest`, and VerificationError for a list of more than one page.
+        Raises the same errors as `manifest`, and VerificationError if the list has more than one page.
         """
         doing, url = (
             f"looking for referrers of {subject}",
@@ -199,11 +200,13 @@ class Registry:
         if answer.status != 200 or not answer.complete:
             raise self.session.refusal(answer, doing)
         if answer.headers.get("link"):
-            raise VerificationError(f"{subject}: it has more referrers than the registry lists in one answer")
+            raise VerificationError(
+                f"{subject} has too many referrers; the registry needs several answers to list them"
+            )
         return parse_manifest(answer.body, OCI_INDEX, doing)
 
     def list_tags(self, repository: Repository) -> list[str]:
-        """Lists all tags of a repository; empty where the registry has none of the name. Raises as `manifest`."""
+        """Lists all tags of a repository, none if the repository is missing. Raises the same errors as `manifest`."""
         doing, url = f"listing the tags of {repository}", self.session.url(repository, "tags/list?n=1000")
         tags: list[str] = []
         for _ in range(_PAGES):
@@ -227,13 +230,13 @@ class Registry:
 
         if len(body) > LARGEST_MANIFEST:
             raise RegistryRefusedError(
-                f"{ref}: the manifest has {len(body)} bytes; registries take {LARGEST_MANIFEST} at most"
+                f"{ref}: the manifest has {len(body)} bytes; registries accept at most {LARGEST_MANIFEST}"
             )
         manifest = parse_manifest(body, media_type, str(ref))
         return ManifestPut(self.session, ref, manifest, head=self._head, uploads=self.uploads)
 
     def _head(self, ref: Tag | Digest) -> str | None:
-        """Sends one HEAD. If the registry refuses it (without a message) or names no digest, reads the manifest."""
+        """Sends one HEAD request. If the registry refuses the HEAD or names no digest, reads the manifest."""
         doing, scopes, url = f"looking for {ref}", pull(ref.repository.path), manifest_url(self.session, ref)
         answer = self.session.send("HEAD", url, scopes=scopes, doing=doing, headers=_ACCEPT)
         if answer.status == 404 or (answer.status == 403 and isinstance(ref, Tag) and self._takes_uploads(ref)):
@@ -265,7 +268,7 @@ class Registry:
         return answer
 
     def _get_once(self, ref: Tag | Digest, doing: str) -> Answer:
-        """Reads a manifest's bytes, verified by the digest in `ref` or in the registry's header, or returns a 404."""
+        """Reads a manifest, and verifies the digest in `ref` or in the registry's header. Returns a 404 answer, too."""
         scopes, url = pull(ref.repository.path), manifest_url(self.session, ref)
         answer = self.session.send("GET", url, scopes=scopes, doing=doing, headers=_ACCEPT, limit=LARGEST_MANIFEST)
         if answer.status == 404:
@@ -273,11 +276,11 @@ class Registry:
         if answer.status != 200:
             raise self.session.refusal(answer, doing)
         if not answer.complete:
-            raise RegistryRefusedError(f"{ref}: the manifest has over {LARGEST_MANIFEST} bytes, too many to read")
+            raise RegistryRefusedError(f"{ref}: the manifest is too large: more than {LARGEST_MANIFEST} bytes")
         actual = sha256_digest(answer.body)
         expected = ref.digest if isinstance(ref, Digest) else _header_digest(answer) or actual
         if actual != expected:
-            wrong = VerificationError(f"{ref}: expected {expected}, the registry's bytes are {actual}")
+            wrong = VerificationError(f"{ref}: expected {expected}, but the registry sent {actual}")
             raise PassingError("sent a manifest that does not match its digest", final=wrong, tries=2)
         return answer
 
@@ -287,7 +290,7 @@ def _parse(ref: Tag | Digest, answer: Answer) -> Manifest:
 
 
 def _header_digest(answer: Answer) -> str | None:
-    """Reads the Docker-Content-Digest header; None if it is missing or not a sha256 digest."""
+    """Reads the Docker-Content-Digest header; None if the header is missing or is not a sha256 digest."""
     try:
         return check_digest(answer.headers.get("docker-content-digest", ""))
     except InvalidReferenceError:

@@ -1,4 +1,4 @@
-"""Makes a client per registry host from the machine's settings."""
+"""Makes one client for each registry host, with the machine's settings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Registries:
         self._lock = threading.Lock()
 
     def at(self, where: Repository | str) -> Registry:
-        """Returns the client for a repository's registry, or for a host."""
+        """Returns the client for a registry, given the registry's host or a repository in the registry."""
         host = where if isinstance(where, str) else where.registry
         with self._lock:
             if host not in self._clients:
@@ -72,11 +72,11 @@ class Registries:
             return self._clients[host]
 
     def source(self, repository: Repository) -> Repository:
-        """Returns the repository to read from: the same one, or its place in the mirror that the settings name."""
+        """Returns the repository from which to read: `repository`, or its copy in the mirror that the settings name."""
         return apply_mirror(repository, self._settings.mirrors)
 
     def login(self, host: str) -> FoundLogin:
-        """Finds the login for a host, for an engine that itself pulls and pushes; raises CredentialsError."""
+        """Finds the login for a host, for engines, which pull and push without imgtool; raises CredentialsError."""
         return self._login(host).search()
 
     def _login(self, host: str) -> HostLogin:
@@ -95,7 +95,8 @@ class Registries:
     ) -> How:
         """Makes sure that `target` has a blob of `source`: by HEAD, by a mount if possible, else by copying the bytes.
 
-        It verifies the bytes and writes nothing to disk. Raises as `Registry.upload` and `Registry.blob`.
+        Verifies copied bytes and writes nothing to disk. Raises the same errors as `Registry.upload` and
+        `Registry.blob`.
         """
         reader = self.at(source)
 
@@ -156,7 +157,7 @@ class Machine:
 
     @classmethod
     def open(cls, settings: Settings, progress: Progress = silent) -> Self:
-        """Returns a machine with clients of its own, without sending a request."""
+        """Returns a machine with new clients; sends no request."""
         return cls(settings, progress, Registries(settings, progress))
 
     def __enter__(self) -> Self:
@@ -167,7 +168,7 @@ class Machine:
 
 
 def _fingerprint(path: Path) -> str:
-    """Describes the state of config.json by mtime, size and inode, because another login needs another token."""
+    """Returns mtime, size and inode of config.json as text, so that a changed login file gets a new token."""
     try:
         state = path.stat()
     except OSError:

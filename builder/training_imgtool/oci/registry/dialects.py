@@ -1,7 +1,7 @@
-"""The peculiarities of registries, one row each. Everything else follows the distribution specification.
+"""Lists how registries differ from the distribution specification, one row per kind of registry.
 
-The host's name chooses the row. The facts in a row only save requests or give advice. Whether a registry keeps what it
-accepts, and whether it lists referrers, is not in a row, because imgtool learns that from the registry's answers.
+The host's name chooses the row. The facts in a row only save requests or give advice. No row tells whether a registry
+stores what it accepts, or whether it lists referrers, because imgtool learns that from the registry's answers.
 """
 
 from __future__ import annotations
@@ -100,5 +100,5 @@ DIALECTS = (
 
 
 def find_dialect(host: str, dialects: tuple[Dialect, ...] = DIALECTS) -> Dialect:
-    """Returns the dialect of a registry host, `STANDARD` for one that no row names."""
+    """Returns the dialect of a registry host; returns `STANDARD` for a host that is in no row."""
     return next((dialect for dialect in dialects if dialect.covers(host)), STANDARD)

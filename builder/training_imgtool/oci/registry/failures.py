@@ -1,4 +1,4 @@
-"""Turns a registry's refusal into an error with an exit code, a hint, and the server's text, marked as such."""
+"""Turns a registry's refusal into an error with an exit code, a hint, and the server's text, marked as the server's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TagImmutableError(RegistryRefusedError):
 
 @dataclass(frozen=True, slots=True)
 class ServerError:
-    """One entry of the distribution specification's `errors` list; foreign text.
+    """One entry in the list `errors` of the distribution specification, with text that the server wrote.
 
     Attributes:
         code: the code in upper case.
@@ -72,7 +72,7 @@ class ServerError:
 
 
 def server_errors(answer: Answer) -> tuple[ServerError, ...]:
-    """Reads the errors in an answer's JSON body; returns none if the body has another form."""
+    """Reads the errors in an answer's JSON body; returns an empty tuple if the body has another form."""
     try:
         document = json.loads(answer.body)
         entries = document["errors"]
@@ -93,7 +93,7 @@ def server_errors(answer: Answer) -> tuple[ServerError, ...]:
 
 
 def server_text(answer: Answer) -> str:
-    """Makes the server's text fit for a message; returns an empty text for markup."""
+    """Returns the server's text for a message, without secrets; returns an empty text for HTML or other markup."""
     errors = server_errors(answer)
     if errors:
         return mask_secrets("; ".join(map(str, errors)))
@@ -110,7 +110,7 @@ def is_immutable_refusal(answer: Answer) -> bool:
 
 
 def passing(answer: Answer, now: float) -> PassingError | None:
-    """Makes the PassingError for an answer that is worth another try; None for a final one. `now` is the wall clock."""
+    """Makes the PassingError for an answer after which imgtool tries again, else None. `now` is the wall clock."""
     codes = {error.code for error in server_errors(answer)}
     if answer.status < 400 or (answer.status in {401, 403}) or is_immutable_refusal(answer):
         return None
@@ -132,13 +132,13 @@ def passing(answer: Answer, now: float) -> PassingError | None:
 def _limit_error(answer: Answer, reason: str, seconds: int) -> TemporaryError:
     """Makes the error for a limit that lasts for hours, such as Docker Hub's limit for anonymous users."""
     return TemporaryError(
-        f"{urlsplit(answer.url).netloc} {reason}: its limit for {seconds / 3600:.0f} hours is used up",
-        hint="log in with `docker login`, which has a limit of its own, or run the same command again later",
+        f"{urlsplit(answer.url).netloc} {reason}: your limit for {seconds / 3600:.0f} hours is used up",
+        hint="log in with `docker login`, because each account has its own limit, or run the same command again later",
     )
 
 
 def make_error(answer: Answer, *, host: str, dialect: Dialect, doing: str) -> ImgtoolError:
-    """Makes the error for a final answer that is not a success.
+    """Makes the error for an answer that is final but not a success.
 
     Args:
         answer: the answer.
@@ -157,19 +157,19 @@ def make_error(answer: Answer, *, host: str, dialect: Dialect, doing: str) -> Im
     if "MANIFEST_BLOB_UNKNOWN" in codes or ("BLOB_UNKNOWN" in codes and answer.method == "PUT"):
         digests = tuple(dict.fromkeys(re.findall(_DIGEST, " ".join(f"{e.message} {e.detail}" for e in errors))))
         return BlobUnknownError(
-            f"{doing}: the registry lacks blobs of it ({where})", digests=digests, hint="run the command again"
+            f"{doing}: blobs of the manifest are missing ({where})", digests=digests, hint="run the command again"
         )
     if answer.status == 404 and answer.method == "GET" and "/blobs/" in answer.url:
         return RegistryRefusedError(
             message,
-            hint="the registry lacks part of the image: push that image again, or name a registry that has all of it "
-            "with IMGTOOL_MIRRORS",
+            hint="the registry lacks part of the image: push that image again, or set IMGTOOL_MIRRORS to a "
+            "registry that has the whole image",
         )
     return _by_status(answer.status, codes, host, dialect)(message)
 
 
 def _by_status(status: int, codes: set[str], host: str, dialect: Dialect) -> Callable[[str], ImgtoolError]:
-    """Returns the function that makes a status's error, with the right class and a hint."""
+    """Returns the function that makes the error for an HTTP status, with the right class and a hint."""
     if codes & NO_SUCH_REPOSITORY or (status == 404 and not codes):
         return partial(RepositoryMissingError, hint=dialect.missing_hint.format(host=host))
     if status == 401:

@@ -1,8 +1,8 @@
 """Writes a manifest with one PUT, and interprets the answer.
 
-A registry may refuse a manifest because of blobs that it has: docker-registry 2.8 briefly empties the link of a blob
-when somebody mounts or uploads the blob again, as several machines with the same spec do. So after a refusal for
-unknown blobs, imgtool asks for each of them. The refusal is final only if a blob is missing.
+A registry may refuse a manifest because of a blob that the registry has: docker-registry 2.8 briefly empties its link
+to a blob when somebody mounts or uploads the blob again, as several machines with the same spec do. So after a refusal
+because of unknown blobs, imgtool asks for each of these blobs. The refusal is final only if a blob is missing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ManifestPut:
         return self._manifest.digest
 
     def run(self, attempts: Iterator[Attempt]) -> None:
-        """Puts the manifest; raises what `Registry.put_manifest` raises."""
+        """Puts the manifest; raises the same errors as `Registry.put_manifest`."""
         for attempt in attempts:
             with attempt:
                 if attempt.number and self._head(self._ref) == self._manifest.digest:
@@ -98,7 +98,7 @@ class ManifestPut:
             lost = VerificationError(f"{self._ref}: the registry accepted {digest} but does not have it")
             raise PassingError("does not have the manifest that it accepted", final=lost, tries=2)
         if stored != digest:
-            wrong = VerificationError(f"{self._doing}: expected {digest}, the registry stored {stored[:80]!r}")
+            wrong = VerificationError(f"{self._doing}: expected {digest}, but the registry stored {stored[:80]!r}")
             raise PassingError("stored the manifest under another digest", final=wrong, tries=2)
 
     def _check_immutable(self, ref: Tag) -> None:
@@ -107,9 +107,8 @@ class ManifestPut:
         if held == self._manifest.digest:
             return
         raise TagImmutableError(
-            f"{ref}: the registry does not let tags be moved; it names {held or 'nothing'}, "
-            f"this is {self._manifest.digest}",
-            hint="choose another tag; the image itself can still be named by its digest",
+            f"{ref}: the registry does not let you move this tag from {held or 'nothing'} to {self._manifest.digest}",
+            hint="choose another tag, or use the image by its digest",
         )
 
     def _raise_refusal(self, answer: Answer) -> None:

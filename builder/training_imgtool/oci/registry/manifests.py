@@ -1,4 +1,4 @@
-"""Manifests as values: media types, descriptors, and the choice of a platform in an index. No network.
+"""Reads manifests without network access: media types, descriptors, and an index's image for a platform.
 
 Formats: OCI image specification 1.1 (manifest, index, descriptor) and Docker's image manifest version 2,
 schema 2, whose documents differ only in media types.
@@ -45,7 +45,7 @@ def sha256_digest(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A blob or manifest by type, digest and size (bytes)."""
+    """Describes a blob or a manifest: media type, digest, and size in bytes."""
 
     media_type: str
     digest: str
@@ -57,7 +57,7 @@ class Descriptor:
 
     @property
     def short(self) -> str:
-        """Returns the first 12 digits, for messages."""
+        """Returns the first 12 digits of the digest, for messages."""
         return self.digest.removeprefix("sha256:")[:12]
 
 
@@ -74,7 +74,7 @@ class Platform:
 
     @property
     def normal(self) -> Platform:
-        """Returns the platform without a variant that the architecture implies (arm64/v8; as in containerd)."""
+        """Returns the platform without a variant that the architecture implies, such as v8 of arm64 (as containerd)."""
         return replace(self, variant="") if _IMPLIED.get(self.architecture) == self.variant else self
 
 
@@ -87,7 +87,7 @@ def parse_platform(text: str) -> Platform:
 
 
 def require_platform(config: bytes, platform: str, image: str) -> None:
-    """Checks that an image is for a platform, by its config's `os`, `architecture` and `variant`.
+    """Checks that an image's config (`os`, `architecture`, `variant`) names the expected platform.
 
     A single manifest does not contain its platform, and an index may be wrong about it. Engines use the config when
     they start the image. A config without a variant matches every variant.
@@ -107,12 +107,12 @@ def require_platform(config: bytes, platform: str, image: str) -> None:
     except (ValueError, KeyError, TypeError, AttributeError):
         parts = []
     if not parts or not all(isinstance(part, str) for part in parts) or not all(parts[:2]):
-        raise VerificationError(f"{image}: its config names no platform, so imgtool cannot tell whether it runs")
+        raise VerificationError(f"{image}: its config names no platform, so imgtool cannot tell where the image runs")
     actual, wanted = Platform(*parts), parse_platform(platform)
     if actual.normal not in {wanted.normal, replace(wanted, variant="")}:
         shown = "".join(letter if letter.isprintable() else "?" for letter in str(actual)[:60])
         raise InputError(
-            f"{image} is an image for {shown}, and the spec's platform is {platform}",
+            f"{image} is an image for {shown}, but the spec's platform is {platform}",
             hint="set `platform:` to the base's, or name a base for this platform; a `docker push` from a machine "
             "with another platform may have replaced the base",
         )
@@ -141,7 +141,7 @@ class Manifest:
 
     @property
     def entries(self) -> tuple[tuple[Mapping[str, Any], Descriptor], ...]:
-        """Reads the entries of an index, each as written and as a descriptor; raises VerificationError."""
+        """Returns each entry of an index as JSON and as a descriptor; raises VerificationError if one is invalid."""
         entries = self.document.get("manifests")
         if not isinstance(entries, list) or len(entries) > _LARGEST_CHILDREN:
             raise VerificationError(f"the index {self.digest} has no list of manifests that could be read")
@@ -170,7 +170,7 @@ class Manifest:
 
 
 def read_descriptor(value: Any, where: str) -> Descriptor:
-    """Reads a descriptor from foreign JSON; raises VerificationError that names the wrong field."""
+    """Reads a descriptor from JSON of a registry; raises VerificationError, which names the wrong field."""
     if not isinstance(value, dict):
         raise VerificationError(f"{where} is not a descriptor")
     size, media_type = value.get("size"), value.get("mediaType", "")
@@ -198,7 +198,7 @@ def read_document(data: bytes) -> Any:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a valid JSON number")
 
 
 def _join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -225,16 +225,16 @@ def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
     except ValueError as error:
         raise VerificationError(
             f"{where}: the registry's manifest is not JSON that every engine reads",
-            hint="is what answers there a registry?",
+            hint="check that the host is a registry",
         ) from error
     if not isinstance(document, dict):
         raise VerificationError(f"{where}: the registry's manifest is not a JSON object")
     if "layers" in document and "manifests" in document:
-        raise VerificationError(f"{where}: the registry's manifest is an image to some readers and an index to others")
+        raise VerificationError(f"{where}: the manifest has `layers` and `manifests`; programs may read it differently")
     header = content_type.partition(";")[0].strip().lower()
     named = document.get("mediaType")
     if isinstance(named, str) and header in MANIFEST_TYPES and named != header:
-        raise VerificationError(f"{where}: the registry calls this {header}, the document itself {named}")
+        raise VerificationError(f"{where}: the registry names the type {header}, but the manifest names {named}")
     media_type = named if isinstance(named, str) else header
     if media_type not in MANIFEST_TYPES and document.get("schemaVersion") == 2:
         media_type = OCI_INDEX if "manifests" in document else OCI_MANIFEST if "layers" in document else media_type
@@ -247,9 +247,9 @@ def parse_manifest(body: bytes, content_type: str, where: str) -> Manifest:
 
 
 def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
-    """Finds an index's image for a platform. Attestations (platform `unknown/unknown`) are not images.
+    """Finds the image for a platform in an index. Ignores attestations, which have the platform `unknown/unknown`.
 
-    It prefers an entry with exactly this platform to an equivalent one, such as arm64/v8 for arm64.
+    Prefers an entry with exactly this platform to one with an equivalent platform, such as arm64/v8 for arm64.
 
     Raises:
         NoPlatformError: the index has no such image.
@@ -269,7 +269,7 @@ def choose(index: Manifest, platform: Platform, where: str) -> Descriptor:
 
 
 def platform_of(entry: Mapping[str, Any]) -> Platform | None:
-    """Reads the platform of an index's entry; None if it has none, and for an attestation."""
+    """Reads the platform of an index's entry; returns None if the entry has no platform or is an attestation."""
     platform = entry.get("platform")
     if not isinstance(platform, dict):
         return None
@@ -287,7 +287,7 @@ def index_entry(manifest: Manifest, config: Mapping[str, Any]) -> dict[str, Any]
 
 
 def index_body(entries: Iterable[Mapping[str, Any]]) -> tuple[str, bytes]:
-    """Makes an index; returns its media type, which is of the images' family, and its bytes."""
+    """Makes an index, Docker's if all images are Docker's, else OCI's; returns its media type and bytes."""
     rows = [dict(entry) for entry in entries]
     docker = all(row["mediaType"] == DOCKER_MANIFEST for row in rows)
     media_type = DOCKER_INDEX if docker else OCI_INDEX

@@ -1,9 +1,9 @@
-"""Referrers: manifests that name another one as their `subject` (distribution specification 1.1).
+"""Reads and writes referrers: manifests that name another manifest as `subject` (distribution specification 1.1).
 
-A registry with the referrers API lists them itself. For other registries, the specification defines a tag in the
-subject's repository, `sha256-HEX`, under which clients keep the list as an index. If two clients write the list at the
-same moment, an entry may be lost. A clean-up of untagged manifests deletes the manifests in such a list, but not the
-list itself.
+A registry with the referrers API lists a manifest's referrers. For other registries, the specification defines a tag in
+the subject's repository, `sha256-HEX`, under which clients store the list as an index. If two clients write the list at
+the same moment, an entry may be lost. A registry's clean-up of untagged manifests deletes the manifests in such a list,
+but not the list.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def referrer_manifest(
     *,
     config: Descriptor,
 ) -> bytes:
-    """Makes an OCI manifest that refers to `subject`; `layers` are descriptors as documents."""
+    """Makes an OCI manifest that refers to `subject`; `layers` are descriptors as JSON objects."""
     document = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
@@ -54,7 +54,7 @@ def attach(
     once: Callable[[], bytes] | None = None,
     is_first: bool = False,
 ) -> None:
-    """Puts manifests that refer to `subject` into its repository, and makes sure that they are listed.
+    """Puts manifests that refer to `subject` into its repository, and adds them to the subject's list of referrers.
 
     Args:
         registry: the client.
@@ -90,7 +90,7 @@ def attach(
 
 
 def read_referrers(registry: Registry, subject: Digest) -> list[Mapping[str, Any]]:
-    """Reads the listed referrers of a manifest, from the registry's list and from the tag, since programs read either.
+    """Returns a manifest's referrers in the registry's list and in the tag's list, because programs read either.
 
     Raises what `Registry.find_manifest` raises.
     """
@@ -104,12 +104,12 @@ def statement_tag(subject: Digest) -> Tag:
 
 
 def sbom_tag(subject: Digest) -> Tag:
-    """Returns the tag where `cosign attach sbom` puts a bill of materials; imgtool puts none there."""
+    """Returns the tag where `cosign attach sbom` puts a bill of materials, which imgtool does not write."""
     return subject.repository.tag(f"{_list_tag(subject).name}.sbom")
 
 
 def describe_referrer(body: bytes) -> dict[str, Any]:
-    """Makes a manifest's entry for a list, with the artifact type that the specification requires."""
+    """Makes a manifest's entry for the list of referrers, with the artifact type that the specification requires."""
     document = json.loads(body)
     descriptor = Descriptor(OCI_MANIFEST, sha256_digest(body), len(body))
     return descriptor.document() | {"artifactType": document["artifactType"]}
@@ -121,7 +121,7 @@ def _put_list(registry: Registry, subject: Digest, entries: tuple[Mapping[str, A
 
 
 def _find_present(registry: Registry, subject: Digest, entries: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
-    """Drops list entries whose manifests a clean-up of the registry has deleted."""
+    """Returns the entries of a list without those whose manifests a clean-up of the registry has deleted."""
     return [
         entry for entry in entries if registry.head(subject.repository.digest(str(entry.get("digest")))) is not None
     ]
@@ -130,12 +130,12 @@ def _find_present(registry: Registry, subject: Digest, entries: tuple[dict[str, 
 def _read_tagged(registry: Registry, subject: Digest) -> tuple[dict[str, Any], ...]:
     index = registry.find_manifest(_list_tag(subject))
     if index is not None and not index.is_index:
-        raise RegistryRefusedError(f"{_list_tag(subject)} is the tag of a list of referrers, but names something else")
+        raise RegistryRefusedError(f"{_list_tag(subject)} should name a list of referrers, but names something else")
     return () if index is None else _entries(index)
 
 
 def _entries(index: Manifest) -> tuple[dict[str, Any], ...]:
-    """Reads the entries of a list, each manifest once, since a foreign list may repeat an entry a thousand times."""
+    """Reads a list of referrers, each manifest once, because another program's list may repeat an entry many times."""
     return tuple({descriptor.digest: dict(entry) for entry, descriptor in index.entries}.values())
 
 

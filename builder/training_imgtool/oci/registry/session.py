@@ -1,4 +1,4 @@
-"""Sends requests to a registry with a login, follows redirects, and decides which answers justify another try."""
+"""Sends requests with a login to a registry, follows redirects, and decides after which answers to try again."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class Session:
         seconds: float | None = None,
         stream: bool = False,
     ) -> Answer:
-        """Sends a request once, follows redirects and answers a 401; the arguments are those of `Client.send`.
+        """Sends a request, follows redirects, and logs in after a 401; the arguments are those of `Client.send`.
 
-        A streamed answer has status 200 or 206. Storage on another host or port gets no login.
+        A streamed answer has the status 200 or 206. imgtool sends no login to another host or port.
 
         Raises:
             PassingError: another try may succeed.
-            CredentialsError, RegistryRefusedError, TemporaryError: another try is useless.
+            CredentialsError, RegistryRefusedError, TemporaryError: another try would fail, too.
         """
         moved = _MOVED_READ if method in {"GET", "HEAD"} else _MOVED_WRITE
         send = partial(self._client.send, method, body=body, limit=limit, seconds=seconds, stream=stream)
@@ -124,18 +124,18 @@ class Session:
         raise RegistryRefusedError(f"{doing}: redirected more than {REDIRECTS} times")
 
     def refusal(self, answer: Answer, doing: str) -> ImgtoolError:
-        """Makes the error for a final answer that is not a success."""
+        """Makes the error for an answer that is final but not a success."""
         if answer.status == 403:
             has_login, where = self._authorizer.describe_login()
             if not has_login:
                 return CredentialsError(
-                    f"{doing}: refused (HTTP 403 from {self.host}) and there is no login; looked at: {where}",
+                    f"{doing}: refused (HTTP 403 from {self.host}) and there is no login; imgtool looked at: {where}",
                     hint=self.dialect.login_hint.format(host=self.host),
                 )
         return make_error(answer, host=self.host, dialect=self.dialect, doing=doing)
 
     def _check(self, answer: Answer, doing: str, *, stream: bool) -> Answer:
-        """Returns a final answer; raises PassingError for others. If the caller wants a stream, it raises a refusal."""
+        """Returns a final answer; raises PassingError for others. For a stream, raises a refusal's error."""
         again = passing(answer, self._now())
         if again:
             raise again
@@ -151,7 +151,7 @@ class Session:
         login: str | None,
         scopes: Scopes,
     ) -> Answer:
-        """Repeats a refused request with the login that the registry asks for, or returns the refusal."""
+        """Repeats a refused request with the login that the registry asks for; returns the last answer."""
         if login and login.startswith("Basic ") and self._has_token_server(answer):
             login = self._authorizer.header(scopes)
             answer = send(headers=_with_login(headers, login))
@@ -166,9 +166,10 @@ class Session:
         return answer
 
     def _has_token_server(self, answer: Answer) -> bool:
-        """Finds out whether a registry that refused a login has a token server, which it names to anonymous clients.
+        """Finds out whether a registry that refused a login has a token server.
 
-        Sends one anonymous `GET /v2/`, which the specification provides for that.
+        Registries name their token server to anonymous clients. So this sends one anonymous `GET /v2/`, which the
+        specification defines for this purpose.
         """
         if token_server(answer) or any(error.code.startswith(ALLOWED_BY_LOGIN) for error in server_errors(answer)):
             return False
@@ -179,10 +180,10 @@ class Session:
             return self._takes_token
 
     def _wants_tls(self, origin: Origin) -> bool:
-        """Finds out whether a registry on loopback that closed or refused a plain request speaks TLS.
+        """Finds out whether a registry on loopback speaks TLS, after the registry did not accept a request without TLS.
 
-        If so, the session uses TLS from then on. It does not ask a registry that has answered a plain request. Raises
-        RegistryRefusedError for a certificate that imgtool does not trust.
+        If so, the session uses TLS for all later requests. Sends nothing if the registry has answered a request without
+        TLS. Raises RegistryRefusedError for a certificate that imgtool does not trust.
         """
         if self._guessed is None or origin.scheme == "https":
             return False
@@ -203,7 +204,7 @@ class Session:
 
 
 def find_origin(host: str, dialect: Dialect, insecure: tuple[str, ...]) -> Origin:
-    """Returns the address of a registry's API: https, except for loopback and the hosts that the user lists."""
+    """Returns the address of a registry's API, with https except for loopback and for hosts that the user lists."""
     scheme = "http" if speaks_http(host, insecure) else "https"
     try:
         return origin_of(f"{scheme}://{dialect.api_host or host}")

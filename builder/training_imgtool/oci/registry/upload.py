@@ -1,10 +1,11 @@
-"""Writes blobs by HEAD, mount, or one POST and one PUT. Every retry starts with a HEAD, then sends from the first byte.
+"""Brings blobs into a repository: asks with HEAD, tries to mount, and else uploads with one POST and one PUT.
 
-One request has the whole blob, because Artifact Registry accepts no chunks and docker-registry 2.8 cannot resume an
-upload, whose session stays locked. The HEAD detects a PUT whose answer was lost (distribution specification, "Pushing
-blobs").
+Every retry starts with a HEAD, and then sends the blob from the first byte. One request contains the whole blob,
+because Artifact Registry accepts no chunks, and because docker-registry 2.8 keeps an interrupted upload locked, so that
+nobody can resume it. The HEAD of a retry finds a blob that the registry stored although its answer was lost
+(distribution specification, "Pushing blobs").
 
-After a mount, imgtool asks the registry for the blob, because only an upload in this run is proof that the registry
+After a mount, imgtool asks the registry for the blob, because the answer to a mount does not prove that the registry
 has the blob.
 """
 
@@ -73,7 +74,7 @@ class BlobUpload:
 
     @property
     def doing(self) -> str:
-        """Returns the beginning of errors."""
+        """Returns the words with which error messages begin."""
         return f"uploading blob {self.descriptor.short} ({self.descriptor.size} bytes) to {self.repository}"
 
     def run(self) -> How:
@@ -94,9 +95,9 @@ class BlobUpload:
         return how
 
     def _mount(self, source: Repository) -> bool:
-        """Asks the registry to mount the blob from another repository, and returns whether it did.
+        """Asks the registry to mount the blob from another repository, and returns whether the registry did so.
 
-        A refusal is not an error. If the registry opens an upload instead, imgtool uses that upload.
+        A refusal to mount is not an error. If the registry opens an upload instead, imgtool uses that upload.
         """
         query = {"mount": self.descriptor.digest, "from": source.path}
         scopes = push(self.repository.path)
@@ -135,14 +136,14 @@ class BlobUpload:
         return length in {"", str(self.descriptor.size)}
 
     def _read_back(self) -> None:
-        """Reads the blob; raises VerificationError if the registry has kept other bytes."""
+        """Reads the blob from the registry; raises VerificationError if the registry has other bytes."""
         try:
             for _ in read_blob(self.session, self.repository, self.descriptor):
                 pass
         except VerificationError as error:
             raise VerificationError(
-                f"{self.doing}: the registry accepts it but keeps its own damaged blob: {error.message}",
-                hint="delete the blob, or the repository, where the registry stores it",
+                f"{self.doing}: the registry accepts it, but still has a damaged copy: {error.message}",
+                hint="delete the blob or the repository in the registry's storage",
             ) from error
 
     def _open(self) -> str:
@@ -155,7 +156,7 @@ class BlobUpload:
     def _upload_url(self, answer: Answer) -> str:
         location = answer.headers.get("location")
         if not location:
-            raise PassingError("opened an upload without saying where (no Location)")
+            raise PassingError("opened an upload but did not name its address (no Location)")
         return next_url(answer.url, location, self.session.origin, self.doing)
 
     def _put(self, location: str) -> None:
@@ -179,27 +180,27 @@ class BlobUpload:
         if answer.status == 400 and codes & {"DIGEST_INVALID", "SIZE_INVALID"}:
             self._hash = True
             damaged = VerificationError(
-                f"{self.doing}: corrupted in transit; expected {digest}",
-                hint="a proxy or the network between here and the registry changes what is sent",
+                f"{self.doing}: the registry did not receive the bytes that imgtool sent; expected {digest}",
+                hint="check the proxy and the network, because one of them changes what imgtool sends",
             )
-            raise PassingError("received other bytes than were sent (DIGEST_INVALID)", final=damaged, tries=2)
+            raise PassingError("received other bytes than imgtool sent (DIGEST_INVALID)", final=damaged, tries=2)
         if answer.status != 201:
             raise self.session.refusal(answer, self.doing)
         stored = answer.headers.get("docker-content-digest", digest)
         if stored != digest:
             self._hash = True
-            wrong = VerificationError(f"{self.doing}: expected {digest}, the registry stored {stored[:80]!r}")
+            wrong = VerificationError(f"{self.doing}: expected {digest}, but the registry stored {stored[:80]!r}")
             raise PassingError("stored the blob under another digest", final=wrong, tries=2)
 
     def _content(self) -> Iterator[bytes]:
-        """Yields the body's blocks, checks their size, and reports them as progress."""
+        """Yields the blocks of the upload, checks their total size, and reports progress."""
         size, done = self.descriptor.size, 0
         content_hash = hashlib.sha256() if self._hash else None
         for block in blocks_of(self.open_body, self.doing):
             self.session.retry.check_time(self._began, self.doing)
             done += len(block)
             if done > size:
-                raise VerificationError(f"{self.doing}: the content is longer than that")
+                raise VerificationError(f"{self.doing}: the content is longer than the expected size")
             if content_hash is not None:
                 content_hash.update(block)
                 if done == size and f"sha256:{content_hash.hexdigest()}" != self.descriptor.digest:
@@ -214,7 +215,7 @@ class BlobUpload:
             raise VerificationError(f"{self.doing}: the content is only {done} bytes long")
 
     def _cancel(self) -> None:
-        """Asks the registry to drop an open upload. If it refuses, its own clean-up drops the upload later."""
+        """Asks the registry to drop an open upload. If the registry refuses, its clean-up drops the upload later."""
         location, self._location = self._location, None
         if location is not None:
             with contextlib.suppress(PassingError, ImgtoolError):

@@ -1,1 +1,1 @@
-"""Reads from a registry and writes to it for the direct builder."""
+"""Reads and writes images, stages and wheels in a registry, for the direct builder."""

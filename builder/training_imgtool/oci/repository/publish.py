@@ -1,7 +1,8 @@
-"""Pushes images to one repository: first each blob once, then the manifest that names them.
+"""Pushes images to one repository: first the blobs, each only once, and then the manifest that names the blobs.
 
-A registry may accept a manifest although it lacks its blobs, because the distribution specification allows that. So
-imgtool puts the manifest only after it has uploaded each blob in this run, or the registry has confirmed the blob.
+The distribution specification allows a registry to accept a manifest even if blobs of the manifest are missing. So
+imgtool puts a manifest only after, for each blob, this run has uploaded the blob or the registry has confirmed that it
+has the blob.
 """
 
 from __future__ import annotations
@@ -59,21 +60,21 @@ class Publisher:
         self._proofs: dict[str, Future[None]] = {}  # by digest: the upload or the HEAD request in this run
 
     def close(self, *, wait: bool = False) -> None:
-        """Starts no further upload; with `wait`, waits for the uploads in progress."""
+        """Prevents further uploads; with `wait`, also waits for the uploads in progress."""
         for pool in (self._uploads, self._questions):
             pool.shutdown(wait=wait, cancel_futures=True)
 
     def expect(self, blobs: Iterable[Descriptor]) -> None:
-        """Records blobs of a manifest in this repository, so that imgtool asks for them before it sends them."""
+        """Records blobs that the repository probably has; imgtool asks for them before it sends them."""
         with self._lock:
             self._expected.update(blob.digest for blob in blobs)
 
     def was_missing(self, digest: str) -> bool:
-        """Tells whether the repository did not have a blob before this run uploaded it."""
+        """Returns whether this run uploaded a blob because the repository did not have the blob."""
         return digest in self._sent
 
     def require(self, descriptor: Descriptor, data: bytes) -> None:
-        """Makes sure that the repository has a small blob; raises what uploading raises."""
+        """Makes sure that the repository has a small blob; raises the same errors as `Registry.upload`."""
         self._prove(descriptor, partial(self._put, descriptor, lambda: iter((data,)), _SMALL_BLOBS))
         self._proofs[descriptor.digest].result()
 
@@ -84,8 +85,9 @@ class Publisher:
     def publish(self, image: DirectImage, ref: Tag, subject: str, base: Repository) -> Digest:
         """Uploads the missing blobs of an image and puts its manifest under the tag.
 
-        Returns after each blob was uploaded or confirmed in this run, and the registry has accepted the manifest. If
-        the registry refuses the manifest because blobs are missing after all, this sends them and repeats the request.
+        Returns only after this run has uploaded or confirmed each blob, and the registry has accepted the manifest. If
+        the registry refuses the manifest because blobs are missing after all, imgtool sends these blobs and puts the
+        manifest again.
 
         Args:
             image: the image.
@@ -108,7 +110,7 @@ class Publisher:
         return self.repository.digest(image.digest)
 
     def _send_blobs(self, image: DirectImage, subject: str, base: Repository) -> None:
-        """Sends or confirms each blob of an image, and waits for all of them."""
+        """Uploads each blob of an image or has the registry confirm the blob, and waits until all blobs are done."""
         config = image.config_descriptor
         for descriptor in image.base_layers:
             if base == self.repository:
@@ -124,9 +126,10 @@ class Publisher:
             proof.result()
 
     def _start_again(self, image: DirectImage) -> None:
-        """Forgets the proofs of an image's blobs, so that this run asks for each again and repeats failed uploads.
+        """Forgets which blobs of an image are proven, so that this run asks for each blob or sends it again.
 
-        It keeps uploads that another role has started after its own refusal, so that only one role sends a blob.
+        If another role has already started to upload a blob again, this keeps that upload, so that only one role sends
+        the blob.
         """
         with self._lock:
             before = dict(self._proofs)
@@ -136,21 +139,21 @@ class Publisher:
             self._forget(stale)
 
     def _forget(self, blobs: Iterable[Descriptor]) -> None:
-        """Forgets the proofs of blobs; the caller holds the lock."""
+        """Forgets that blobs are proven; the caller holds the lock."""
         for blob in blobs:
             self._expected.add(blob.digest)
             self._proofs.pop(blob.digest, None)
             self.registry.uploads.forget((self.repository, blob.digest))
 
     def _prove(self, descriptor: Descriptor, work: Callable[[], None], pool: ThreadPoolExecutor | None = None) -> None:
-        """Runs `work` unless there is a proof of the blob. Threads that make layers call it."""
+        """Starts `work` unless the blob is proven: uploaded or confirmed in this run. Several threads may call this."""
         with self._lock:
             proof = self._proofs.get(descriptor.digest)
             if proof is None or (proof.done() and proof.exception() is not None):
                 self._proofs[descriptor.digest] = (pool or self._uploads).submit(work)
 
     def _confirm(self, descriptor: Descriptor) -> None:
-        """Asks for a blob, only once even if this process pushes several specs to the repository."""
+        """Asks the registry for a blob, only once even if this process pushes several specs to the repository."""
         self.registry.uploads.do((self.repository, descriptor.digest), partial(self._ask, descriptor))
 
     def _ask(self, descriptor: Descriptor) -> How:
@@ -163,7 +166,7 @@ class Publisher:
         return How.PRESENT
 
     def _put(self, descriptor: Descriptor, read: Read, subject: str) -> None:
-        """Uploads a blob. For a small, likely missing blob, the request that opens the upload also asks for it."""
+        """Uploads a blob. One request asks for a small, probably missing blob and opens the upload."""
         is_new = descriptor.digest not in self._expected
         asks_in_mount = descriptor.size <= _SMALL and is_new
         place = self._find_place(descriptor) if is_new else None
@@ -184,7 +187,7 @@ class Publisher:
         return self._places / make_file_name(f"{self.repository.registry} {descriptor.digest}")
 
     def _find_place(self, descriptor: Descriptor) -> Repository | None:
-        """Returns another repository on the same host to which this machine pushed a blob, if there is one."""
+        """Returns another repository of the same registry to which this machine has pushed the blob, or None."""
         path = read_cached(self._place_file(descriptor)) if descriptor.size >= _WORTH_A_NOTE else None
         return replace(self.repository, path=path) if isinstance(path, str) and path != self.repository.path else None
 

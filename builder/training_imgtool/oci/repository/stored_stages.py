@@ -1,7 +1,7 @@
-"""Finds the images of stages in a repository by content key, in this machine's cache or with one request.
+"""Finds the image of a stage by the stage's key, in this machine's cache or with one request to the registry.
 
-A stage's image has the tag `STAGE-KEY` in the repository, like a role's image. Its manifest contains the config as the
-descriptor's `data` (OCI image specification 1.1, "Descriptors"), so that one GET returns both.
+A stage's image has the tag `STAGE-KEY` in the repository. The manifest contains the whole config, in the field `data`
+of the config's descriptor (OCI image specification 1.1, "Descriptors"), so that one GET returns manifest and config.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KEY_DIGITS = 32  # as many as in a role's tag
 
 
 def tag_of_stage(repository: Repository, label: str, key: str) -> Tag:
-    """Returns the tag of a stage's image, made of the stage's label and the first digits of its key."""
+    """Returns the tag of a stage's image: the stage's label and the first digits of the stage's key."""
     return repository.tag(f"{label}-{key[:_KEY_DIGITS]}")
 
 
@@ -54,10 +54,10 @@ class StoredStages:
         return stored
 
     def base(self, base: Digest, platform: str) -> StoredImage:
-        """Returns a base image's manifest and config. It reads them only once, since a digest never changes.
+        """Returns a base image's manifest and config; requests them only once.
 
-        Raises RegistryRefusedError if the base is missing, InputError if it is for another platform, and what
-        reading raises.
+        Raises RegistryRefusedError if the base is missing, InputError if the base is for another platform, and the same
+        errors as `Registry.manifest` and `Registry.read`.
         """
         stored = self._read_base(base)
         require_platform(stored.config, platform, f"base image {base}")
@@ -75,9 +75,9 @@ class StoredStages:
             if registry.head(base) is not None:
                 raise
             raise RegistryRefusedError(
-                f"base image {base}: the registry has no such image (any more); the lock pins it",
-                hint="`imgtool lock --upgrade` locks the image that the base's tag names now; "
-                "IMGTOOL_MIRRORS names a registry that has it",
+                f"base image {base}: the lock pins this image, but the registry does not have it (any more)",
+                hint="run `imgtool lock --upgrade` to lock the image that the base's tag names now, "
+                "or set IMGTOOL_MIRRORS to a registry that has the locked image",
             ) from error
         stored = StoredImage(manifest, registry.read(base.repository, manifest.config), base.repository)
         _write(path, stored)
@@ -88,7 +88,7 @@ class StoredStages:
         _write(self._path_of(tag), stored)
 
     def forget(self, tag: Tag) -> None:
-        """Removes a stage from the cache because the registry has lost it, or has another one."""
+        """Removes a stage's image from the cache because the registry has lost the image, or has another one."""
         with contextlib.suppress(OSError):
             self._path_of(tag).unlink(missing_ok=True)
 
@@ -97,12 +97,12 @@ class StoredStages:
 
 
 def make_stored(image: DirectImage, repository: Repository) -> StoredImage:
-    """Converts a pushed image, so that stages can be appended to it."""
+    """Converts a pushed image to a StoredImage, to which stages can be appended."""
     return StoredImage(parse_manifest(image.manifest, image.manifest_type, image.digest), image.config, repository)
 
 
 def as_stage(image: DirectImage, annotations: Mapping[str, str]) -> DirectImage:
-    """Returns the image with annotations, and with the config's bytes in the manifest's descriptor of the config."""
+    """Adds annotations and the whole config to the config's descriptor in the manifest; returns the new image."""
     document = json.loads(image.manifest)
     document["config"]["data"] = base64.b64encode(image.config).decode()
     if annotations:  # Docker's manifests have no annotations, but registries accept those of a descriptor
@@ -138,7 +138,7 @@ def _read(path: Path, repository: Repository) -> StoredImage | None:
 def _write(path: Path, stored: StoredImage) -> None:
     """Writes a manifest and its config into the cache."""
     if sha256_digest(stored.config) != stored.manifest.config.digest:
-        raise VerificationError(f"{stored.manifest.digest}: the config is not the one that the manifest names")
+        raise VerificationError(f"{stored.manifest.digest}: the manifest names another config")
     document = {
         "type": stored.manifest.media_type,
         "digest": stored.manifest.digest,

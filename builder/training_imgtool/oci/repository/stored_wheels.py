@@ -1,7 +1,8 @@
-"""Wheels in the images' own repository, by sha256: wheels that imgtool built, and others that somebody put there.
+"""Stores built wheels in the repository of the images, and reads wheels from there by their sha256.
 
-Each is an artifact (OCI image specification 1.1, "Guidance for an artifact") whose only layer is the wheel. The next
-machine reads the wheel instead of building it, and compares it with the hash in the lock.
+Other people may put wheels there, too. Each wheel is an artifact (OCI image specification 1.1, "Guidance for an
+artifact") whose only layer is the wheel's file. Another machine downloads the wheel instead of building the wheel, and
+compares the file's hash with the lock.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class StoredWheels:
         self._registry = registries.at(self._store)
 
     def read(self, wheel: Wheel) -> Iterator[bytes] | None:
-        """Reads the wheel's bytes, verified at the end; None if the registry lacks the wheel or does not answer."""
+        """Returns the wheel's bytes, verified at their end; None if the registry lacks the wheel or does not answer."""
         try:
             layers = self._registry.manifest(self._tag(wheel)).layers
         except ImgtoolError:
@@ -40,7 +41,7 @@ class StoredWheels:
         return self._registry.blob(self._store, blob) if [layer.digest for layer in layers] == [blob.digest] else None
 
     def keep(self, wheel: Wheel, path: Path) -> None:
-        """Puts the wheel into the registry unless it is already there; raises what uploading raises."""
+        """Puts the wheel into the registry unless it is already there; raises the same errors as `Registry.upload`."""
         if self._registry.head(self._tag(wheel)) is not None:
             return
         empty = Descriptor(OCI_EMPTY, sha256_digest(_EMPTY), len(_EMPTY))

@@ -2,9 +2,10 @@
 
 Any interpreter with the same magic number makes bytecode that the image's interpreter accepts. But earlier compilations
 in the same process can change the bytes: of 6 920 files of a TensorFlow stack, compiled forwards and backwards, 130 to
-152 files differ with Python 3.8 to 3.10, 2 or 3 with 3.12 and 3.13, and none with 3.11. So each batch has a new process
-that loads only the standard modules of start-up. The content of a batch depends only on the wheels, and so do its
-bytes. (18 files differ between 3.11.2 and 3.11.7, whose compilers differ.) PEP 552 defines the format.
+152 files differ with Python 3.8 to 3.10, 2 or 3 with 3.12 and 3.13, and none with 3.11. So imgtool compiles each batch
+of files in a new process, which loads only the modules that Python loads when it starts. The wheels alone decide which
+files a batch contains, and therefore the bytes of the bytecode. (18 files differ between 3.11.2 and 3.11.7, whose
+compilers differ.) PEP 552 defines the format of bytecode files.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def compile_sources(
 
 
 def _share(size: int) -> int:
-    """Returns the size of a batch: equal parts, in an even number, so that no single core works longest."""
+    """Returns the size of a batch. An even number of equal batches keeps two cores busy equally long."""
     return max(_PORTION, math.ceil(size / (2 * math.ceil((size or 1) / (2 * _BATCH)))))
 
 
@@ -92,7 +93,7 @@ def _group_sources(sources: Iterable[Source], least: int) -> Iterator[deque[Sour
 
 
 def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple[str, bytes]]:
-    """Compiles a batch in a process of its own; removes each source from the batch after use, to free memory."""
+    """Compiles a batch in a new process; removes each source from the batch after use, to free memory."""
     command = [interpreter.path, "-s", "-S", "-B", "-W", "ignore", "-c", _COMPILE, interpreter.magic]
     results: list[tuple[str, bytes]] = []
     left = (batch.popleft() for _ in range(len(batch)))
@@ -116,7 +117,7 @@ def _compile_batch(interpreter: Interpreter, batch: deque[Source]) -> list[tuple
         if broken or process.returncode:
             errors.seek(0)
             raise LocalFileError(
-                f"{Path(interpreter.path).name} ended with {process.returncode} while compiling bytecode",
+                f"{Path(interpreter.path).name} ended with exit code {process.returncode} while compiling bytecode",
                 details=tuple(errors.read().decode(errors="replace").splitlines()[-5:]),
             )
     return results
@@ -128,7 +129,7 @@ def _open_errors() -> IO[bytes]:
         return tempfile.TemporaryFile()
     except OSError as error:
         raise LocalFileError(
-            f"compiling bytecode needs a temporary file: {error.strerror}", hint="TMPDIR chooses another folder"
+            f"cannot make a temporary file to compile bytecode: {error.strerror}", hint="TMPDIR chooses another folder"
         ) from error
 
 

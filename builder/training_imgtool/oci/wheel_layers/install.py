@@ -1,9 +1,10 @@
 """Lists the paths and contents of the files that pip installs from one wheel.
 
-The source is pip's `_internal/operations/install/wheel.py` as of 20.3 to 26.3. These versions differ only in the text
-of console scripts, which imgtool reads from the locked pip itself (`read_template`). The formats are the wheel
-specification (packaging.python.org, "Binary distribution format") and "Recording installed projects". If pip would
-fail, or if its behaviour is accidental, this module raises NeedsEngineError, and an engine runs the real pip.
+The rules are those of `_internal/operations/install/wheel.py` in pip 20.3 to 26.3. These versions differ only in the
+text of console scripts, which imgtool reads from the wheel of the locked pip (`read_template`). The formats are the
+wheel specification (packaging.python.org, "Binary distribution format") and "Recording installed projects". If pip
+would fail, or if imgtool cannot predict what pip would do, this module raises NeedsEngineError, and an engine runs the
+real pip.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _DISTLIB = "pip/_vendor/distlib/scripts.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The virtual environment that wheels go into.
+    """The virtual environment into which pip installs the wheels.
 
     Attributes:
         prefix: its absolute path, `/opt/venv`.
@@ -59,13 +60,13 @@ class Environment:
 
     @property
     def interpreter_line(self) -> bytes:
-        """The first line of scripts."""
+        """The first line of each script, which names the environment's Python."""
         return f"#!{self.prefix}/bin/python\n".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One file in the environment: an unchanged member of a wheel, or `data` if pip writes or changes the file."""
+    """One file in the environment: an unchanged `member` of a wheel, or `data` if pip writes or changes the file."""
 
     path: str
     mode: int
@@ -84,7 +85,7 @@ class Installed:
 
 
 def install(wheel: WheelFile, name: str, environment: Environment) -> tuple[Installed, ...]:
-    """Lists every file that pip installs from `wheel` of the distribution `name`, sorted by path.
+    """Lists, sorted by path, every file that pip installs from `wheel`, a wheel of the distribution `name`.
 
     Raises:
         NeedsEngineError: pip would refuse the wheel, or imgtool cannot predict the result of pip.
@@ -129,12 +130,12 @@ def _find_info_folder(wheel: WheelFile, members: dict[str, Member], name: str) -
     _check_metadata(wheel, _read_text(wheel, members, f"{infos[0]}/METADATA"), name)
     version = Parser().parsestr(_read_text(wheel, members, f"{infos[0]}/WHEEL")).get("Wheel-Version", "").strip()
     if not version.startswith("1."):
-        raise NeedsEngineError(f"{wheel.path.name}: Wheel-Version is {version!r}, known is 1.x")
+        raise NeedsEngineError(f"{wheel.path.name}: Wheel-Version is {version!r}, but imgtool knows only 1.x")
     return infos[0]
 
 
 def _check_metadata(wheel: WheelFile, text: str, name: str) -> None:
-    """Raises VerificationError if a wheel has another name or version than its file's name."""
+    """Raises VerificationError if a wheel's metadata and its file name differ in name or version."""
     from packaging.utils import canonicalize_name
     from packaging.version import InvalidVersion, Version
 
@@ -147,7 +148,7 @@ def _check_metadata(wheel: WheelFile, text: str, name: str) -> None:
         is_same = version == expected
     if not is_same or canonicalize_name(own) != canonicalize_name(name):
         raise VerificationError(
-            f"{wheel.path.name}: its METADATA says {own} {version}",
+            f"{wheel.path.name}: its METADATA names {own} {version}",
             hint="pip and uv refuse such a wheel; use another version of the package",
         )
 
@@ -164,7 +165,7 @@ def _read_text(wheel: WheelFile, members: dict[str, Member], name: str) -> str:
 def _read_entry_points(
     wheel: WheelFile, members: dict[str, Member], info: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Reads the console and the GUI scripts as `importlib.metadata` reads entry_points.txt."""
+    """Reads the console scripts and the GUI scripts in entry_points.txt, as `importlib.metadata` does."""
     groups: dict[str, dict[str, str]] = {"console_scripts": {}, "gui_scripts": {}}
     name = f"{info}/entry_points.txt"
     section = ""
@@ -183,7 +184,7 @@ def _read_entry_points(
 
 
 def _sort_as_pip(members: Iterable[Member]) -> list[Member]:
-    """Sorts members in the order in which pip writes them: the root, then .data, then scripts. Later files win."""
+    """Sorts members as pip writes them: the root, then .data, then scripts. A later file replaces an earlier one."""
 
     def rank(member: Member) -> int:
         if _is_script(member.name):
@@ -201,7 +202,7 @@ def _is_script(name: str) -> bool:
 def _choose_destination(wheel: WheelFile, member: str, name: str, environment: Environment) -> str:
     normal = posixpath.normpath(member)
     if normal.startswith(("/", "..")) or "\\" in normal or "\0" in normal:
-        raise NeedsEngineError(f"{wheel.path.name}: {member!r} leads out of its folder")
+        raise NeedsEngineError(f"{wheel.path.name}: {member!r} leads out of the installation folder")
     if not member.split("/", 1)[0].endswith(".data"):
         return f"{environment.site}/{normal}"
     schemes = {
@@ -218,7 +219,7 @@ def _choose_destination(wheel: WheelFile, member: str, name: str, environment: E
 
 
 def _name_wrapper(path: str) -> str:
-    """Returns the entry point for which a tool once generated a script of this name."""
+    """Returns the name of the entry point that a tool's generated script with this file name would start."""
     base = posixpath.basename(path)
     for suffix in (".exe", "-script.py", ".pya"):
         if base.lower().endswith(suffix):
@@ -231,7 +232,7 @@ def _make_script(wheel: WheelFile, member: Member, path: str, environment: Envir
     if not starts_with(wheel, member, b"#!python"):
         return Installed(path, mode, member=member)
     if member.size > MOST_READ:
-        raise NeedsEngineError(f"{wheel.path.name}: {member.name} has {member.size} bytes and a line to rewrite")
+        raise NeedsEngineError(f"{wheel.path.name}: {member.name} has {member.size} bytes, too many to rewrite it")
     data = read(wheel, member)
     rest = data[data.index(b"\n") + 1 :] if b"\n" in data else b""
     return Installed(path, mode, environment.interpreter_line + rest)
@@ -250,7 +251,7 @@ def _generate_files(
 
 
 def _name_versioned_scripts(console: dict[str, str], python: str) -> list[tuple[str, str]]:
-    """Returns the names of the scripts of pip and easy_install for this Python (`get_console_script_specs`)."""
+    """Returns the console scripts, those of pip and easy_install named for this Python (`get_console_script_specs`)."""
     scripts = []
     if value := console.get("pip"):
         scripts += [("pip", value), (f"pip{python.split('.', maxsplit=1)[0]}", value), (f"pip{python}", value)]
@@ -280,12 +281,12 @@ def _record(
     files: dict[str, Installed],
     site: str,
 ) -> bytes:
-    """Formats the RECORD as pip does: the wheel's rows with new paths and hashes, and pip's own files, sorted."""
+    """Formats RECORD as pip does: the wheel's rows with installed paths, and rows for files that pip wrote, sorted."""
     left = dict(recorded)
     rows: list[tuple[str, str, str]] = []
     for row in csv.reader(text.splitlines()):
         if not row:
-            raise NeedsEngineError("an empty line in RECORD")
+            raise NeedsEngineError("a wheel's RECORD has an empty line")
         path = left.pop(row[0], None)
         if path in changed:
             rows.append((posixpath.relpath(path, site), *_hash(files[path])))
@@ -305,18 +306,18 @@ def _hash(file: Installed) -> tuple[str, str]:
 
 
 def read_template(pip: WheelFile) -> str:
-    """Reads pip's template with `%(module)s`, `%(import_name)s` and `%(func)s`; raises NeedsEngineError without it."""
+    """Reads the template of console scripts in pip's wheel; raises NeedsEngineError if pip has no known template."""
     for path, name in ((_INSTALL, "script_template"), (_DISTLIB, "SCRIPT_TEMPLATE")):
         member = next((member for member in pip.members if member.name == path), None)
         if member and (text := _find_assigned(read(pip, member).decode(), name)) is not None:
             if all(field in text for field in ("%(module)s", "%(import_name)s", "%(func)s")):
                 return text
             break
-    raise NeedsEngineError(f"{pip.path.name}: the console script that this pip writes is not known")
+    raise NeedsEngineError(f"{pip.path.name}: imgtool does not know what console scripts this pip writes")
 
 
 def _find_assigned(source: str, name: str) -> str | None:
-    """Finds the string that is assigned to `name`, also within `textwrap.dedent`."""
+    """Finds the string that `source` assigns to `name`, directly or through `textwrap.dedent`."""
     for node in ast.walk(parse_python(source)):
         if not isinstance(node, ast.Assign) or [getattr(target, "id", "") for target in node.targets] != [name]:
             continue

@@ -1,4 +1,4 @@
-"""The tools and settings for making layers on this machine, in a small module for runs without layers of wheels."""
+"""Defines the tools and settings for making layers, in a small module that runs without new wheels can load fast."""
 
 from __future__ import annotations
 

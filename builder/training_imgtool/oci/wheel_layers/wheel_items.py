@@ -1,7 +1,7 @@
-"""Makes tar items for the files of a group of wheels and of the bare environment, as the install script makes them.
+"""Makes tar items for the files that the install script installs: a group of wheels, or the empty environment.
 
-The contents follow `model.recipe.install_step.install_script`: the environment laid out by hand, pip's files without
-the excluded folders, then bytecode for every source below site-packages.
+The items match the result of `model.recipe.install_step.install_script`, which makes the virtual environment with shell
+commands, runs pip, removes the excluded folders, and compiles every source below site-packages.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _DEEPEST = 10  # folders that compileall enters before Python 3.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFiles:
-    """A group's items in a layer's order, and its sources to compile."""
+    """The items of a group of wheels, in the order of a layer, and the sources among them that imgtool compiles."""
 
     items: tuple[Item, ...]
     sources: tuple[Item, ...]
 
 
 def make_environment_items(locked: LockedVariant) -> list[Item]:
-    """Makes the environment without packages."""
+    """Makes the items of the virtual environment without packages."""
     python, config = locked.variant.python, install_step.pyvenv_cfg(locked)
     top, site = install_step.VENV.strip("/"), install_step.site_packages(locked).strip("/")
     links = {"python": locked.variant.python_executable, "python3": "python", f"python{python}": "python"}
@@ -64,10 +64,10 @@ def group_files(
     exclude: tuple[str, ...],
     wheel_path: Callable[[Wheel], Path],
 ) -> GroupFiles:
-    """Installs wheels that share a layer.
+    """Lists the files that the wheels of one group install.
 
     Raises:
-        NeedsEngineError: two wheels have different files of one name, or imgtool cannot predict the result of pip.
+        NeedsEngineError: two wheels have different files at the same path, or imgtool cannot predict the result of pip.
         VerificationError: a wheel is not the locked one, is damaged, or has paths that pip refuses.
         LocalFileError: a wheel cannot be read.
     """
@@ -89,7 +89,7 @@ def group_files(
 
 
 def _check_paths(files: Mapping[str, Item], folders: Iterable[str]) -> None:
-    """Refuses paths that pip refuses: those that are both a file and a folder, and names that Linux does not allow."""
+    """Refuses what pip refuses: a path that is both a file and a folder, and a path that is too long for Linux."""
     for folder in folders:
         if folder in files:
             raise _conflict_error(folder)
@@ -97,16 +97,16 @@ def _check_paths(files: Mapping[str, Item], folders: Iterable[str]) -> None:
         if len(path.encode("utf-8", "surrogateescape")) >= _LONGEST_PATH or any(
             len(name.encode("utf-8", "surrogateescape")) > _LONGEST_NAME for name in path.split("/")
         ):
-            raise VerificationError(f"/{path[:80]}… in a wheel: longer than file systems take; pip refuses it too")
+            raise VerificationError(f"a wheel has a path too long for Linux: /{path[:80]}…; pip refuses this, too")
 
 
 def merge(files: dict[str, Item], item: Item) -> None:
     """Adds `item` to `files`.
 
-    If two wheels have the same path, pip's order decides, and that order changed between releases of pip.
+    If two wheels have the same path, the file that pip installs last stays, and pip's order changed between releases.
 
     Raises:
-        NeedsEngineError: `files` has another content for the path.
+        NeedsEngineError: `files` has an item with another content or mode at the path.
         VerificationError: one of the two entries for the path is a folder, the other is not.
     """
     path = item.entry.path
@@ -116,13 +116,13 @@ def merge(files: dict[str, Item], item: Item) -> None:
     if (other.entry.kind is Kind.FOLDER) is not (item.entry.kind is Kind.FOLDER):
         raise _conflict_error(path)
     if other.entry != item.entry or hash_item(other) != hash_item(item):
-        raise NeedsEngineError(f"/{path} is in two wheels, with different content: pip decides which one stays")
+        raise NeedsEngineError(f"two wheels have /{path} with different content, and only pip decides which file stays")
 
 
 def _conflict_error(path: str) -> VerificationError:
     return VerificationError(
-        f"/{path} is a file in one place of the wheels and a folder in another; pip refuses it too",
-        hint="leave out one of the packages, or choose another version of it",
+        f"the wheels have /{path} both as a file and as a folder; pip refuses this, too",
+        hint="remove one of the packages, or choose another version of one of them",
     )
 
 
@@ -148,10 +148,10 @@ def _is_source(path: str, environment: Environment) -> bool:
 
 
 def compile_items(sources: tuple[Item, ...], interpreter: Interpreter, pool: Executor, *, ahead: int) -> Iterator[Item]:
-    """Yields the compiled sources and their folders, each folder once, before its contents."""
+    """Yields the bytecode files and their folders; yields each folder once, before the folder's contents."""
     large = next((source.entry for source in sources if source.entry.size > MOST_READ), None)
     if large:
-        raise NeedsEngineError(f"/{large.path} has {large.size} bytes of source to compile")
+        raise NeedsEngineError(f"/{large.path} has {large.size} bytes of source, too many for imgtool to compile")
     seen: set[str] = set()
     sources_by_path = ((f"/{path}", data) for path, data in _read_contents(sources))
     size = sum(source.entry.size for source in sources)

@@ -1,9 +1,9 @@
-"""Makes the layers of the `packages` stage from the locked wheels, without pip, a container or files on disk.
+"""Makes the layers of the `packages` stage from the locked wheels, without pip, a container, or unpacked files.
 
-Each group of wheels gives a layer with its files and a layer with its bytecode. The LayerCache keeps the record of a
-layer under a key that covers all its inputs, so that the next run, or another machine, needs neither the wheels nor the
-time. A group's record also has the paths that it claims, so that imgtool can check a changed group without the wheels
-of other groups.
+imgtool makes layers of each group's files and a layer of the group's bytecode. The LayerCache keeps the record of these
+layers under a key that covers all their inputs, so that the next run or another machine can use the layers without the
+wheels. The record also contains the group's claims (`path_conflicts`), so that imgtool can check a changed group for
+conflicts without the wheels of other groups.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LAYOUT = 3  # part of every key; change it when imgtool lays out the same wheel
 
 
 def make_packages_layers(locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> tuple[LayerSource, ...]:
-    """Makes the layers of /opt/venv, lowest first, with the files that `COPY --from=wheels /opt/venv /opt/venv` copies.
+    """Makes the layers of /opt/venv, lowest first, with what `COPY --from=wheels /opt/venv /opt/venv` would copy.
 
     Raises:
         NeedsEngineError: only an engine can make the layers; the message says why.
@@ -50,7 +50,7 @@ def make_packages_layers(locked: LockedVariant, exclude: tuple[str, ...], tools:
 
 
 class _Making:
-    """One run, with its thread pools and the files installed so far."""
+    """The state of one call of `make_packages_layers`."""
 
     def __init__(self, locked: LockedVariant, exclude: tuple[str, ...], tools: LayerTools) -> None:
         self._locked, self._exclude, self._tools = locked, exclude, tools
@@ -64,7 +64,7 @@ class _Making:
         return tuple(map(self._make_layer_source, self._make()))
 
     def _make(self) -> tuple[LayerRecord, ...]:
-        """Makes the groups that have no record yet, and proves that no groups conflict."""
+        """Makes the layers of groups that have no record yet, and checks that no two groups conflict."""
         records = self._find_records()
         units = tuple(unit for name, unit in self._units.items() if name not in records)
         missing = tuple(filter(None, units))
@@ -77,7 +77,7 @@ class _Making:
         return tuple(sorted(layers, key=lambda layer: layer.name.endswith(BYTECODE)))
 
     def _make_groups(self, units: tuple[Group | None, ...]) -> dict[str, Record]:
-        """Makes groups as their wheels arrive. Of groups whose wheels are here, the largest is first."""
+        """Makes each group's layers once this machine has the group's wheels, the largest such group first."""
         records: dict[str, Record] = {}
         ready: list[Group | None] = []
         running: dict[Future[Any], str] = {}
@@ -134,7 +134,7 @@ class _Making:
         return Environment(prefix=install_step.VENV, python=self._locked.variant.python, script=read_template(pip))
 
     def _check_clashes(self, records: Mapping[str, Record]) -> None:
-        """Compares the files of groups whose claims overlap, which needs their wheels."""
+        """Compares the files of groups whose claims overlap. This needs the wheels of these groups."""
         claims = {name: record.claims for name, record in records.items() if record.claims is not None}
         doubtful = find_overlaps(claims) if len(claims) == len(records) else {*records}
         files: dict[str, Item] = {}
@@ -145,7 +145,7 @@ class _Making:
                 wheel_items.merge(files, item)
 
     def _make_group(self, group: Group | None, inner: Executor) -> Record:
-        """Makes a group's layers and keeps their record."""
+        """Makes a group's layers and stores their record in the cache."""
         layers = []
         for layer in self._group_layers(group, inner):
             if layer:
@@ -184,7 +184,7 @@ class _Making:
         interpreter = self._tools.find_interpreter(python)
         if interpreter is None:
             raise NoInterpreterError(
-                f"this machine has no Python {python}, which compiles the bytecode of the images",
+                f"this machine has no Python {python}, which imgtool needs to compile the bytecode of the images",
                 hint=f"install Python {python} (uv python install), or use an engine",
             )
         return interpreter
@@ -213,7 +213,7 @@ class _Making:
         return cache.read_blob(record.blob)
 
     def _split_group(self, group: Group) -> Iterator[list[Item]]:
-        """Splits files into layers. They include small bytecode, because NVIDIA's wheels contain empty modules."""
+        """Splits a group's files into layers, and adds bytecode if it is tiny, as that of NVIDIA's empty modules."""
         files = self._install_files(group)
         items = {item.entry.path: item for item in files.items}
         if self._compiles and self._is_tiny(group, files):
@@ -244,7 +244,7 @@ class _Making:
         self._tools.cache.forget(self._hash_group(group))
 
     def _hash_group(self, group: Group | None) -> str:
-        """Hashes the install script's inputs, its text (with Python's minor version), and Python's release."""
+        """Hashes what decides a group's layers: the install script's text and inputs, and the release of Python."""
         script = install_step.install_script(self._locked, self._exclude)
         fields: dict[str, Any] = {
             "kind": "group",

@@ -1,1 +1,1 @@
-"""Logins: credentials, their helpers, challenges and tokens."""
+"""Logs in to registries: finds logins, runs credential helpers, answers challenges, and keeps tokens."""

@@ -1,8 +1,8 @@
-"""Makes the Authorization header of requests, with a token from the registry's token server if it has one.
+"""Makes the Authorization header of requests, with a token if the registry has a token server.
 
-A registry that accepts Basic or a Google access token needs no extra request. A registry with a token server needs two
-at the first contact. imgtool then keeps the tokens until shortly before they expire (`expires_in` of distribution's
-token specification).
+For a registry that accepts Basic authentication or a Google access token, imgtool sends no extra request. For a
+registry with a token server, imgtool sends two extra requests at the first contact, and then keeps the token until
+shortly before it expires (`expires_in` in distribution's token specification).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MARGIN = 10.0  # imgtool stops using a token so many seconds before it expires
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token, its scopes, and when it expires (seconds since 1970). `stored`: whether it came from a file."""
+    """A bearer token, its scopes, and its expiry (seconds since 1970); `stored` is true for a token from a file."""
 
     text: str
     scopes: Scopes
@@ -52,10 +52,10 @@ class Token:
 
 
 class TokenStore:
-    """Keeps the tokens of one host, in memory and in files that only their owner can read.
+    """Stores the tokens of one host in memory, and in files that only the files' owner can read.
 
-    With a token on disk, the next process needs one request instead of three. A file's name is a hash. The file
-    contains one token and its expiry, and imgtool ignores it unless its mode is 0600. Safe for threads.
+    With a token on disk, the next process needs one request instead of three. A file's name is a hash. A file contains
+    one token and the token's expiry. imgtool ignores a file whose mode is not 0600. Safe for threads.
 
     Args:
         host: the registry.
@@ -118,7 +118,7 @@ class TokenStore:
             return None
 
     def _write(self, token: Token) -> None:
-        """Stores a token for other processes. Without the file, the next process needs two more requests."""
+        """Stores a token in a file, if possible. Without the file, the next process needs two more requests."""
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_cached(self._file(token.scopes), {"token": token.text, "expires": token.expires}, mode=0o600)
@@ -173,7 +173,7 @@ class Authorizer:
         return _basic(login)
 
     def learn(self, answer: Answer) -> bool:
-        """Remembers the token server in an answer to an anonymous request; returns whether a token server is known."""
+        """Stores the token server that the answer to an anonymous request names; returns whether one is known."""
         bearer = token_server(answer) if answer.status == 401 else None
         with self._lock:
             self._bearer = self._bearer or bearer
@@ -214,7 +214,7 @@ class Authorizer:
         return self._refusal_error(answer)
 
     def describe_login(self) -> tuple[bool, str]:
-        """Returns whether there is a login, and its source or the places where imgtool looked for one."""
+        """Returns whether there is a login, and the login's source or the places where imgtool looked for a login."""
         search = self._login.search()
         return search.source is not None, search.name if search.source else ", ".join(search.tried)
 
@@ -256,7 +256,7 @@ class Authorizer:
     def _checked_realm(self, realm: str) -> str:
         what = f"logging in to {self._host}"
         if not realm.startswith(("http://", "https://")):
-            raise RegistryRefusedError(f"{what}: the registry names a token server that is no http or https URL")
+            raise RegistryRefusedError(f"{what}: the registry names a token server that is not an http or https URL")
         return next_url(self.origin.url, realm, self.origin, what)
 
     def _read(self, answer: Answer, scopes: Scopes) -> Token:
@@ -284,7 +284,7 @@ class Authorizer:
         return Token(text, scopes, self._now() + min(max(life, 0.0), 86400.0))
 
     def _unreadable(self, server: str) -> RegistryRefusedError:
-        return RegistryRefusedError(f"logging in to {self._host}: the token server {server} answered without a token")
+        return RegistryRefusedError(f"logging in to {self._host}: the token server {server} sent no token")
 
     def _refusal_error(self, answer: Answer, server: str | None = None) -> CredentialsError:
         has_login, where = self.describe_login()
@@ -299,7 +299,7 @@ class Authorizer:
                 f"{self._host}: the login from {join_lines(where)} was not accepted{by} (HTTP {answer.status}){says}"
             )
         else:
-            message = f"{self._host} wants a login and there is none; looked at: {join_lines(where, 600)}{says}"
+            message = f"{self._host} wants a login and there is none; imgtool looked at: {join_lines(where, 600)}{says}"
         return CredentialsError(message, hint=hint.format(host=self._host))
 
     def _too_little(self, answer: Answer) -> ImgtoolError:
@@ -317,7 +317,7 @@ class Authorizer:
 
 
 def token_server(answer: Answer) -> Challenge | None:
-    """Returns the challenge in an answer that names a token server, or None."""
+    """Returns the challenge that names a token server, or None if the answer contains no such challenge."""
     offers = parse_challenges(answer.challenges)
     return next((c for c in offers if c.scheme == "bearer" and c.parameters.get("realm")), None)
 

@@ -1,4 +1,4 @@
-"""The WWW-Authenticate header (RFC 9110, section 11.6.1) and Docker's token scopes. No network."""
+"""Reads the WWW-Authenticate header (RFC 9110, section 11.6.1) and Docker's token scopes. No network."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LONGEST_HEADER = 8192
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A way to authenticate that a server offers; the scheme and the parameters' names are in lower case."""
+    """One method of authentication that a server offers. The scheme and the parameters' names are in lower case."""
 
     scheme: str
     parameters: dict[str, str] = field(default_factory=dict)
 
 
 def parse_challenges(headers: Iterable[str]) -> tuple[Challenge, ...]:
-    """Reads the challenges of all WWW-Authenticate headers, in order. It ignores a header from its first error on."""
+    """Reads the challenges of all WWW-Authenticate headers, in order. Ignores the rest of a header after an error."""
     return tuple(challenge for header in headers for challenge in _parse(header[:_LONGEST_HEADER]))
 
 
@@ -44,17 +44,17 @@ Scopes = frozenset[str]  # rights to do one thing with one repository, as PATH:A
 
 
 def pull(path: str) -> Scopes:
-    """Returns the right to read a repository."""
+    """Returns the scope for reading a repository."""
     return frozenset({f"{path}:pull"})
 
 
 def push(path: str) -> Scopes:
-    """Returns the rights to read and write a repository."""
+    """Returns the scopes for reading and writing a repository."""
     return frozenset({f"{path}:pull", f"{path}:push"})
 
 
 def scope_texts(scopes: Scopes) -> tuple[str, ...]:
-    """Joins the rights per repository, sorted, as a token server reads them: `repository:PATH:ACTION,ACTION`."""
+    """Joins the scopes of each repository into one text, as token servers expect: `repository:PATH:ACTION,ACTION`."""
     actions: dict[str, list[str]] = {}
     for scope in sorted(scopes):
         path, _, action = scope.rpartition(":")

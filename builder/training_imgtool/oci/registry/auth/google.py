@@ -59,16 +59,17 @@ class AccessToken:
 
     @property
     def credentials(self) -> Any:
-        """google.auth's own object, for Google's clients."""
+        """The credentials object of google.auth, which Google's clients take."""
         return self._credentials
 
 
 def application_default(settings: Settings) -> tuple[AccessToken | None, str]:
-    """Returns this machine's Google credentials or None, and a text that describes them or explains why there are none.
+    """Returns this machine's Google credentials or None, and their description or the reason why there are none.
 
     Raises:
         CredentialsError: GOOGLE_APPLICATION_CREDENTIALS names a file that cannot be used.
-        TemporaryError: Google's token server does not answer; some kinds of credentials need it at once.
+        TemporaryError: Google's token server does not answer, which some kinds of credentials need when they are
+            loaded.
     """
     import google.auth
     from google.auth import exceptions
@@ -109,7 +110,7 @@ def _unreachable(error: Exception) -> TemporaryError:
 
 
 class _Requests:
-    """google.auth's transport over imgtool's connection pools, with their CA file and proxies."""
+    """Sends google.auth's requests through imgtool's connection pools, with the machine's CA file and proxies."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

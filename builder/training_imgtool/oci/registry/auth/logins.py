@@ -30,7 +30,7 @@ _NOT_FOUND = ("credentials not found", "no credentials found", "not found in nat
 
 
 class LoginSource(Protocol):
-    """Returns a valid login, and renews it before it expires."""
+    """Returns a valid login, which the source renews before the login expires."""
 
     def __call__(self) -> Login:
         """Returns the current login; raises CredentialsError, TemporaryError."""
@@ -63,7 +63,7 @@ def find_login(host: str, settings: Settings, *, google: FindGoogle | None = Non
     """Finds the login for a registry host (`docker.io` for Docker Hub).
 
     Raises:
-        CredentialsError: a place exists but is broken.
+        CredentialsError: config.json, a credential helper or Google's credentials exist but do not work.
     """
     config = read_config(settings.docker_config)
     if config is None:
@@ -99,7 +99,7 @@ def _application_default(settings: Settings) -> tuple[LoginSource | None, str]:
 
 
 class HostLogin:
-    """Searches for a host's login once, at its first use. Safe for threads."""
+    """Searches for a host's login only once, when the login is first needed. Safe for threads."""
 
     def __init__(self, host: str, find: Callable[[], FoundLogin]) -> None:
         self.host = host
@@ -112,7 +112,7 @@ class HostLogin:
         return self.search().login
 
     def search(self) -> FoundLogin:
-        """Returns the result of the search; raises the search's error at every call."""
+        """Returns the result of the search. If the search failed, every call raises the same error."""
         with self._lock:
             if self._result is None:
                 try:
@@ -131,14 +131,14 @@ def is_refresh_token(login: Login) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DockerConfig:
-    """A config.json: its path and its content."""
+    """Docker's config.json: its path and its content."""
 
     path: Path
     document: Mapping[str, Any]
 
 
 def read_config(folder: Path) -> DockerConfig | None:
-    """Reads `config.json` in Docker's folder; None if there is none. Raises CredentialsError if it is broken."""
+    """Reads `config.json` in Docker's folder; None if the file is missing. Raises CredentialsError if it is damaged."""
     path = folder / "config.json"
     try:
         text = path.read_bytes().decode("utf-8-sig", "replace")
@@ -146,7 +146,7 @@ def read_config(folder: Path) -> DockerConfig | None:
         return None
     except OSError as error:
         raise CredentialsError(
-            f"{path} cannot be read: {error.strerror}", hint="Docker's logins are read from there (DOCKER_CONFIG)"
+            f"{path} cannot be read: {error.strerror}", hint="imgtool reads Docker's logins there (DOCKER_CONFIG)"
         ) from error
     try:
         document = json.loads(text) if text.strip() else {}
@@ -164,7 +164,7 @@ def read_config(folder: Path) -> DockerConfig | None:
 def helper_for(config: DockerConfig, host: str) -> str | None:
     """Returns the name of a host's credential helper from `credHelpers`, else from `credsStore`, else None.
 
-    An empty name in `credHelpers` means that the file itself has the login.
+    An empty name in `credHelpers` means that config.json itself contains the login.
     """
     helpers = config.document.get("credHelpers")
     helper: Any = config.document.get("credsStore")
@@ -178,7 +178,7 @@ def helper_for(config: DockerConfig, host: str) -> str | None:
 
 
 def stored_login(config: DockerConfig, host: str) -> Login | None:
-    """Finds a host's login in `auths`, under its name or an old form of the key; raises CredentialsError if broken."""
+    """Finds a host's login in `auths`, under the host's name or an old key; raises CredentialsError if damaged."""
     auths = config.document.get("auths")
     if not isinstance(auths, dict):
         return None
@@ -212,7 +212,7 @@ def _entry_login(config: DockerConfig, key: str, entry: dict[str, Any]) -> Login
             raise CredentialsError(f"{where} is not base64", hint=hint) from None
         user, colon, password = decoded.partition(":")
         if not colon or not user:
-            raise CredentialsError(f"{where} does not hold USER:PASSWORD", hint=hint)
+            raise CredentialsError(f"{where} does not contain USER:PASSWORD", hint=hint)
         return Login(username=user, password=password)
     name, secret = entry.get("username"), entry.get("password")
     if isinstance(name, str) and name and isinstance(secret, str):
@@ -221,7 +221,7 @@ def _entry_login(config: DockerConfig, key: str, entry: dict[str, Any]) -> Login
 
 
 def run_helper(name: str, host: str, environ: Mapping[str, str], *, seconds: float = HELPER_SECONDS) -> Login | None:
-    """Asks `docker-credential-NAME` for a host's login; returns None if the helper has none.
+    """Asks `docker-credential-NAME` for a host's login; returns None if the helper has no login for the host.
 
     Protocol: docker/docker-credential-helpers, `get` with the server on stdin and JSON on stdout.
 
@@ -235,7 +235,7 @@ def run_helper(name: str, host: str, environ: Mapping[str, str], *, seconds: flo
     if path is None:
         raise CredentialsError(
             f"{program}, which Docker's config names for {host}, is not on PATH",
-            hint=f"install it, or remove {name!r} from Docker's config.json",
+            hint=f"install {program}, or remove {name!r} from Docker's config.json",
         )
     code, out, err = _talk(program, path, find_dialect(host).helper_host or host, environ, seconds)
     text = out.decode("utf-8", "replace").strip()
@@ -244,7 +244,7 @@ def run_helper(name: str, host: str, environ: Mapping[str, str], *, seconds: flo
         if any(words in said.lower() for words in _NOT_FOUND):
             return None
         raise CredentialsError(
-            f"{program} failed for {host} (exit code {code}); it says: {mask_secrets(said) or 'nothing'}"
+            f"{program} failed for {host} (exit code {code}); its output: {mask_secrets(said) or 'nothing'}"
         )
     if not text:
         return None
@@ -252,14 +252,14 @@ def run_helper(name: str, host: str, environ: Mapping[str, str], *, seconds: flo
         answer = json.loads(text)
         user, secret = answer.get("Username", ""), answer.get("Secret", "")
     except (ValueError, AttributeError, RecursionError):
-        raise CredentialsError(f"{program} answered for {host} with something that is not its JSON") from None
+        raise CredentialsError(f"{program} answered for {host} with something other than the expected JSON") from None
     if not isinstance(user, str) or not isinstance(secret, str):
         raise CredentialsError(f"{program} answered for {host} without a user name and secret")
     return Login(username=user, password=secret) if user and secret else None
 
 
 def _talk(program: str, path: str, server: str, environ: Mapping[str, str], seconds: float) -> tuple[int, bytes, bytes]:
-    """Runs a helper in a process group of its own, so that imgtool can end a hanging helper and its children."""
+    """Runs a helper in a new process group, so that imgtool can end a helper that hangs, with its child processes."""
     import signal
     import subprocess
 
