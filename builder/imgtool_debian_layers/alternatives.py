@@ -63,7 +63,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group in automatic mode.
+    """A group of alternatives in automatic mode.
 
     Attributes:
         link: the path of its link.

@@ -83,7 +83,7 @@ def open_package(package: Package, file: Path) -> InstalledPackage:
         raise DamagedError(f"{package.file}: not {' '.join(names)}")
     conffiles = tuple(filter(None, map(str.strip, control.get("conffiles", b"").decode().split("\n"))))
     if not all(name.startswith("/") for name in conffiles):
-        raise NeedsAptError(f"the package {package.name} has flags in its conffiles")
+        raise NeedsAptError(f"the package {package.name} has flags in its conffiles, which imgtool does not know")
     return InstalledPackage(package.name, package.architecture, file, control, stanza, conffiles)
 
 
@@ -189,7 +189,9 @@ def _read_directives(package: InstalledPackage) -> Iterator[tuple[str, str]]:
         words = line.partition("#")[0].split()
         if words:
             if len(words) != 2 or words[0] not in {*_INTEREST, *_ACTIVATE}:
-                raise NeedsAptError(f"the package {package.name} has the trigger directive {line!r}")
+                raise NeedsAptError(
+                    f"the package {package.name} has the trigger directive {line!r}, which imgtool does not know"
+                )
             yield words[0], words[1]
 
 

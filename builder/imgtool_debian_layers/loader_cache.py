@@ -23,7 +23,7 @@ FLAGS: Mapping[int, int] = {62: 0x0303, 183: 0x0A03}
 
 @dataclass(frozen=True, slots=True)
 class CachedLibrary:
-    """One line of `ldconfig -p`."""
+    """One library in the cache, as `ldconfig -p` prints it in a line."""
 
     soname: str
     path: str
@@ -34,7 +34,7 @@ class CachedLibrary:
 
 @dataclass(frozen=True, slots=True)
 class LoaderCache:
-    """The libraries in their order, and the program that wrote the file."""
+    """The content of the file: the libraries in their order, and the name of the program that wrote the file."""
 
     libraries: tuple[CachedLibrary, ...]
     generator: bytes

@@ -47,7 +47,7 @@ class EffectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a script leaves behind.
+    """One change that a script makes to an image, or a condition under which imgtool knows the changes.
 
     Attributes:
         kind: what it does.
@@ -134,7 +134,7 @@ def find_trigger_effects(package: str, trigger: str) -> tuple[Effect, ...]:
     """Finds what a package's postinst does for a trigger; raises NeedsAptError if imgtool does not know the trigger."""
     effects = _load_rules().triggers.get((package, trigger))
     if effects is None:
-        raise NeedsAptError(f"the trigger {trigger} runs the postinst script of {package}")
+        raise NeedsAptError(f"the trigger {trigger} runs the postinst script of {package}, which imgtool does not know")
     return effects
 
 

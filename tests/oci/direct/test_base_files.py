@@ -162,7 +162,7 @@ def broken(at: int, data: bytes, *, right_sum: bool = True) -> bytes:
         (GOOD[:512] + bytes(512) + GOOD[512:], "zeros before its end"),
         (broken(0, b"b", right_sum=False), "not a tar archive"),
         (broken(124, b"\x80" + b"\xff" * 11), "middle of a file"),
-        (broken(124, b"\xff" * 12), "an entry of -1 bytes"),
+        (broken(124, b"\xff" * 12), "a negative size, -1"),
         (broken(124, b"99999999999\0"), "where a number belongs"),
         (broken(108, b"zzzzzzz\0"), "where a number belongs"),
         (broken(156, b"7"), "the type '7'"),

@@ -173,7 +173,7 @@ def test_an_image_for_newer_processors_is_none_for_all() -> None:
 def test_an_index_without_images() -> None:
     with pytest.raises(RegistryRefusedError, match="it has: none"):
         choose(_index(), Platform("linux", "amd64"), "x")
-    with pytest.raises(VerificationError, match="no list"):
+    with pytest.raises(VerificationError, match="no readable list"):
         choose(parse_manifest(b'{"schemaVersion":2,"manifests":{}}', "", "x"), Platform("linux", "amd64"), "x")
 
 

@@ -46,7 +46,7 @@ class Signatory:
         check_given("--issuer", self.issuer)
         check_given("--signature", self.name)
         if self.issuer is None and ("@" in self.name or self.name.startswith("http")) and not Path(self.name).exists():
-            raise UsageError(f"{self.name} is not a file", hint="for an identity, add --issuer URL")
+            raise UsageError(f"{self.name} is not a file", hint="if you mean an identity, add --issuer URL")
         if self.issuer is None:
             check_key(self.name)
 

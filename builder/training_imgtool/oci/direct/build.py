@@ -206,7 +206,7 @@ def _check_wheels(recipe: Recipe, settings: Settings, files: Files) -> None:
         raise NeedsEngineError(f"wheels: the base already has {install_step.VENV}")
     wheels = files.node(install_step.WHEELS)
     if wheels is not None and wheels.kind is not Kind.FOLDER:
-        raise NeedsEngineError(f"wheels: {install_step.WHEELS} is a file in the base")
+        raise NeedsEngineError(f"wheels: {install_step.WHEELS} is a file in the base, not a folder")
     _check_surroundings(settings)
     python = recipe.locked.variant.python_executable
     if files.is_listed and files.node(files.resolve(python)) is None:
@@ -226,7 +226,7 @@ def _check_surroundings(settings: Mapping[str, Any]) -> None:
 def _make_history(
     recipe: Recipe, steps: tuple[Step, ...], tools: LayerTools, debian: DebianLayer | None, below: set[str]
 ) -> Iterator[History]:
-    """Yields a line per layer and one per stage. No layer appears twice, because some clusters fail on that."""
+    """Yields the lines of history. Raises NeedsEngineError for a repeated layer, because some clusters refuse that."""
     copies = sum(step.files is not None for step in steps)
     for step in steps:
         most = min(MOST_PARTS, (image.MOST_LAYERS - len(below)) // max(copies, 1))

@@ -78,7 +78,7 @@ class Files:
         raise NeedsEngineError(f"{path}: the base has too many files in {closed} for imgtool to list")
 
     def is_folder(self, path: str) -> bool:
-        """Returns whether a path leads to a folder, also through links."""
+        """Returns whether there is a folder at a path, directly or through links."""
         node = self.node(self.resolve(path))
         return node is not None and node.kind is Kind.FOLDER
 

@@ -77,7 +77,9 @@ def _unpack(blocks: Iterator[bytes]) -> IO[bytes]:
             pass
     except OSError as error:
         why = f"{tempfile.gettempdir()}: {error.strerror}"
-        raise LocalFileError(f"cannot decompress a layer into {why}", hint="free space there, or set TMPDIR") from error
+        raise LocalFileError(
+            f"cannot decompress a layer into {why}", hint="free space there, or set TMPDIR to another folder"
+        ) from error
     return file
 
 

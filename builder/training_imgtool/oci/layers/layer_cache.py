@@ -82,7 +82,7 @@ def read_record(data: bytes, key: str) -> Record:
         if len({layer.blob.digest for layer in layers}) < len(layers):
             raise VerificationError(f"layer record {key[:12]}: names a layer twice")
         if not {layer.blob.media_type for layer in layers} <= {OCI_LAYER_GZIP, OCI_LAYER_ZSTD}:
-            raise VerificationError(f"layer record {key[:12]}: names something that is not a layer")
+            raise VerificationError(f"layer record {key[:12]}: contains an entry that is not a layer")
         claims = body.get("claims")
         return Record(layers, {str(path): str(claims[path]) for path in claims} if claims is not None else None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidReferenceError) as error:
@@ -160,7 +160,7 @@ class LayerCache:
         return None
 
     def forget(self, key: str) -> None:
-        """Deletes the record of `key`, because it is wrong."""
+        """Deletes the record of `key`; the caller knows that the record is wrong."""
         self.given.pop(key, None)
         (self._records / key[:2] / f"{key}.json").unlink(missing_ok=True)
 

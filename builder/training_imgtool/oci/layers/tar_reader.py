@@ -90,7 +90,7 @@ class TarReader:
             _check(block)
             kind, size = chr(block[156]), _number(block[124:136])
             if size < 0:
-                raise VerificationError(f"it has an entry of {size} bytes")
+                raise VerificationError(f"it has an entry with a negative size, {size}")
             if kind not in _EXTENSIONS:
                 return _member(block, kind, pax | gnu)
             data = self._extension(size)

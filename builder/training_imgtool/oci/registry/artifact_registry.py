@@ -73,7 +73,7 @@ def parse_place(repository: Repository) -> tuple[str, str]:
     if location == repository.registry or not location or len(parts) < 3:
         raise InputError(
             f"{repository} is not in Artifact Registry: expected LOCATION-docker.pkg.dev/PROJECT/REPOSITORY/IMAGE",
-            hint="imgtool creates only Artifact Registry repositories; create others yourself",
+            hint="imgtool creates only Artifact Registry repositories; create other repositories yourself",
         )
     return f"projects/{parts[0]}/locations/{location}", parts[1]
 

@@ -19,7 +19,7 @@ from training_imgtool.oci.registry.session import Session
 def blob_length(session: Session, repository: Repository, digest: str, *, writing: bool) -> str | None:
     """Asks for a blob's length; returns "" if the registry does not tell the length, None if it has no such blob.
 
-    Sends one request. Raises PassingError, and what `Session.send` raises.
+    Sends one request. Raises PassingError, and the same errors as `Session.send`.
     """
     scopes = push(repository.path) if writing else pull(repository.path)
     doing = f"looking for blob {digest[7:19]} in {repository}"
@@ -69,7 +69,7 @@ class _Source:
         return block
 
     def close(self) -> None:
-        """Returns the connection to the pool."""
+        """Gives the connection back to the pool."""
         if self._download is not None:
             self._download.close()
             self._download = None

@@ -52,7 +52,7 @@ class Registry:
 
     @property
     def host(self) -> str:
-        """Returns the registry's host as in references."""
+        """Returns the registry's host as references to images name it."""
         return self.session.host
 
     def head(self, ref: Tag | Digest) -> str | None:
@@ -60,7 +60,7 @@ class Registry:
 
         Raises:
             RegistryRefusedError, CredentialsError, TemporaryError: the registry gives no answer.
-            VerificationError: the registry answers with another digest than the one asked for.
+            VerificationError: the registry answers with another digest than `ref` names.
         """
         for attempt in self.session.attempts():
             with attempt:
@@ -223,7 +223,7 @@ class Registry:
             if link is None:
                 return tags
             url = next_url(answer.url, link[1], self.session.origin, doing)
-        raise RegistryRefusedError(f"{repository} has more than {len(tags)} tags, which imgtool does not list")
+        raise RegistryRefusedError(f"{repository} has more than {len(tags)} tags, too many for imgtool to list")
 
     def _prepare_put(self, ref: Tag | Digest, media_type: str, body: bytes) -> ManifestPut:
         from training_imgtool.oci.registry.manifest_put import ManifestPut

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Registries:
-    """The clients of this process, one per host. Safe for threads; close it at the end.
+    """The clients of this process, one per host. Safe for threads; the caller closes it at the end.
 
     Args:
         settings: the machine's settings.

@@ -1,7 +1,8 @@
 """Lists how registries differ from the distribution specification, one row per kind of registry.
 
-The host's name chooses the row. The facts in a row only save requests or give advice. No row tells whether a registry
-stores what it accepts, or whether it lists referrers, because imgtool learns that from the registry's answers.
+The host's name chooses the row. imgtool uses the facts in a row only to save requests or to give advice. No row tells
+whether a registry stores what it accepts, or whether it lists referrers, because imgtool learns that from the
+registry's answers.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class ManifestPut:
             for digest in wanted:
                 self._uploads.forget((self._ref.repository, digest))
             raise BlobUnknownError(error.message, digests=tuple(missing), hint=error.hint)
-        raise PassingError("reported missing blobs that it has")
+        raise PassingError("falsely reported missing blobs")
 
     def _has(self, blob: Descriptor) -> bool:
         return has_blob(self._session, self._ref.repository, blob, writing=True)

@@ -89,8 +89,8 @@ def parse_platform(text: str) -> Platform:
 def require_platform(config: bytes, platform: str, image: str) -> None:
     """Checks that an image's config (`os`, `architecture`, `variant`) names the expected platform.
 
-    A single manifest does not contain its platform, and an index may be wrong about it. Engines use the config when
-    they start the image. A config without a variant matches every variant.
+    A single manifest does not name the image's platform, and an index may name a wrong platform. Engines use the
+    platform in the config when they start the image. A config without a variant matches every variant.
 
     Args:
         config: the image's config, a JSON document.
@@ -144,7 +144,7 @@ class Manifest:
         """Returns each entry of an index as JSON and as a descriptor; raises VerificationError if one is invalid."""
         entries = self.document.get("manifests")
         if not isinstance(entries, list) or len(entries) > _LARGEST_CHILDREN:
-            raise VerificationError(f"the index {self.digest} has no list of manifests that could be read")
+            raise VerificationError(f"the index {self.digest} has no readable list of manifests")
         return tuple(
             (entry, read_descriptor(entry, f"{self.digest}: manifests[{number}]"))
             for number, entry in enumerate(entries)

@@ -67,7 +67,7 @@ class Session:
     def url(self, repository: Repository, rest: str, query: Mapping[str, str] | None = None) -> str:
         """Makes a URL in a repository; raises ValueError if the repository belongs to another registry."""
         if repository.registry != self.host:
-            raise ValueError(f"{repository} is not in {self.host}")
+            raise ValueError(f"{repository} is not in the registry {self.host}")
         text = f"{self.origin.url}/v2/{repository.path}/{rest}"
         return f"{text}?{urlencode(query)}" if query else text
 

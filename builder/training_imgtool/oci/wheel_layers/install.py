@@ -214,7 +214,7 @@ def _choose_destination(wheel: WheelFile, member: str, name: str, environment: E
     }
     parts = normal.split("/", 2)
     if len(parts) < 3 or parts[1] not in schemes:
-        raise NeedsEngineError(f"{wheel.path.name}: {member!r} is in no known install scheme")
+        raise NeedsEngineError(f"{wheel.path.name}: {member!r} is not in a known install scheme")
     return f"{schemes[parts[1]]}/{parts[2]}"
 
 

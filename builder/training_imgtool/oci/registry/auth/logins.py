@@ -1,7 +1,7 @@
-"""Finds the login for a registry in Docker's config.json, its credential helpers, or Google's credentials.
+"""Finds the login for a registry: in Docker's config.json, through a credential helper, or in Google's credentials.
 
-An error names the places where imgtool looked, never a secret. imgtool does not read ~/.netrc. Format of config.json:
-docker/cli (`auths`, `credsStore`, `credHelpers`, `identitytoken`).
+An error names the places where imgtool looked, never a secret. imgtool does not read ~/.netrc. docker/cli defines the
+format of config.json (`auths`, `credsStore`, `credHelpers`, `identitytoken`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FoundLogin:
 
     @property
     def login(self) -> Login | None:
-        """Returns the current login. With the user name `<token>`, the password is a refresh token."""
+        """Returns the current login. If the user name is `<token>`, the password is a refresh token."""
         return self.source() if self.source else None
 
 
@@ -226,7 +226,7 @@ def run_helper(name: str, host: str, environ: Mapping[str, str], *, seconds: flo
     Protocol: docker/docker-credential-helpers, `get` with the server on stdin and JSON on stdout.
 
     Raises:
-        CredentialsError: the helper is missing, fails, hangs, or answers with something else.
+        CredentialsError: the helper is missing, fails, hangs, or does not answer as the protocol defines.
     """
     import shutil
 
