@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import tomllib
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from imgtool_project_reader.packages import Concessions
 from imgtool_project_reader.proposal import Proposal, Row, propose
@@ -35,54 +38,11 @@ _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _RELEASE = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
 _OLDEST = (2, 4)  # the first release in which tf.distribute.MultiWorkerMirroredStrategy is not experimental
 
-_ROLES = {
-    Accelerator.CPU: """\
-  master: {machine: n1-standard-4}
-  worker: {machine: n1-standard-4, count: 1}
-""",
-    Accelerator.GPU: """\
-  master: {machine: n1-standard-8, gpus: {type: NVIDIA_TESLA_T4, count: 1}}
-  worker: {machine: n1-standard-8, gpus: {type: NVIDIA_TESLA_T4, count: 1}, count: 1}
-""",
-    # AI Platform's layout: an ordinary master and one worker that is the TPU's host.
-    Accelerator.TPU: """\
-  master: {machine: n1-standard-4, accelerator: cpu}
-  worker: {accelerator: tpu, tpu: {type: TPU_V3, count: 8}}
-""",
-}
-_SLICE = "  master: {tpu: {type: TPU_V5E, topology: 2x2}}\n"
-_PS = "  ps: {machine: n1-highmem-2}\n"
-_SPEC = """\
-# What imgtool builds. `imgtool schema` prints a JSON schema of this file for your editor.
-{origin}name: {name}  # the images are REGISTRY/{name}
-# registry: us-central1-docker.pkg.dev/my-project/training  # or --registry, or IMGTOOL_REGISTRY
 
-{framework}{python}accelerator: {accelerator}  # {accelerator_from}
-{needs}{trainer}{args}env: {env}
-
-roles:  # master, worker, ps, evaluator: one image each
-{roles}
-job:
-  target: {target}  # or {others}
-  region: us-central1
-  # job_dir: gs://my-bucket/{name}  # where checkpoints and the model go
-  {job_dir}
-  scheduling: {{max_running: 7200s}}
-"""
-_DOCKERIGNORE = """\
-# What the program does not read, such as data, notebooks and logs. imgtool leaves out caches and environments itself.
-**/__pycache__
-**/.env
-.git
-.venv
-*.log
-*.out
-*.err
-"""
-_REQUIREMENTS = """\
-# What the trainer imports besides the framework, one requirement per line, such as:
-# pandas>=2,<3
-"""
+@cache
+def _read_texts() -> dict[str, Any]:
+    """Reads the texts of the files that `init` writes."""
+    return tomllib.loads(data_file("starter.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +104,9 @@ def starter(
         _check_own_trainer(framework_of(proposal)[1])
     spec = _write_spec(proposal, chosen, given=(release is not None, accelerator is not None), is_empty=is_empty)
     files = {own_spec(folder).name: spec, **(_trainer(chosen) if is_empty else proposal.new_files)}
-    files[".dockerignore"] = _DOCKERIGNORE
+    files[".dockerignore"] = _read_texts()["dockerignore"]
     if is_empty and not proposal.needs.requirements:
-        files["requirements.txt"] = _REQUIREMENTS
+        files["requirements.txt"] = _read_texts()["requirements"]
     notes = tuple(_list_notes(proposal, is_empty=is_empty))
     return Starter(files=files, table=proposal.table(), notes=notes, proposal=proposal)
 
@@ -167,7 +127,8 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
     files = dict.fromkeys(
         row.place.partition(":")[0] for row in proposal.table() if row.place.partition(":")[0] in proposal.project.files
     )
-    return _SPEC.format(
+    text: str = _read_texts()["spec"]
+    return text.format(
         origin=f"# imgtool init read {', '.join(files)}. Check what it proposes.\n" if files else "",
         name=name,
         framework=write_framework(proposal, given=given[0] or is_empty),
@@ -194,16 +155,17 @@ def quote_yaml(text: str) -> str:
 
 def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
     """Writes the roles that the program's strategy needs; a program without a strategy gets one process."""
-    lines = _ROLES[accelerator]
+    texts: dict[str, str] = _read_texts()["roles"]
+    lines = texts[accelerator]
     if not framework_of(proposal)[0].has_servers:
-        return _SLICE if accelerator is Accelerator.TPU else lines.splitlines(keepends=True)[0]
+        return texts["slice"] if accelerator is Accelerator.TPU else lines.splitlines(keepends=True)[0]
     if accelerator is Accelerator.TPU:
         return lines
     if proposal.program is None or proposal.reached is None:
         return lines.splitlines(keepends=True)[0]
     strategies = {name for source in proposal.reached.sources for name in source.strategies}
     if "ParameterServerStrategy" in strategies:
-        return lines + _PS
+        return lines + texts["ps"]
     return lines if strategies else lines.splitlines(keepends=True)[0]
 
 
