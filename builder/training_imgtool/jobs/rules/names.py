@@ -9,11 +9,13 @@ Source: k8s.io/apimachinery pkg/util/validation and kubernetes/kubernetes pkg/ap
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
+
+from training_imgtool.base.resources import data_file
 
 LABEL_LENGTH = 63
 MAX_INT32 = 2**31 - 1
-_RESOURCE = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?\Z"
 _DNS_1035 = r"[a-z](?:[-a-z0-9]*[a-z0-9])?\Z"
 _DNS_1123 = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?\Z"
 _SUBDOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*\Z"
@@ -24,9 +26,6 @@ _AMOUNT = r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]
 _FIELD = (
     r"metadata\.(?:name|namespace|uid|labels|annotations|(?:labels|annotations)\['[^']+'\])"
     r"|spec\.(?:nodeName|serviceAccountName)|status\.(?:hostIPs?|podIPs?)|spec\.restartPolicy\Z"
-)
-_PORTS = (
-    r"(?:(?:\[[0-9A-Fa-f:.]+\]|[0-9.]+):)?(?:(?P<host>[0-9]+(?:-[0-9]+)?)?:)?(?P<inside>[0-9]+(?:-[0-9]+)?)(?:/\w+)?\Z"
 )
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _EFFECT_WORDS = "NoSchedule, PreferNoSchedule or NoExecute"
@@ -127,16 +126,8 @@ def _inner_path(text: str) -> str | None:
 
 
 def _variable(text: str) -> bool:
-    """Tells whether the text contains a variable of Compose, so that imgtool does not know its value."""
+    """Tells whether the text contains a variable of a shell, so that imgtool does not know its value."""
     return "${" in text or re.search(r"(?<!\$)\$[A-Za-z_]", text) is not None
-
-
-def _ports(text: str) -> str | None:
-    match = None if _variable(text) else re.match(_PORTS, text)
-    numbers = [int(part) for part in re.findall(r"[0-9]+", f"{match['host']} {match['inside']}")] if match else []
-    if _variable(text) or (match and all(number <= 65535 for number in numbers)):
-        return None
-    return f"{text!r} is not a port: expected [[IP:]HOST:]CONTAINER, each from 0 to 65535"
 
 
 def _google_value(text: str) -> str | None:
@@ -152,7 +143,7 @@ def _google_key(text: str) -> str | None:
 
 
 def _matching(pattern: str, words: str) -> Callable[[str], str | None]:
-    return lambda text: None if _variable(text) or re.match(pattern, text) else f"{text!r} is not {words}"
+    return lambda text: None if _variable(text) or re.fullmatch(pattern, text) else f"{text!r} is not {words}"
 
 
 FORMATS: Mapping[str, Callable[[str], str | None]] = {
@@ -170,33 +161,7 @@ FORMATS: Mapping[str, Callable[[str], str | None]] = {
     "inner_path": _inner_path,
     "google_key": _google_key,
     "google_value": _google_value,
-    "display_name": _matching(r".{1,128}\Z", "a name: expected 1 to 128 characters"),
-    "word": _matching(r"\S+\Z", "a name: expected one without spaces"),
-    "account": _matching(r"[^@\s]+@[^@\s]+\.[^@\s]+\Z", "a service account: expected its e-mail address"),
-    "network": _matching(
-        r"projects/[0-9]+/global/networks/[a-z]([a-z0-9-]*[a-z0-9])?\Z",
-        "a network: expected projects/NUMBER/global/networks/NAME, with the project's number, not its name",
-    ),
-    "resource_id": _matching(_RESOURCE, "an ID: expected 63 at most of a-z, 0-9 and -, a letter first"),
-    "context": _matching(
-        r"projects/[^/]+/locations/[^/]+/metadataStores/[^/]+/contexts/[^/]+\Z",
-        "a context: expected projects/P/locations/R/metadataStores/S/contexts/NAME",
-    ),
-    "tensorboard": _matching(
-        r"projects/[^/]+/locations/[^/]+/tensorboards/[^/]+\Z",
-        "a Tensorboard: expected projects/P/locations/R/tensorboards/ID",
-    ),
-    "attachment": _matching(
-        rf"(?:projects/[^/]+/regions/[^/]+/networkAttachments/)?{_RESOURCE}",
-        "a network attachment: expected its name, or projects/P/regions/R/networkAttachments/NAME",
-    ),
-    "reservation": _matching(
-        r"projects/[^/]+/zones/[^/]+/reservations/[^/]+(?:/reservationBlocks/[^/]+(?:/reservationSubBlocks/[^/]+)?)?\Z",
-        "a reservation: expected projects/P/zones/Z/reservations/NAME",
-    ),
-    "dns_zone": _matching(r".*\.\Z", "a DNS zone, which ends with a dot"),
-    "variable": _matching(r"[A-Za-z_][A-Za-z0-9_]*\Z", "a variable's name"),
-    "ports": _ports,
+    **{name: _matching(**row) for name, row in tomllib.loads(data_file("formats.toml").read_text("utf-8")).items()},
 }
-"""The formats of texts, by their names in the tables of shapes."""
+"""The formats of texts, by their names in the tables of shapes; `data/formats.toml` has those that are a pattern."""
 NUMERIC = {"amount"}  # these formats also accept numbers
