@@ -16,7 +16,7 @@ from training_imgtool.jobs.model import Document, Finding, Path, Severity, witho
 from training_imgtool.model.job import Hyperparameters, Parameter
 
 DEFAULT_METRIC = "training/hptuning/metric"  # the default metric of cloudml-hypertune
-_VALUES = {
+VALUES = {  # the field with a parameter's values, by its type
     "DOUBLE": "doubleValueSpec",
     "INTEGER": "integerValueSpec",
     "CATEGORICAL": "categoricalValueSpec",
@@ -93,28 +93,7 @@ def _parameter(param: Parameter) -> Document:
     elif param.type == "INTEGER":
         values = {"minValue": param.min, "maxValue": param.max}  # int64
     scale = None if param.scale == "NONE" else param.scale
-    return without_none({"parameterId": param.name, _VALUES[param.type]: without_none(values), "scaleType": scale})
-
-
-def tuning_names(spec: Hyperparameters) -> dict[str, str]:
-    """Maps paths of the document to the spec's keys that they come from."""
-    here = "job.hyperparameters"
-    names = {
-        "studySpec": here,
-        "studySpec.algorithm": f"{here}.algorithm",
-        "studySpec.metrics[0].metricId": f"{here}.metric",
-        "studySpec.metrics[0].goal": f"{here}.goal",
-        "maxTrialCount": f"{here}.max_trials",
-        "parallelTrialCount": f"{here}.max_parallel_trials",
-        "maxFailedTrialCount": f"{here}.max_failed_trials",
-    }
-    for index, param in enumerate(spec.params):
-        there, field = f"studySpec.parameters[{index}]", f"{here}.params[{index}]"
-        values = f"{there}.{_VALUES.get(param.type, 'values')}"
-        names |= {there: field, f"{there}.parameterId": f"{field}.name", f"{there}.scaleType": f"{field}.scale"}
-        names |= {values: field, f"{values}.minValue": f"{field}.min", f"{values}.maxValue": f"{field}.max"}
-        names[f"{values}.values"] = f"{field}.values"
-    return names
+    return without_none({"parameterId": param.name, VALUES[param.type]: without_none(values), "scaleType": scale})
 
 
 def study_findings(job: Mapping[str, Any]) -> Iterator[Finding]:
@@ -137,7 +116,7 @@ def _study(study: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 
 
 def _parameter_findings(item: Mapping[str, Any], path: Path, *, grid: bool) -> Iterator[Finding]:
-    kinds = [key for key in _VALUES.values() if key in item]
+    kinds = [key for key in VALUES.values() if key in item]
     if len(kinds) != 1:
         return
     if kinds[0] == "categoricalValueSpec" and item.get("scaleType") not in {None, "SCALE_TYPE_UNSPECIFIED"}:

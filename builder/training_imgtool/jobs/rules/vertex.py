@@ -27,30 +27,24 @@ from training_imgtool.jobs.yamlio import read_table
 _FLEX_START = "cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws"
 _WEEK = 7 * 86400
 AGENT = "service-PROJECT_NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
+CUSTOM_JOB, TUNING_JOB = "CustomJob", "HyperparameterTuningJob"
 _API = "aiplatform.v1 API, revision 20261106"
 
 
-def custom_job_findings(
-    job: Mapping[str, Any], *, region: str | None, allow_unknown: bool, foreign: bool = False
+def job_findings(
+    job: Mapping[str, Any], kind: str, *, region: str | None, allow_unknown: bool, foreign: bool = False
 ) -> list[Finding]:
-    """Finds all faults in a CustomJob, the API's body; arguments as for `custom_job_spec_findings`."""
-    findings = list(shape_findings(job, "CustomJob", allow_unknown=allow_unknown))
-    job = well_typed(job, "CustomJob")
-    findings += _envelope(job, region)
-    tables = _tables(allow_unknown=allow_unknown or foreign)
-    findings += _rules(job.get("jobSpec"), ("jobSpec",), region, tables, empty_pools=True)
-    return list(add_source(findings, _API))
+    """Finds all faults in a CustomJob or a HyperparameterTuningJob, the API's bodies and the latter also gcloud's file.
 
-
-def tuning_job_findings(
-    job: Mapping[str, Any], *, region: str | None = None, allow_unknown: bool = False, foreign: bool = False
-) -> list[Finding]:
-    """Finds all faults in a HyperparameterTuningJob, which is the API's body and gcloud's file."""
-    findings = list(shape_findings(job, "HyperparameterTuningJob", allow_unknown=allow_unknown))
-    job = well_typed(job, "HyperparameterTuningJob")
-    findings += [*_envelope(job, region), *study_findings(job)]
-    tables = _tables(allow_unknown=allow_unknown or foreign)
-    findings += _rules(job.get("trialJobSpec"), ("trialJobSpec",), region, tables, empty_pools=True)
+    `kind` is the body's kind; the other arguments are as for `custom_job_spec_findings`.
+    """
+    findings = list(shape_findings(job, kind, allow_unknown=allow_unknown))
+    job = well_typed(job, kind)
+    findings += kms_findings(get(job, "encryptionSpec", "kmsKeyName"), ("encryptionSpec", "kmsKeyName"), region)
+    findings += study_findings(job)
+    tables = machines(allow_unknown=allow_unknown or foreign)
+    inner = "jobSpec" if kind == CUSTOM_JOB else "trialJobSpec"
+    findings += _rules(job.get(inner), (inner,), region, tables, empty_pools=True)
     return list(add_source(findings, _API))
 
 
@@ -71,22 +65,14 @@ def custom_job_spec_findings(
     if alone:
         spec = {**spec, "workerPoolSpecs": [spec["workerPoolSpecs"]]}
     findings = list(shape_findings(spec, "CustomJobSpec", allow_unknown=allow_unknown))
-    tables = _tables(allow_unknown=allow_unknown or foreign)
+    tables = machines(allow_unknown=allow_unknown or foreign)
     findings += _rules(well_typed(spec, "CustomJobSpec"), (), region, tables, empty_pools=False)
     findings = list(add_source(findings, _API))
     return [replace(item, path=_without_index(item.path)) for item in findings] if alone else findings
 
 
-def _tables(*, allow_unknown: bool) -> Machines:
-    return machines(allow_unknown=allow_unknown)
-
-
 def _without_index(path: Path) -> Path:
     return (path[0], *path[2:]) if path[:2] == ("workerPoolSpecs", 0) else path
-
-
-def _envelope(job: Mapping[str, Any], region: str | None) -> Iterator[Finding]:
-    yield from kms_findings(get(job, "encryptionSpec", "kmsKeyName"), ("encryptionSpec", "kmsKeyName"), region)
 
 
 def _rules(spec: Any, path: Path, region: str | None, tables: Machines, *, empty_pools: bool) -> Iterator[Finding]:

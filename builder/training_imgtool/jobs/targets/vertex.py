@@ -7,14 +7,17 @@ others is `{}`. gcloud refuses `{}` in a file, so the file has a pool with 0 rep
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
+from training_imgtool.base.resources import data_file
 from training_imgtool.jobs import gcloud, launcher
 from training_imgtool.jobs.google import kms_findings, project_findings, pull_rights_findings
-from training_imgtool.jobs.hyperparameters import number_errors, tuning_job, tuning_names
+from training_imgtool.jobs.hyperparameters import VALUES, number_errors, tuning_job
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -33,7 +36,7 @@ from training_imgtool.jobs.model import (
     results_folder,
     without_none,
 )
-from training_imgtool.jobs.rules.vertex import AGENT, custom_job_findings, custom_job_spec_findings, tuning_job_findings
+from training_imgtool.jobs.rules.vertex import AGENT, CUSTOM_JOB, TUNING_JOB, custom_job_spec_findings, job_findings
 from training_imgtool.jobs.shapes import shape_findings
 from training_imgtool.jobs.tables import cuda_findings, machines, region_findings
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
@@ -226,7 +229,7 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
     findings += project_findings(spec.job.project, ("project",))
     if tuned:
         body = tuning_job(tuned, _job_spec(spec, images, gap={}))
-        judged = tuning_job_findings(body, region=region, allow_unknown=options.allow_unknown)
+        judged = job_findings(body, TUNING_JOB, region=region, allow_unknown=options.allow_unknown)
         findings += [replace(item, path=_in_spec(item.path)) for item in judged]
     else:
         document = _job_spec(spec, images, gap=_gap(spec, images))
@@ -262,41 +265,28 @@ def _lost(spec: ImageSpec) -> Iterator[str]:
 
 
 def _names(spec: ImageSpec) -> dict[str, str]:
-    names: dict[str, str] = {
-        "displayName": "job.display_name" if spec.job.display_name else "job.id",
-        "labels": "job.labels", "kmsKeyName": "job.encryption_key", "region": "job.region",
-        "workerPoolSpecs": "roles", "scheduling.timeout": "job.scheduling.max_running",
-        "scheduling.maxWaitDuration": "job.scheduling.max_wait", "scheduling.strategy": "job.scheduling.strategy",
-        "baseOutputDirectory.outputUriPrefix": "job.job_dir", "serviceAccount": "job.service_account",
-        "network": "job.network", "tensorboard": "job.tensorboard", "project": "job.project",
-        "persistentResourceId": "job.persistent_resource", "reservedIpRanges": "job.reserved_ip_ranges",
-        "pscInterfaceConfig": "job.network_attachment",
-        "pscInterfaceConfig.networkAttachment": "job.network_attachment",
-        **(tuning_names(spec.job.hyperparameters) if spec.job.hyperparameters else {}),
-    }  # fmt: skip
+    """Maps paths of the job to keys of the spec, for messages."""
+    table, tuned = _read_keys(), spec.job.hyperparameters
+    names = {"displayName": "job.display_name" if spec.job.display_name else "job.id", **table["job"]}
+    places: list[tuple[str, dict[str, object]]] = []
+    for index, param in enumerate(tuned.params if tuned else ()):
+        places.append(("parameter", {"index": index, "values": VALUES[param.type]}))
     for role, index in _POOL.items():
-        field, pool = f"roles.{role}", f"workerPoolSpecs[{index}]"
         chip = "tpu" if role in spec.roles and spec.roles[role].tpu else "gpus"
-        machine: dict[str, Any] = {
-            pool: field, f"{pool}.replicaCount": f"{field}.count", f"{pool}.containerSpec.imageUri": field,
-            f"{pool}.containerSpec.env": "job.env", f"{pool}.machineSpec": field,
-            f"{pool}.machineSpec.machineType": f"{field}.machine",
-            f"{pool}.machineSpec.acceleratorType": f"{field}.{chip}.type",
-            f"{pool}.machineSpec.acceleratorCount": f"{field}.{chip}.count",
-            f"{pool}.machineSpec.tpuTopology": f"{field}.tpu.topology",
-            f"{pool}.machineSpec.reservationAffinity": f"{field}.reservation",
-            f"{pool}.machineSpec.reservationAffinity.values[0]": f"{field}.reservation",
-            f"{pool}.nfsMounts": "job.volumes",
-            f"{pool}.diskSpec.bootDiskType": f"{field}.disk.type",
-            f"{pool}.diskSpec.bootDiskSizeGb": f"{field}.disk.size_gb",
-        }  # fmt: skip
-        names |= machine
+        places.append(("pool", {"index": index, "role": role, "chip": chip}))
+    for part, values in places:
+        names |= {path.format(**values): key.format(**values) for path, key in table[part].items()}
     return names
+
+
+@cache
+def _read_keys() -> dict[str, dict[str, str]]:
+    return tomllib.loads(data_file("vertex_keys.toml").read_text(encoding="utf-8"))
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> list[Finding]:
     """Finds faults in a CustomJobSpec (gcloud's file), a CustomJob or a tuning job."""
     if "workerPoolSpecs" in document:
         return custom_job_spec_findings(document, region=region, allow_unknown=allow_unknown, foreign=True)
-    rules = custom_job_findings if "jobSpec" in document else tuning_job_findings
-    return rules(document, region=region, allow_unknown=allow_unknown, foreign=True)
+    kind = CUSTOM_JOB if "jobSpec" in document else TUNING_JOB
+    return job_findings(document, kind, region=region, allow_unknown=allow_unknown, foreign=True)
