@@ -73,14 +73,9 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
     )
     release = Release(
         version=version,
-        date="",
         pythons=pythons["x86_64"],
         pythons_arm=pythons["aarch64"],
-        lacks={},
-        lacks_arm={},
         packages=frozenset({"jax"}),
-        cpu_wheel=False,
-        constraints=(),
     )
     plain = (Requirement(line) for line in package.requires)
     minor = Minor(
@@ -92,16 +87,7 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
         cudnn="9.0",
         glibc=oldest.replace("_", "."),
         pip="20.3",
-        compute=(),
-        constraints=(),
-        add=(),
         requires={canonicalize_name(row.name): str(row.specifier) for row in plain if row.marker is None},
-        sdists={},
-        and_cuda={},
-        and_cuda_broken={},
-        bases=(),
-        no_base=None,
-        notes=(),
     )
     return replace(matrix, learned={"jax": (minor, release)}), ""
 

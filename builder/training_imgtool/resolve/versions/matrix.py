@@ -28,14 +28,14 @@ class Release:
     """
 
     version: str
-    date: str
+    date: str = ""
     pythons: tuple[str, ...]
     pythons_arm: tuple[str, ...]
-    lacks: Mapping[str, str]
-    lacks_arm: Mapping[str, str]
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    lacks_arm: Mapping[str, str] = field(default_factory=dict)
     packages: frozenset[str]
-    cpu_wheel: bool
-    constraints: tuple[str, ...]
+    cpu_wheel: bool = False
+    constraints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +58,16 @@ class Minor:
     cudnn: str
     glibc: str
     pip: str
-    compute: tuple[str, ...]
-    constraints: tuple[str, ...]
-    add: tuple[str, ...]
+    compute: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    add: tuple[str, ...] = ()
     requires: Mapping[str, str]
-    sdists: Mapping[str, str]
-    and_cuda: Mapping[str, str]
-    and_cuda_broken: Mapping[str, str]
-    bases: tuple[FittingBase, ...]
-    no_base: str | None
-    notes: tuple[str, ...]
+    sdists: Mapping[str, str] = field(default_factory=dict)
+    and_cuda: Mapping[str, str] = field(default_factory=dict)
+    and_cuda_broken: Mapping[str, str] = field(default_factory=dict)
+    bases: tuple[FittingBase, ...] = ()
+    no_base: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,6 @@ def resolve(spec: ImageSpec, matrix: Matrix, texts: tuple[tuple[str, str], ...] 
     rules.raise_errors(findings)
     python = _python(request, groups)
     findings += rules.check_python(python, request.release, spec)
-    rules.raise_errors(findings)
     shared = rules.raise_errors(findings)
     variants: list[Variant] = []
     errors: list[Finding] = []

@@ -70,14 +70,9 @@ def add_release(matrix: Matrix, version: str, files: Mapping[str, tuple[str, ...
     pythons = list_pythons(files["tensorflow"], version, "x86_64")
     release = Release(
         version=version,
-        date="",
         pythons=pythons,
         pythons_arm=list_pythons(files["tensorflow"], version, "aarch64"),
-        lacks={},
-        lacks_arm={},
         packages=frozenset(name for name, names in files.items() if list_pythons(names, version, "x86_64")),
-        cpu_wheel=False,
-        constraints=(),
     )
     plain, cuda = (_read_bounds(requires, pythons[-1], extra) for extra in ("", _EXTRA))
     name = ".".join(version.split(".")[:2])
