@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -18,6 +18,7 @@ from training_imgtool.jobs.model import (
     JobFile,
     JobOptions,
     image_of,
+    is_default,
     job_key,
     keeps_nothing,
     leader,
@@ -326,7 +327,4 @@ def _gpu_warnings(spec: ImageSpec, target: Target) -> Iterator[str]:
 
 def _list_given(kind: Any, value: Any) -> Iterator[str]:
     """Lists the fields of a dataclass that differ from their default."""
-    for item in fields(kind):
-        default = item.default_factory() if item.default_factory is not MISSING else item.default
-        if getattr(value, item.name) != default:
-            yield item.name
+    return (item.name for item in fields(kind) if not is_default(item, value))

@@ -16,13 +16,15 @@ from training_imgtool.model.spec import INIT, ImageSpec, Role
 VARIABLE = "CLUSTER_LAUNCHER"
 TASKS = "CLUSTER_TASKS"
 PYTHON = "/opt/venv/bin/python"  # its path in every image of imgtool
-SOURCE = f"""\
-import json, os, sys
+_READ_NODES = f"""\
 nodes, rank, first, *program = sys.argv[1:]
 port = os.environ.get("CLUSTER_PORT", "{PORT}")
 hosts = [host + ":" + port for host in os.environ[nodes].split()]
 rank = int(os.environ[rank]) + int(first)
-cluster, start, task = {{}}, 0, None
+"""
+SOURCE = f"""\
+import json, os, sys
+{_READ_NODES}cluster, start, task = {{}}, 0, None
 for kind, count in json.loads(os.environ["{TASKS}"]).items():
     cluster[kind] = hosts[start : start + count]
     if start <= rank < start + count:
@@ -40,13 +42,7 @@ for name, value in (("NUM_PROCESSES", len(hosts)), ("PROCESS_ID", rank)):
 os.environ.update(told)
 os.execvp(program[0], program)
 """
-_NODES = f"""\
-import os, sys
-nodes, rank, first, *program = sys.argv[1:]
-port = os.environ.get("CLUSTER_PORT", "{PORT}")
-hosts = [host + ":" + port for host in os.environ[nodes].split()]
-rank = int(os.environ[rank]) + int(first)
-"""
+_NODES = f"import os, sys\n{_READ_NODES}"
 _POOLS = """\
 import json, os, sys
 program = sys.argv[1:]

@@ -185,16 +185,17 @@ def image_of(images: Images, role: Role) -> str:
 def plain(value: Any) -> Any:
     """Converts a frozen dataclass to dicts, lists and scalars; leaves out fields with their default values."""
     if is_dataclass(value) and not isinstance(value, type):
-        given = {item.name: getattr(value, item.name) for item in fields(value) if not _is_default(item, value)}
+        given = {item.name: getattr(value, item.name) for item in fields(value) if not is_default(item, value)}
         return {name: plain(item) for name, item in given.items()}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
-    return value
+    return str(value) if isinstance(value, str) else value
 
 
-def _is_default(item: Field[Any], owner: Any) -> bool:
+def is_default(item: Field[Any], owner: Any) -> bool:
+    """Tells whether a field of a dataclass has its default value."""
     default = item.default_factory() if item.default_factory is not MISSING else item.default
     return bool(getattr(owner, item.name) == default)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from training_imgtool.base.errors import FieldError, FieldListError
 from training_imgtool.base.reference import Digest, Tag, parse_reference
 from training_imgtool.jobs.conversion.machines import expand_machines
-from training_imgtool.jobs.model import Document, count_of, get, without_none
+from training_imgtool.jobs.model import Document, count_of, get, plain, without_none
 from training_imgtool.jobs.service import KEY
 from training_imgtool.jobs.targets.ai_platform import PREFIX
 from training_imgtool.jobs.yamlio import to_yaml
@@ -77,7 +76,7 @@ def make_spec(job: Document, name: str, releases: Mapping[str, str]) -> tuple[Im
 
 def spec_text(spec: ImageSpec) -> str:
     """Writes the image.yaml of a spec: the keys whose values are not the default."""
-    return to_yaml(_plain(spec))
+    return to_yaml(plain(spec))
 
 
 def images_of(job: Document) -> dict[Role, Digest | Tag]:
@@ -86,20 +85,6 @@ def images_of(job: Document) -> dict[Role, Digest | Tag]:
     given = {role: get(training, f"{prefix}Config", "imageUri") for role, prefix in PREFIX.items()}
     default = given[Role.MASTER]
     return {role: parse_reference(image or default) for role, image in given.items() if image or default}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if not is_dataclass(value):
-        return value if isinstance(value, bool | int) else str(value)
-    defaults = {
-        item.name: item.default_factory() if item.default_factory is not MISSING else item.default
-        for item in fields(value)
-    }
-    return {name: _plain(getattr(value, name)) for name, default in defaults.items() if getattr(value, name) != default}
 
 
 def _job(job: Document, training: Document) -> JobSpec:
