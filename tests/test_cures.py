@@ -99,7 +99,7 @@ def _revision(folder: Path, name: str) -> None:
 # What reads it, what is refused, the cure, and what the cure makes of it.
 CASES: list[tuple[Reader, str, str, str]] = [
     (_variable, "IMGTOOL_CAHCE", "did you mean IMGTOOL_CACHE?", "IMGTOOL_CACHE"),
-    (_ignore, "*.{a,b}", "write ? in their place", "*.?a,b?"),
+    (_ignore, "*.{a,b}", "write ? in place of these characters", "*.?a,b?"),
     (
         _job,
         POOL.replace("Specs", "Spec"),

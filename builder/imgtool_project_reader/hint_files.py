@@ -196,7 +196,7 @@ def _read_pins(line: str, *, is_list: bool) -> Iterator[str]:
 
 
 def _join(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines with their numbers; joins a line that ends with a backslash with the next."""
+    """Yields the lines with their numbers; joins a line that ends with a backslash with the next line."""
     number, start, before = 0, 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         start = start or number

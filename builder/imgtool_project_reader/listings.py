@@ -145,7 +145,7 @@ def _score(
 
 
 def _installs(item: Statement, file: str) -> bool:
-    """Tells whether a command installs a listing."""
+    """Tells whether a command installs the packages in the listing `file`."""
     base = posixpath.dirname(item.file)
     value = item.value.partition("[")[0].lstrip("/")
     paths = {posixpath.normpath(posixpath.join(base, value)), posixpath.normpath(value)}

@@ -69,7 +69,7 @@ class Proposal:
 
     @property
     def has_code(self) -> bool:
-        """Whether the folder contains Python code. If so, imgtool writes no program of its own."""
+        """Whether the folder contains Python code. If there is code, imgtool does not write a program of its own."""
         return any(file.endswith((".py", ".ipynb")) for file in self.project.files)
 
     @property

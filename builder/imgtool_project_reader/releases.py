@@ -231,8 +231,8 @@ def _key(version: str) -> tuple[int, ...]:
 def _order(allowed: list[str], releases: Mapping[str, Release], *, is_decided: bool) -> list[str]:
     """Orders releases: newer minors before older minors, and the recommended release of a minor first.
 
-    Without a limit, releases with Keras 2 come before those with Keras 3. Of those with Keras 3, the oldest come first,
-    because a lower limit is usually the release that the author had.
+    If no statement sets a limit, releases with Keras 2 come before those with Keras 3. Of those with Keras 3, the
+    oldest come first, because a lower limit is usually the release that the author had.
     """
 
     def key(version: str) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ def translate_conda(name: str) -> tuple[str, str]:
 def is_distribution(pin: str) -> bool:
     """Tells whether a pin in prose is about a Python package, because it has `==` or a known name.
 
-    People also write `Bazel >= 0.26` and `Ubuntu >= 18.04`.
+    In prose, people also limit other programs, as in `Bazel >= 0.26` and `Ubuntu >= 18.04`.
     """
     name = canonicalize_name(re.split(r"[\s=<>~]", pin, maxsplit=1)[0])
     return is_known(name) or ("==" in pin and load_tables()["not_python"].fullmatch(name) is None)
@@ -112,7 +112,7 @@ def _is_meant(row: Requirement, wanted: Requirement | None) -> bool:
 
 
 def limit_by_companion(requirement: Requirement) -> str | None:
-    """Returns the TensorFlow that a companion's requirement implies, such as ==2.15.* for tf-keras 2.15."""
+    """Returns the TensorFlow releases that a companion's requirement implies, such as ==2.15.* for tf-keras 2.15."""
     name, tables = canonicalize_name(requirement.name), load_tables()
     bounds = [part for part in requirement.specifier if part.operator != "!="]
     since: str | None = tables["companions_since"].get(name)

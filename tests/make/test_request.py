@@ -22,8 +22,8 @@ LONGEST = "x" * (128 - len("evaluator-"))
     [
         ({"engine": "podman"}, "--engine podman: expected auto, buildx, direct"),
         ({"engine": "direct", "builder": "b", "push": True}, "--engine direct does not use buildx"),
-        ({"engine": "buildx"}, "pushes what it builds"),
-        ({"builder": "b"}, "pushes what it builds"),
+        ({"engine": "buildx"}, "can only push images"),
+        ({"builder": "b"}, "can only push images"),
         ({"tags": ("a",)}, "--tag names images in the registry"),
         ({"tags": ("a", "b c"), "push": True}, "--tag: 'b c' is not a tag"),
         ({"tags": (f"{LONGEST}x",), "push": True}, "--tag: 'evaluator-x"),

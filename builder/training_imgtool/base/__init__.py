@@ -1,1 +1,1 @@
-"""What every other group uses: errors, settings, progress, references, files, signals."""
+"""Contains what all other groups of modules use: errors, settings, progress, references, files, signals."""

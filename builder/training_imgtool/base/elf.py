@@ -71,7 +71,7 @@ def read_library(read: Read) -> Library | None:
 
 
 def _read_table(read: Read, offset: int, size: int) -> bytes:
-    """Reads a table; raises ValueError if the file ends within the table, or if the table's size is too large."""
+    """Reads a table of an ELF file; raises ValueError if the table is too large or the file ends within the table."""
     if size > _MOST:
         raise ValueError(size)
     data = read(offset, size)

@@ -64,7 +64,7 @@ class FieldError(InputError):
 
 
 class FieldListError(InputError):
-    """Several values in the spec are wrong; each has its own line."""
+    """Several values in the spec are wrong; the message has a line for each value."""
 
     def __init__(self, errors: tuple[FieldError, ...]) -> None:
         super().__init__("\n".join(str(error) for error in errors))
@@ -88,7 +88,7 @@ class EngineUnavailableError(ImgtoolError):
 
 
 class NeedsEngineError(EngineUnavailableError):
-    """Only an engine can build this stage. The message gives the reason; users see it when no engine answers."""
+    """Only an engine can build this stage. The message gives the reason; users see the message if no engine answers."""
 
 
 class RegistryRefusedError(ImgtoolError):
@@ -117,7 +117,7 @@ class LocalFileError(ImgtoolError):
 
 
 class VerificationError(ImgtoolError):
-    """A check failed: a wrong digest or version, a secret in a layer, a run that failed."""
+    """A check failed (such as a wrong digest or version, or a secret in a layer), or a run failed."""
 
     exit_code = 10
 

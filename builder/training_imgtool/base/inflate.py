@@ -1,4 +1,7 @@
-"""Inflates with ISA-L if it is installed, else with zlib. Both give the same bytes; ISA-L is several times faster."""
+"""Inflates with ISA-L if it is installed, else with zlib.
+
+Both libraries give the same bytes; ISA-L is several times faster.
+"""
 
 from __future__ import annotations
 
@@ -28,5 +31,5 @@ def crc32(data: bytes, value: int) -> int:
 
 
 def inflate_errors() -> tuple[type[Exception], ...]:
-    """Lists the exceptions that an inflater raises for damaged data."""
+    """Lists the exceptions that a decompressor raises for damaged data."""
     return (zlib.error, load_fast_library().error)

@@ -14,7 +14,7 @@ class NoInterpreterError(NeedsEngineError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """A CPython on this machine.
+    """A CPython interpreter on this machine.
 
     Attributes:
         python: the minor version, `3.11`.

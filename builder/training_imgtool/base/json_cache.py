@@ -1,4 +1,4 @@
-"""Small files of the cache. A run without them takes longer and has the same result.
+"""Reads and writes the small files in imgtool's cache. A run without these files takes longer and has the same result.
 
 Several users may share a cache. Small files decide the content of images, so imgtool ignores a small file if a user
 other than root and the current one owns it or may change it. A large file has its hash as its name, and imgtool
@@ -22,7 +22,7 @@ _NAME_DIGITS = 40
 
 
 def make_file_name(text: str) -> str:
-    """Makes a file name from any text."""
+    """Makes a valid file name from any text."""
     return f"{hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]}.json"
 
 

@@ -78,7 +78,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A message for the user that belongs to no step."""
+    """A message for the user that does not belong to a step."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""Python's parser, usable from any thread."""
+"""Makes Python's parser usable from several threads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _ONE_AT_A_TIME = threading.Lock()
 def parse_python(source: str | bytes, path: str = "<unknown>", *, python: tuple[int, int] | None = None) -> ast.Module:
     """Parses a module as the version `python` does, by default the running one; raises what `ast.parse` raises.
 
-    CPython 3.11 keeps one counter of the tree's depth for all threads. If two threads parse at once, the parser may
-    raise SystemError (https://github.com/python/cpython/issues/106905).
+    In CPython 3.11, the parsers of all threads share one counter for the depth of the syntax tree. If two threads parse
+    at once, the parser may raise SystemError (https://github.com/python/cpython/issues/106905).
     """
     with _ONE_AT_A_TIME:
         return ast.parse(source, path, feature_version=python)

@@ -1,8 +1,8 @@
 """Types for image names: a repository, a tag in a repository, and a digest in a repository.
 
-The grammar is that of the OCI distribution specification 1.1 ("Pulling manifests") and of distribution/reference: a
-registry host with an optional port, a path of lower-case components, then `:TAG` (at most 128 characters) or `@sha256:`
-and 64 hexadecimal digits. A name without a host belongs to Docker Hub.
+Image names follow the grammar of the OCI distribution specification 1.1 ("Pulling manifests") and of
+distribution/reference: a registry host with an optional port, a path of lower-case components, then `:TAG` (at most 128
+characters) or `@sha256:` and 64 hexadecimal digits. A name without a host belongs to Docker Hub.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def parse_repository(text: str) -> Repository:
             hint=hint,
         )
     if len(registry) + 1 + len(path) > _LONGEST_NAME:
-        raise InvalidReferenceError(f"{text[:40]!r}…: longer than {_LONGEST_NAME} characters")
+        raise InvalidReferenceError(f"{text[:40]!r}…: the name is longer than {_LONGEST_NAME} characters")
     return Repository(registry, path)
 
 

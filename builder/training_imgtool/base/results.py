@@ -123,7 +123,7 @@ class VerifiedImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """A replica of a run: `seconds` from its first start to its end, `peak_bytes` of memory, sampled every second."""
+    """A replica of a run: `seconds` from the first start to the end, `peak_bytes` of memory, sampled every second."""
 
     name: str
     role: str

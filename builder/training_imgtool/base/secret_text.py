@@ -1,8 +1,7 @@
 """Detects credentials in text, such as a spec whose values end up in images and job files.
 
 A value counts as a credential if it has the format of a known kind, or if its name, such as `DB_PASSWORD`, suggests
-one. The functions never return the value itself. The time that a pattern needs grows only linearly with the length of
-any text.
+one. The functions never return the value itself. The time for a search grows only linearly with the length of the text.
 """
 
 from __future__ import annotations

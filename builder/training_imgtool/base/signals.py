@@ -1,7 +1,8 @@
 """Handles Ctrl-C, SIGTERM and SIGHUP: the first signal lets the run clean up, the second ends the process at once.
 
 By default, SIGTERM and SIGHUP end Python without running `finally` blocks. Here the first signal raises `Cancelled` in
-the main thread, so that every `with` block there cleans up. If the process still runs after the grace time, it exits.
+the main thread, so that every `with` block there cleans up. If cleaning up takes longer than the grace time, the
+process exits.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Cancelled(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """128 plus the signal's number, as in shells (130, 143, 129)."""
+        """The exit code: 128 plus the signal's number, as in shells (130, 143, 129)."""
         return 128 + self.signum
 
 
@@ -107,8 +108,8 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
 
     A signal in the middle of an import may cause another exception, which this function replaces by Cancelled.
 
-    The process exits with the same code at a second signal, or `grace_seconds` after the first. It does so even after
-    the block has ended, because threads may keep the process alive. Signals that the process ignores from its start
+    The process exits with the same code at a second signal, or `grace_seconds` after the first. The process exits even
+    after the block has ended, because threads may keep it alive. Signals that the process ignores from its start
     (`nohup`, a shell's background job) stay ignored.
     """
     stop = _Stop()
@@ -139,7 +140,7 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
 def end_children(seconds: float = 1.0) -> None:
     """Ends the programs that this process runs (uv, a credential helper), and waits for the threads that use them.
 
-    Such a thread removes its temporary files when its program ends.
+    When its program ends, such a thread removes the temporary files that it made.
     """
     _signal_children(signal.SIGTERM)
     deadline = time.monotonic() + seconds
@@ -160,8 +161,8 @@ def _signal_children(signum: int) -> None:
 def _enforce_end(reader: int, grace_seconds: float) -> None:
     """Ends the process when the grace time after a signal is over; the handler reports the signal through a pipe.
 
-    Returns when the other end of the pipe closes. A lock would not do, because a handler may run while the main thread
-    holds any lock.
+    This function ends when the other end of the pipe closes. A lock cannot replace the pipe, because a handler may run
+    while the main thread holds that lock.
     """
     while signum := os.read(reader, 1):
         if signum[0] in SIGNALS:

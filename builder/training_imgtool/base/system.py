@@ -1,4 +1,7 @@
-"""Facts that imgtool asks the operating system for. Without /proc, as on macOS, most functions return nothing."""
+"""Asks the operating system for facts, such as child processes and GPUs.
+
+Without /proc, as on macOS, most functions return nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def list_names(folder: int | Path) -> list[str]:
 
 
 def list_children() -> list[int]:
-    """Lists the running child processes."""
+    """Lists the running child processes of this process."""
     rows = (_fields(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat"))
     return [int(row[0]) for row in rows if len(row) > 2 and int(row[2]) == os.getpid()]
 
@@ -35,7 +38,7 @@ def start_of(pid: int) -> str:
 
 
 def name_boot() -> str:
-    """Reads the ID of this boot; "" if the system has none."""
+    """Reads the ID that the system gave to this boot; "" if there is no such ID."""
     return _read("/proc/sys/kernel/random/boot_id")
 
 

@@ -18,8 +18,8 @@ SEVERITY_ORDER = (70, 10, 9, 7, 6, 5, 4, 8, 3, 2)  # exit codes, the most severe
 def run_all(tasks: Mapping[K, Callable[[], T]], *, most: int = 8) -> dict[K, T]:
     """Calls every task in a thread, `most` at a time; returns results by key, in the tasks' order.
 
-    A failure does not stop the other tasks. Raises the most severe failure; its details name the others. When an
-    exception such as Cancelled interrupts the calling thread, no further task begins, and the call ends at once.
+    A failure does not stop the other tasks. Raises the most severe failure, whose details name the other failures. When
+    an exception such as Cancelled interrupts the calling thread, no further task begins, and the call ends at once.
     """
     pool = ThreadPoolExecutor(min(most, max(1, len(tasks))), thread_name_prefix="imgtool")
     try:
@@ -42,7 +42,7 @@ def start_thread(name: str, run: Callable[[], None]) -> threading.Thread:
 
 
 def worst_failure(failures: Mapping[K, BaseException]) -> BaseException:
-    """Returns the failure that decides the exit code; its details name the others."""
+    """Returns the failure that decides the exit code; the details of this failure name the other failures."""
     distinct: dict[int, tuple[K, BaseException]] = {}
     for key, error in failures.items():
         distinct.setdefault(id(error), (key, error))

@@ -1,7 +1,7 @@
 """Reads wheels: the zip directory, each member's DEFLATE stream, and each member's bytes in blocks.
 
-`zipfile` reads the directory, as in pip (including zip64, data descriptors and odd names). ISA-L inflates the streams
-several times faster than zlib.
+Python's `zipfile` reads the zip directory, as it does in pip (including zip64, data descriptors and odd names). ISA-L
+inflates the streams several times faster than zlib.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def open_wheel(path: Path, sha256: str) -> WheelFile:
 def _read_member(path: Path, info: zipfile.ZipInfo) -> Member:
     if _UNSAFE.search(info.filename):
         message = f"{path.name}: {info.filename!r} is not a name that a file in an image can have"
-        raise VerificationError(message, hint="use another version of the package, and tell its publishers")
+        raise VerificationError(
+            message, hint="use another version of the package, and report the fault to the package's publishers"
+        )
     if info.flag_bits & (_ENCRYPTED | _PATCHED) or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NeedsEngineError(
             f"{path.name}: {info.filename} is encrypted or compressed with method {info.compress_type}"
@@ -200,7 +202,10 @@ class MemberReader:
         self._start, self._block = member.size, b""
 
     def __call__(self, offset: int, size: int) -> bytes:
-        """Returns `size` bytes from `offset` on, fewer at the end. Raises what `read_content` raises."""
+        """Returns `size` bytes of the content from `offset` on, or fewer at the end of the content.
+
+        Raises what `read_content` raises.
+        """
         if offset < self._start:
             stored = stream(self._descriptor, self._wheel, self._member)
             self._blocks = read_content(self._wheel, self._member, stored)
@@ -227,7 +232,7 @@ def read(wheel: WheelFile, member: Member) -> bytes:
 
 
 def starts_with(wheel: WheelFile, member: Member, start: bytes) -> bool:
-    """Returns whether the member's content begins with `start`; it does not read the rest."""
+    """Returns whether the member's content begins with `start`; reads no more than necessary."""
     with open_descriptor(wheel) as descriptor:
         return next(read_content(wheel, member, stream(descriptor, wheel, member)), b"").startswith(start)
 

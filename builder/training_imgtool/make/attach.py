@@ -3,8 +3,8 @@
 Each document is an OCI manifest with the image as its `subject`, so that `oras discover` lists both. All images with
 the same lock share the bill. The provenance is an unsigned envelope, and its tag is the one where cosign looks for
 attestations. The first push of an image also attaches a note with the date and commit of the push. Each image needs six
-requests, or seven if the registry has no referrers API. One more request asks whether the registry has the bill, and
-two more upload a new bill.
+requests, or seven if the registry has no referrers API. One more request asks whether the registry has the bill of
+materials, and two more upload a new one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def has_other_format(manifest: Manifest) -> bool:
 def list_attachments(
     inputs: Inputs, image: RoleImage, made: Digest, subject: Descriptor, *, direct: bool
 ) -> tuple[Attachment, ...]:
-    """Makes what `push` attaches to an image and `verify` expects there; the last one goes under cosign's tag.
+    """Makes the documents that `push` attaches and `verify` expects; the last document also gets cosign's tag.
 
     Args:
         inputs: the inputs of the image.
@@ -100,13 +100,13 @@ class Attestations:
         return note_push(bill, self._source)
 
     def add(self, image: RoleImage, made: DirectImage) -> None:
-        """Attaches the attestations of an image that the direct builder appended; raises as `attach`."""
+        """Attaches the attestations of an image that the direct builder appended; raises what `attach` raises."""
         subject = Descriptor(made.manifest_type, made.digest, len(made.manifest))
         is_first = self._publisher.was_missing(made.config_descriptor.digest)
         self._attach(image, self._publisher.repository.digest(made.digest), subject, is_first=is_first)
 
     def add_from_engine(self, image: RoleImage, made: Digest) -> None:
-        """Attaches the attestations of an image that an engine pushed; raises as `attach`."""
+        """Attaches the attestations of an image that an engine pushed; raises what `attach` raises."""
         self._attach(image, made, None, is_first=False)
 
     def _attach(self, image: RoleImage, made: Digest, subject: Descriptor | None, *, is_first: bool) -> None:

@@ -1,6 +1,6 @@
 """Implements `build` and `push`: finds images by key, makes the missing images, and names all images.
 
-A run that finds every image loads neither builders nor sinks, so the functions that make images import them.
+Only functions that make images import builders and sinks, so that a run that finds every image is fast.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MUCH_CODE = 100_000_000  # bytes
 def build(run: BuildRun, docker: DockerEngine | None = None) -> tuple[BuildResult, ...]:
     """Makes sure that the sink (registry, OCI layout or engine) has the images of the selected roles, for one platform.
 
-    The options name the sink; without one, the sink is the store of the open engine. Raises what finding, building
-    and pushing raise. The tags that the user named move only after the sink has the images of all roles.
+    If the options do not name a sink, the sink is the image store of `docker`. Raises what finding, building and
+    pushing raise. imgtool moves the tags of `--tag` only after the sink has the images of all roles.
     """
     check_inputs(run)
     results = dict(find_results(run)) if run.options.push else {}
@@ -98,7 +98,7 @@ def _list_tasks(run: BuildRun, sink: Sink, results: dict[Role, BuildResult]) -> 
 
 
 def _make(run: BuildRun, images: list[RoleImage], sink: Sink, results: dict[Role, BuildResult]) -> None:
-    """Makes one image, and puts it into the sink for each of its roles.
+    """Makes one image, and puts it into the sink for each role that shares the image.
 
     If imgtool cannot make the image, an engine makes it. imgtool makes the parent image first, because only this step
     shows whether the wheels fit together without an engine.

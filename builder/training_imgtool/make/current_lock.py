@@ -168,7 +168,7 @@ def digest_of(reference: str, platform: str, registries: Registries) -> str:
     """Returns the digest (`sha256:…`) of the image that `reference` names for `platform`, read through the mirrors.
 
     For an index, returns the digest of the image for `platform`, so that every builder sees the same image. Raises
-    RegistryRefusedError when there is no such image, InputError when it is for another platform, and what reading a
+    RegistryRefusedError if there is no such image, InputError if the image is for another platform, and what reading a
     manifest raises.
     """
     from training_imgtool.oci.registry.manifests import require_platform
@@ -184,7 +184,7 @@ def digest_of(reference: str, platform: str, registries: Registries) -> str:
     if there_now is None:
         raise RegistryRefusedError(
             f"base image {there}: the registry has no such image",
-            hint="see `imgtool compat` for bases, give another `base:`, or a mirror that has it with IMGTOOL_MIRRORS",
+            hint="give another `base:` (`imgtool compat` lists bases), or a mirror with this image in IMGTOOL_MIRRORS",
         )
     manifest = registries.at(source).manifest(there, platform)
     require_platform(registries.at(source).read(there.repository, manifest.config), platform, f"base image {there}")

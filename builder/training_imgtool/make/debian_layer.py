@@ -111,7 +111,7 @@ class LayerMaker:
 
 
 def _list_entries(items: Iterator[Item], maker: tree.TreeMaker) -> Iterator[Item]:
-    """Yields the entries unchanged, and adds each one to the maker's tree."""
+    """Yields the entries unchanged, and adds each entry to the maker's tree."""
     for item in items:
         entry = item.entry
         above, _, name = entry.path.rpartition("/")

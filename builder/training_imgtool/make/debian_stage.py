@@ -39,7 +39,7 @@ def open_layer(plan: RolePlan, machine: Machine, cache: LayerCache, compression:
 def lock_debian(variant: Variant, base_digest: str, *, spec: ImageSpec, machine: Machine) -> LockedDebian | None:
     """Returns the packages that apt installs for a variant's `system` stage; None if the stage has no packages.
 
-    This function also makes the layer, as a test. If imgtool cannot make it, the result contains the reason.
+    This function also makes the layer, as a test. If imgtool cannot make the layer, the result contains the reason.
 
     Raises:
         FieldError: the base's archives have no such package.

@@ -27,7 +27,7 @@ _OTHERS = "IMGTOOL_DEBIAN_MIRRORS names another archive, such as a snapshot"
 
 
 class PackageStore:
-    """The packages of one machine. Thread-safe.
+    """Stores the Debian packages of one machine. Thread-safe.
 
     Args:
         settings: the machine's settings for the cache and the network.
@@ -73,7 +73,7 @@ class PackageStore:
         if digest != package.sha256:
             path.unlink(missing_ok=True)
             raise VerificationError(
-                f"{path}: damaged, removed", hint="run the command again: imgtool fetches it once more"
+                f"{path}: damaged, removed", hint="run the command again: imgtool then fetches the package again"
             )
         return path
 
@@ -100,7 +100,7 @@ class PackageStore:
         )
 
     def _fetch_file(self, url: str, package: DebianPackage) -> bytes | None:
-        """Fetches a file; None when this archive does not have it."""
+        """Fetches a file from an archive; returns None if the archive does not have the file."""
         try:
             for attempt in self._retry.attempts(f"the package archive {urlsplit(url).netloc}"):
                 with attempt:

@@ -67,7 +67,7 @@ class DirectBuilder:
         return LayerCache(self._run.machine.settings.cache / "layers", use_cache=not self._run.options.no_cache)
 
     def plan(self, image: RoleImage, parent: ParentImage, stages: tuple[Stage, ...], cache: LayerCache) -> Appending:
-        """Plans stages on a parent image; raises NeedsEngineError where only an engine can execute them on it."""
+        """Plans stages on a parent image; raises NeedsEngineError if only an engine can execute the stages there."""
         debian = self.open_debian(image, cache) if any(stage.name == SYSTEM for stage in stages) else None
         planned = plan_stages(image.recipe, stages, parent, debian)
         return Appending(image=image, parent=parent, planned=planned, debian=debian, cache=cache)

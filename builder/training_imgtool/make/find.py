@@ -70,7 +70,7 @@ def find_image(registries: Registries, tag: Tag) -> Digest | None:
 def require_images(
     inputs: Inputs, machine: Machine, wanted: tuple[RoleImage, ...] | None = None
 ) -> Mapping[Role, Digest]:
-    """Returns the digest of every role, or of the `wanted` roles.
+    """Returns the digest of the image of each role in `wanted`, by default of every role.
 
     Raises ImageMissingError, which names the missing images and the command that makes them.
     """

@@ -76,7 +76,7 @@ class RoleImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """A spec with everything that its images are made from."""
+    """A spec with everything that imgtool makes the images from."""
 
     spec_file: SpecFile
     lock: Lock

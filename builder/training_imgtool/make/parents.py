@@ -59,7 +59,7 @@ class Parents(ABC):
         """
 
     def close(self, *, failed: bool) -> None:
-        """Waits for the work in the background, or cancels it when the run failed."""
+        """Waits for work in background threads, or cancels that work if the run failed."""
         del failed
 
     def _find_base(self, image: RoleImage) -> StoredImage:
@@ -167,7 +167,10 @@ class StageParents(Parents):
         return tag_of_stage(self._repository, stage.name, stage.key)
 
     def _files_with(self, image: RoleImage, count: int) -> Files:
-        """Adds the files of a stage. An engine's stage consists of the layers that the image below does not have."""
+        """Adds the files of a stage to those below.
+
+        An engine's stage consists of the layers that the image below does not have.
+        """
         if not image.stages[count - 1].engine:
             return super()._files_with(image, count)
 

@@ -1,7 +1,8 @@
 """Builds images for several platforms, and an index that names them all.
 
-imgtool makes the image for each platform as in a build for one platform. It runs no foreign code, because the direct
-builder only copies files and wheels. The tag of the index is `ROLE-KEY`; KEY is a hash of the keys of the images.
+imgtool makes the image for each platform as in a build for one platform. imgtool runs no foreign code, because the
+direct builder only copies files and wheels. The tag of the index is `ROLE-KEY`; KEY is a hash of the keys of the
+images.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ from training_imgtool.oci.registry.manifests import Manifest, index_body, index_
 def build_platforms(run: BuildRun) -> tuple[BuildResult, ...]:
     """Builds the images of a spec, and the indexes if the spec has several platforms.
 
-    Raises UsageError if the options do not push an index, and what finding, building and pushing raise.
+    Raises UsageError for several platforms without a push, and what finding, building and pushing raise.
     """
     if not run.inputs.others:
         return build(run)
     if not run.options.push:
         platforms = ", ".join(run.inputs.spec_file.platforms)
         raise UsageError(
-            f"an index of {platforms} needs a registry", hint="--push, or one platform: --set platform=linux/amd64"
+            f"an index of {platforms} needs a registry",
+            hint="add --push, or build for one platform: --set platform=linux/amd64",
         )
     check_inputs(run)
     named = replace(run, inputs=run.inputs.named_by_index())

@@ -17,7 +17,7 @@ from training_imgtool.model.load import SpecFile, find, load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChoice:
-    """The options of a command line that concern the spec.
+    """The command-line options that concern the spec.
 
     Attributes:
         path: the file or its folder; None searches for a spec.
@@ -32,7 +32,7 @@ class SpecChoice:
     locked: bool = False
 
     def open(self) -> SpecFile:
-        """Finds and loads the spec; raises as `open_spec`."""
+        """Finds and loads the spec; raises what `open_spec` raises."""
         return open_spec(self.path, self.values)
 
 
@@ -63,7 +63,7 @@ def _blaming(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def read_code(spec_file: SpecFile, settings: Settings, *, everything: bool = False) -> Context:
-    """Reads the code and `files`, or every file that a COPY can name; raises what `CodeFolders` raises."""
+    """Reads the code and the spec's `files`, or all files that a COPY can name; raises what `CodeFolders` raises."""
     entry = spec_file.entry
     with remembered_hashes(settings.cache, spec_file.folder) as hashes:
         folders = CodeFolders(

@@ -37,7 +37,7 @@ class BuildOptions:
         if self.engine == "direct" and self.builder:
             raise UsageError("--builder names a builder of buildx, and --engine direct does not use buildx")
         if (self.engine == "buildx" or self.builder) and not self.push:
-            raise UsageError("a builder of buildx pushes what it builds to a registry", hint="add --push")
+            raise UsageError("a builder of buildx can only push images to a registry", hint="add --push")
         if self.tags and not self.push:
             raise UsageError("--tag names images in the registry", hint="add --push")
         for name in self.tags:

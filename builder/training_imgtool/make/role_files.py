@@ -17,7 +17,7 @@ _MUCH = 8 << 20  # bytes of code
 
 @dataclass(frozen=True, slots=True)
 class PlacedFile:
-    """A file, folder or link of an image: its entry in a layer, and the hash of its content."""
+    """A file, folder or link in an image: its entry in a layer, and the hash of its content."""
 
     item: tar_writer.Item
     sha256: str
@@ -35,7 +35,7 @@ class PlacedFile:
         return replace(self, item=replace(item, data=b"".join(item.blocks()), blocks=None))
 
     def is_like(self, other: PlacedFile | None) -> bool:
-        """Tells whether both files give the path the same type, attributes and content."""
+        """Tells whether two files have the same type, attributes and content."""
         return other is not None and (self.item.entry, self.sha256) == (other.item.entry, other.sha256)
 
 

@@ -71,7 +71,7 @@ class Sink(ABC):
         del results
 
     def close(self, *, failed: bool) -> None:
-        """Ends the work in the background."""
+        """Ends the work in background threads."""
         del failed
 
 
@@ -79,7 +79,7 @@ class Sink(ABC):
 def open_sink(run: BuildRun, engine: Engine, docker: DockerEngine | None = None) -> Iterator[Sink]:
     """Opens the sink that the options name, else the image store of `docker`, else that of the machine's engine.
 
-    Raises EngineUnavailableError if that engine does not answer.
+    Raises EngineUnavailableError if the engine does not answer.
     """
     with ExitStack() as stack:
         sink = _make_sink(run, engine, docker, stack)
@@ -184,7 +184,7 @@ class _LocalSink(Sink):
 
 
 class LayoutSink(_LocalSink):
-    """Adds images to an OCI layout in a folder, named by role."""
+    """Adds images to an OCI layout in a folder; each image has the role as its name."""
 
     at_once = 1  # so that the index lists the roles in the spec's order
 

@@ -109,7 +109,7 @@ class _Check:
         return _find_modules(self._inputs.context.entries, self._roots)
 
     def run(self) -> None:
-        """Runs the check, and adds to `errors` and `notes`."""
+        """Runs the check, and adds its results to `errors` and `notes`."""
         if not self._starts_entry:
             return
         entry = self._find_entry_file()
@@ -324,7 +324,7 @@ class _Modules:
     def find_missing(self, module: str, item: Import) -> str | None:
         """Returns the first module that an import needs and the trainer's code lacks.
 
-        A plain folder contains only modules.
+        A folder without __init__.py defines no names but modules.
         """
         is_folder = self.files.get(module) == "" and module not in self.opaque
         needed = [module, *(f"{module}.{name}" for name in item.names if is_folder and name != "*")]

@@ -172,7 +172,7 @@ def _hash_content(stored: Iterator[bytes], made: Descriptor) -> str:
         digest.update(block)
         left -= len(block)
         if left < 0:
-            raise VerificationError(f"it inflates to over {_LARGEST_BYTECODE} times the size of the layer made here")
+            raise VerificationError(f"its content is over {_LARGEST_BYTECODE} times the size of the layer made here")
     return f"sha256:{digest.hexdigest()}"
 
 

@@ -1,9 +1,9 @@
 """A program that runs inside an image and prints one JSON object per line, for each thing that it tried there.
 
 `smoke.check_start` passes the program's text to `python -c`, followed by a framework's part and a call of `run`. So the
-program needs only the standard library, and runs from Python 3.7 on. Importing a framework or a trainer may crash, so a
-child process does the work and the parent process prints how the child ended. The image can print anything, so `smoke`
-sanitizes the output and uses it only for the smoke test.
+program may only use the standard library, and must run on Python 3.7 or newer. Importing a framework or a trainer may
+crash, so a child process does the work and the parent process prints how the child ended. The image can print anything,
+so `smoke` sanitizes the output and uses it only for the smoke test.
 """
 # Every exception of the image's own code is an answer:
 # ruff: noqa: BLE001

@@ -90,8 +90,8 @@ def test_another_hosts_authority_does_not_count(server_pair: Pair, tmp_path: Pat
     [
         ({"ca.crt": b"no certificate"}, "ca.crt: not a PEM file"),
         ({"client.cert": b"no certificate", "client.key": b"no key"}, "client.cert: not a PEM file"),
-        ({"client.cert": b"x"}, "client: a client certificate is a file NAME.cert with its key in NAME.key"),
-        ({"other.key": b"x"}, "other: a client certificate is a file NAME.cert with its key in NAME.key"),
+        ({"client.cert": b"x"}, "client: expected a client certificate NAME.cert and its key NAME.key"),
+        ({"other.key": b"x"}, "other: expected a client certificate NAME.cert and its key NAME.key"),
     ],
 )
 def test_files_that_are_no_certificates(server_pair: Pair, tmp_path: Path, files: dict[str, bytes], says: str) -> None:

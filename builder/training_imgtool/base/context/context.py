@@ -54,7 +54,7 @@ class Context:
         return self.entries[at] if at < len(self.entries) and self.entries[at].path == path else None
 
     def below(self, folder: str) -> Context:
-        """Places the entries below `folder` of another context."""
+        """Returns a context with the same entries below `folder`."""
         if folder == ".":
             return self
         above = (_folder(path) for path in (*_parents(folder), folder))
@@ -199,7 +199,9 @@ def _tree(entries: Sequence[Entry], start: int) -> str:
             below.setdefault(name, []).append(entry)
         elif entry.kind is not Kind.DIRECTORY:
             if entry.blob is None:
-                raise InputError(f"{entry.path}: only its sha256 is known, so it has no git id")
+                raise InputError(
+                    f"{entry.path}: imgtool knows only the sha256 of this file, and cannot compute its git id"
+                )
             encoded = name.encode()
             items[encoded] = (_MODES[entry.kind, entry.mode], encoded, entry.blob)
     for name, inner in below.items():

@@ -1,7 +1,7 @@
 """`.dockerignore` with Docker's own rules: moby/patternmatcher and its `ignorefile` package.
 
-The last pattern that matches a path or one of its parents decides. As in BuildKit, a folder that is left
-out is still searched when a `!` pattern could bring back something below it.
+The last pattern that matches a path, or a folder above the path, decides whether the path is left out. As in BuildKit,
+a folder that is left out is still searched when a `!` pattern could bring back something below it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def parse_dockerignore(text: str, *, file: str = ".dockerignore") -> DockerIgnor
         if _special(pattern) and any(character in pattern for character in "|{}"):
             raise InputError(
                 f"{file}:{number}: {pattern!r}: Docker reads |, {{ and }} beside a wildcard as a regular expression",
-                hint="write ? in their place",
+                hint="write ? in place of these characters",
             )
         try:
             matcher = _matcher(pattern) if _VALID.match(pattern) else None

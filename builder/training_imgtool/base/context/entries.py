@@ -42,7 +42,7 @@ class OnDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One path of a build context.
+    """A file, folder or link in a build context.
 
     Attributes:
         path: relative, with slashes.

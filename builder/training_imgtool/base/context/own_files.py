@@ -2,8 +2,8 @@
 
 These are imgtool's own locks, specs, job files and results, the files that this run's output goes to, and files that
 tools leave in a folder: caches, virtual environments, logs of runs, the files of editors, operating systems and CI, and
-the credentials of CI's login steps. A file's content or its well-known name decides, so that every machine leaves out
-the same files. If users keep logs of imgtool there, they list these logs in `.dockerignore`.
+the credentials of CI's login steps. imgtool decides by a file's content or well-known name, so that every machine
+leaves out the same files. If users keep logs of imgtool there, they list these logs in `.dockerignore`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_litter_folder(name: str, members: Collection[str]) -> bool:
 
 
 def list_own_files(folder: Path) -> frozenset[str]:
-    """Lists the names in `folder` that an image of the whole folder leaves out, by content or by name.
+    """Lists the names in `folder` that an image of the whole folder leaves out, because of their content or name.
 
     The result does not contain an unreadable file. imgtool fails when it reads that file later, and names the file.
     """

@@ -91,7 +91,7 @@ class Walk:
     def _folder(self, descriptor: int, prefix: str, verdict: Verdict | None, names: list[str]) -> bool:
         """Walks one open folder; returns whether it contains nothing but files that tools left."""
         if prefix.count("/") > DEEPEST:
-            raise InputError(f"{prefix}: more than {DEEPEST} folders inside each other")
+            raise InputError(f"{prefix}: folders are nested more than {DEEPEST} levels deep")
         before, litter = len(self.entries), False
         for name in names:
             path = prefix + name
@@ -227,7 +227,7 @@ class Walk:
 
 
 def _check_name(path: str) -> None:
-    """Raises InputError for a path with unreadable characters in its last part."""
+    """Raises InputError if the file name in a path contains control characters or is not UTF-8."""
     name = path.rpartition("/")[2]
     if not (name.isascii() and name.isprintable()) and any(map(_is_control, name)):
         shown = path.encode("utf-8", "surrogateescape").decode("ascii", "backslashreplace")
@@ -253,7 +253,7 @@ def _link(path: str, target: str, at: str) -> Entry:
 
 @contextmanager
 def remembered_hashes(cache: Path, root: Path) -> Iterator[MutableMapping[str, str]]:
-    """Yields the hashes of earlier runs; a key is a path, size, times and inode. Losing them costs only time.
+    """Yields the hashes of earlier runs; a key is a path, size, times and inode. Losing the hashes costs only time.
 
     Each folder has its own file of hashes, so that a large folder does not slow down a small one. A version of imgtool
     with other patterns for secrets uses another file, since the entries tell which files look like secrets.

@@ -73,7 +73,7 @@ def allowed(path: str, allow: Collection[str]) -> bool:
 
 
 def refuse(paths: Iterable[str]) -> None:
-    """Raises InputError that lists `paths` when there are any."""
+    """Raises InputError that lists `paths`, unless `paths` is empty."""
     suspects = sorted(paths)
     if suspects:
         what = "1 file looks like a secret" if len(suspects) == 1 else f"{len(suspects)} files look like secrets"

@@ -1,8 +1,8 @@
 """Checks the addresses to which a server redirects imgtool, and makes URLs fit for messages. No network.
 
-A registry gets only its own credentials. It may redirect imgtool to storage on another host, but not from https to
-http, not from a public name to a private address, and never to a link-local address or a metadata service. imgtool
-sends no credentials to the other host (go-containerregistry's redirect and SSRF rules).
+imgtool sends a registry only the credentials for this registry. A registry may redirect imgtool to storage on another
+host, but not from https to http, not from a public name to a private address, and never to a link-local address or a
+metadata service. imgtool sends no credentials to the other host (go-containerregistry's redirect and SSRF rules).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def next_url(current: str, location: str, registry: Origin, what: str) -> str:
     if origin.scheme == "http" and urlsplit(current).scheme == "https":
         raise RegistryRefusedError(
             f"{what}: the registry redirects from https to http ({shown})",
-            hint="a proxy in front of the registry must pass X-Forwarded-Proto, or the registry must know its URL",
+            hint="let the registry's proxy send X-Forwarded-Proto, or set the external URL in the registry's settings",
         )
     if _is_metadata(origin.host):
         raise RegistryRefusedError(f"{what}: the registry redirects to a link-local address ({shown}): refused")

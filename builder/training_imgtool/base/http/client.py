@@ -36,7 +36,7 @@ def bytes_body(data: bytes) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A server's answer. Header names are lower case.
+    """A server's answer. The names of headers are in lower case.
 
     Attributes:
         method: the method of the request.

@@ -1,7 +1,7 @@
 """Connections whose time limits hold even if a server sends a byte now and then.
 
 A socket's time limit starts again with every byte. The limit of these connections applies to the whole head of an
-answer, and then to each few kilobytes of its content. It covers only the time in which imgtool waits for bytes.
+answer, and then to each few kilobytes of its content. The limit covers only the time in which imgtool waits for bytes.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def proxy_refusal(proxy: str, status: int) -> ImgtoolError:
         )
     return RegistryRefusedError(
         f"the proxy {proxy} refuses the connection (HTTP {status})",
-        hint="check HTTP_PROXY and HTTPS_PROXY; NO_PROXY names hosts to reach without the proxy",
+        hint="check HTTP_PROXY and HTTPS_PROXY; list hosts that need no proxy in NO_PROXY",
     )
 
 
@@ -141,12 +141,12 @@ def _tls_error(origin: Origin, text: str) -> Exception:
     if "WRONG_VERSION_NUMBER" in text or "UNKNOWN_PROTOCOL" in text or "RECORD_LAYER_FAILURE" in text:
         return RegistryRefusedError(
             f"{where} does not speak TLS",
-            hint=f"if it is meant to be plain HTTP: IMGTOOL_INSECURE_REGISTRIES={origin.host}:{origin.port}",
+            hint=f"if the registry uses plain HTTP, set IMGTOOL_INSECURE_REGISTRIES={origin.host}:{origin.port}",
         )
     if "expired" in text or "not yet valid" in text:
         return RegistryRefusedError(
             f"{where}: the certificate is not valid now ({sanitize_line(text, limit=160)})",
-            hint="check this machine's clock too",
+            hint="check this machine's clock, too",
         )
     if "match" in text and ("Hostname" in text or "hostname" in text or "IP address" in text):
         return RegistryRefusedError(f"{where}: the certificate is for another host ({sanitize_line(text, limit=200)})")

@@ -61,7 +61,7 @@ def find_certificates(folders: Iterable[Path], origin: Origin) -> HostCertificat
         if single:
             stem = min(single).with_suffix("")
             raise LocalFileError(
-                f"{stem}: a client certificate is a file NAME.cert with its key in NAME.key, and one of them is missing"
+                f"{stem}: expected a client certificate NAME.cert and its key NAME.key, found only one of the two files"
             )
         return HostCertificates(tuple(file for file in files if file.suffix == ".crt"), pairs)
     return HostCertificates()
@@ -129,8 +129,8 @@ def timeouts(connect: float, read: float) -> urllib3.Timeout:
 def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
     """Returns the URL of the proxy for `url`, or None. Loopback addresses never get a proxy.
 
-    The entry `no` is a comma-separated list of `*`, host names (which cover their subdomains, with or without a leading
-    dot), `HOST:PORT`, IP addresses and CIDR networks, as curl and Go read NO_PROXY.
+    In `proxies`, the entry `no` is a comma-separated list of `*`, host names (which cover their subdomains, with or
+    without a leading dot), `HOST:PORT`, IP addresses and CIDR networks, as curl and Go read NO_PROXY.
     """
     from urllib.parse import urlsplit
 

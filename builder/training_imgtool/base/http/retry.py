@@ -1,9 +1,9 @@
 """Decides how long to wait before another try, and when to give up.
 
 Delays double from half a second up to 30 s. Each wait lasts a random part of its delay, at least half of it. So seven
-tries take 16 to 32 s, which is longer than the restart of a registry. After a 429, delays double from 5 s, because
-quotas apply per minute. If a server sends Retry-After, imgtool waits that long instead. The clock, the sleep and the
-random numbers are parameters, so that tests need not wait.
+tries take 16 to 32 s, which is longer than the restart of a registry. After an answer 429, delays double from 5 s,
+because quotas apply per minute. If a server sends Retry-After, imgtool waits for that time instead. The clock, the
+sleep and the random numbers are parameters, so that tests need not wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TIMES = ("no time", "once", "twice", "three times", "four times", "five times",
 
 
 class PassingError(Exception):
-    """A try failed, and another one may succeed; `Retry` decides whether there is one.
+    """A try failed, and another try may succeed; `Retry` decides whether to try again.
 
     Args:
         reason: what happened, as a text that follows the host's name, such as `answered 503`.

@@ -1,8 +1,8 @@
 """Reads YAML as text, so that no value becomes a number or a boolean.
 
-The result is a tree of nodes with positions. `2.10`, `on`, `0755`, `22:22` and `12e5678` stay as typed, since YAML
-1.1 and 1.2 disagree on them; quoted values are marked. A spec needs no tags, merge keys, duplicate keys, several
-documents or unlimited growth through aliases, so the reader refuses them and names their place.
+The result is a tree of nodes with positions. `2.10`, `on`, `0755`, `22:22` and `12e5678` stay as typed, since YAML 1.1
+and 1.2 disagree on them; quoted values are marked. A spec needs no tags, merge keys, duplicate keys, several documents
+or unlimited growth through aliases, so the reader refuses these and names the place.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})  # YAML 1.1 and the 1.2 co
 
 
 class Position(NamedTuple):
-    """A place in a file, 1-based, in characters."""
+    """A position in a file: line and column, in characters, from 1."""
 
     line: int
     column: int
@@ -99,7 +99,7 @@ class TreeBuilder:
         self._anchors: dict[str, _Anchored | None] = {}  # None while its node is still open
 
     def take(self, event: Any) -> None:
-        """Processes one event; raises InputError."""
+        """Processes one event of PyYAML; raises InputError."""
         kind = type(event).__name__
         at = Position(event.start_mark.line + 1, event.start_mark.column + 1)
         if kind == "DocumentStartEvent":

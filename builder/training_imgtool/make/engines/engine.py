@@ -90,7 +90,7 @@ class Engine:
         return self._pushed.do(tag, lambda: self._find_or_push(image, stage, tag, solve, anew=anew))
 
     def push_whole(self, image: RoleImage) -> Digest:
-        """Makes a whole image from its printed Dockerfile, and pushes it; raises as `run_stage`."""
+        """Makes a whole image from its printed Dockerfile, and pushes it; raises what `run_stage` raises."""
         tag = image.registry_tag
 
         def solve() -> Solve:

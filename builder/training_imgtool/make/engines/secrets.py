@@ -62,7 +62,7 @@ def take_secrets(run: BuildRun) -> tuple[SecretSource, ...]:
     for name, secret in spec_file.spec.secrets.items():
         if name not in sources and not secret.index:
             raise InputError(
-                f"secret {name}: not given", hint=f"--secret id={name},env=VARIABLE, or env or src in the spec"
+                f"secret {name}: not given", hint=f"give --secret id={name},env=VARIABLE, or set env or src in the spec"
             )
     logins = {name for name, secret in spec_file.spec.secrets.items() if secret.index}
     return tuple(source for name, source in sources.items() if name not in logins)

@@ -1,7 +1,7 @@
 """Follows one long request to an engine: yields the answer, can be stopped, and detects that the engine is gone.
 
 The request runs in a thread of its own, so the thread that follows it can always be interrupted: by a signal, by
-`close()` of the engine, or because the engine no longer answers. docker-py offers none of the three.
+`close()` of the engine, or because the engine no longer answers. docker-py does not offer any of these three ways.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Running:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Counts a request while the block runs."""
+        """Counts a request as running while the block runs."""
         with self._idle:
             self._count += 1
         try:

@@ -216,7 +216,7 @@ class Attempt:
 
 
 def failure(attempt: Attempt, status: int) -> ImgtoolError:
-    """Makes the error of a failed build from the first pattern that its message matches, else from the exit status."""
+    """Makes a failed build's error from the first pattern that matches the message, else from the exit status."""
     log, words = attempt.log, _PREFIX.sub("", attempt.log.words)
     if is_full(words) or is_full("\n".join(log.tail)):
         hint = f"`docker buildx prune{attempt.flag}` frees space"
@@ -242,7 +242,7 @@ def _own_failure(attempt: Attempt, words: str) -> ImgtoolError:
     if _TOO_OLD.search(words):
         return EngineUnavailableError(f"{text} (this buildx is too old)", hint="install buildx 0.13 or newer")
     if _FILES.search(words):
-        return InputError(text, hint=f"{_RENDERED}; the spec's folder is code/ in its context")
+        return InputError(text, hint=f"{_RENDERED}; the spec's folder is `code/` in the build context")
     return BuildFailedError(text, hint=_RENDERED, details=attempt.log.tail)
 
 

@@ -49,7 +49,7 @@ def find_program(settings: Settings) -> tuple[str, ...]:
     if (program := shutil.which("docker", path=path)) and _has_buildx(program, settings.environ):
         return (program, "buildx")
     raise EngineUnavailableError(
-        "buildx is not installed: no docker-buildx is in PATH or in Docker's folders of plugins",
+        "buildx is not installed: no docker-buildx is in PATH or in Docker's plugin folders",
         hint="install Docker's buildx plugin; a builder on another machine needs no Docker Engine here",
     )
 

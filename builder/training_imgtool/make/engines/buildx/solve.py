@@ -25,7 +25,7 @@ SILENCE_SECONDS = 30.0  # without output, after which imgtool asks whether the b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solved:
-    """What buildx reports as pushed: the digest of the manifest, and of the config where buildx names it."""
+    """What buildx reports as pushed: the digest of the manifest and, if buildx reports it, of the config."""
 
     digest: str
     config: str | None

@@ -73,7 +73,7 @@ def _api_version(version: str, endpoint: Endpoint) -> str:
 
 
 class _Client(docker.APIClient):
-    """A docker-py client that ignores files and environment variables. It sends one request at a time."""
+    """A docker-py client that ignores files and environment variables. The client sends one request at a time."""
 
     def __init__(self, endpoint: Endpoint, version: str, timeout: float | None) -> None:
         _knock(endpoint, timeout or _PING_SECONDS)
@@ -258,7 +258,7 @@ def hint_for(error: BaseException) -> str:
 
 
 def _inner(error: BaseException) -> Iterator[BaseException]:
-    """Yields the error and its causes, outermost first. Some libraries pass the cause as an argument."""
+    """Yields the error and its causes, outermost first. Some libraries pass the cause as an argument of the error."""
     seen: list[BaseException] = []
     queue = [error]
     while queue and len(seen) < 20:

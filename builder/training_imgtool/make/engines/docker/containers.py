@@ -24,7 +24,7 @@ _TRIES = 5  # at most, to create a network with the subnet that the request name
 
 
 class Change(IntEnum):
-    """How a path differs from the image; GET /containers/ID/changes uses these values."""
+    """How a path in a container differs from the image, with the values of GET /containers/ID/changes."""
 
     MODIFIED = 0
     ADDED = 1
@@ -153,7 +153,7 @@ class Containers:
         )
 
     def image_id(self, name: str) -> str | None:
-        """Returns the ID of an image that the engine has, or None."""
+        """Returns the ID of an image; None if the engine does not have the image."""
         image = self.api.inspect(name)
         return str(image["Id"]) if image else None
 
@@ -276,7 +276,7 @@ class Containers:
         return tuple(config.get("Entrypoint") or ()), tuple(config.get("Cmd") or ())
 
     def volumes(self, container_id: str, name: str) -> tuple[str, ...]:
-        """Lists the volumes that the image declares. `changed` leaves them out, and `remove` deletes them."""
+        """Lists the volumes that the image declares. `changed` leaves these volumes out, and `remove` deletes them."""
         with self.api.ask(f"looking at {name}", refused=make_refusal(name)) as client:
             mounts = client.inspect_container(container_id).get("Mounts") or ()
         return tuple(sanitize_line(str(mount["Destination"])) for mount in mounts if mount["Type"] == "volume")
@@ -284,7 +284,7 @@ class Containers:
     def memory(self, container_id: str, name: str) -> Iterator[int]:
         """Yields the bytes that a running container uses, once a second until it is removed.
 
-        The number does not include cached files, as in `docker stats`.
+        The number of bytes does not include cached files, as in `docker stats`.
         """
 
         def send(client: Any) -> Iterator[Event]:

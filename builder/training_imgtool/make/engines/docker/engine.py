@@ -45,7 +45,7 @@ class DockerEngine:
         return str(image["Id"]) if image else None
 
     def pull_base(self, base: Digest, platform: str, login: Login | None, progress: Progress) -> None:
-        """Pulls the base under its digest, unless the engine has it for this platform.
+        """Pulls the base image by digest, unless the engine has it for this platform.
 
         Raises InputError (the base is for another platform), RegistryRefusedError, CredentialsError, TemporaryError,
         EngineUnavailableError.
@@ -173,7 +173,7 @@ def measure_layers(api: DockerApi) -> int:
 def remove_image(api: DockerApi, name: str) -> bool:
     """Removes a name of an image, and the image if this was the last name; returns false if a container uses the image.
 
-    Succeeds if there is no such name. Raises EngineUnavailableError.
+    Succeeds also if the name does not exist. Raises EngineUnavailableError.
     """
     try:
         with api.ask(f"removing {name}", refused=make_refusal(f"removing {name}")) as client:

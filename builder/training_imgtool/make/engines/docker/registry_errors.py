@@ -1,7 +1,7 @@
 """Finds out from an engine's message why a registry refused a request.
 
-The Docker Engine reports a failed pull or push as free text in an answer with status 200. The texts are
-those of distribution/distribution `registry/api/errcode` and of moby's `distribution/errors.go`.
+The Docker Engine reports a failed pull or push as free text in an answer with status 200. The texts are from
+distribution/distribution `registry/api/errcode` and from moby's `distribution/errors.go`.
 """
 
 from __future__ import annotations
