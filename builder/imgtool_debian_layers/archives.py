@@ -14,7 +14,7 @@ _KEY_FOLDERS = ("/usr/share/keyrings/", "/etc/apt/")
 
 
 def make_private_sources(system: BaseSystem, mirrors: Mapping[str, str], root: Path) -> Iterator[tuple[str, bytes]]:
-    """Yields the files of the base's sources, preferences and keys; yields their paths relative to `root`."""
+    """Yields the files of the base's sources, preferences and keys, each as a path relative to `root` and a content."""
     for path, data in system.texts.items():
         if not path.startswith(_KEY_FOLDERS) or path.startswith("/etc/apt/apt.conf"):
             continue

@@ -145,7 +145,7 @@ def _read_text(layer: _Layer, file: LayerFile) -> bytes | None:
     if file.node.kind == "h":
         target = _clean(file.node.target)
         if target not in layer.texts:
-            raise NeedsAptError(f"{_clean(file.path)} of the base is a hard link to {target}, an unread file")
+            raise NeedsAptError(f"{_clean(file.path)} of the base is a hard link to {target}")
         return layer.texts[target]
     return None
 

@@ -258,7 +258,7 @@ def name_link(link: str, soname: str) -> str:
     """Returns the name that ldconfig gives a library that it finds through a link.
 
     ldconfig uses the link's name if that name ends with `.so` and the soname begins with it, or if the library has no
-    soname. Otherwise it uses the soname (glibc, elf/ldconfig.c).
+    soname. Otherwise ldconfig uses the soname (glibc, elf/ldconfig.c).
     """
     return link if link.endswith(".so") and soname.startswith(link) else soname or link
 

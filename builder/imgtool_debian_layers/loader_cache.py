@@ -23,7 +23,7 @@ FLAGS: Mapping[int, int] = {62: 0x0303, 183: 0x0A03}
 
 @dataclass(frozen=True, slots=True)
 class CachedLibrary:
-    """One library in the cache, as `ldconfig -p` prints it in a line."""
+    """One library in the cache, for which `ldconfig -p` prints one line."""
 
     soname: str
     path: str

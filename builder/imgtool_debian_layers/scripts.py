@@ -1,8 +1,8 @@
 """Finds what the maintainer scripts that imgtool knows do to an image, which is often nothing.
 
 imgtool runs no script. `scripts.toml` lists blocks that debhelper generates. imgtool knows a script if it consists of
-such blocks and comments, or if `scripts.toml` lists the sha256 of the rest of the script. For all other scripts, apt
-itself has to install the package.
+such blocks and comments, or if `scripts.toml` lists the sha256 of the rest of the script. If a package has any other
+script, apt itself has to install the package.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AT_INSTALL = ("preinst", "postinst", "config")
 
 
 class EffectKind(StrEnum):
-    """What an effect does to its path."""
+    """What an effect does to the effect's path."""
 
     ABSENT = "absent"  # if anything matches the pattern `path`, apt has to run the script
     PRESENT = "present"  # if the path is missing, apt has to run the script
@@ -83,7 +83,7 @@ class _Rules:
 
 
 def find_script_effects(package: str, name: str, data: bytes) -> tuple[Effect, ...]:
-    """Finds what a script does when its package is installed for the first time.
+    """Finds what a script does when dpkg installs the script's package for the first time.
 
     Args:
         package: the package's name, for the message.

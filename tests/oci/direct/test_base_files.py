@@ -296,7 +296,7 @@ def test_a_layer_must_be_what_the_config_says(tmp_path: Path) -> None:
     base = Base(data)
     right, wrong = f"sha256:{hashlib.sha256(data).hexdigest()}", f"sha256:{'0' * 64}"
     with pytest.raises(
-        VerificationError, match=f"its digest is {right[:19]}, but the base's config names {wrong[:19]}"
+        VerificationError, match=f"the content has the digest {right[:19]}, but the base's config names {wrong[:19]}"
     ):
         reader(tmp_path / "wrong").files(None, base.layers, base.read, lambda: (wrong,)).node("/app")
     assert reader(tmp_path / "right").files(None, base.layers, base.read, lambda: (right,)).node("/app")

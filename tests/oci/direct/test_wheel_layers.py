@@ -357,7 +357,7 @@ def test_large_scripts_get_their_interpreter_and_larger_ones_go_to_an_engine(ben
     size = _tree(make_packages_layers(bench.locked, (), bench.tools()))["/opt/venv/bin/run"].size
     assert size == len(b"#!/opt/venv/bin/python\n") + (3 << 20) // 6 * 6
     bench.wheels = [make_wheel(bench.folder, "big", script(17 << 20))]
-    with pytest.raises(NeedsEngineError, match="too many to rewrite it"):
+    with pytest.raises(NeedsEngineError, match="too many to rewrite the file"):
         make_packages_layers(bench.locked, (), bench.tools())
 
 

@@ -1,1 +1,1 @@
-"""Makes attestations, which tell what an image contains and how it was made, and makes and checks signatures."""
+"""Makes attestations, which tell what an image contains and how it was made. Makes and checks signatures."""

@@ -1,4 +1,4 @@
-"""Writes software bills of materials in CycloneDX 1.5 JSON: the bill of one variant of a lock, and parts for others.
+"""Writes software bills of materials in CycloneDX 1.5 JSON: the bill of a lock's variant, and parts of other bills.
 
 The format is small, so imgtool uses no library for it: https://cyclonedx.org/docs/1.5/json. A bill contains neither a
 serial number nor a date, so that equal images have equal bills. Package URLs follow the purl specification.

@@ -132,7 +132,9 @@ def _check_blocks(blocks: Iterable[bytes], diff_id: str | None) -> Iterator[byte
         yield block
     content = f"sha256:{digest.hexdigest()}"
     if diff_id not in {None, content}:
-        raise VerificationError(f"its digest is {content[:19]}, but the base's config names {str(diff_id)[:19]}")
+        raise VerificationError(
+            f"the content has the digest {content[:19]}, but the base's config names {str(diff_id)[:19]}"
+        )
 
 
 def _find(cache: LayerCache, key: str) -> Node | None:

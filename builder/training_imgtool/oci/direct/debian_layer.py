@@ -11,7 +11,7 @@ from training_imgtool.oci.layers.layers import LayerSource
 
 @dataclass(frozen=True, slots=True)
 class OpenedLibraries:
-    """The shared libraries that the image must be able to load after the installation, and its LD_LIBRARY_PATH."""
+    """The shared libraries that must load in the image after the installation, and the image's LD_LIBRARY_PATH."""
 
     sonames: tuple[str, ...] = ()
     path: str = ""

@@ -39,7 +39,8 @@ class FileLayer:
 def lay_out(copies: Iterable[Copy], files: Files) -> FileLayer:
     """Decides where the files of `copies` go on an image that already contains `files`.
 
-    Raises NeedsEngineError if BuildKit would not replace what is at a file's path, or if engines would differ.
+    Raises NeedsEngineError if BuildKit would not replace what is at a file's path, or if engines would make different
+    images.
     """
     layer = _Layer(files)
     for copy in copies:
@@ -93,7 +94,7 @@ class _Layer:
         node, is_folder = self._node(path), source.kind is SourceKind.DIRECTORY
         if node is not None and (node.kind is Kind.FOLDER) is not is_folder:
             what = "a file or a link" if is_folder else "a folder"
-            raise NeedsEngineError(f"{path} is {what} in the base, and engines differ in how they replace it")
+            raise NeedsEngineError(f"{path} is {what} in the base, and engines do not replace it in the same way")
         if is_folder:
             self._set_folder(path, PLAIN, is_new=node is None)
             return
@@ -102,7 +103,7 @@ class _Layer:
         self._nodes[path] = Node(Kind.LINK, target=source.target or "") if is_link else FILE
 
     def _pass_through(self, path: str) -> None:
-        """Adds the parent folders of a path that are missing, or that have another owner or mode than root and 755."""
+        """Adds the missing parent folders of a path, and existing ones that root does not own with mode 755."""
         for above in list_parents(path):
             if above in self._placed:
                 continue

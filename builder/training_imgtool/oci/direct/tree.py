@@ -167,7 +167,7 @@ class TreeMaker:
             above.children[name] = node
 
     def make_opaque(self, path: str) -> None:
-        """Marks a folder as opaque, so that it hides the folder's contents in the layers below."""
+        """Marks a folder as opaque, which hides the contents that the folder has in the layers below."""
         above = self._make_parent(f"{path}/x" if path else "x")
         if above is not None:
             above.opaque = True

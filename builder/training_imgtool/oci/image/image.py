@@ -161,7 +161,7 @@ def assemble(
 
 
 def as_oci(image: DirectImage) -> DirectImage:
-    """Converts the manifest to OCI's format, the only one in OCI layouts. The image then has another digest."""
+    """Converts an image's manifest to OCI's format, because OCI layouts allow no other. This changes the digest."""
     if image.manifest_type == OCI_MANIFEST:
         return image
     document = json.loads(image.manifest)

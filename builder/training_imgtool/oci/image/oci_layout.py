@@ -79,7 +79,7 @@ def name_image(folder: Path, digest: str, name: str) -> None:
 
 
 def _add_entry(folder: Path, present: dict[str, Any], entry: dict[str, Any]) -> None:
-    """Adds an image's entry to the index. The new entry replaces an entry of the same name."""
+    """Adds an image's entry to the index. The new entry replaces an entry with the same name."""
     name = entry["annotations"][_NAME]
     others = [old for old in present["manifests"] if (old.get("annotations") or {}).get(_NAME) != name]
     index = json.dumps({**present, "manifests": [*others, entry]}, indent=1, sort_keys=True).encode() + b"\n"
@@ -88,7 +88,7 @@ def _add_entry(folder: Path, present: dict[str, Any], entry: dict[str, Any]) -> 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Lets only one process write at a time. The lock ends when its process ends, so no old lock blocks a later run."""
+    """Lets only one process write at a time. The lock ends with the process, so no old lock blocks a later run."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

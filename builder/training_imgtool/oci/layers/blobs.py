@@ -60,8 +60,8 @@ def verify(blocks: Iterable[bytes], blob: Descriptor, forget: Callable[[], None]
 
 
 def remade_error(blob: Descriptor, why: str) -> VerificationError:
-    """Returns the error for a layer that imgtool made again with other bytes than its record names."""
+    """Returns the error for a layer that imgtool made again, but not with the bytes that the layer's record names."""
     return VerificationError(
         f"layer {blob.short}: imgtool made the layer again, but with other bytes: {why}",
-        hint="imgtool deleted the layer's record; run the command again, and with --no-cache if it fails again",
+        hint="imgtool deleted the layer's record; run the command again; if it fails again, add --no-cache",
     )

@@ -42,8 +42,8 @@ class Compression(StrEnum):
 class Codec:
     """A method of compressing layers: `name` has format and level, `start` makes an object as `zlib.compressobj` does.
 
-    The name is part of each layer record's key. The library's version is not part of the key, so a layer keeps the
-    bytes of the first push.
+    A codec's name is part of each layer record's key. The library's version is not part of the key, so a layer keeps
+    the bytes of the first push.
     """
 
     name: str

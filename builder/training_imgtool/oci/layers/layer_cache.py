@@ -1,10 +1,10 @@
 """Stores records of layers (digest, diff ID and size), each under a key that covers all inputs of the layers.
 
-A record is a small JSON document that contains its own key and the hash of its fields, so imgtool detects a damaged
-record. The manifest of a stage contains the records of the stage's layers as an annotation, so that a second machine
-can reuse the layers without the wheels. Anyone who may push can write such an annotation, so the second machine does
-not store its records in the cache. The cache also stores the layers of wheels and of Debian packages, as blobs with
-their digests as names, up to a total size.
+A record is a small JSON document that contains the record's key and a hash of the other fields, so imgtool detects a
+damaged record. The manifest of a stage contains the records of the stage's layers as an annotation, so that a second
+machine can reuse the layers without the wheels. Anyone who may push can write such an annotation, so the second machine
+does not store its records in the cache. The cache also stores the layers of wheels and of Debian packages, as blobs
+that are named by their digests, up to a total size.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class LayerCache:
         return f"sha256:{digest.hexdigest()}", size
 
     def _drop_oldest(self, kept: str) -> None:
-        """Removes the least recently used blobs until the rest fits. A run that needs a removed blob makes it again."""
+        """Removes the least recently used blobs until the rest fits. A later run makes a removed blob again."""
         found = []
         for entry in os.scandir(self._blobs):
             with suppress(FileNotFoundError):  # another run removed it

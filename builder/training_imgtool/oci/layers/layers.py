@@ -1,9 +1,9 @@
 """Defines the type of a layer that is ready to push, and distributes wheels over layers.
 
 Several medium layers are better than one large layer: engines push and unpack layers in parallel, and after a change,
-imgtool sends only the changed layer again. Each large wheel has its own layer. Every other wheel is in one of a few
-buckets, each of which is a layer. The hash of a wheel's name chooses the bucket, so that adding, removing or upgrading
-a package changes only one bucket.
+imgtool sends only the changed layer again. Each large wheel has a layer of its own. Every other wheel is in one of a
+few buckets, each of which is a layer. The hash of a wheel's name chooses the bucket, so that adding, removing or
+upgrading a package changes only one bucket.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Summarises the paths of a layer as claims, from which imgtool can find conflicting layers without their wheels.
+"""Summarises a layer's paths as claims. With claims, imgtool finds conflicts of layers without the layers' wheels.
 
 Below site-packages, a folder that directly contains a file other than `__init__.py` is one claim for everything below
 the folder, because one wheel owns such a package. Several wheels may share any other folder (a namespace package), so
@@ -47,7 +47,7 @@ def find_claims(items: Iterable[Item], site: str) -> dict[str, str]:
 
 
 def find_overlaps(claims: Mapping[str, Claims]) -> set[str]:
-    """Returns the keys of `claims` whose claims may conflict: two layers may have one path with different content."""
+    """Returns the keys of `claims` that may conflict: their layers may have the same path with different content."""
     holders: dict[str, dict[str, str]] = {}
     for name, claimed in claims.items():
         for path, identity in claimed.items():

@@ -41,7 +41,7 @@ class Entry:
 
 
 def count_padding(size: int) -> int:
-    """Returns how many zero bytes follow content of `size` bytes, to fill its last block."""
+    """Returns how many zero bytes fill the last block of a content of `size` bytes."""
     return -size % BLOCK
 
 

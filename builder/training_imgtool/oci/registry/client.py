@@ -167,7 +167,7 @@ class Registry:
         return put.digest
 
     def put_referrer(self, ref: Tag | Digest, body: bytes) -> bool:
-        """Puts an OCI manifest with a `subject`, and returns whether the registry itself lists it as a referrer.
+        """Puts an OCI manifest with a `subject`, and returns whether the registry lists the manifest as a referrer.
 
         A registry that lists the manifest answers with the header OCI-Subject (distribution specification 1.1). Raises
         the same errors as `put_manifest`.

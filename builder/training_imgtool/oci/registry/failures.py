@@ -31,11 +31,11 @@ _HINTS = {
 
 
 class RepositoryMissingError(RegistryRefusedError):
-    """The repository does not exist, or the login has no right to know whether it exists."""
+    """The repository does not exist, or the login may not see the repository."""
 
 
 class BlobUnknownError(RegistryRefusedError):
-    """The registry lacks blobs of a manifest (MANIFEST_BLOB_UNKNOWN); uploading them again helps.
+    """The registry lacks blobs of a manifest (MANIFEST_BLOB_UNKNOWN). The caller can upload these blobs again.
 
     Args:
         digests: the blobs that the registry named; empty if it named none.

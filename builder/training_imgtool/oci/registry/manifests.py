@@ -52,7 +52,7 @@ class Descriptor:
     size: int
 
     def document(self) -> dict[str, Any]:
-        """Returns the descriptor as it appears in a manifest."""
+        """Returns the descriptor as a JSON object for a manifest."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
 
     @property
@@ -74,7 +74,7 @@ class Platform:
 
     @property
     def normal(self) -> Platform:
-        """Returns the platform without a variant that the architecture implies, such as v8 of arm64 (as containerd)."""
+        """Returns the platform without a variant that the architecture implies, as containerd does (v8 of arm64)."""
         return replace(self, variant="") if _IMPLIED.get(self.architecture) == self.variant else self
 
 
@@ -120,7 +120,7 @@ def require_platform(config: bytes, platform: str, image: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One manifest or index: its exact bytes and its content.
+    """One manifest or index, as exact bytes and as a JSON object.
 
     Attributes:
         media_type: one of MANIFEST_TYPES.
@@ -287,7 +287,7 @@ def index_entry(manifest: Manifest, config: Mapping[str, Any]) -> dict[str, Any]
 
 
 def index_body(entries: Iterable[Mapping[str, Any]]) -> tuple[str, bytes]:
-    """Makes an index, Docker's if all images are Docker's, else OCI's; returns its media type and bytes."""
+    """Makes an index, in Docker's format if all images have it, else in OCI's; returns media type and bytes."""
     rows = [dict(entry) for entry in entries]
     docker = all(row["mediaType"] == DOCKER_MANIFEST for row in rows)
     media_type = DOCKER_INDEX if docker else OCI_INDEX

@@ -135,7 +135,7 @@ class Session:
         return make_error(answer, host=self.host, dialect=self.dialect, doing=doing)
 
     def _check(self, answer: Answer, doing: str, *, stream: bool) -> Answer:
-        """Returns a final answer; raises PassingError for others. For a stream, raises a refusal's error."""
+        """Returns a final answer; raises PassingError for others. If `stream` is true, raises errors for refusals."""
         again = passing(answer, self._now())
         if again:
             raise again
@@ -168,8 +168,8 @@ class Session:
     def _has_token_server(self, answer: Answer) -> bool:
         """Finds out whether a registry that refused a login has a token server.
 
-        Registries name their token server to anonymous clients. So this sends one anonymous `GET /v2/`, which the
-        specification defines for this purpose.
+        Registries name their token server to anonymous clients. So imgtool sends one anonymous `GET /v2/`, which the
+        specification defines for such questions.
         """
         if token_server(answer) or any(error.code.startswith(ALLOWED_BY_LOGIN) for error in server_errors(answer)):
             return False

@@ -2,7 +2,7 @@
 
 Every retry starts with a HEAD, and then sends the blob from the first byte. One request contains the whole blob,
 because Artifact Registry accepts no chunks, and because docker-registry 2.8 keeps an interrupted upload locked, so that
-nobody can resume it. The HEAD of a retry finds a blob that the registry stored although its answer was lost
+nobody can resume it. The HEAD of a retry finds a blob that the registry stored although the answer to the PUT was lost
 (distribution specification, "Pushing blobs").
 
 After a mount, imgtool asks the registry for the blob, because the answer to a mount does not prove that the registry
@@ -35,7 +35,7 @@ _CANCEL_SECONDS = 2.0
 
 
 class How(StrEnum):
-    """How a blob got into a repository. A blob that is `MOUNTED` from its own repository may have been there before."""
+    """How a blob got into a repository. A blob that is `MOUNTED` may be older if source and target are equal."""
 
     PRESENT = "present"
     MOUNTED = "mounted"
@@ -215,7 +215,7 @@ class BlobUpload:
             raise VerificationError(f"{self.doing}: the content is only {done} bytes long")
 
     def _cancel(self) -> None:
-        """Asks the registry to drop an open upload. If the registry refuses, its clean-up drops the upload later."""
+        """Asks the registry to drop an open upload. A registry that refuses drops it in a later clean-up."""
         location, self._location = self._location, None
         if location is not None:
             with contextlib.suppress(PassingError, ImgtoolError):

@@ -65,7 +65,7 @@ class Publisher:
             pool.shutdown(wait=wait, cancel_futures=True)
 
     def expect(self, blobs: Iterable[Descriptor]) -> None:
-        """Records blobs that the repository probably has; imgtool asks for them before it sends them."""
+        """Records blobs that the repository probably has, so that imgtool asks for such a blob before an upload."""
         with self._lock:
             self._expected.update(blob.digest for blob in blobs)
 
@@ -126,10 +126,10 @@ class Publisher:
             proof.result()
 
     def _start_again(self, image: DirectImage) -> None:
-        """Forgets which blobs of an image are proven, so that this run asks for each blob or sends it again.
+        """Forgets that this run has uploaded or confirmed blobs of an image, so that it does so again.
 
-        If another role has already started to upload a blob again, this keeps that upload, so that only one role sends
-        the blob.
+        If another role has already started to upload a blob again, imgtool keeps that upload, so that only one role
+        sends the blob.
         """
         with self._lock:
             before = dict(self._proofs)
@@ -139,14 +139,14 @@ class Publisher:
             self._forget(stale)
 
     def _forget(self, blobs: Iterable[Descriptor]) -> None:
-        """Forgets that blobs are proven; the caller holds the lock."""
+        """Forgets that this run has uploaded or confirmed blobs; the caller holds the lock."""
         for blob in blobs:
             self._expected.add(blob.digest)
             self._proofs.pop(blob.digest, None)
             self.registry.uploads.forget((self.repository, blob.digest))
 
     def _prove(self, descriptor: Descriptor, work: Callable[[], None], pool: ThreadPoolExecutor | None = None) -> None:
-        """Starts `work` unless the blob is proven: uploaded or confirmed in this run. Several threads may call this."""
+        """Starts `work` unless this run has uploaded or confirmed the blob. Several threads may call this."""
         with self._lock:
             proof = self._proofs.get(descriptor.digest)
             if proof is None or (proof.done() and proof.exception() is not None):

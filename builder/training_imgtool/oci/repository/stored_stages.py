@@ -84,11 +84,11 @@ class StoredStages:
         return stored
 
     def keep(self, tag: Tag, stored: StoredImage) -> None:
-        """Caches a stage's image after its push."""
+        """Caches a stage's image after the push of the image."""
         _write(self._path_of(tag), stored)
 
     def forget(self, tag: Tag) -> None:
-        """Removes a stage's image from the cache because the registry has lost the image, or has another one."""
+        """Removes a stage's image from the cache because the registry has lost it, or has another image."""
         with contextlib.suppress(OSError):
             self._path_of(tag).unlink(missing_ok=True)
 

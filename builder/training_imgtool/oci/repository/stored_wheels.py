@@ -1,8 +1,8 @@
 """Stores built wheels in the repository of the images, and reads wheels from there by their sha256.
 
-Other people may put wheels there, too. Each wheel is an artifact (OCI image specification 1.1, "Guidance for an
-artifact") whose only layer is the wheel's file. Another machine downloads the wheel instead of building the wheel, and
-compares the file's hash with the lock.
+Other people may also put wheels into the repository. Each wheel is an artifact (OCI image specification 1.1, "Guidance
+for an artifact") whose only layer is the wheel's file. Another machine downloads the wheel instead of building the
+wheel, and compares the file's hash with the lock.
 """
 
 from __future__ import annotations

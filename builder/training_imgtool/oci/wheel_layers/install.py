@@ -219,7 +219,7 @@ def _choose_destination(wheel: WheelFile, member: str, name: str, environment: E
 
 
 def _name_wrapper(path: str) -> str:
-    """Returns the name of the entry point that a tool's generated script with this file name would start."""
+    """Returns the name of the entry point that a generated script with this file name would start."""
     base = posixpath.basename(path)
     for suffix in (".exe", "-script.py", ".pya"):
         if base.lower().endswith(suffix):
@@ -232,7 +232,9 @@ def _make_script(wheel: WheelFile, member: Member, path: str, environment: Envir
     if not starts_with(wheel, member, b"#!python"):
         return Installed(path, mode, member=member)
     if member.size > MOST_READ:
-        raise NeedsEngineError(f"{wheel.path.name}: {member.name} has {member.size} bytes, too many to rewrite it")
+        raise NeedsEngineError(
+            f"{wheel.path.name}: {member.name} has {member.size} bytes, too many to rewrite the file"
+        )
     data = read(wheel, member)
     rest = data[data.index(b"\n") + 1 :] if b"\n" in data else b""
     return Installed(path, mode, environment.interpreter_line + rest)
@@ -313,7 +315,9 @@ def read_template(pip: WheelFile) -> str:
             if all(field in text for field in ("%(module)s", "%(import_name)s", "%(func)s")):
                 return text
             break
-    raise NeedsEngineError(f"{pip.path.name}: imgtool does not know what console scripts this pip writes")
+    raise NeedsEngineError(
+        f"{pip.path.name}: imgtool does not know the console scripts that this version of pip writes"
+    )
 
 
 def _find_assigned(source: str, name: str) -> str | None:

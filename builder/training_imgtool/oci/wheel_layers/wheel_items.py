@@ -122,7 +122,7 @@ def merge(files: dict[str, Item], item: Item) -> None:
 def _conflict_error(path: str) -> VerificationError:
     return VerificationError(
         f"the wheels have /{path} both as a file and as a folder; pip refuses this, too",
-        hint="remove one of the packages, or choose another version of one of them",
+        hint="remove one of the packages, or choose another version of one",
     )
 
 

@@ -134,7 +134,7 @@ class _Making:
         return Environment(prefix=install_step.VENV, python=self._locked.variant.python, script=read_template(pip))
 
     def _check_clashes(self, records: Mapping[str, Record]) -> None:
-        """Compares the files of groups whose claims overlap. This needs the wheels of these groups."""
+        """Compares the files of groups whose claims overlap. The comparison needs the wheels of these groups."""
         claims = {name: record.claims for name, record in records.items() if record.claims is not None}
         doubtful = find_overlaps(claims) if len(claims) == len(records) else {*records}
         files: dict[str, Item] = {}
@@ -206,14 +206,14 @@ class _Making:
         )
 
     def _open(self, record: LayerRecord) -> Iterator[bytes]:
-        """Yields the layer's bytes from the cache, or makes them again from the wheels if the cache has lost them."""
+        """Yields the layer's bytes from the cache. If the cache has lost the layer, makes it again from the wheels."""
         cache = self._tools.cache
         if not cache.has_blob(record.blob):
             self._remake(record, self._units.get(record.name.removesuffix(BYTECODE).partition(PART)[0]))
         return cache.read_blob(record.blob)
 
     def _split_group(self, group: Group) -> Iterator[list[Item]]:
-        """Splits a group's files into layers, and adds bytecode if it is tiny, as that of NVIDIA's empty modules."""
+        """Splits a group's files into layers, and adds tiny bytecode, such as that of NVIDIA's empty modules."""
         files = self._install_files(group)
         items = {item.entry.path: item for item in files.items}
         if self._compiles and self._is_tiny(group, files):

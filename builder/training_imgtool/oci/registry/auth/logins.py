@@ -138,7 +138,7 @@ class DockerConfig:
 
 
 def read_config(folder: Path) -> DockerConfig | None:
-    """Reads `config.json` in Docker's folder; None if the file is missing. Raises CredentialsError if it is damaged."""
+    """Reads `config.json` in Docker's folder; None if the file is missing. Raises CredentialsError if damaged."""
     path = folder / "config.json"
     try:
         text = path.read_bytes().decode("utf-8-sig", "replace")
