@@ -93,7 +93,7 @@ def add_release(name: str, variant: Variant) -> str:
 
 
 def list_also(wanted: Mapping[str, Requirement], variant: Variant) -> Iterator[tuple[str, str]]:
-    """Yields requirements that the wanted packages do not declare (or not with all limits), each with the reason."""
+    """Yields requirements that wanted packages need but do not declare with all limits, each with the reason."""
     for key, value in load_tables()["also"].items():
         by, needed = Requirement(key), Requirement(value)
         there, mine = wanted.get(by.name), wanted.get(needed.name)

@@ -49,7 +49,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """The caller's knowledge. The functions in it raise ValueError if they fail.
+    """The caller's knowledge. All functions of this class raise ValueError if they fail.
 
     Attributes:
         releases: TensorFlow's releases, oldest first.

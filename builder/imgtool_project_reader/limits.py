@@ -82,9 +82,9 @@ def can_be(specifier: SpecifierSet) -> bool:
 
 
 def find_newest_python(requirement: Requirement) -> str | None:
-    """Returns the newest Python for which the pinned release, or one that an upper limit allows, has a wheel.
+    """Returns the newest Python with a wheel of the newest release that a requirement allows.
 
-    Returns None if no table contains the package, and the empty text if there is no wheel for any Python.
+    Returns None without an upper limit or a table for the package, and the empty text if no Python has a wheel.
     """
     table: dict[str, str] = load_tables()["newest_python"].get(canonicalize_name(requirement.name), {})
     ends = [part for part in requirement.specifier if part.operator in {"==", "~=", "<", "<="}]

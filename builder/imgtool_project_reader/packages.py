@@ -192,9 +192,9 @@ def _mend(
     *,
     far: bool,
 ) -> tuple[list[Line], list[tuple[str, str]]]:
-    """Returns a spec's lines, with the pins of a lock file and without conflicts with TensorFlow; and what it dropped.
+    """Returns the requirements for a spec, with a lock file's pins and without conflicts, and those that it dropped.
 
-    `far` means that the project needs an older TensorFlow than imgtool supports. Then the project's limits on
+    `far` means that the project needs an older TensorFlow than imgtool supports. In that case, the project's limits on
     dependencies of TensorFlow are for that older release.
     """
     placed = list_placed(project)
@@ -278,7 +278,7 @@ def _find_missing(
     has: set[str],
     limits: Mapping[str, Requirement],
 ) -> tuple[list[Line], tuple[str, ...]]:
-    """Finds packages for imports that the listing does not cover, in other files or in the table.
+    """Finds, in other files or in the table, packages for imports that the listing does not cover.
 
     `limits` also contains packages that the listing names, but without the limits that the code needs.
     """

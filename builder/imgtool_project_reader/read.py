@@ -66,7 +66,7 @@ class Project:
 
 
 def read_project(folder: Path, read_yaml: Callable[[str], object]) -> Project:
-    """Reads the files in `folder`. There are no statements from a file that the reader cannot read or parse."""
+    """Reads the files in `folder`. A file that the reader cannot read or parse yields no statements."""
     conda: Reader = partial(read_conda, read_yaml=read_yaml)
     readers = _list_readers(conda)
     patterns = [pattern for pattern, _ in readers]
@@ -177,7 +177,7 @@ def is_lock(file: str) -> bool:
 def list_placed(project: Project) -> dict[str, Statement]:
     """Returns packages that commands in a README install from Git.
 
-    In a list, the name alone then means the repository.
+    If a list of packages contains only the name, the name means this repository.
     """
     rows = (
         item for file in project.statements for item in project.statements[file] if file.lower().startswith("readme")

@@ -1,4 +1,4 @@
-"""Chooses releases of TensorFlow and Python that exist and satisfy the statements, the most trusted first."""
+"""Chooses releases of TensorFlow and Python that exist and satisfy the most trusted statements."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _resolve(node: ast.expr, aliases: dict[str, str]) -> str:
 
 
 def _list_insisting(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields code that checks a release without alternatives: the program only prints the release, or may end."""
+    """Yields code that only prints a release or ends the program, and has no branch for another release."""
     if isinstance(node, ast.Assert):
         yield node
     elif isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Raise):

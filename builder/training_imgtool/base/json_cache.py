@@ -1,8 +1,8 @@
 """Reads and writes the small files in imgtool's cache. A run without these files takes longer and has the same result.
 
-Several users may share a cache. Small files decide the content of images, so imgtool ignores a small file if a user
-other than root and the current one owns it or may change it. A large file has its hash as its name, and imgtool
-compares the content with this hash when it reads the file.
+Several users may share a cache. Small files decide the content of images, so imgtool ignores a small file if any user
+except root and the current user owns it or may change it. A large file has its hash as its name, and imgtool compares
+the content with this hash when it reads the file.
 """
 
 from __future__ import annotations

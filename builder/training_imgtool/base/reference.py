@@ -70,7 +70,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Digest:
-    """A name for a manifest that contains the hash of the manifest's bytes, so it always means the same image."""
+    """A name with the hash of a manifest's bytes. Such a name always means the same image."""
 
     repository: Repository
     digest: str

@@ -20,7 +20,7 @@ Result = TypeVar("Result", bound=_OfRole)
 class ByRole(Mapping[str, Result], Generic[Result]):
     """Results by role: an immutable mapping that you can pickle.
 
-    For a spec with several platforms, it contains the results for the first.
+    For a spec with several platforms, the mapping contains the results for the first platform.
     """
 
     results: tuple[Result, ...]

@@ -162,7 +162,7 @@ def detect_file_secret(text: str, *, settings: bool, code: bool) -> str | None:
 
 
 def _is_placeholder(name: str, value: str) -> bool:
-    """Tells whether a value in a file is a placeholder for the real value, or only repeats the name."""
+    """Tells whether a value in a file is a placeholder for the real value, or only repeats the value's name."""
     known, folded = name.lower(), re.sub(r"\W", "_", value).lower()
     if folded in known or known in folded or re.search(_SECRETS_NAME, value):
         return True
@@ -170,7 +170,7 @@ def _is_placeholder(name: str, value: str) -> bool:
 
 
 def detect_argument_secrets(arguments: tuple[str, ...]) -> dict[int, str]:
-    """Maps the index of each argument with a credential to its kind; understands `--name=value` and `--name value`."""
+    """Maps the index of each argument with a credential to the kind; understands `--name=value` and `--name value`."""
     secrets: dict[int, str] = {}
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")

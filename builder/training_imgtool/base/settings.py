@@ -189,7 +189,7 @@ def _proxies(environ: Mapping[str, str]) -> dict[str, str]:
 def _switch(name: str, environ: Mapping[str, str]) -> bool:
     text = environ.get(name) or "on"
     if text.lower() not in {"on", "1", "true", "yes", "off", "0", "false", "no"}:
-        raise UsageError(f"{name}: {text[:40]!r} is neither on nor off", hint="set it to on or off")
+        raise UsageError(f"{name}: {text[:40]!r} is neither on nor off", hint="set the variable to on or off")
     return text.lower() in {"on", "1", "true", "yes"}
 
 

@@ -1,8 +1,8 @@
 """Handles Ctrl-C, SIGTERM and SIGHUP: the first signal lets the run clean up, the second ends the process at once.
 
-By default, SIGTERM and SIGHUP end Python without running `finally` blocks. Here the first signal raises `Cancelled` in
-the main thread, so that every `with` block there cleans up. If cleaning up takes longer than the grace time, the
-process exits.
+By default, SIGTERM and SIGHUP end Python without running `finally` blocks. With this module, the first signal raises
+`Cancelled` in the main thread, so that every `with` block there cleans up. If cleaning up takes longer than the grace
+time, the process exits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _left: list[str] = []  # what the process leaves behind when it ends at once
 
 @contextmanager
 def aborting_leaves(what: str) -> Iterator[None]:
-    """Makes the message of a second signal within the block name `what`, which the process then leaves behind."""
+    """Adds `what` to the message about things left behind, for a second signal that comes within the block."""
     _left.append(what)
     try:
         yield
@@ -140,7 +140,7 @@ def handle_signals(grace_seconds: float = GRACE_SECONDS) -> Iterator[threading.E
 def end_children(seconds: float = 1.0) -> None:
     """Ends the programs that this process runs (uv, a credential helper), and waits for the threads that use them.
 
-    When its program ends, such a thread removes the temporary files that it made.
+    After the program ends, the thread that used the program removes its temporary files.
     """
     _signal_children(signal.SIGTERM)
     deadline = time.monotonic() + seconds

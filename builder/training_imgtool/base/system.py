@@ -20,7 +20,7 @@ def memory_folder() -> Path | None:
 
 
 def list_names(folder: int | Path) -> list[str]:
-    """Lists the names in a folder, sorted. On macOS, it converts the names to NFC, as Git does."""
+    """Lists the names in a folder, sorted. On macOS, this function converts the names to NFC, as Git does."""
     names = os.listdir(folder)  # noqa: PTH208 - names only
     return sorted(names if sys.platform == "linux" else (unicodedata.normalize("NFC", name) for name in names))
 

@@ -25,7 +25,7 @@ class Given:
 
 
 def read_user_config(environ: Mapping[str, str]) -> Mapping[str, Given]:
-    """Maps the variable of each setting to the setting; raises UsageError for a wrong setting, and LocalFileError."""
+    """Maps the variable of each setting to the setting; raises UsageError, or LocalFileError for an unreadable file."""
     home = environ.get("HOME") or "/nonexistent"
     path = Path(environ.get("XDG_CONFIG_HOME") or f"{home}/.config") / "imgtool/config.toml"
     if not os.path.isfile(path):  # noqa: PTH113 - Path's raises where another user's home cannot be read

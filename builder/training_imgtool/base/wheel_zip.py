@@ -194,7 +194,7 @@ def _inflate(wheel: WheelFile, member: Member, blocks: Iterator[bytes]) -> Itera
 
 
 class MemberReader:
-    """Reads parts of a member's content. To read before the last part, it inflates the member again from the start."""
+    """Reads parts of a member's content. To go back, the reader inflates the member again from the start."""
 
     def __init__(self, wheel: WheelFile, member: Member, descriptor: int) -> None:
         self._wheel, self._member, self._descriptor = wheel, member, descriptor

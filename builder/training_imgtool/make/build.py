@@ -53,7 +53,10 @@ def build(run: BuildRun, docker: DockerEngine | None = None) -> tuple[BuildResul
 
 
 def _lost_cache(run: BuildRun, error: LocalFileError) -> bool:
-    """Tells whether the error is about a deleted file of the cache. Anyone may delete such files at any time."""
+    """Tells whether the error is about a deleted file of the cache.
+
+    Anyone may delete files of the cache at any time.
+    """
     cause = error.__cause__
     return isinstance(cause, FileNotFoundError) and Path(str(cause.filename)).is_relative_to(run.machine.settings.cache)
 
@@ -81,7 +84,7 @@ def check_inputs(run: BuildRun) -> None:
 
 
 def _list_tasks(run: BuildRun, sink: Sink, results: dict[Role, BuildResult]) -> dict[str, Callable[[], None]]:
-    """Adds images that the sink has to `results`; maps the roles of each other image to a function that makes it."""
+    """Adds to `results` the images that the sink has; maps the roles of each other image to its maker function."""
     if not run.options.no_cache:
         results |= sink.find(tuple(image for image in run.wanted if image.role not in results))
     by_key: dict[str, list[RoleImage]] = {}

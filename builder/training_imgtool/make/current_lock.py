@@ -83,7 +83,7 @@ def ensure_lock(
 def _require_roles(lock: Lock, spec_file: SpecFile, path: Path) -> None:
     lacking = spec_file.spec.roles.keys() - {role for row in lock.variants for role in row.variant.roles}
     if lacking:
-        raise DamagedLockError(f"{path}: it has no variant for {', '.join(sorted(lacking))}")
+        raise DamagedLockError(f"{path}: the lock has no variant for {', '.join(sorted(lacking))}")
 
 
 def _describe(present: Lock | None, identity: LockIdentity) -> str:

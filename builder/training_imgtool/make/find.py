@@ -70,7 +70,7 @@ def find_image(registries: Registries, tag: Tag) -> Digest | None:
 def require_images(
     inputs: Inputs, machine: Machine, wanted: tuple[RoleImage, ...] | None = None
 ) -> Mapping[Role, Digest]:
-    """Returns the digest of the image of each role in `wanted`, by default of every role.
+    """Maps each role in `wanted` (by default every role) to the digest of the role's image.
 
     Raises ImageMissingError, which names the missing images and the command that makes them.
     """
@@ -113,7 +113,7 @@ def find_results(run: BuildRun) -> Mapping[Role, BuildResult]:
 def add_tag(registries: Registries, image: Digest, tag: Tag) -> None:
     """Adds the tag that contains an image's key.
 
-    Ignores a refusal of immutable tags, because another run may have put the tag.
+    Ignores the error for an immutable tag, because another run may have put the tag.
     """
     with suppress(TagImmutableError):
         put_tag(registries, image, tag)

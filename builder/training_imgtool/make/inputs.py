@@ -87,7 +87,7 @@ class Inputs:
 
     @property
     def by_platform(self) -> tuple[Inputs, ...]:
-        """The inputs for each platform, first those for this platform."""
+        """The inputs for each platform, beginning with the inputs for this platform."""
         return (replace(self, others=()), *self.others)
 
     def index_key(self, role: Role) -> str:

@@ -59,7 +59,7 @@ class LibraryCheck:
         self.is_complete = True
 
     def run(self, imports: Iterable[tuple[str, Import, bool]]) -> Iterator[tuple[FieldError, bool]]:
-        """Yields an error for each import from a wheel that lacks a library, and whether the import fails for sure.
+        """Yields an error for each wheel import whose library the image lacks, and whether the import fails for sure.
 
         Args:
             imports: absolute imports with their places, and whether each is sure to run. The check begins with the sure

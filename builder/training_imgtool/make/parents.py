@@ -138,7 +138,7 @@ class StageParents(Parents):
         self._background.shutdown(wait=not failed, cancel_futures=failed)
 
     def _find_once(self, image: RoleImage, count: int, lost: StoredImage | None = None) -> StoredImage:
-        """Returns the image of the lowest `count` stages; the first role makes it while others wait."""
+        """Returns the image of the lowest `count` stages; the first role makes it while other roles wait."""
         if not count:
             return self._find_base(image)
         key = image.stages[count - 1].key
@@ -167,7 +167,7 @@ class StageParents(Parents):
         return tag_of_stage(self._repository, stage.name, stage.key)
 
     def _files_with(self, image: RoleImage, count: int) -> Files:
-        """Adds the files of a stage to those below.
+        """Adds a stage's files to the files below.
 
         An engine's stage consists of the layers that the image below does not have.
         """

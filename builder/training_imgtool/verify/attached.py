@@ -76,7 +76,7 @@ class _Check:
         self._listed = [{key: value for key, value in entry.items() if value or key == "size"} for entry in listed]
 
     def find_missing(self) -> list[str]:
-        """Lists kinds of documents that are not listed or not complete; else cosign's tag if it is missing."""
+        """Lists the kinds of documents that are missing or incomplete; if none are, lists a missing cosign tag."""
         whole = {row.kind for row in self._wanted if self._is_whole(row)}
         missing = list(dict.fromkeys(row.name for row in self._wanted if row.kind not in whole))
         has_tag = self._registry.head(statement_tag(self._image)) is not None

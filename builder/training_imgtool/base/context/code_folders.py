@@ -1,7 +1,7 @@
 """The context of a spec whose code lies in several folders, each with its own `.dockerignore`.
 
-imgtool scans the spec's folder for the paths that the image needs. It scans each other folder that `trainer` names on
-its own, and places that folder in the context at its path below the top folder.
+imgtool scans the spec's folder for the paths that the image needs. imgtool scans separately each other folder that
+`trainer` names, and places that folder in the context at its path below the top folder.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 These are imgtool's own locks, specs, job files and results, the files that this run's output goes to, and files that
 tools leave in a folder: caches, virtual environments, logs of runs, the files of editors, operating systems and CI, and
 the credentials of CI's login steps. imgtool decides by a file's content or well-known name, so that every machine
-leaves out the same files. If users keep logs of imgtool there, they list these logs in `.dockerignore`.
+leaves out the same files. Users who keep logs of imgtool in such a folder list these logs in `.dockerignore`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def list_own_files(folder: Path) -> frozenset[str]:
 
 
 class Streams:
-    """The files that stdout and stderr go to, because imgtool does not read its own output as input."""
+    """The files that stdout and stderr go to. imgtool must not read these files as input."""
 
     def __init__(self) -> None:
         states = [os.fstat(descriptor) for descriptor in (1, 2) if _is_open(descriptor)]

@@ -135,7 +135,7 @@ class Engine:
     def _describe(
         self, image: RoleImage, stage: Stage, text: str, tag: Tag, base: Repository, *, secrets: bool
     ) -> Solve:
-        """Describes a build that gets no files.
+        """Describes a build whose context contains no files.
 
         Args:
             image: the image that the stage belongs to.

@@ -57,7 +57,7 @@ def pull_image(
     image_id = engine.load(archive, key)
     if image_id != manifest.config.digest:
         raise EngineUnavailableError(
-            f"loading {digest}: expected ID {manifest.config.digest}, the engine has {image_id}"
+            f"loading {digest}: expected the ID {manifest.config.digest}, the engine reports {image_id}"
         )
     machine.progress(Done(subject, Outcome.FETCHED, digest.digest, time.monotonic() - started))
     return image_id

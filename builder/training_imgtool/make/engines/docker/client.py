@@ -1,7 +1,7 @@
 """The adapter of docker-py: connects to a Docker Engine and speaks its API.
 
 By itself, docker-py reads all logins from config.json, uses proxies from the environment and .netrc, and raises the
-errors of four packages. `_Client` and `DockerApi` prevent that.
+errors of four packages. `_Client` and `DockerApi` prevent this behaviour.
 """
 
 from __future__ import annotations
