@@ -175,10 +175,7 @@ def is_lock(file: str) -> bool:
 
 
 def list_placed(project: Project) -> dict[str, Statement]:
-    """Returns packages that commands in a README install from Git.
-
-    If a list of packages contains only the name, the name means this repository.
-    """
+    """Returns packages that a README installs from Git. In lists, their bare names mean these repositories."""
     rows = (
         item for file in project.statements for item in project.statements[file] if file.lower().startswith("readme")
     )

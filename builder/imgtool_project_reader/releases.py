@@ -171,10 +171,7 @@ def _of_code(reached: Reached | None) -> Iterator[Statement]:
 
 
 def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[Statement]:
-    """Yields limits from single API names, lower limits first and `<2` last.
-
-    The limits are guesses, because the code may check whether a name exists.
-    """
+    """Yields limits from single API names, `<2` last. These limits are guesses: code may check for a name."""
     rows = [
         (limit, source.path, line)
         for source in (reached.sources if reached else ())

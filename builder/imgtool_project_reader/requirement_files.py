@@ -286,10 +286,7 @@ def _packages(value: object, file: str, at: int, group: str) -> Iterator[Stateme
 
 
 def _literal(node: ast.expr | None, assigned: Mapping[str, ast.expr], depth: int = 0) -> Any:
-    """Evaluates literals.
-
-    Leaves out all other expressions in a list; returns None for other expressions outside of lists.
-    """
+    """Evaluates literals. Leaves out other expressions in a list; returns None for other expressions elsewhere."""
     value: Any = None
     node = node if depth < 20 else None
     match node:

@@ -1,7 +1,4 @@
-"""Inflates with ISA-L if it is installed, else with zlib.
-
-Both libraries give the same bytes; ISA-L is several times faster.
-"""
+"""Inflates with ISA-L if installed, else with zlib. Both give the same bytes; ISA-L is several times faster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Asks the operating system for facts, such as child processes and GPUs.
-
-Without /proc, as on macOS, most functions return nothing.
-"""
+"""Asks the system for facts, such as child processes. Without /proc, most functions return nothing."""
 
 from __future__ import annotations
 

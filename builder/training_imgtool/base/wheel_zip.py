@@ -202,10 +202,7 @@ class MemberReader:
         self._start, self._block = member.size, b""
 
     def __call__(self, offset: int, size: int) -> bytes:
-        """Returns `size` bytes of the content from `offset` on, or fewer at the end of the content.
-
-        Raises what `read_content` raises.
-        """
+        """Returns `size` content bytes from `offset` on, or fewer at the end. Raises what `read_content` raises."""
         if offset < self._start:
             stored = stream(self._descriptor, self._wheel, self._member)
             self._blocks = read_content(self._wheel, self._member, stored)

@@ -53,10 +53,7 @@ def build(run: BuildRun, docker: DockerEngine | None = None) -> tuple[BuildResul
 
 
 def _lost_cache(run: BuildRun, error: LocalFileError) -> bool:
-    """Tells whether the error is about a deleted file of the cache.
-
-    Anyone may delete files of the cache at any time.
-    """
+    """Tells whether `error` means that a file of the cache is gone. Users may delete the cache at any time."""
     cause = error.__cause__
     return isinstance(cause, FileNotFoundError) and Path(str(cause.filename)).is_relative_to(run.machine.settings.cache)
 

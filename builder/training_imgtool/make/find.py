@@ -111,10 +111,7 @@ def find_results(run: BuildRun) -> Mapping[Role, BuildResult]:
 
 
 def add_tag(registries: Registries, image: Digest, tag: Tag) -> None:
-    """Adds the tag that contains an image's key.
-
-    Ignores the error for an immutable tag, because another run may have put the tag.
-    """
+    """Adds the tag with an image's key. Ignores TagImmutableError, as another run may have put the tag."""
     with suppress(TagImmutableError):
         put_tag(registries, image, tag)
 

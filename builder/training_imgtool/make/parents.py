@@ -264,10 +264,7 @@ class StageParents(Parents):
         return {}
 
     def _name_latest(self, image: RoleImage, stored: StoredImage) -> None:
-        """Moves the tag that `_find_latest` reads.
-
-        If a registry refuses to move tags, imgtool continues, because the tag only saves time.
-        """
+        """Moves the tag that `_find_latest` reads. If a registry refuses this, imgtool loses only time."""
         manifest = stored.manifest
         with suppress(ImgtoolError):
             registry = self._registries.at(self._repository)

@@ -322,10 +322,7 @@ class _Modules:
         return module in self.files or any(f"{module}.".startswith(f"{name}.") for name in self.opaque)
 
     def find_missing(self, module: str, item: Import) -> str | None:
-        """Returns the first module that an import needs and the trainer's code lacks.
-
-        A folder without __init__.py defines no names but modules.
-        """
+        """Returns the first module that an import needs and the trainer lacks. Plain folders contain only modules."""
         is_folder = self.files.get(module) == "" and module not in self.opaque
         needed = [module, *(f"{module}.{name}" for name in item.names if is_folder and name != "*")]
         return next((name for name in needed if not self.has(name)), None)

@@ -131,10 +131,7 @@ class _Check:
         return is_same and entry in (listed, {**listed, "annotations": texts})  # the API repeats annotations
 
     def _judge_statements(self, manifest: Manifest) -> Finding:
-        """Checks the attestations under cosign 2's tag.
-
-        When cosign signs a statement, it adds the statement under this tag.
-        """
+        """Checks the attestations under cosign 2's tag, to which cosign adds each statement that it signs."""
         ours = {row.blob.digest for row in self._wanted}
         others = [layer for layer in manifest.layers if layer.digest not in ours]
         if len(others) <= _MOST and all(map(self._is_signed, others)):

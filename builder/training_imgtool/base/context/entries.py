@@ -67,10 +67,7 @@ class Entry:
 
 
 def open_below(root: Path, path: str) -> int:
-    """Opens a file, without following links below `root`; returns its descriptor.
-
-    `root` itself may be a link. Raises OSError.
-    """
+    """Opens a file; follows `root` if it is a link, but no links below; returns the descriptor. Raises OSError."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         *folders, name = path.split("/")

@@ -165,10 +165,7 @@ def _excludes(entry: str, host: str, port: int) -> bool:
 
 
 def _tls(url: str, ca_file: Path | None, certificates: HostCertificates, *, verify: bool) -> dict[str, object]:
-    """Makes the TLS options.
-
-    For https, all connections share one TLS context, since reading a CA bundle takes 20 ms.
-    """
+    """Makes the TLS options. All https connections share one TLS context, as reading a CA bundle takes 20 ms."""
     if not verify:
         return {"cert_reqs": "CERT_NONE"}
     if not url.startswith("https:"):

@@ -36,10 +36,7 @@ from training_imgtool.model.recipe.recipe import RUN, SETUP, Stage
 
 
 class Engine:
-    """Runs stages on one builder of buildx, once per key; looks for buildx when the first stage needs it.
-
-    Thread-safe.
-    """
+    """Runs stages on one builder of buildx, once per key; looks for buildx when first needed. Thread-safe."""
 
     def __init__(self, run: BuildRun) -> None:
         self._run = run

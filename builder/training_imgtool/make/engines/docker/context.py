@@ -134,10 +134,7 @@ def _certificates(folder: Path) -> dict[str, Any]:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """Reads config.json; returns an empty mapping if the file is missing or broken.
-
-    The module that reads the logins reports such a file.
-    """
+    """Reads config.json; returns {} for a missing or broken file, which the module for logins reports."""
     try:
         document = _json(path)
     except (OSError, ValueError):

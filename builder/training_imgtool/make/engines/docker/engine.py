@@ -133,10 +133,7 @@ def _is_for(image: Mapping[str, Any], platform: str) -> bool:
 
 
 def _auth(login: Login | None, host: str) -> dict[str, str]:
-    """Returns the value of X-Registry-Auth.
-
-    The value is never None, because docker-py would then look up a login itself.
-    """
+    """Returns the value of X-Registry-Auth, never None, because docker-py would then look up a login itself."""
     if login is None:
         return {}
     if login.username == "<token>":  # credential helpers use this user name for an identity token
