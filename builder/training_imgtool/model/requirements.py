@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import posixpath
 import re
+import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from training_imgtool.base.errors import FieldError
+from training_imgtool.base.resources import data_file
 from training_imgtool.model.source_requirements import SourceRequirement, parse_source
 
 if TYPE_CHECKING:
@@ -25,37 +28,13 @@ INCLUDE = r"(?:-r|--requirement|-c|--constraint)(?:\s+|=|(?=[^-\s]))(?P<file>\S.
 _OPTION_ON_REQUIREMENT = r"\s+--(?:hash|config-settings?|global-option)\b.*"
 _HUGE_NUMBER = r"\d{101}"  # no version has such a number, and Python refuses to read numbers of thousands of digits
 _COMMENT = r"(?:^|\s+)#.*$"
-_LOGIN = r"://[^/\s@:]+:(?!\$\{[A-Z0-9_]+\}@)[^/\s@]+@"  # a variable instead of the password reveals nothing
 _FILE = r"[\w.+-]+://|(?:git|hg|svn|bzr)\+|\.{0,2}/|[^@]*\.(?:whl|tar\.gz|zip)(?:$|\s)"
 _ELSEWHERE = rf"{_FILE}|[\w.-]+\s*(?:\[[^\]]*\])?\s*@"
 _EDITABLE = r"(?:-e|--editable)[\s=]"
 _LOCAL_WHEEL = r"(?P<path>[^\s:@;\[]+\.whl)(?:\[[^\]]*\])?(?:\s+--hash\S*)*(?:\s*;.*)?$"
 _FIND_LINKS = r"(?:-f|--find-links)(?:\s+|=|(?=[^-\s]))[\"']?(?P<place>[^\s\"']+)"
 _FREEZE = "write NAME==VERSION; `pip list --format=freeze` prints such lines"
-_OWN_WHEEL = "run `pip wheel --no-deps -w wheels {}` once, and write ./wheels/NAME.whl: the lock pins its hash"
 _INDEX_OPTION = r"(?:-i|-f|--index-url|--extra-index-url|--find-links|--no-index)(?:[\s=]|$)|-[if]\S"
-_TROUBLES = (  # patterns of lines that a lock cannot contain, with the reason and the cure; the first match applies
-    (
-        _LOGIN,
-        "a URL with a password, in a file that everyone with the code can read",
-        "give the login to uv or pip (UV_INDEX_URL, pip.conf, a keyring), and change the password",
-    ),
-    (r"\bhttps?://[^/\s@]*@", "a URL with a login", "give Git the login: a credential helper, netrc or git+ssh://"),
-    (r"\bgit\+", "no Git address that imgtool reads", "write git+https://HOST/PATH@COMMIT, or git+ssh://"),
-    (r"\b(?:hg|svn|bzr)\+", "a repository of another kind than Git", _OWN_WHEEL.format("URL")),
-    (r"@\s*file:/.*(?:feedstock|conda|/croot/)", "a path of conda's, on the machine that made the list", _FREEZE),
-    (r"\bfile:/|@\s*/|^(?:(?:-e|--editable)[\s=]+)?[/~$]", "a path of this machine", "write it relative: ./FOLDER"),
-    (r"://", "a URL, which is no release on an index", "download the file beside the spec, and write ./FILE"),
-    (r"\.whl\b", "a wheel outside the spec's folder", "copy it into a folder beside the spec"),
-    (r"", "no release, folder, archive or Git address", "write NAME, ./FOLDER or git+https://HOST/PATH@COMMIT"),
-)
-_REMOTE = (r"--?(?:[rc]|requirement|constraint)[\s=]*[\"']?\w+://", "a file at a URL", "download it, and name the FILE")
-_NO_WHEELS = (r"--no-binary\b(?![\s=]+:none:)", "it refuses wheels, of which imgtool makes images", "leave it out")
-_OPTION_TROUBLES = (_TROUBLES[0], _REMOTE, _NO_WHEELS)  # the same for options
-_NO_REQUIREMENTS = (  # patterns of lines that are not requirements, with the cure
-    (r".*\$\{", "write the value: a lock does not depend on a machine's variables"),
-    (r"(?:!|%|python3? -m )?pip3? install ", "write what follows `pip install`, a line for each package"),
-)
 PYPROJECT = "pyproject.toml"
 SETUP = ("setup.py", "setup.cfg")
 
@@ -84,10 +63,11 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
             try:
                 requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
             except InvalidRequirement as error:
+                cures = _read_troubles()["no_requirements"]
                 raise FieldError(
                     f"{_place(name, number)}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}",
                     field=FIELD,
-                    hint=next((cure for pattern, cure in _NO_REQUIREMENTS if re.match(pattern, line)), None),
+                    hint=next((cure for pattern, cure in cures if re.match(pattern, line)), None),
                 ) from None
             requirements.append(Named(requirement, _place(name, number)))
     return tuple(requirements)
@@ -111,10 +91,16 @@ def _trouble(name: str, line: str) -> tuple[str, str] | None:
     is_option = line.startswith("-") and not re.match(_EDITABLE, line)
     is_elsewhere = re.match(_ELSEWHERE, line) or re.match(_EDITABLE, line)
     is_release = is_option or not is_elsewhere or _local_wheel(name, line) or parse_source(name, "", line)
-    for pattern, reason, cure in _OPTION_TROUBLES if is_option else _TROUBLES[:2] if is_release else _TROUBLES:
+    kinds = ("options",) if is_option else ("requirements",) if is_release else ("requirements", "elsewhere")
+    for pattern, reason, cure in (row for kind in ("everywhere", *kinds) for row in _read_troubles()[kind]):
         if re.search(pattern, line):
             return reason, cure
     return None
+
+
+@cache
+def _read_troubles() -> dict[str, list[Any]]:
+    return tomllib.loads(data_file("requirements.toml").read_text(encoding="utf-8"))
 
 
 def resolver_lines(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
