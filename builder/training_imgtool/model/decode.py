@@ -25,7 +25,15 @@ from training_imgtool.base.secret_text import (
     detect_secret,
 )
 from training_imgtool.base.yamlfile.tree import Items, Node, Position, Scalar, Table
-from training_imgtool.model.value_rules import MAX_ENV, RULES, check_env_name, check_text, find_nearest, quote
+from training_imgtool.model.value_rules import (
+    MAX_ENV,
+    RULES,
+    check_env_name,
+    check_text,
+    find_nearest,
+    find_word,
+    quote,
+)
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z")
 _LONGEST_TEXT = 32_768  # a quarter of the longest argument of a command line (Linux, MAX_ARG_STRLEN)
@@ -37,20 +45,6 @@ _HINT = (
     "everyone who gets the image or job file can read it; name the variable in job.secrets, let the trainer fetch it "
     "at run time, or list {path} in allow_secrets if it is no secret"
 )
-# Names that services and people use for roles and keys, with imgtool's names.
-_OTHER_NAMES = {
-    "chief": "master",
-    "parameter_server": "ps",
-    "parameterserver": "ps",
-    "eval": "evaluator",
-    "image": "base",
-    "machine_type": "machine",
-    "replicas": "count",
-    "packages": "system_packages",
-    "apt": "system_packages",
-    "name": "id",  # in job
-    "job_id": "id",
-}
 _WRITE = dict.fromkeys(("spot", "preemptible", "use_spot"), "scheduling: {strategy: SPOT}")
 _LIST_KEYS = {"requirements": "python_packages takes a list of requirements"}
 
@@ -261,7 +255,7 @@ class Reader:
     def _report_unknown(self, key: Scalar, path: str, options: Iterable[str]) -> None:
         names = list(options)
         folded = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key.text).replace("-", "_").lower()
-        other = _OTHER_NAMES.get(folded) or _OTHER_NAMES.get(folded.removesuffix("s"))
+        other = find_word("keys", folded) or find_word("keys", folded.removesuffix("s"))
         close = other if other in names else find_nearest(folded, names)
         elsewhere = list_key_paths(self._root).get(folded, ())[:3]
         if elsewhere and folded not in names and other not in names:

@@ -12,12 +12,15 @@ import os
 import posixpath
 import re
 import stat
+import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 from training_imgtool.base.errors import InputError
 from training_imgtool.base.reference import DOCKER_HUB, parse_reference, parse_repository
+from training_imgtool.base.resources import data_file
 from training_imgtool.base.system import list_names
 
 MAX_ENV = 1000
@@ -32,14 +35,6 @@ OWNED_ENV = {
     "PATH": "the image puts /opt/venv/bin first in it",
     "LD_LIBRARY_PATH": "the image sets it so that CUDA's libraries are found, and checks that at build time",
 }
-_OTHER_WORDS = {  # other names of values, for which similar letters would suggest a wrong value
-    **dict.fromkeys(("linux/x86_64", "linux/x64", "x86_64", "x64", "amd64"), "linux/amd64"),
-    **dict.fromkeys(("linux/aarch64", "linux/arm64/v8", "aarch64", "arm64"), "linux/arm64"),
-    **dict.fromkeys(("kubernetes", "k8s", "gke", "job"), "jobset"),
-    **dict.fromkeys(("kubeflow", "training-operator"), "tfjob"),
-    **dict.fromkeys(("docker-compose", "docker"), "compose"),
-    "cuda": "gpu",
-}
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -51,11 +46,21 @@ def quote(text: str) -> str:
 def find_nearest(text: str, options: Iterable[str]) -> str | None:
     """Returns the option that the user probably meant by `text`, or None."""
     folded = {option.lower().replace("-", "_"): option for option in options}
-    other = _OTHER_WORDS.get(text.lower())
+    other = find_word("values", text.lower())
     if other in folded.values():
         return other
     matches = difflib.get_close_matches(text.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
     return folded[matches[0]] if matches else None
+
+
+def find_word(table: str, word: str) -> str | None:
+    """Returns imgtool's word for another word of `keys` or `values`; None if there is none."""
+    return _read_words()[table].get(word)
+
+
+@cache
+def _read_words() -> dict[str, dict[str, str]]:
+    return tomllib.loads(data_file("words.toml").read_text(encoding="utf-8"))
 
 
 def check_text(text: str, *, lines: bool = False) -> None:
