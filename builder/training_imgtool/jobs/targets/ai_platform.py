@@ -31,17 +31,11 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.tables import cuda_findings
+from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import Target
 
 CLOSED = "AI Platform Training closed on 2025-01-31; its successor is Vertex AI: --target vertex"
-_TIER_ROLES = {  # the roles of each predefined cluster
-    "BASIC": (Role.MASTER,),
-    "BASIC_GPU": (Role.MASTER,),
-    "BASIC_TPU": (Role.MASTER, Role.WORKER),
-    "STANDARD_1": (Role.MASTER, Role.WORKER, Role.PS),
-    "PREMIUM_1": (Role.MASTER, Role.WORKER, Role.PS),
-}
 PREFIX = dict(zip(Role, ("master", "worker", "parameterServer", "evaluator"), strict=True))
 AGENT = "service-PROJECT_NUMBER@cloud-ml.google.com.iam.gserviceaccount.com"
 
@@ -210,8 +204,9 @@ def _spec_errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
 
 
 def _tier_errors(spec: ImageSpec, tier: str) -> Iterator[FieldError]:
+    known = read_table("machines/ai_platform.yaml")["tiers"].get(tier, PREFIX.values())
     for role, count in replicas(spec).items():
-        if role not in _TIER_ROLES.get(tier, tuple(Role)):
+        if PREFIX[role] not in known:
             yield FieldError(f"the scale tier {tier} has no {role}", field=f"roles.{role}")
         elif count != 1:
             message = f"{count}: the scale tier {tier} decides the count"
