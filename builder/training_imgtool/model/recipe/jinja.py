@@ -3,8 +3,8 @@
 As a program, it reads a request as JSON, limits its own memory and CPU time, disables network and processes,
 and answers with JSON. It imports nothing from this package, so that it runs by its path alone.
 
-A request is `{"builtin": FOLDER, "builtin_names": […], "user": FOLDER | null, "template": NAME, "values": […],
-"limit": CHARACTERS}`; the answer `{"texts": […]}`, one per value set, or `{"error": {"kind", "message", "where"}}`.
+A request is `{"builtin": FOLDER, "builtin_names": […], "user": FOLDER | null, "template": NAME, "values": {…},
+"limit": CHARACTERS}`; the answer `{"text": …}`, or `{"error": {"kind", "message", "where"}}`.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def _kind(value: object) -> str:
 
 
 def render(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Renders a template once per set of values; never raises an exception for a fault of a template."""
+    """Renders a template; never raises an exception for a fault of a template."""
     from jinja2.exceptions import TemplateSyntaxError
 
     environment = _environment(request["builtin"], tuple(request["builtin_names"]), request["user"], request["limit"])
     try:
         template = environment.get_template(request["template"])
-        return {"texts": [_text(template, values, request["limit"]) for values in request["values"]]}
+        return {"text": _text(template, request["values"], request["limit"])}
     except TemplateSyntaxError as error:
         where = f"{error.filename or error.name}:{error.lineno}"
         return {"error": {"kind": "refused", "message": error.message or "", "where": where}}

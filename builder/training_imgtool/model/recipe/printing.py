@@ -80,14 +80,13 @@ def _render(recipe: Recipe, template: str, user: Path | None, base: str | None) 
         "builtin_names": [BASE_TEMPLATE],
         "user": str(user) if user is not None else None,
         "template": template,
-        "values": [values],
+        "values": values,
         "limit": LONGEST,
     }
     answer = _render_in_child(request) if user is not None else _render_here(request)
     if "error" in answer:
         raise _make_error(template, answer["error"], values)
-    (text,) = answer["texts"]
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n").split("\n")
+    lines = answer["text"].replace("\r\n", "\n").replace("\r", "\n").strip("\n").split("\n")
     return "".join(f"{line}\n" for line in lines)
 
 
