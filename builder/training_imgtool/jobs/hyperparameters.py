@@ -102,17 +102,10 @@ def study_findings(job: Mapping[str, Any]) -> Iterator[Finding]:
     if isinstance(trials, int) and isinstance(parallel, int) and parallel > trials:
         message = f"{parallel} parallel trials of only {trials} in all"
         yield Finding(path=("parallelTrialCount",), message=message, severity=Severity.WARNING)
-    study = job.get("studySpec")
-    if isinstance(study, dict):
-        yield from _study(study, ("studySpec",))
-
-
-def _study(study: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    parameters = study.get("parameters")
-    for index, item in enumerate(parameters if isinstance(parameters, list) else []):
-        if isinstance(item, dict):
-            grid = study.get("algorithm") == "GRID_SEARCH"
-            yield from _parameter_findings(item, (*path, "parameters", index), grid=grid)
+    study = job.get("studySpec") or {}
+    grid = study.get("algorithm") == "GRID_SEARCH"
+    for index, item in enumerate(study.get("parameters") or []):
+        yield from _parameter_findings(item or {}, ("studySpec", "parameters", index), grid=grid)
 
 
 def _parameter_findings(item: Mapping[str, Any], path: Path, *, grid: bool) -> Iterator[Finding]:

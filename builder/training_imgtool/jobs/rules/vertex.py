@@ -79,16 +79,11 @@ def _rules(spec: Any, path: Path, region: str | None, tables: Machines, *, empty
     if not isinstance(spec, dict):
         return
     yield from resource_findings(spec, path, region)
-    output = spec.get("baseOutputDirectory")
-    if isinstance(output, dict):
-        where = (*path, "baseOutputDirectory", "outputUriPrefix")
-        yield from bucket_findings(output.get("outputUriPrefix"), where)
+    output = ("baseOutputDirectory", "outputUriPrefix")
+    yield from bucket_findings(get(spec, *output), (*path, *output))
     scheduling = spec.get("scheduling") or {}
     yield from _scheduling(scheduling, (*path, "scheduling"))
-    pools = spec.get("workerPoolSpecs")
-    if not isinstance(pools, list):
-        return
-    where = (*path, "workerPoolSpecs")
+    pools, where = spec.get("workerPoolSpecs") or [], (*path, "workerPoolSpecs")
     yield from _pools(pools, where)
     yield from _capacity(pools, where, scheduling.get("strategy"), region)
     for index, pool in enumerate(pools):
@@ -141,19 +136,19 @@ def _pool(pool: Mapping[str, Any], path: Path, region: str | None, tables: Machi
     if len(kinds) != 1:
         yield Finding(path=path, message="expected exactly one of containerSpec and pythonPackageSpec")
     for key in kinds:
-        runs = pool[key]
-        if isinstance(runs, dict):
-            image = "imageUri" if key == "containerSpec" else "executorImageUri"
-            yield from image_findings(runs.get(image), (*path, key, image), region, AGENT)
-            yield from _env(runs.get("env"), (*path, key, "env"))
-    machine = pool.get("machineSpec")
-    if isinstance(machine, dict):
+        image = "imageUri" if key == "containerSpec" else "executorImageUri"
+        yield from image_findings(pool[key].get(image), (*path, key, image), region, AGENT)
+        yield from _env(pool[key].get("env"), (*path, key, "env"))
+    if (machine := pool.get("machineSpec")) is not None:
         yield from _machine(machine, (*path, "machineSpec"), tables)
         if region is not None:
             yield from tpu_region_findings(machine, (*path, "machineSpec"), region, tables)
     else:
         yield Finding(path=(*path, "machineSpec"), message="is missing: every pool needs a machine type")
-    yield from _disk(pool.get("diskSpec"), (*path, "diskSpec"), tables)
+    disk, choices = get(pool, "diskSpec", "bootDiskType"), tables.table["disks"]
+    if disk not in {None, *choices}:
+        message = f"{disk!r}: expected {', '.join(choices)}"
+        yield Finding(path=(*path, "diskSpec", "bootDiskType"), message=message, severity=tables.unknown)
 
 
 def _machine(machine: Mapping[str, Any], path: Path, tables: Machines) -> Iterator[Finding]:
@@ -217,16 +212,6 @@ def _other_machine(kind: str, accelerator: Any, path: Path, tables: Machines) ->
         hint=hint or "--allow-unknown accepts it",
         severity=tables.unknown,
     )
-
-
-def _disk(disk: Any, path: Path, tables: Machines) -> Iterator[Finding]:
-    if not isinstance(disk, dict):
-        return
-    kind = disk.get("bootDiskType")
-    choices = tables.table["disks"]
-    if isinstance(kind, str) and kind not in choices:
-        message = f"{kind!r}: expected {', '.join(choices)}"
-        yield Finding(path=(*path, "bootDiskType"), message=message, severity=tables.unknown)
 
 
 def _scheduling(scheduling: Mapping[str, Any], path: Path) -> Iterator[Finding]:
@@ -336,9 +321,7 @@ def tpu_region_findings(machine: Mapping[str, Any], path: Path, region: str, tab
 
 def is_tpu(pool: Any) -> bool:
     """Tells whether a worker pool runs on TPUs."""
-    machine = pool.get("machineSpec") if isinstance(pool, dict) else None
-    if not isinstance(machine, dict):
-        return False
+    machine = get(pool or {}, "machineSpec") or {}
     tpu = read_table("machines/vertex.yaml")["tpu"]
     kind, accelerator = machine.get("machineType"), machine.get("acceleratorType")
     return kind in {tpu["machine"], *tpu["machines"]} or str(accelerator).startswith("TPU_")
