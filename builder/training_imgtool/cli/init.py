@@ -87,7 +87,7 @@ def init(
 
 def _format_table(written: Written) -> str:
     """Formats what `init` found, and in which file, as columns."""
-    rows = [(row.fact, row.value, row.place, row.remark) for row in written.table]
+    rows = [(row.fact, row.value, row.place, row.remark) for row in written.proposal.table()]
     shown = rows[:_MOST_ROWS]
     widths = [min(40, max((len(row[column]) for row in shown), default=0)) for column in range(2)]
     lines = [

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from training_imgtool.base.errors import InputError, LocalFileError
-from training_imgtool.cli.commands.init import starter, write_starter
+from training_imgtool.cli.commands.init import write_starter
 from training_imgtool.model.json_schema import json_schema
 from training_imgtool.model.load import load
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
@@ -22,7 +22,7 @@ NAMES = ["image.yaml", "trainer/__init__.py", "trainer/task.py", "requirements.t
 def test_the_first_spec_loads_and_passes_the_schema(tmp_path: Path, accelerator: Accelerator) -> None:
     folder = tmp_path / "My Pröject"
     written = write_starter(folder, release="2.15.1", accelerator=accelerator)
-    assert (written.table, written.notes, written.diff) == ((), (), None)
+    assert (written.proposal.table(), written.notes, written.diff) == ((), (), None)
     assert written.paths == tuple(folder / name for name in NAMES)
     spec = load(folder / "image.yaml").spec
     assert (spec.name, spec.tensorflow, spec.accelerator) == ("my-project", "2.15.1", accelerator)
@@ -35,7 +35,7 @@ def test_the_first_spec_loads_and_passes_the_schema(tmp_path: Path, accelerator:
 
 
 def test_the_files_end_in_a_newline_and_the_trainer_is_python(tmp_path: Path) -> None:
-    contents = starter(tmp_path, name="m").files
+    contents = write_starter(tmp_path, name="m").files
     assert sorted(contents) == sorted(NAMES)
     for text in contents.values():
         assert text.endswith("\n")

@@ -7,13 +7,13 @@ import os
 import re
 import tomllib
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from imgtool_project_reader.packages import Concessions
-from imgtool_project_reader.proposal import Proposal, Row, propose
+from imgtool_project_reader.proposal import Proposal, propose
 from training_imgtool.base.atomic_files import check_writable, write_atomic
 from training_imgtool.base.errors import InputError, LocalFileError
 from training_imgtool.base.resources import data_file
@@ -46,48 +46,33 @@ def _read_texts() -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Starter:
-    """The files of a first project by relative path, the origin of each choice, and notes for the user."""
-
-    files: dict[str, str]
-    table: tuple[Row, ...]
-    notes: tuple[str, ...]
-    proposal: Proposal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """The result of `init`.
 
     Attributes:
-        paths: the new files.
-        table: the statements about the project, with their files.
+        files: the texts of the files that a first project needs, by relative path.
         notes: notes for the user.
         proposal: the proposal from which `init` wrote the spec.
+        paths: the new files.
         diff: the difference between the existing spec and the proposal; None if there was no spec.
     """
 
-    paths: tuple[Path, ...]
-    table: tuple[Row, ...]
+    files: dict[str, str]
     notes: tuple[str, ...]
     proposal: Proposal
+    paths: tuple[Path, ...] = ()
     diff: str | None = None
 
 
-def starter(
+def _make_files(
     folder: Path,
-    *,
-    name: str | None = None,
-    release: str | None = None,
-    accelerator: Accelerator | None = None,
-    concessions: Concessions | None = None,
-    settings: Settings | None = None,
-) -> Starter:
-    """Makes the texts that `folder` needs, from its files. Arguments take precedence over these files.
-
-    Raises:
-        InputError: no spec can have this name or release.
-    """
+    name: str | None,
+    release: str | None,
+    accelerator: Accelerator | None,
+    concessions: Concessions | None,
+    settings: Settings | None,
+) -> Written:
+    """Makes the texts that `folder` needs, and writes nothing; arguments and errors are those of `write_starter`."""
     if release is not None and not _RELEASE.fullmatch(release):
         raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {quote(release)}")
     if name is not None:
@@ -108,7 +93,7 @@ def starter(
     if is_empty and not proposal.needs.requirements:
         files["requirements.txt"] = _read_texts()["requirements"]
     notes = tuple(_list_notes(proposal, is_empty=is_empty))
-    return Starter(files=files, table=proposal.table(), notes=notes, proposal=proposal)
+    return Written(files=files, notes=notes, proposal=proposal)
 
 
 def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_empty: bool) -> str:
@@ -250,16 +235,13 @@ def write_starter(
         InputError: the name or the release is invalid.
         LocalFileError: a file could not be written.
     """
-    made = starter(
-        folder, name=name, release=release, accelerator=accelerator, concessions=concessions, settings=settings
-    )
+    made = _make_files(folder, name, release, accelerator, concessions, settings)
     spec = own_spec(folder)
     order = sorted(
         made.files, key=lambda path: (path == ".dockerignore", path == "requirements.txt", path != spec.name)
     )
     if os.path.lexists(spec) and not force:
-        diff = _compare(spec, made.files[spec.name])
-        return Written(paths=(), table=made.table, notes=made.notes, proposal=made.proposal, diff=diff)
+        return replace(made, diff=_compare(spec, made.files[spec.name]))
     replaced = {
         spec.name,
         *(path for path in order if path.endswith(".py") and force and not path.startswith("trainer/")),
@@ -270,8 +252,7 @@ def write_starter(
         check_writable(folder / path)
     for path in new:
         write_atomic(folder / path, made.files[path].encode())
-    paths = tuple(folder / path for path in new)
-    return Written(paths=paths, table=made.table, notes=made.notes, proposal=made.proposal)
+    return replace(made, paths=tuple(folder / path for path in new))
 
 
 def _compare(spec: Path, text: str) -> str:
