@@ -21,6 +21,7 @@ from training_imgtool.model.targets import Target
 Path = tuple[str | int, ...]
 Document = dict[str, Any]
 NOT_CHECKED = "nothing was checked"  # the messages of such findings begin with these words
+_SIZES = ("4 or 500m", "16Gi or 512Mi")
 NO_MAPPING: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -306,6 +307,27 @@ def args_with_job_dir(spec: ImageSpec, role: Role, job_dir: str | None) -> list[
 def has_job_dir(args: Iterable[str]) -> bool:
     """Tells whether the arguments name a job directory; `--job-directory` is another option."""
     return any(arg == "--job-dir" or arg.startswith("--job-dir=") for arg in args)
+
+
+def reserved_errors(spec: ImageSpec, *names: str) -> Iterator[FieldError]:
+    """Finds variables of the job that imgtool sets itself."""
+    for name in names:
+        if name in spec.job.variables:
+            yield FieldError("imgtool sets this variable", field=f"job.env.{name}")
+
+
+def size_errors(
+    spec: ImageSpec, cpus: re.Pattern[str], memory: re.Pattern[str], *, examples: tuple[str, str] = _SIZES
+) -> Iterator[FieldError]:
+    """Finds the roles whose `cpus` and `memory` do not match the patterns of a target, of which `examples` are such."""
+    for role in replicas(spec):
+        of_role = spec.roles[role]
+        if of_role.cpus and not cpus.match(of_role.cpus):
+            message = f"{of_role.cpus!r} is not a number of CPUs: expected {examples[0]}"
+            yield FieldError(message, field=f"roles.{role}.cpus")
+        if of_role.memory and not memory.match(of_role.memory):
+            message = f"{of_role.memory!r} is not a size: expected {examples[1]}"
+            yield FieldError(message, field=f"roles.{role}.memory")
 
 
 def get(mapping: Mapping[str, Any], *keys: str) -> Any:

@@ -29,6 +29,7 @@ from training_imgtool.jobs.model import (
     passed_job_dir,
     replicas,
     results_folder,
+    size_errors,
     without_none,
 )
 from training_imgtool.jobs.rules.images import image_findings
@@ -243,13 +244,6 @@ def _errors(spec: ImageSpec, project: str) -> Iterator[FieldError]:
     if not _PROJECT.match(project):
         message = f"{project!r} is not a Compose project: expected a-z, 0-9, _ and -"
         yield FieldError(message, field="job.id")
-    for role in replicas(spec):
-        of_role = spec.roles[role]
-        if of_role.memory and not _MEMORY.match(of_role.memory):
-            yield FieldError(f"{of_role.memory!r} is not a size: expected 16Gi or 512Mi", field=f"roles.{role}.memory")
-        if of_role.cpus and not _CPUS.match(of_role.cpus):
-            yield FieldError(
-                f"{of_role.cpus!r} is not a number of CPUs: expected 4 or 500m", field=f"roles.{role}.cpus"
-            )
+    yield from size_errors(spec, _CPUS, _MEMORY)
     if spec.job.job_dir and is_folder(spec.job.job_dir) and ":" in spec.job.job_dir:
         yield FieldError(f"{spec.job.job_dir!r}: a folder with ':' cannot be mounted", field="job.job_dir")

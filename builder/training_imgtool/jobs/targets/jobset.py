@@ -41,6 +41,7 @@ from training_imgtool.jobs.model import (
     leader,
     local_flavour,
     replicas,
+    reserved_errors,
     without_none,
 )
 from training_imgtool.jobs.placement import NODE_POOL, slice_of
@@ -64,11 +65,8 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
     flavour = local_flavour(spec)
     shapes = {role: _shape(spec, role) for role in replicas(spec)}
     pods = (f"-{task_name(flavour, role)}-{jobs - 1}-{count - 1}-abcde" for role, (jobs, count) in shapes.items())
-    problems = list(errors(spec, images, suffix=max(pods, key=len)))  # with the Pod's random end
-    if _INDEX_VARIABLE in spec.job.variables:
-        message = "imgtool sets this variable, from which TF_CONFIG takes the Pod's index"
-        problems.append(FieldError(message, field=f"job.env.{_INDEX_VARIABLE}"))
-    return problems
+    suffix = max(pods, key=len)  # with the Pod's random end
+    return [*errors(spec, images, suffix=suffix), *reserved_errors(spec, _INDEX_VARIABLE)]
 
 
 def _shape(spec: ImageSpec, role: Role) -> tuple[int, int]:

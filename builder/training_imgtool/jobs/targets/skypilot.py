@@ -25,7 +25,9 @@ from training_imgtool.jobs.model import (
     leader,
     passed_job_dir,
     replicas,
+    reserved_errors,
     results_folder,
+    size_errors,
     without_none,
 )
 from training_imgtool.jobs.rules.images import image_findings
@@ -37,6 +39,7 @@ from training_imgtool.model.targets import Target
 _SKYPILOT = "SkyPilot 0.14's task schema"
 _TIERS = {"disk_tier": ("low", "medium", "high", "ultra", "best"), "network_tier": ("standard", "best")}
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[._-]{1,2}[A-Za-z0-9]+)*\Z")
+_CPUS = re.compile(r"[0-9]+(?:\.[0-9]+)?\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>Mi|Gi|Ti|M|G|T)?\Z")
 _GIB = {"Mi": 1 / 1024, "M": 1 / 1024, "Gi": 1, "G": 1, "Ti": 1024, "T": 1024, None: 1 / 2**30}
 _GPUS = {  # Google's names, and SkyPilot's
@@ -187,20 +190,10 @@ def _errors(spec: ImageSpec, name: str) -> Iterator[FieldError]:
             message = f"a SkyPilot task's nodes are all alike: expected one role, found {first} and {role}"
             hint = "use only workers (worker 0 is the chief), or another target"
             yield FieldError(message, field=f"roles.{role}", hint=hint)
-    of_role = spec.roles[first]
-    if of_role.cpus and not re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", of_role.cpus):
-        yield FieldError(f"{of_role.cpus!r} is not a number of CPUs: expected 4", field=f"roles.{first}.cpus")
-    if of_role.memory and not _MEMORY.match(of_role.memory):
-        yield FieldError(f"{of_role.memory!r} is not a size: expected 16Gi", field=f"roles.{first}.memory")
-    yield from _env_errors(spec)
+    yield from size_errors(spec, _CPUS, _MEMORY, examples=("4", "16Gi"))
+    yield from reserved_errors(spec, launcher.TASKS, launcher.VARIABLE)
     for index, volume in enumerate(spec.job.volumes):
         if volume.bucket and "/" in volume.bucket.removeprefix("gs://"):
             bucket = "/".join(volume.bucket.split("/")[:3])
             message = f"{volume.bucket}: SkyPilot mounts a whole bucket: expected {bucket}"
             yield FieldError(message, field=f"job.volumes[{index}].bucket")
-
-
-def _env_errors(spec: ImageSpec) -> Iterator[FieldError]:
-    reserved: Any = {launcher.TASKS, launcher.VARIABLE}
-    for name in sorted(reserved & spec.job.variables):
-        yield FieldError("imgtool sets this variable", field=f"job.env.{name}")

@@ -24,7 +24,9 @@ from training_imgtool.jobs.model import (
     leader,
     passed_job_dir,
     replicas,
+    reserved_errors,
     results_folder,
+    size_errors,
     without_none,
 )
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, result_of
@@ -219,17 +221,8 @@ def _errors(spec: ImageSpec) -> Iterator[FieldError]:
     for field, text in {**given, "job.slurm.qos": slurm.qos}.items():
         if text is not None and not _WORD.match(text):
             yield FieldError(f"{text!r}: expected letters, digits, '_', '.', ',' and '-'", field=field)
-    for role in replicas(spec):
-        of_role = spec.roles[role]
-        if of_role.cpus and not _CPUS.match(of_role.cpus):
-            message = f"{of_role.cpus!r} is not a number of CPUs: expected 4 or 500m"
-            yield FieldError(message, field=f"roles.{role}.cpus")
-        if of_role.memory and not _MEMORY.match(of_role.memory):
-            message = f"{of_role.memory!r} is not a size: expected 16Gi or 512Mi"
-            yield FieldError(message, field=f"roles.{role}.memory")
+    yield from size_errors(spec, _CPUS, _MEMORY)
     job_dir = spec.job.job_dir
     if job_dir and is_folder(job_dir) and (not job_dir.startswith("/") or ":" in job_dir or "," in job_dir):
         yield FieldError(f"{job_dir!r}: expected an absolute folder without ':' and ','", field="job.job_dir")
-    for variable in (launcher.TASKS, launcher.VARIABLE, "CLUSTER_NODES"):
-        if variable in spec.job.variables:
-            yield FieldError("imgtool sets this variable", field=f"job.env.{variable}")
+    yield from reserved_errors(spec, launcher.TASKS, launcher.VARIABLE, "CLUSTER_NODES")
