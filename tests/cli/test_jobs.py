@@ -22,6 +22,17 @@ workerPoolSpecs:
 DIGEST = "ab" * 32
 
 
+def _write(folder: Path, *job: str) -> None:
+    """The trainer and the spec of a job with a runtime version and these further keys."""
+    (folder / "trainer").mkdir()
+    (folder / "trainer/task.py").write_text("print(1)\n")
+    keys = ("target: ai-platform", "region: us-central1", "runtime_version: '2.11'", "python_version: '3.7'", *job)
+    (folder / "image.yaml").write_text(
+        "name: mnist\ntensorflow: 2.11.0\nroles: {master: {machine: n1-standard-4}}\njob:\n"
+        + "".join(f"  {key}\n" for key in keys)
+    )
+
+
 def test_lint_says_where_and_ends_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "old.yaml"
     file.write_text(OLD.format(digest=DIGEST) + "maxRunningTime: 2h\n")
@@ -82,12 +93,7 @@ def test_from_to_another_target_is_refused(tmp_path: Path, capsys: pytest.Captur
 def test_a_runtime_version_needs_no_image_and_packs_the_trainer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "trainer").mkdir()
-    (tmp_path / "trainer/task.py").write_text("print(1)\n")
-    (tmp_path / "image.yaml").write_text(
-        "name: mnist\ntensorflow: 2.11.0\nroles: {master: {machine: n1-standard-4}}\n"
-        "job: {target: ai-platform, region: us-central1, runtime_version: '2.11', python_version: '3.7', staging: gs://my-bucket/staging}\n"
-    )
+    _write(tmp_path, "staging: gs://my-bucket/staging")
     output = tmp_path / "config.yaml"
     assert _run(["config", str(tmp_path), "-o", str(output)]) == 0
     training = yaml.safe_load(output.read_text())["trainingInput"]
@@ -103,12 +109,7 @@ def test_submit_shows_what_it_would_do_and_keeps_a_file_of_somebody_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "trainer").mkdir()
-    (tmp_path / "trainer/task.py").write_text("print(1)\n")
-    (tmp_path / "image.yaml").write_text(
-        "name: mnist\ntensorflow: 2.11.0\nroles: {master: {machine: n1-standard-4}}\n"
-        "job: {target: ai-platform, region: us-central1, runtime_version: '2.11', staging: gs://my-bucket/staging}\n"
-    )
+    _write(tmp_path, "staging: gs://my-bucket/staging")
     assert _run(["config", "--command"]) == 0
     printed = capsys.readouterr().out
     assert _run(["submit", "--dry-run", "--progress", "quiet"]) == 0
@@ -126,13 +127,7 @@ def test_submit_shows_what_it_would_do_and_keeps_a_file_of_somebody_else(
 def test_a_wrong_job_names_its_place_and_leaves_the_old_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "trainer").mkdir()
-    (tmp_path / "trainer/task.py").write_text("print(1)\n")
-    (tmp_path / "image.yaml").write_text(
-        "name: mnist\ntensorflow: 2.11.0\nroles: {master: {machine: n1-standard-4}}\n"
-        "job:\n  target: ai-platform\n  runtime_version: '2.11'\n  python_version: '3.7'\n  package_uris: [gs://my-bucket/p.tar.gz]\n"
-        "  region: us-central1\n  project: a b\n"
-    )
+    _write(tmp_path, "package_uris: [gs://my-bucket/p.tar.gz]", "project: a b")
     output = tmp_path / "config.yaml"
     output.write_text("old")
     assert _run(["config", str(tmp_path), "-o", str(output)]) == 3

@@ -54,9 +54,7 @@ def test_strict_schema_passes(case: Case, target: Target) -> None:
         assert schemas.complaints("vertex-tuning" if "studySpec" in job.api else "vertex-api", job.api) == []
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if Target.TRAINJOB in case.targets], ids=lambda case: case.name
-)
+@pytest.mark.parametrize("case", TRAINJOBS)
 def test_kubeflows_models_read_every_object(case: Case) -> None:
     for document in made(case, Target.TRAINJOB).documents:
         assert kubeflow_models.complaints(document) == []

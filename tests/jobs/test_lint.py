@@ -174,17 +174,6 @@ def test_trials_at_once(trials: str, parallel: str, *, fits: bool) -> None:
     assert fits == (not any("parallel trials" in message for message in said(text)))
 
 
-@pytest.mark.parametrize("number", range(4))
-def test_empty_pools(number: int) -> None:
-    """In a file for gcloud."""
-    pool = "{machineSpec: {machineType: n1-standard-4}, replicaCount: 1, containerSpec: {imageUri: a/b}}"
-    pools = ", ".join("{}" if place == number else pool for place in range(3))
-    found = [m for m in said(f"workerPoolSpecs: [{pools}]\n") if "is empty" in m]
-    says = ("pool 0 is the chief", "gcloud refuses in a file", "leave out the last pools", None)[number]
-    assert [f"workerPoolSpecs[{number}]" in m and says in m for m in found if says] == ([True] if says else [])
-    assert bool(found) == bool(says)
-
-
 def test_a_key_of_another_region() -> None:
     key = "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"
     text = f"displayName: x\njobSpec: {{}}\nencryptionSpec: {{kmsKeyName: {key}}}\n"
