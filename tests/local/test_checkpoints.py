@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from training_imgtool.local.checkpoints import latest
 
 
@@ -38,6 +40,25 @@ def test_those_of_keras(tmp_path: Path) -> None:
     newest = latest(tmp_path)
     assert newest is not None
     assert (newest.path, newest.written) == ("epoch-2.keras", 201)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("checkpoints/step_000500.pkl", "checkpoints/step_000500.pkl"),
+        ("best_model.flax", "best_model.flax"),
+        ("train_state/checkpoint_50", "train_state/checkpoint_50"),  # Flax
+        ("ckpt/50/_CHECKPOINT_METADATA", "ckpt/50"),  # Orbax
+        ("ckpt/60.orbax-checkpoint-tmp-1/_CHECKPOINT_METADATA", None),
+        ("save/config.pkl", None),
+        ("checkpoints/notes.json", None),
+    ],
+)
+def test_those_of_others(tmp_path: Path, name: str, found: str | None) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).touch()
+    newest = latest(tmp_path)
+    assert (newest and newest.path) == found
 
 
 def test_none(tmp_path: Path) -> None:

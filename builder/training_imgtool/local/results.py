@@ -42,7 +42,7 @@ _KINDS = {
     Kind.CHECKPOINT: re.compile(
         r"(?:\A|/)checkpoint\Z|\.(?:ckpt|index|meta|data-\d{5}-of-\d{5})\Z|weights\.(?:h5|hdf5)\Z"
     ),
-    Kind.DATA: re.compile(r"\.(?:npz|npy|pkl|pickle|joblib|pt|pth|safetensors|msgpack|bin|pb)\Z"),
+    Kind.DATA: re.compile(r"\.(?:npz|npy|pkl|pickle|joblib|pt|pth|safetensors|msgpack|flax|eqx|bin|pb)\Z"),
 }
 
 
