@@ -61,11 +61,7 @@ class FileWatch:
     """
 
     def __init__(
-        self,
-        inputs: Inputs,
-        skip: Path,
-        changed: Callable[[float], Inputs],
-        failed: Callable[[ImgtoolError], None],
+        self, inputs: Inputs, skip: Path, changed: Callable[[float], Inputs], failed: Callable[[ImgtoolError], None]
     ) -> None:
         self._skip, self._changed, self._failed = skip, changed, failed
         self._before = look(list_folders(inputs), skip)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -48,12 +48,8 @@ class Owner:
 def this_process() -> Owner:
     """Describes this process as an owner."""
     pid = os.getpid()
-    return Owner(
-        host=f"{platform.node()} {name_process_space()}".strip(),
-        boot=name_boot(),
-        pid=pid,
-        started=started(pid) or "",
-    )
+    host = f"{platform.node()} {name_process_space()}".strip()
+    return Owner(host=host, boot=name_boot(), pid=pid, started=started(pid) or "")
 
 
 def started(pid: int) -> str | None:
@@ -85,27 +81,19 @@ def sweep(containers: Containers, here: Owner) -> tuple[str, ...]:
     return tuple(sorted({item.labels[RUN] for item in (*left, *networks)}))
 
 
-def remove_run(containers: Containers, run: str) -> bool:
-    """Removes all containers and networks of one run; returns whether there were any."""
-    label = f"{RUN}={run}"
-    left, networks = containers.containers_with(label), containers.networks_with(label)
-    _remove(containers, left, networks)
-    return bool(left or networks)
-
-
 def remove_all(containers: Containers, run: str) -> None:
     """Removes everything of one run until two searches find nothing: a late request may still create something."""
-    empty = 0
+    empty, label = 0, f"{RUN}={run}"
     for _ in range(_TRIES):
-        empty = 0 if remove_run(containers, run) else empty + 1
+        left, networks = containers.containers_with(label), containers.networks_with(label)
+        _remove(containers, left, networks)
+        empty = 0 if left or networks else empty + 1
         if empty == 2:
             return
         time.sleep(_PAUSE)
 
 
-def _remove(
-    containers: Containers, left: list[Found] | tuple[Found, ...], networks: list[Found] | tuple[Found, ...]
-) -> None:
+def _remove(containers: Containers, left: Iterable[Found], networks: Iterable[Found]) -> None:
     run_all({item.id: partial(containers.remove, item.id) for item in left})
     for network in networks:
         containers.remove_network(network.id)

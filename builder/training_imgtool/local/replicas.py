@@ -148,11 +148,7 @@ def adapt(
 
 
 def make_cluster(
-    spec: ImageSpec,
-    images: Mapping[Role, Digest],
-    service: Service,
-    *,
-    run_images: Mapping[Role, str] | None = None,
+    spec: ImageSpec, images: Mapping[Role, Digest], service: Service, *, run_images: Mapping[Role, str] | None = None
 ) -> Cluster:
     """Makes the replicas of a spec.
 

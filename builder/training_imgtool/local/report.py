@@ -103,10 +103,7 @@ def _draw_replicas(summary: Summary) -> str:
 
 
 def _draw_death(death: DeathResult, scale: _Scale, top: int, height: int) -> str:
-    what = f"exited {death.exit_code}"
-    if death.rehearsed:
-        what = "was preempted" if death.preemption else "was killed"
-    text = escape(f"{death.name} {what} at {death.at:.1f} s: {death.verdict.because}")
+    text = escape(f"{death.name} {death.what} at {death.at:.1f} s: {death.verdict.because}")
     at = f"{scale(death.at):.1f}"
     return (
         f'<line class="death" x1="{at}" x2="{at}" y1="{top + 1}" y2="{top + height - 1}"><title>{text}</title></line>'

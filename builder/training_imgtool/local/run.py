@@ -28,7 +28,7 @@ from training_imgtool.local.checkpoints import Checkpoint, latest
 from training_imgtool.local.limits import Share, divide_resources, request_of
 from training_imgtool.local.owner import sweep, this_process
 from training_imgtool.local.ready import Ready, Request
-from training_imgtool.local.replicas import Cluster, Service, adapt, make_cluster, service_of, target_of
+from training_imgtool.local.replicas import Cluster, adapt, make_cluster, service_of, target_of
 from training_imgtool.local.summary import RunImage, Summary
 from training_imgtool.local.supervisor import Supervisor
 from training_imgtool.make.build import build
@@ -51,7 +51,7 @@ _OWN = Repository("localhost", "imgtool/stage")  # in the job file's name of an 
 def check(spec: ImageSpec, request: Request) -> ImageSpec:
     """Adapts the spec to the request; raises UsageError for an option that kills a replica that does not exist."""
     spec = adapt(spec, workers=request.workers, ps=request.ps, args=request.args)
-    counts = replicas(view_of(spec, {}, target_of(_service(spec, request))).spec)
+    counts = replicas(view_of(spec, {}, target_of(request.service or service_of(spec.job.target))).spec)
     for kill in request.kills:
         if kill.index >= counts.get(kill.role, 0):
             having = ", ".join(f"{count} {role}" for role, count in counts.items())
@@ -61,17 +61,13 @@ def check(spec: ImageSpec, request: Request) -> ImageSpec:
     return spec
 
 
-def _service(spec: ImageSpec, request: Request) -> Service:
-    return request.service or service_of(spec.job.target)
-
-
 def prepare(inputs: Inputs, request: Request, machine: Machine, engine: DockerEngine) -> Ready:
     """Prepares the images and the job directory, and removes the containers and networks of dead runs.
 
     Raises UsageError, InputError, LocalFileError, and what pulling and building raise.
     """
     spec = check(inputs.spec_file.spec, request)
-    service, values = _service(spec, request), read_secrets(spec, machine.settings.environ)
+    service, values = request.service or service_of(spec.job.target), read_secrets(spec, machine.settings.environ)
     containers, owner = Containers(engine.api), this_process()
     job_dir = _make_job_dir(request.job_dir or inputs.spec_file.folder / "job", spec)
     for run in sweep(containers, owner):
@@ -82,12 +78,8 @@ def prepare(inputs: Inputs, request: Request, machine: Machine, engine: DockerEn
     view = view_of(spec, {role: image.digest for role, image in images.items()}, target_of(service))
     spec = view.spec
     images = {role: images.get(role) or images[Role.WORKER] for role in view.images}
-    cluster = make_cluster(
-        spec,
-        view.images,
-        service,
-        run_images={role: image.reference for role, image in images.items()},
-    )
+    references = {role: image.reference for role, image in images.items()}
+    cluster = make_cluster(spec, view.images, service, run_images=references)
     host = containers.machine()
     granted, notes = _shares(spec, cluster, host, local=_is_local(engine))
     checkpoint = latest(job_dir)
