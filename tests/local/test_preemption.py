@@ -9,7 +9,7 @@ import pytest
 from training_imgtool.base.progress import LogLine, silent
 from training_imgtool.local.checkpoints import Checkpoint
 from training_imgtool.local.preemption import Disposition, Handling, Preemption, read_disposition, read_step
-from training_imgtool.local.steps import Count, StepReader, find_counts, split_counts
+from training_imgtool.local.steps import Count, StepReader, find_counts, split_counts, widest_gap
 
 SAVED = Checkpoint(path="ckpt-1", written=5.0)
 CAUGHT, IGNORED, DEFAULT = Disposition.CAUGHT, Disposition.IGNORED, Disposition.DEFAULT
@@ -59,6 +59,11 @@ def test_handling(changes: dict[str, object], handling: Handling) -> None:
     ("changes", "lost"),
     [
         ({"unit": "step", "last": 170, "checkpoint_step": 150, "next": 160}, 20),  # the checkpoint's own word first
+        ({"unit": "step", "last": 170, "checkpoint_step": 150, "next": 150, "every": 1}, 20),
+        ({"unit": "step", "last": 170, "checkpoint_step": 150, "next": 1, "every": 1}, 170),  # it did not restore
+        ({"unit": "step", "last": 400, "checkpoint_step": 423, "next": 0, "every": 100}, 424),
+        ({"unit": "step", "last": 1700, "next": 100, "every": 100}, 1700),
+        ({"unit": "step", "last": 170, "checkpoint_step": 40, "next": 161, "every": 1}, 10),  # another unit
         ({"unit": "step", "last": 170, "checkpoint_step": 171}, 0),
         ({"unit": "epoch", "last": 4, "checkpoint_step": 150, "next": 3}, 2),
         ({"unit": "epoch", "last": 4, "next": 5}, 0),
@@ -79,6 +84,14 @@ def test_lost_steps(changes: dict[str, object], lost: int | None) -> None:
         ('{"step": 12, "loss": 1}', [("step", 12)]),
         ("global_step 7", [("step", 7)]),
         ("Epoch: [3][10/100]", [("epoch", 3)]),
+        ("tf_epoch =     20  elapsed = 00:04", [("epoch", 20)]),
+        ("Ep. 7 - Loss: 1.5 - Acc: 0.50", [("epoch", 7)]),
+        ("I1128 12:00:01.2 1 logging_writer.py:48] [300] accuracy=0.5, loss=1.25", [("step", 300)]),
+        ("50/1200: loss = 0.5, PSNR = 11.2 (3.10s)", [("step", 50)]),
+        ("140/892 (epoch 0), train_loss = 2.1, time/batch = 0.1", [("epoch", 0), ("step", 140)]),
+        ("100/100 - 1s - loss: 2.30 - accuracy: 0.10", []),
+        ("train | step:  35000 | training until step 60000...", [("step", 35000)]),
+        ("Starting training from step 0...", []),
         ("resumed after epoch 25", []),
         ("steps: 1000, num_step=5, global_step/sec: 300, step 0.5s, 12 steps, final step: 3.25", []),
     ],
@@ -93,14 +106,22 @@ def test_epochs_count_where_steps_begin_again_with_each() -> None:
         reader(LogLine("worker-0", line))
     before = reader.counts_of("worker-0")
     after = (Count(1e18, "step", 50), Count(1e18, "epoch", 2))
-    last, first = split_counts((*before, *after), 1e18)
-    assert last is not None
-    assert first is not None
-    assert (last.unit, last.number, first.number) == ("epoch", 2, 2)
-    assert split_counts((Count(1, "step", 3), Count(2, "step", 7), Count(9, "step", 5)), 4) == (
-        Count(2, "step", 7), Count(9, "step", 5),
-    )  # fmt: skip
-    assert split_counts((), 4) == (None, None)
+    was, then = split_counts((*before, *after), 1e18)
+    assert ([count.number for count in was], [count.number for count in then]) == ([1, 1, 2], [2])
+    steps = (Count(1, "step", 3), Count(2, "step", 7), Count(9, "step", 5))
+    assert split_counts(steps, 4) == ([*steps[:2]], [steps[2]])
+    assert widest_gap(steps[:2], steps[2:]) == 4
+    same = [Count(n, unit, number) for n in (1, 2) for unit, number in (("epoch", n), ("step", 9))]
+    assert split_counts(same, 4) == ([same[0], same[2]], [])
+    assert split_counts((), 4) == ([], [])
+    assert widest_gap([], steps[:1]) is None
+
+
+def test_training_that_begins_again() -> None:
+    again = replace(SEEN, unit="step", first=10, last=40, next=10)
+    assert again.began_again
+    assert not replace(again, next=30).began_again
+    assert not replace(again, first=None, last=None).began_again
 
 
 def test_the_step_program_answers_last() -> None:

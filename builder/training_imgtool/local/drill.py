@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from training_imgtool.base.errors import ImgtoolError
@@ -14,13 +15,12 @@ from training_imgtool.local.preemption import (
     STATUS_PROGRAM,
     Disposition,
     Preemption,
-    is_newer,
     make_step_program,
     read_disposition,
     read_step,
 )
 from training_imgtool.local.replicas import JOB_DIR
-from training_imgtool.local.steps import Count, split_counts
+from training_imgtool.local.steps import Count, split_counts, widest_gap
 from training_imgtool.local.warm_source import read_command
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from training_imgtool.make.engines.docker.containers import Containers
 
 _SHELL = ("/bin/sh", "-c", "cat /proc/[0-9]*/status")
+_LAG = 0.05  # seconds by which a file's time may be earlier than the clock
+_KILLED = 128 + signal.SIGKILL
 _LONGEST_LOOK = 120.0  # seconds to read a checkpoint's step, most of them for importing TensorFlow
 
 
@@ -42,21 +44,22 @@ class Strike:
 
     kill: Kill
     grace: float
-    at: float
-    wall: float
-    disposition: Disposition | None = None
+    disposition: Disposition | None
+    at: float = field(default_factory=time.monotonic)
+    wall: float = field(default_factory=time.time)
     killed: bool = False
 
-    def describe(self, ended: float, checkpoint: Checkpoint | None) -> Preemption | None:
+    def describe(self, ended: float, exit_code: int, checkpoint: Checkpoint | None) -> Preemption | None:
         """Describes a preemption; None for a plain kill. `ended` is the end by the monotonic clock."""
         if not self.kill.preempted:
             return None
+        new = checkpoint is not None and checkpoint.written >= self.wall - _LAG
         return Preemption(
             grace=self.grace,
             disposition=self.disposition,
             ended_after=max(0.0, ended - self.at),
-            killed=self.killed,
-            saved=checkpoint if is_newer(checkpoint, self.wall) else None,
+            killed=self.killed and exit_code == _KILLED,  # else the program ended just before SIGKILL
+            saved=checkpoint if new and self.disposition is not Disposition.DEFAULT else None,  # SIGTERM ended it
         )
 
 
@@ -65,44 +68,36 @@ class Inspector:
 
     def __init__(self, containers: Containers, launcher: Launcher) -> None:
         self._containers, self._launcher = containers, launcher
-        self._looks: dict[int, tuple[threading.Thread, list[int]]] = {}
+        self._looks: dict[int, threading.Thread] = {}
+        self._steps: dict[int, int | None] = {}
 
     def ask_disposition(self, container_id: str, replica: Replica) -> Disposition | None:
         """Returns what a replica's program does with SIGTERM; None if the container has no tool to find out."""
         with suppress(ImgtoolError):
             python = self._python_of(replica)
             words = (python, *STATUS_PROGRAM) if python else _SHELL
-            return read_disposition(
-                self._containers.execute(container_id, replica.name, words).decode(errors="replace")
-            )
+            statuses = self._containers.execute(container_id, replica.name, words)
+            return read_disposition(statuses.decode(errors="replace"))
         return None
 
     def begin_look(self, number: int, replica: Replica, checkpoint: Checkpoint) -> None:
         """Starts a container of the replica's image that reads a checkpoint's step."""
-        found: list[int] = []
-        thread = start_thread(f"imgtool-step-{number}", lambda: self._look(number, replica, checkpoint, found))
-        self._looks[number] = (thread, found)
+        self._looks[number] = start_thread(f"imgtool-step-{number}", lambda: self._look(number, replica, checkpoint))
 
     def step_of(self, number: int) -> int | None:
         """Returns the step that `begin_look` with this number found."""
-        if number not in self._looks:
-            return None
-        thread, found = self._looks[number]
-        thread.join(_LONGEST_LOOK)
-        return found[0] if found else None
+        if number in self._looks:
+            self._looks[number].join(_LONGEST_LOOK)
+        return self._steps.get(number)
 
-    def _look(self, number: int, replica: Replica, checkpoint: Checkpoint, found: list[int]) -> None:
+    def _look(self, number: int, replica: Replica, checkpoint: Checkpoint) -> None:
         with suppress(ImgtoolError, ValueError):
-            python = self._python_of(replica)
-            if python is None:
-                return
+            python = self._python_of(replica) or "python3"
             program = make_step_program(f"{JOB_DIR}/{checkpoint.path}")
             container_id = self._launcher.create_look(replica, number, (python,), program)
             self._containers.start(container_id, replica.name)
             self._containers.wait(container_id, replica.name)
-            step = read_step(self._containers.last_output(container_id, replica.name, 1000))
-            if step is not None:
-                found.append(step)
+            self._steps[number] = read_step(self._containers.last_output(container_id, replica.name, 1000))
 
     def _python_of(self, replica: Replica) -> str | None:
         entry, arguments = self._containers.words(replica.image)
@@ -122,15 +117,16 @@ def complete(
         step: the step in the checkpoint.
     """
     signalled, back = times
-    last, first = split_counts(counts, back)
-    either = last or first
+    before, after = split_counts(counts, back)
     return replace(
         preemption,
         checkpoint_step=step,
-        unit=either.unit if either else "",
-        last=last.number if last else None,
-        next=first.number if first else None,
-        next_after=first.at - signalled if first else None,
+        unit=next((count.unit for count in (*before, *after)), ""),
+        first=before[0].number if before else None,
+        last=before[-1].number if before else None,
+        next=after[0].number if after else None,
+        every=widest_gap(before, after),
+        next_after=after[0].at - signalled if after else None,
     )
 
 
@@ -139,8 +135,3 @@ def describe_start(strike: Strike) -> str:
     if strike.kill.preempted:
         return f"is preempted now: it gets SIGTERM, and SIGKILL after {strike.grace:g} s, as --preempt asked"
     return f"is killed now, {strike.kill.seconds:g} s into the run, as --kill asked"
-
-
-def now_strike(kill: Kill, grace: float, disposition: Disposition | None) -> Strike:
-    """Describes a rehearsed death that begins now."""
-    return Strike(kill, grace, time.monotonic(), time.time(), disposition)

@@ -11,7 +11,6 @@ from importlib.resources import files
 
 from training_imgtool.local.checkpoints import Checkpoint
 
-_LAG = 0.05  # seconds by which a file's time may be earlier than the clock
 _FIELD = re.compile(r"^(?P<name>Name|Pid|PPid|SigBlk|SigIgn|SigCgt):\s*(?P<value>\S*)$", re.MULTILINE)
 _TERM = 1 << (signal.SIGTERM - 1)
 STATUS_PROGRAM = ("-c", "import glob\nfor path in glob.glob('/proc/[0-9]*/status'): print(open(path).read())")
@@ -48,8 +47,10 @@ class Preemption:
         saved: the checkpoint that is newer than SIGTERM.
         checkpoint_step: the step in the newest checkpoint at the container's end; None if it has none.
         unit: the unit of `last` and `next`, `step` or `epoch`; empty if the output has neither.
+        first: the first number that was printed.
         last: the last number that was printed before the new container started.
-        next: the first number that was printed after that.
+        next: the first number that was printed after `last`.
+        every: the most steps or epochs from one printed number to the next.
         next_after: seconds from SIGTERM to the output of `next`.
     """
 
@@ -60,8 +61,10 @@ class Preemption:
     saved: Checkpoint | None
     checkpoint_step: int | None = None
     unit: str = ""
+    first: int | None = None
     last: int | None = None
     next: int | None = None
+    every: int | None = None
     next_after: float | None = None
 
     @property
@@ -82,9 +85,27 @@ class Preemption:
         """How many steps or epochs (see `unit`) were trained twice; None if unknown."""
         if self.last is None:
             return None
-        if self.unit == "step" and self.checkpoint_step is not None:
+        if self.continued and self.checkpoint_step is not None:
             return max(0, self.last - self.checkpoint_step)
-        return None if self.next is None else max(0, self.last - self.next + 1)
+        if self.next is None:
+            return None
+        every = self.every or 1
+        further = self.unit == "step" and self.last <= (self.checkpoint_step or 0) < self.last + every
+        last = self.checkpoint_step if further and self.checkpoint_step else self.last
+        return max(0, last - max(self.next - every, min(self.next, 1) - 1))
+
+    @property
+    def began_again(self) -> bool:
+        """Whether the program printed its first steps or epochs again, as if there had been no training before."""
+        return self.first is not None and self.next is not None and self.next <= self.first < (self.last or 0)
+
+    @property
+    def continued(self) -> bool:
+        """Whether the steps after the restart, as far as they are known, follow the step in the checkpoint."""
+        if self.unit != "step" or self.checkpoint_step is None:
+            return False
+        first = self.checkpoint_step if self.next is None else self.next
+        return first - (self.every or first) <= self.checkpoint_step <= first
 
 
 def read_disposition(statuses: str) -> Disposition | None:
@@ -108,11 +129,6 @@ def read_disposition(statuses: str) -> Disposition | None:
     return Disposition.IGNORED if int(first["SigIgn"], 16) & _TERM else Disposition.DEFAULT
 
 
-def is_newer(checkpoint: Checkpoint | None, signalled: float) -> bool:
-    """Tells whether a checkpoint was written after a time in seconds since 1970."""
-    return checkpoint is not None and checkpoint.written >= signalled - _LAG
-
-
 def make_step_program(path: str) -> tuple[str, ...]:
     """Returns Python's arguments that print the step of the checkpoint at `path`; `read_step` reads the answer."""
     return ("-c", (files("training_imgtool.local.inside") / "checkpoint_step.py").read_text(), path)
@@ -130,37 +146,30 @@ def read_step(output: bytes) -> int | None:
 
 def describe(preemption: Preemption, exit_code: int) -> str:
     """Describes how the program handled the preemption, for the end of a sentence."""
-    after = f"{preemption.ended_after:.1f} s"
-    match preemption.handling:
-        case Handling.SAVES if preemption.saved is not None:
-            return f"saves: it wrote {preemption.saved.path} and ended {after} after SIGTERM with exit code {exit_code}"
-        case Handling.UNSAVED:
-            return f"handles SIGTERM, but wrote no checkpoint: it ended {after} later with exit code {exit_code}"
-        case Handling.TOO_SLOW:
-            return f"too slow: it was still running after the {preemption.grace:g} s of grace, and SIGKILL ended it"
-        case Handling.IGNORES:
-            how = (
-                f"SIGKILL ended it after {preemption.grace:g} s"
-                if preemption.killed
-                else f"it ended by itself {after} later"
-            )
-            return f"ignores SIGTERM: {how}"
-        case Handling.NO_HANDLER:
-            return f"no handler: it ended {after} after SIGTERM with exit code {exit_code} and saved nothing"
-    return f"ended {after} after SIGTERM with exit code {exit_code}; imgtool does not know whether it has a handler"
+    new = f"{preemption.saved.path if preemption.saved else 'no checkpoint'} is newer than SIGTERM"
+    ended = f"it ended {preemption.ended_after:.1f} s after SIGTERM with exit code {exit_code}"
+    if preemption.killed:
+        ended = f"SIGKILL ended it after the {preemption.grace:g} s of grace"
+    texts = {
+        Handling.SAVES: f"saves: {new}, and {ended}",
+        Handling.UNSAVED: f"handles SIGTERM, but {new}: {ended}",
+        Handling.TOO_SLOW: f"too slow: {new}, and {ended}",
+        Handling.IGNORES: f"ignores SIGTERM: {ended}",
+        Handling.NO_HANDLER: f"no handler: {ended}, and it saved nothing",
+        Handling.UNKNOWN: f"{ended}; imgtool does not know whether it has a handler",
+    }
+    return texts[preemption.handling]
 
 
 def describe_loss(preemption: Preemption) -> str:
     """Describes how much was trained twice, and when training continued."""
     if preemption.lost is None:
         lost = "steps lost: unknown, because the output and the checkpoint have no steps or epochs to compare"
-    elif preemption.unit == "step" and preemption.checkpoint_step is not None:
-        lost = (
-            f"steps lost: {preemption.lost} (last printed {preemption.last}, checkpoint {preemption.checkpoint_step})"
-        )
     else:
-        printed = f"last printed {preemption.last}, first after the restart {preemption.next}"
-        lost = f"{preemption.unit}s lost: {preemption.lost} ({printed})"
+        step = preemption.checkpoint_step if preemption.unit == "step" else None
+        numbers = {"last printed": preemption.last, "checkpoint": step, "first after the restart": preemption.next}
+        known = ", ".join(f"{name} {number}" for name, number in numbers.items() if number is not None)
+        lost = f"{preemption.unit}s lost: {preemption.lost} ({known})"
     if preemption.next_after is None:
         return f"{lost}; no step was printed after the restart"
     return f"{lost}; the next {preemption.unit} came {preemption.next_after:.1f} s after SIGTERM"

@@ -8,15 +8,22 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from training_imgtool.base.progress import Event, LogLine, Progress
 
 _COUNT = re.compile(  # only the singular, because `steps: 1000` is a setting
-    r"(?<![\w.-])(?:(?:global|train|training)[ _])?(?P<unit>step|iteration|iter|epoch)['\"]?\s{0,8}[:=#]?\s{0,8}\[?"
+    r"(?<![\w.-])(?:(?:global|train|training|trained|current|cur|opt|tf)[ _])?"
+    r"(?P<unit>step|iteration|iter|epoch|ep\.)['\"]?\s{0,8}[:=#]?\s{0,8}\[?"
     r"(?P<number>\d{1,15})(?!\d*\.\d|[\d.]*[smhx%])",
     re.IGNORECASE,
 )
-_BACK = re.compile(r"\b(?:resum|restor|load|continu)", re.IGNORECASE)  # a line about a step of another process
+_BARE = re.compile(  # `100/1200: loss = 0.5`, and `[100] loss=0.5` of clu.metric_writers
+    r"(\A\s{0,8}|\] \[(?=\d{1,15}\] \w+=))(?P<number>\d{1,15})(?:\]|/(?!(?P=number)\b)\d{1,15}\b(?=.*(?:loss|acc)))"
+)
+_BACK = re.compile(
+    r"\b(?:resum|restor|load|continu|from step)", re.IGNORECASE
+)  # a line about a step of another process
 _MOST = 10_000  # lines kept per replica
 
 
@@ -56,21 +63,29 @@ def find_counts(line: str) -> list[tuple[str, int]]:
     """Finds the step and the epoch in a line such as `loss = 0.5, step = 100` or `Epoch 3/10`."""
     if _BACK.search(line):
         return []
-    found = {
-        "epoch" if match["unit"].lower() == "epoch" else "step": match["number"] for match in _COUNT.finditer(line)
-    }
+    found: dict[str, str] = {}
+    for match in (*_COUNT.finditer(line), *_BARE.finditer(line)):
+        unit = "epoch" if match[1].lower().startswith("ep") else "step"
+        found.setdefault(unit, match["number"])
     return [(unit, int(number)) for unit, number in found.items()]
 
 
-def split_counts(counts: Sequence[Count], back: float) -> tuple[Count | None, Count | None]:
-    """Returns the last count before the time `back` and the first of its unit after it.
+def split_counts(counts: Sequence[Count], back: float) -> tuple[list[Count], list[Count]]:
+    """Returns the counts before and after the time `back`, of one unit.
 
-    The unit is steps, or epochs if the steps begin again with each epoch.
+    The unit is steps, or epochs if the steps begin again with each epoch or stay the same.
     """
+    epochs = {count.number for count in counts if count.unit == "epoch" and count.at < back}
     for unit in ("step", "epoch"):
         before = [count for count in counts if count.unit == unit and count.at < back]
-        after = next((count for count in counts if count.unit == unit and count.at >= back), None)
+        after = [count for count in counts if count.unit == unit and count.at >= back]
         numbers = [count.number for count in before]
-        if (before or after) and numbers == sorted(numbers):
-            return before[-1] if before else None, after
-    return None, None
+        if (before or after) and numbers == sorted(numbers) and (unit == "epoch" or len({*numbers}) >= len(epochs)):
+            return before, after
+    return [], []
+
+
+def widest_gap(*runs: Sequence[Count]) -> int | None:
+    """Returns the most steps or epochs from one count of a run to its next; None if no number follows another."""
+    gaps = (later.number - one.number for run in runs for one, later in pairwise(run))
+    return max((gap for gap in gaps if gap > 0), default=None)

@@ -89,9 +89,11 @@ class DeathResult:
     preemption: Preemption | None = None
 
     @property
-    def option(self) -> str:
-        """The option that rehearsed it."""
-        return "--preempt" if self.preemption else "--kill"
+    def what(self) -> str:
+        """The death, after the replica's name."""
+        if self.rehearsed:
+            return "was preempted" if self.preemption else "was killed"
+        return f"exited {self.exit_code}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +179,7 @@ def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines
             "fewer --workers or --ps leave more memory for each",
         )
     elif death.rehearsed:
-        message = f"{death.name} was {_name_strike(death)}, as {death.option} asked"
+        message = f"{death.name} {death.what}, as {'--preempt' if death.preemption else '--kill'} asked"
     if ended and ended.fault:
         message += f" ({ended.fault})"
     return Failure(name=death.name, message=message, last_lines=last_lines, hint=hint)
@@ -343,28 +345,25 @@ def _replica_line(result: ReplicaResult, width: int) -> str:
 
 
 def _death_lines(death: DeathResult, summary: Summary) -> Iterator[str]:
-    what = f"was {_name_strike(death)}" if death.rehearsed else f"exited {death.exit_code}"
     basis = "" if death.verdict.documented else " (assumed)"
     reason = f"{summary.service}: {death.verdict.because}{basis}"
     began = death.at - (death.preemption.ended_after if death.preemption else 0.0)
-    yield f"{death.name} {what} at {began:.1f} s: {_describe_effect(death)}. {reason}"
+    yield f"{death.name} {death.what} at {began:.1f} s: {_describe_effect(death)}. {reason}"
     if death.preemption:
         yield f"  {describe(death.preemption, death.exit_code)}"
         if death.exit_code == 0:
             yield "  some services treat exit code 0 as the replica's success: exit with 143 after the checkpoint"
         yield f"  {describe_loss(death.preemption)}"
     if death.back_after is not None:
-        if death.checkpoint is None and summary.checkpoint is None:
+        went_on = "training went on" if _went_on(death, summary) else "training did not end well"
+        if death.preemption and death.preemption.began_again:
+            went_on = "training began again from the start"
+        elif death.checkpoint is None and summary.checkpoint is None:
             yield "  without a checkpoint, imgtool cannot tell whether training resumed"
             return
-        went_on = "training went on" if _went_on(death, summary) else "training did not end well"
         then = f"newest checkpoint {death.checkpoint.path}" if death.checkpoint else "no checkpoint yet"
         now = f", {summary.checkpoint.path} at the end" if summary.checkpoint else ""
         yield f"  {went_on}: {then} when it died{now}"
-
-
-def _name_strike(death: DeathResult) -> str:
-    return "preempted" if death.preemption else "killed"
 
 
 def _describe_effect(death: DeathResult) -> str:

@@ -14,7 +14,7 @@ from training_imgtool.base.progress import Note, Progress, Step
 from training_imgtool.base.signals import aborting_leaves
 from training_imgtool.base.threads import run_all, start_thread
 from training_imgtool.local.checkpoints import latest
-from training_imgtool.local.drill import Inspector, Strike, complete, describe_start, now_strike
+from training_imgtool.local.drill import Inspector, Strike, complete, describe_start
 from training_imgtool.local.launcher import Launcher, ReplicaRefusedError
 from training_imgtool.local.losses import add_point
 from training_imgtool.local.monitor import LAST_LINES, Report, Watcher, join_ends, lines_near, lines_of
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 STOP_SECONDS = 5.0  # between SIGTERM and SIGKILL, at the end of the run
 DRAIN_SECONDS = 10.0  # to read the remaining output of all replicas
 _DRAIN_RESTART_SECONDS = 2.0  # to read the remaining output of a replica before its restart
-_HOME = "/tmp"  # noqa: S108 - in the container, whose root folder is not the user's
 _LOOK = 0.2  # seconds between checks of the clock
 
 
@@ -178,7 +177,7 @@ class Supervisor:
         now, checkpoint = time.monotonic(), latest(self._ready.job_dir)
         live.judged, strike = True, live.strike
         at = min(now, ended.finished + self._lag)
-        preemption = strike.describe(at, checkpoint) if strike else None
+        preemption = strike.describe(at, ended.exit_code, checkpoint) if strike else None
         death = Death(
             exit_code=PREEMPTED if preemption else ended.exit_code,
             out_of_memory=ended.out_of_memory and not strike,
@@ -269,7 +268,7 @@ class Supervisor:
             return
         grace = grace_of(self._ready.cluster.service, kill, self._ready.spec.job.grace_period)
         known = self._inspector.ask_disposition(live.container_id, live.replica) if kill.preempted else None
-        live.strike = strike = now_strike(kill, grace, known)
+        live.strike = strike = Strike(kill, grace, known)
         self._missed.remove(kill)
         self._progress(Note(f"{live.name} {describe_start(strike)}"))
         if kill.preempted:
