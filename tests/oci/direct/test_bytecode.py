@@ -55,6 +55,24 @@ def test_bytecode_of_many_sources_in_several_processes(interpreter: Interpreter)
             assert alone == (path, data)
 
 
+def test_bytecode_is_the_same_without_bytecode_of_the_standard_library(
+    tmp_path: Path, interpreter: Interpreter
+) -> None:
+    """As in a distroless image: start-up then compiles `encodings`, whose constants are not interned."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    bare = tmp_path / "python3.11"
+    bare.write_text(f'#!/bin/sh\nPYTHONPYCACHEPREFIX=/nonexistent exec {interpreter.path} "$@"\n')
+    bare.chmod(0o755)
+    source = b"".join(b"x%d = %a\n" % (n, chr(n)) for n in range(128))
+    with ThreadPoolExecutor(1) as pool:
+        usual, same = (
+            [*compile_sources(one, [("/a.py", source)], pool, size=len(source), ahead=0)]
+            for one in (interpreter, replace(interpreter, path=str(bare)))
+        )
+    assert usual == same
+
+
 @pytest.mark.parametrize("program", ["exit 3", "head -c 100000 >/dev/null; echo no >&2; exit 4", "printf ab"])
 def test_a_compiler_that_breaks_off(tmp_path: Path, interpreter: Interpreter, program: str) -> None:
     from concurrent.futures import ThreadPoolExecutor

@@ -3,9 +3,10 @@
 Any interpreter with the same magic number makes bytecode that the image's interpreter accepts. But earlier compilations
 in the same process can change the bytes: of 6 920 files of a TensorFlow stack, compiled forwards and backwards, 130 to
 152 files differ with Python 3.8 to 3.10, 2 or 3 with 3.12 and 3.13, and none with 3.11. So imgtool compiles each batch
-of files in a new process, which loads only the modules that Python loads when it starts. The wheels alone decide which
-files a batch contains, and therefore the bytes of the bytecode. (18 files differ between 3.11.2 and 3.11.7, whose
-compilers differ.) PEP 552 defines the format of bytecode files.
+of files in a new process, which loads only the modules that Python loads when it starts, and interns `*`: Python itself
+does so only if the standard library has bytecode files (distroless images have none), and bytecode files record it. The
+wheels alone decide which files a batch contains, and therefore the bytes of the bytecode. (18 files differ
+between 3.11.2 and 3.11.7, whose compilers differ.) PEP 552 defines the format of bytecode files.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _BATCH = 4 << 20  # bytes of source for one process, which compiles them in 0.3 
 _PORTION = 1 << 18  # bytes of source to pass to the process at once
 _COMPILE = """
 import sys, marshal, _imp
+sys.intern("*")
 magic = bytes.fromhex(sys.argv[1])
 raw = int.from_bytes(magic, "little")
 take, give = sys.stdin.buffer.read, sys.stdout.buffer.write
