@@ -70,11 +70,18 @@ def test_help_version_and_completion_are_verbs() -> None:
         ("imgtool run --as ", {str(service) for service in Service}),
         ("imgtool verify --accept ", {"bytecode", "engine", "gone", "attached"}),
         ("imgtool build --role ", {str(role) for role in Role}),
+        ("imgtool help ", set(app.VERBS)),
+        ("training-imgtool run --as ", {str(service) for service in Service}),
     ],
 )
 def test_values_complete(words: str, values: set[str]) -> None:
-    env = {"_IMGTOOL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()))}
-    ended = subprocess.run([IMGTOOL], env={**os.environ, **env}, capture_output=True, text=True, check=False)
+    program = IMGTOOL.with_name(words.split(maxsplit=1)[0])
+    variable = f"_{program.name}_COMPLETE".replace("-", "_").upper()
+    script = subprocess.run([program, "completion", "bash"], capture_output=True, text=True, check=True).stdout
+    assert f"{variable}=complete_bash" in script
+    assert script.rstrip().endswith(f" {program.name}")
+    env = {variable: "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()))}
+    ended = subprocess.run([program], env={**os.environ, **env}, capture_output=True, text=True, check=False)
     assert set(ended.stdout.split()) == values, ended.stderr
 
 

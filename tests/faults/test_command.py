@@ -61,7 +61,7 @@ def test_the_documented_codes_are_those_of_the_errors() -> None:
         (("show", "-f", "a.yaml", "b.yaml"), "-f a.yaml and b.yaml name two specs"),
         (("show", "-q", "-v"), "--quiet and --verbose contradict each other"),
         (("help", "psuh"), "imgtool has no verb psuh"),
-        (("completion", "tcsh"), "completion tcsh: expected bash, zsh, fish"),
+        (("completion", "tcsh"), "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

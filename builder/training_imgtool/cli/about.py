@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 import typer.completion
@@ -15,10 +15,12 @@ from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit
 from training_imgtool.model.value_rules import find_nearest
 
-_SHELLS = ("bash", "zsh", "fish")
+_Verb = Annotated[
+    str | None, typer.Argument(metavar="[VERB]", help="A verb, such as push.", autocompletion=lambda: verbs.VERBS)
+]
 
 
-def help_(verb: Annotated[str | None, typer.Argument(metavar="[VERB]", help="A verb, such as push.")] = None) -> None:
+def help_(verb: _Verb = None) -> None:
     """Explain a command with all its options."""
     if verb is not None and verb not in verbs.VERBS:
         close = find_nearest(verb, verbs.VERBS)
@@ -34,12 +36,12 @@ def help_(verb: Annotated[str | None, typer.Argument(metavar="[VERB]", help="A v
 
 def completion_(
     ctx: typer.Context,
-    shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", autocompletion=lambda: _SHELLS)],
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> None:
     """Print the completion script of a shell."""
-    if shell not in _SHELLS:
-        raise UsageError(f"completion {shell}: expected {', '.join(_SHELLS)}")
-    typer.completion.shell_complete(ctx.find_root().command, {}, "imgtool", "_IMGTOOL_COMPLETE", f"source_{shell}")
+    root, name = ctx.find_root().command, str(ctx.find_root().info_name)
+    variable = f"_{name}_COMPLETE".replace("-", "_").upper()
+    typer.completion.shell_complete(root, {}, name, variable, f"source_{shell}")
 
 
 def version_() -> None:

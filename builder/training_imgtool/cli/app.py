@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable
 from itertools import takewhile
 from typing import Annotated, Any
@@ -76,4 +77,5 @@ def run(arguments: list[str]) -> Any:
     verb, rest = arguments[len(first) :][:1], arguments[len(first) + 1 :]
     loaded = verb if {*verb} & {*VERBS} else VERBS  # all for help, completion and misspelt verbs
     command = typer.main.get_command(command_line(loaded))
-    return command.main(args=[*verb, *first, *rest], prog_name="imgtool", standalone_mode=False)
+    name = "training-imgtool" if sys.argv[0].endswith("training-imgtool") else "imgtool"
+    return command.main(args=[*verb, *first, *rest], prog_name=name, standalone_mode=False)
