@@ -152,7 +152,7 @@ class RegistrySink(Sink):
             raise reason
         if self._run.options.engine == "auto":
             self._run.machine.progress(Note(f"{image.role}: needs an engine: {reason}"))
-        self._engine.require(image.own.name, reason.message)
+        self._engine.require(image.own.name, reason.message, reason.hint)
         digest = self._engine.push_whole(image)
         self._attestations.add_from_engine(image, digest)
         return BuildResult.for_image(image, Outcome.BUILT, digest)

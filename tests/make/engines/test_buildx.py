@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import IO
+from types import SimpleNamespace
+from typing import IO, Any, cast
 
 import pytest
 
@@ -32,6 +33,7 @@ from training_imgtool.make.engines.buildx.log import Attempt, SolveLog, failure
 from training_imgtool.make.engines.buildx.program import list_builders
 from training_imgtool.make.engines.buildx.request import Solve
 from training_imgtool.make.engines.buildx.solve import Buildx
+from training_imgtool.make.engines.engine import Engine
 
 DIGEST, CONFIG = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 RUN = {"digest": "sha256:1", "name": "[system 2/3] RUN echo oh no; exit 7"}
@@ -325,6 +327,14 @@ def test_a_folder_for_temporary_files_that_is_full(fake: Path) -> None:
 def test_a_machine_without_buildx(tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailableError, match="buildx is not installed"):
         Buildx(settings(tmp_path, PATH=str(tmp_path)), None)
+
+
+def test_without_buildx_the_way_that_needs_no_engine_is_named_first(tmp_path: Path) -> None:
+    options = SimpleNamespace(engine="auto", builder=None)
+    machine = SimpleNamespace(registries=None, settings=settings(tmp_path, PATH=str(tmp_path)))
+    with pytest.raises(EngineUnavailableError, match=r"image needs an engine \(no Python\)") as caught:
+        Engine(cast("Any", SimpleNamespace(options=options, machine=machine))).require("image", "no Python", "get one")
+    assert str(caught.value.hint).startswith("get one: install Docker's buildx plugin")
 
 
 def test_the_builders_that_buildx_lists(fake: Path) -> None:

@@ -52,7 +52,7 @@ class Engine:
         if self._opened is not None:
             self._opened.stop()
 
-    def require(self, label: str, reason: str) -> None:
+    def require(self, label: str, reason: str, way_out: str | None = None) -> None:
         """Raises an error that contains `reason` if buildx is not installed, or if the options forbid engines."""
         if self._run.options.engine == "direct":
             raise NeedsEngineError(f"the stage {label} needs an engine: {reason}", hint="leave out --engine direct")
@@ -60,7 +60,8 @@ class Engine:
             self._open()
         except EngineUnavailableError as error:
             message = f"the stage {label} needs an engine ({reason}): {error.message}"
-            raise EngineUnavailableError(message, hint=error.hint, details=error.details) from error
+            hint = f"{way_out}: {error.hint}" if way_out else error.hint
+            raise EngineUnavailableError(message, hint=hint, details=error.details) from error
 
     def run_stage(self, image: RoleImage, stage: Stage, tag: Tag, below: Digest, *, anew: bool = False) -> Digest:
         """Runs a stage on the image `below`, and pushes it under a tag.

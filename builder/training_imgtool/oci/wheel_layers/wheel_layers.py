@@ -185,7 +185,7 @@ class _Making:
         if interpreter is None:
             raise NoInterpreterError(
                 f"this machine has no Python {python}, which imgtool needs to compile the bytecode of the images",
-                hint=f"install Python {python} (uv python install), or use an engine",
+                hint=f"install Python {python} (uv python install {python}), or use an engine",
             )
         return interpreter
 
