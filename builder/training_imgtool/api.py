@@ -1,8 +1,8 @@
-"""The Python interface: five functions, which `training_imgtool` exports with their results and errors.
+"""The Python interface: five functions. `training_imgtool` exports them, the types of their results, and the errors.
 
-A call reads the machine's settings from the environment, as the command of the same name does. It prints nothing:
-`progress` receives the events that the command would show. Importing this package configures neither logging nor
-signals, and loads no other package.
+Each function reads the machine's settings from the environment, as the corresponding command does, and prints nothing:
+`progress` receives the events that the command would show. `import training_imgtool` changes neither logging nor
+signal handlers, and loads no third-party package.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Listener = Callable[[dict[str, Any]], None]
 
 
 def _are_texts(values: object) -> bool:
-    """Tells whether all values are texts; a single text, which Python treats as a list of letters, does not count."""
+    """Tells whether `values` is a list of texts; rejects a single text, which Python treats as a list of letters."""
     return isinstance(values, Iterable) and not isinstance(values, str) and all(isinstance(one, str) for one in values)
 
 
@@ -45,12 +45,12 @@ def _are_changes(value: object) -> bool:
 
 
 _TEXT = ("a text", lambda value: isinstance(value, str))
-_PATH, _LIST, _COUNT = ("a path", _is_path), ("a list of texts", _are_texts), ("a whole number from 0 on", _is_count)
+_PATH, _LIST, _COUNT = ("a path", _is_path), ("a list of texts", _are_texts), ("a whole number, 0 or more", _is_count)
 _KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("spec", "job_dir"), _PATH),
     **dict.fromkeys(("roles", "tags", "secrets", "accept", "kill", "preempt", "args"), _LIST),
     **dict.fromkeys(("workers", "ps"), _COUNT),
-    "changes": ("texts by the keys of the spec", _are_changes),
+    "changes": ("a mapping of spec keys to texts", _are_changes),
 }
 
 
@@ -123,12 +123,12 @@ def push(
         builder: a builder of buildx, for images that need an engine.
         secrets: for `RUN --mount=type=secret`, such as `id=ID,src=FILE`.
         create_repository: create a missing Artifact Registry repository first.
-        locked: require a lock that exists and is current; never write it.
+        locked: fail if the lock is missing or out of date; never write the lock.
         check: check the job, and the trainer's syntax and imports.
         progress: receives records, as in `plan`.
 
     Raises:
-        ImgtoolError: as in `plan`; imgtool has moved no tag of `tags`.
+        ImgtoolError: as in `plan`. In this case no tag of `tags` has moved.
     """
     from training_imgtool.cli.commands.images import build_images
     from training_imgtool.make.request import BuildOptions
@@ -231,7 +231,7 @@ def verify(
         roles: only these; empty for all.
         registry: where the images are, if the spec does not name it.
         accept: unproven parts to accept: `bytecode`, `engine`, `gone`, `attached`.
-        smoke: also have a container import the framework and the trainer.
+        smoke: also start a container that imports the framework and the trainer.
         signature: the key or identity that must have signed.
         issuer: the OIDC provider that vouches for the identity.
         locked: require a lock that exists and is current.
@@ -287,13 +287,13 @@ def run(
     locked: bool = False,
     progress: Listener | None = None,
 ) -> Run:
-    """Trains with the images as a cluster of containers on this machine, as `imgtool run` does; needs a Docker Engine.
+    """Runs the images as a cluster of containers on this machine, as `imgtool run` does; needs a Docker Engine.
 
     Args:
         spec: the image.yaml, or the folder that contains it.
         changes: values of keys of the spec, in place of the file's.
         registry: where the images are, if the spec does not name it.
-        service: the service to imitate: `ai-platform`, `vertex`, `tfjob` or `local`; by default job.target's.
+        service: the service to imitate, `ai-platform`, `vertex`, `tfjob` or `local`; by default that of job.target.
         workers: the number of workers, in place of the spec's.
         ps: the number of parameter servers, in place of the spec's.
         args: the program's arguments, in place of the spec's.
@@ -357,9 +357,9 @@ def run(
 
 @contextmanager
 def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterator[Machine]:
-    """Yields the machine of a call; raises ImgtoolError if a file, memory or a thread is missing.
+    """Yields the settings and clients for one function call; raises ImgtoolError in place of OSError and MemoryError.
 
-    Raises UsageError for an argument of a wrong kind, and for an empty argument.
+    Raises UsageError if an argument has the wrong type or is empty.
     """
     from training_imgtool.base.gates import check_given
     from training_imgtool.base.progress import Note, silent

@@ -230,7 +230,7 @@ def test_what_a_container_takes_with_it_is_said(project: Make) -> None:
     done = project({"master": master}, roles={"master": {}}, volume="/v").run()
     assert ": succeeded, its model lost, " in done.stdout
     assert "gone with master's container: /tmp/ckpt/checkpoint" in done.stdout
-    assert "master: /v is a volume of the image, whose files are lost and not listed" in done.stderr
+    assert "the files of master in volumes of its image (/v) are lost and not listed" in done.stderr
 
 
 STARTS = 'echo started >> "/job/starts-$(hostname)"; hostname -i >> "/job/addresses-$(hostname)"\n'
@@ -320,7 +320,7 @@ done
     assert where == f"job directory: {made.job}, newest checkpoint checkpoints/ckpt-6"
     assert written == "  written: 1 file, 0.0 MB: checkpoints/checkpoint"
     again = made.run()
-    assert f"note: {made.job} already has checkpoints/ckpt-6" in again.stderr
+    assert f"note: {made.job} already contains checkpoints/ckpt-6" in again.stderr
 
 
 def test_a_preemption_tells_who_saves_who_is_too_slow_and_who_has_no_handler(project: Make) -> None:
@@ -462,7 +462,7 @@ def test_a_registry_that_cannot_be_asked_is_said_and_no_hindrance(project: Make)
     made = project({"master": "echo trained\n", "worker": SERVE})
     made.env["IMGTOOL_REGISTRY"] = "127.0.0.1:9/nobody"
     done = made.run("--json", timeout=200)
-    assert "note: imgtool takes no image from the registry: " in done.stderr
+    assert "note: imgtool uses no image from the registry: " in done.stderr
     assert {one["image_from"] for one in json.loads(done.stdout)["replicas"]} == {"engine"}
 
 

@@ -72,7 +72,7 @@ def test_values_of_secrets_come_from_the_environment() -> None:
     assert read_secrets(made, {"HF_TOKEN": "x", "OTHER": "y"}) == {"HF_TOKEN": "x"}
     with pytest.raises(
         UsageError,
-        match=r"job\.secrets\.HF_TOKEN: imgtool run reads the value from the environment, which has no HF_TOKEN",
+        match=r"job\.secrets\.HF_TOKEN: imgtool run reads the value from the variable HF_TOKEN, which is not set",
     ):
         read_secrets(made, {})
 

@@ -1,4 +1,4 @@
-"""Reads the answers of a warm container's first process in the container's output."""
+"""Extracts the answers of a warm container's first process from the container's output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Process:
     Attributes:
         number: the program's number in its container; answers contain it.
         is_warm: whether the container had imported the program's modules before the start.
-        left: the paths that the program made outside its mounts; filled in after its end.
+        left: the paths that the program created outside its mounts; empty until the program ends.
     """
 
     def __init__(self, number: int = 1) -> None:
@@ -57,7 +57,7 @@ class Process:
             yield block
 
     def wait(self, seconds: float | None = None) -> Ended | None:
-        """Waits for the program's end; None if it still runs after `seconds`. Raises the error that hid the end."""
+        """Returns how the program ended, or None if it still runs after `seconds`; raises the error given to `end`."""
         self._over.wait(seconds)
         if isinstance(self._end, ImgtoolError):
             raise self._end
@@ -65,7 +65,7 @@ class Process:
 
 
 class AnswerReader:
-    """Splits a container's output into answers and the output of programs. Each stream repeats every answer.
+    """Separates answers from the output of programs. A container writes each answer to both stdout and stderr.
 
     Args:
         token: the text with which every answer begins.
@@ -100,7 +100,7 @@ class AnswerReader:
 
 
 def cut_last(output: bytes, token: str) -> bytes:
-    """Returns the part of a container's last output that the last program printed."""
+    """Removes the answers, and the output of earlier programs, from a container's last output."""
     kept, *parts = output.split(token.encode())
     for part in parts:
         line, _, rest = part.partition(b"\n")

@@ -1,4 +1,4 @@
-"""Rehearses deaths: sends signals at the given times, and finds out how a preempted program handled them."""
+"""Describes rehearsed deaths of replicas, and finds out how a preempted program handled SIGTERM."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LONGEST_LOOK = 120.0  # seconds to read a checkpoint's step, most of them for i
 
 @dataclass(slots=True)
 class Strike:
-    """A rehearsed death that has begun: its time by two clocks, and whether imgtool has sent SIGKILL."""
+    """A rehearsed death that has begun: its time on two clocks, and whether imgtool has sent SIGKILL."""
 
     kill: Kill
     grace: float
@@ -50,7 +50,7 @@ class Strike:
     killed: bool = False
 
     def describe(self, ended: float, exit_code: int, checkpoint: Checkpoint | None) -> Preemption | None:
-        """Describes a preemption; None for a plain kill. `ended` is the end by the monotonic clock."""
+        """Describes a preemption; None for a plain kill. `ended` is the container's end on the monotonic clock."""
         if not self.kill.preempted:
             return None
         new = checkpoint is not None and checkpoint.written >= self.wall - _LAG
@@ -64,7 +64,7 @@ class Strike:
 
 
 class Inspector:
-    """Inspects the programs in containers and images of a run."""
+    """Inspects programs in a run's containers, and checkpoints with a run's images."""
 
     def __init__(self, containers: Containers, launcher: Launcher) -> None:
         self._containers, self._launcher = containers, launcher
@@ -72,7 +72,7 @@ class Inspector:
         self._steps: dict[int, int | None] = {}
 
     def ask_disposition(self, container_id: str, replica: Replica) -> Disposition | None:
-        """Returns what a replica's program does with SIGTERM; None if the container has no tool to find out."""
+        """Returns how a replica's program reacts to SIGTERM; None if no tool in the container can find out."""
         with suppress(ImgtoolError):
             python = self._python_of(replica)
             words = (python, *STATUS_PROGRAM) if python else _SHELL
@@ -81,11 +81,11 @@ class Inspector:
         return None
 
     def begin_look(self, number: int, replica: Replica, checkpoint: Checkpoint) -> None:
-        """Starts a container of the replica's image that reads a checkpoint's step."""
+        """Starts a container from the replica's image, in which Python reads a checkpoint's step."""
         self._looks[number] = start_thread(f"imgtool-step-{number}", lambda: self._look(number, replica, checkpoint))
 
     def step_of(self, number: int) -> int | None:
-        """Returns the step that `begin_look` with this number found."""
+        """Returns the step that the container of `begin_look` with this number found, or None."""
         if number in self._looks:
             self._looks[number].join(_LONGEST_LOOK)
         return self._steps.get(number)
@@ -108,11 +108,11 @@ class Inspector:
 def complete(
     preemption: Preemption, counts: Sequence[Count], times: tuple[float, float], step: int | None
 ) -> Preemption:
-    """Adds the last step before the restart and the first after it.
+    """Adds the last step before the restart and the first step after the restart.
 
     Args:
         preemption: the preemption as known at the container's end.
-        counts: the counts that the replica printed, or those of the chief if the replica printed none.
+        counts: the steps and epochs that the replica printed, or that the chief printed if the replica printed none.
         times: the times of SIGTERM and of the new container's start, by the monotonic clock.
         step: the step in the checkpoint.
     """

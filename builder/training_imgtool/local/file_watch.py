@@ -1,4 +1,4 @@
-"""Notices changes of files that images are made from, by reading their folders several times a second."""
+"""Detects changes to the files of images: reads the folders of these files several times a second."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Look = dict[Path, Rows]
 
 
 def list_folders(inputs: Inputs) -> frozenset[Path]:
-    """Lists the folders with files that are part of these images or affect them."""
+    """Lists the folders that contain files of these images, or files that affect the images."""
     file = inputs.spec_file
     named = [file.spec.requirements, file.spec.template, *(role.template for role in file.spec.roles.values())]
     folders = {file.folder, *((file.folder / name).parent for name in named if isinstance(name, str))}
@@ -35,7 +35,7 @@ def list_folders(inputs: Inputs) -> frozenset[Path]:
 
 
 def look(folders: Iterable[Path], skip: Path) -> Look:
-    """Reads the names, times and sizes in the folders; ignores files that tools leave, and the folder `skip`."""
+    """Reads names, times and sizes of files in `folders`; ignores temporary files of tools, and the folder `skip`."""
     return {folder: frozenset(_list_rows(folder, skip)) for folder in folders}
 
 
@@ -51,11 +51,11 @@ def _list_rows(folder: Path, skip: Path) -> Iterator[tuple[str, int, int, int, i
 
 
 class FileWatch:
-    """Reads the folders in its own thread, and calls `changed` there after files have changed and have come to rest.
+    """Reads the folders in a thread, which calls `changed` once files have changed and then stayed the same briefly.
 
     Args:
-        inputs: the inputs whose files it watches.
-        skip: a folder whose changes it ignores.
+        inputs: the inputs whose files to watch.
+        skip: a folder whose changes to ignore.
         changed: receives the time of the first change, by the monotonic clock; returns the new inputs.
         failed: receives the error of `changed`, unless files have changed meanwhile.
     """
@@ -95,7 +95,7 @@ class FileWatch:
         return now
 
     def _read(self, began: float) -> None:
-        """Watches the folders of the new inputs; a new folder may have changed since `changed` read it."""
+        """Calls `changed`, and watches the folders of the new inputs; checks new folders again soon."""
         try:
             folders = list_folders(self._changed(began))
         except ImgtoolError as error:

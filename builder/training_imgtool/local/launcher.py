@@ -1,4 +1,4 @@
-"""Creates and starts the containers of one run, in their network."""
+"""Creates and starts the containers of one run, in the run's network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Launcher:
     """Creates and starts the containers of one run.
 
     Attributes:
-        name: the network's name, with which the containers' names begin.
+        name: the network's name; the containers' names begin with it.
     """
 
     def __init__(self, ready: Ready, containers: Containers) -> None:
@@ -40,7 +40,7 @@ class Launcher:
         self._network: Network | None = None
 
     def make_network(self) -> None:
-        """Makes the network; raises EngineUnavailableError when the engine has no subnet left."""
+        """Creates the network; raises EngineUnavailableError if the engine has no free subnet."""
         try:
             self._network = self._containers.create_network(self.name, self._ready.owner.labels(self._ready.run))
         except RefusedError as error:
@@ -48,7 +48,7 @@ class Launcher:
             raise EngineUnavailableError(str(error), hint=hint) from error
 
     def create(self, replica: Replica) -> str:
-        """Makes a replica's container, always with the same address; raises ReplicaRefusedError."""
+        """Creates a replica's container with its fixed address; raises ReplicaRefusedError if the engine refuses."""
         if self._network is None:
             raise RuntimeError("create before make_network")
         try:
@@ -57,7 +57,7 @@ class Launcher:
             raise ReplicaRefusedError(replica.name, error) from error
 
     def create_look(self, replica: Replica, number: int, entrypoint: tuple[str, ...], words: tuple[str, ...]) -> str:
-        """Makes a container of a replica's image that runs another program in place of the replica's."""
+        """Creates a container from a replica's image, which runs `entrypoint` in place of the replica's program."""
         if self._network is None:
             raise RuntimeError("create_look before make_network")
         container = replace(
@@ -72,7 +72,7 @@ class Launcher:
         return self._containers.create(container)
 
     def start(self, container_id: str, name: str) -> None:
-        """Starts a container; raises ReplicaRefusedError."""
+        """Starts a container; raises ReplicaRefusedError if the engine refuses."""
         try:
             self._containers.start(container_id, name)
         except RefusedError as error:

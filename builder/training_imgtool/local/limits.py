@@ -1,7 +1,7 @@
-"""Divides the machine's CPUs, memory and GPUs among the replicas, as the spec asks and as far as they suffice.
+"""Divides the machine's CPUs, memory and GPUs among the replicas, and reduces requests that exceed them.
 
-imgtool reads the size of a machine type from its name. The GB per CPU are from Compute Engine's pages on machine
-families.
+imgtool reads the size of a machine type from the type's name. The GB per CPU are from Compute Engine's pages on
+machine families.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNITS = {"m": 1e-3, "": 1.0} | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The resources that one replica asks for; None where the spec has no value."""
+    """The resources that the spec requests for one replica; None if the spec sets no value."""
 
     cpus: float | None = None
     memory: int | None = None
@@ -38,7 +38,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """The resources of one replica: CPUs (None for all), bytes of memory (None for no limit), GPUs by ID or number."""
+    """What a replica gets: CPUs (None for all), bytes of memory (None for no limit), GPUs (their IDs, or how many)."""
 
     cpus: float | None
     memory: int | None
@@ -46,7 +46,7 @@ class Share:
 
 
 def request_of(role: RoleSpec) -> Request:
-    """Returns the request of a role's replicas: the role's `cpus` and `memory`, else those of the machine type."""
+    """Returns what each replica of a role requests: the role's `cpus` and `memory`, or those of its machine type."""
     cpus, memory = machine_size(role.machine)
     own_cpus, own_memory = quantity(role.cpus), quantity(role.memory)
     return Request(
@@ -57,7 +57,7 @@ def request_of(role: RoleSpec) -> Request:
 
 
 def machine_size(machine: str | None) -> tuple[float | None, int | None]:
-    """Reads CPUs and bytes from a machine type such as `n1-standard-4`; (None, None) if the name has no size."""
+    """Returns the CPUs and bytes of memory of a type such as `n1-standard-4`; (None, None) if its name has no size."""
     match = _MACHINE.match(machine or "")
     if match is None:
         return None, None
@@ -66,7 +66,7 @@ def machine_size(machine: str | None) -> tuple[float | None, int | None]:
 
 
 def quantity(text: str | None) -> float | None:
-    """Reads a Kubernetes quantity: `500m` is 0.5, `16Gi` 17179869184; None for None or another text."""
+    """Reads a Kubernetes quantity: returns 0.5 for `500m`, 17179869184 for `16Gi`, None if `text` is not a quantity."""
     match = _QUANTITY.match(text or "")
     return float(match["number"]) * _UNITS[match["unit"] or ""] if match else None
 
@@ -74,7 +74,7 @@ def quantity(text: str | None) -> float | None:
 def divide_resources(
     requests: Mapping[str, Request], *, cpus: int, memory: int, gpus: Sequence[str] | None
 ) -> tuple[dict[str, Share], tuple[str, ...]]:
-    """Divides a machine among replicas; returns each one's share by name, and notes for the user.
+    """Divides a machine's resources; returns each replica's share by the replica's name, and notes for the user.
 
     Args:
         requests: the request of each replica, by name.
@@ -99,7 +99,7 @@ def divide_resources(
 
 
 def _cards(requests: Mapping[str, Request], gpus: Sequence[str] | None) -> dict[str, tuple[str, ...] | int]:
-    """Assigns GPUs in turn, so that replicas share a GPU only when there are too few."""
+    """Assigns GPUs in turn, so that replicas share a GPU only if the machine has too few GPUs."""
     if gpus is None:
         return {name: request.gpus for name, request in requests.items()}
     dealt: dict[str, tuple[str, ...] | int] = {}

@@ -1,4 +1,4 @@
-"""Finds losses in the output of a run's programs."""
+"""Finds training losses in the output of a run's programs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Points = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Values over the seconds of a run."""
+    """A named series of values, each with its time in seconds since the run began."""
 
     name: str
     points: tuple[tuple[float, float], ...]
 
 
 class LossReader:
-    """Passes events on, and keeps the losses that replicas print. Thread-safe.
+    """Passes events on, and records the losses that replicas print. Thread-safe.
 
     Attributes:
         after: receives the events next.
@@ -58,14 +58,14 @@ class LossReader:
                 add_point(self._found.setdefault(f"{subject} {name}", []), (seconds, value))
 
     def curves(self) -> tuple[Curve, ...]:
-        """Returns the curves of all losses, by replica and name."""
+        """Returns one curve for each replica and each name of a loss."""
         with self._lock:
             found = sorted(self._found.items())[:_MOST_CURVES]
             return tuple(Curve(name, tuple(points)) for name, points in found)
 
 
 def find_losses(line: str) -> list[tuple[str, float]]:
-    """Finds the losses in a line, each name once, such as `loss: 0.25 - val_loss: 0.3` or `loss = 0.5, step = 100`."""
+    """Finds losses in a line such as `loss: 0.25 - val_loss: 0.3` or `loss = 0.5, step = 100`, one for each name."""
     found = {match["name"].lower(): float(match["value"]) for match in _LOSS.finditer(line)}
     return list(found.items())
 

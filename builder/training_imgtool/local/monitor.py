@@ -1,4 +1,4 @@
-"""Follows the containers of a run: threads read each container's output and memory use, and wait for its end."""
+"""Follows the containers of a run: threads read each container's output and memory use, and wait until it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _QUIET_SECONDS = 2.0  # without output, after which the output of an ended conta
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a replica's container number `attempt` ended, or the error that hides its end."""
+    """How a replica's container number `attempt` ended, or the error that kept imgtool from finding out."""
 
     name: str
     attempt: int
@@ -37,7 +37,7 @@ class Report:
 
 @dataclass(slots=True)
 class _Reader:
-    """A thread that reads one container's output: the bytes so far, the time of the last byte, and whether to stop."""
+    """A thread that reads a container's output: the bytes read, the time of the last byte, and whether to stop."""
 
     thread: threading.Thread | None = None
     size: int = 0
@@ -46,7 +46,7 @@ class _Reader:
 
 
 class Watcher:
-    """Follows containers, each in threads of its own."""
+    """Follows containers; starts three threads for each."""
 
     def __init__(self, containers: Containers, progress: Progress) -> None:
         self._containers = containers
@@ -55,7 +55,7 @@ class Watcher:
         self._readers: dict[str, _Reader] = {}
 
     def follow(self, name: str, attempt: int, container_id: str, used: Callable[[int], None]) -> None:
-        """Passes on a container's output, calls `used` with its bytes of memory, and reports its end."""
+        """Starts threads that pass on a container's output, pass its memory use to `used`, and report its end."""
         self._readers[name] = reader = _Reader(last=time.monotonic())
         reader.thread = start_thread(f"imgtool-log-{name}", lambda: self._read(name, container_id, reader))
         start_thread(f"imgtool-{name}", lambda: self._wait(name, attempt, container_id))
@@ -68,7 +68,7 @@ class Watcher:
         return None
 
     def drain(self, names: Iterable[str], seconds: float) -> None:
-        """Reads the remaining output for at most `seconds`; prints a note for each replica with unread output."""
+        """Reads the remaining output for at most `seconds`; sends a note about each replica with still more output."""
         began = time.monotonic()
         for name in names:
             reader = self._readers.get(name)
@@ -111,9 +111,9 @@ class Watcher:
 
 
 def lines_of(blocks: Iterable[bytes]) -> Iterator[str]:
-    """Yields the lines of a stream of UTF-8 bytes, safe for a terminal, with an unfinished last line.
+    """Splits UTF-8 bytes into lines that are safe to print on a terminal; also yields an unfinished last line.
 
-    A progress bar, which overwrites its line, gives only its last state.
+    Of a progress bar that overwrites its line, the line contains only the last state.
     """
     rest = b""
     for block in blocks:
@@ -127,14 +127,14 @@ def lines_of(blocks: Iterable[bytes]) -> Iterator[str]:
 
 
 def lines_near(end: bytes) -> int:
-    """Returns how many lines to read, because an engine may log lines of stdout and stderr out of order."""
+    """Returns how many lines to search for stderr, because an engine may log stderr before earlier lines of stdout."""
     return min(_NEAR_LINES, LAST_LINES * _NEAR_BYTES // (len(end) + 1))
 
 
 def join_ends(lines: tuple[str, ...], errors: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the last lines of a replica, with the end of its stderr.
+    """Returns the last lines that a replica printed, including the end of its stderr.
 
-    An engine reads stdout and stderr separately, so it may log a traceback before earlier output of the program.
+    An engine reads stdout and stderr separately, so it may log a traceback before lines that were printed earlier.
 
     Args:
         lines: the last lines of both streams.

@@ -1,4 +1,4 @@
-"""Labels containers with their run and its process, and removes those whose process is gone."""
+"""Labels containers with their run and with imgtool's process; removes containers whose process has ended."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _TRIES, _PAUSE = 10, 0.2  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The permanent identity of one process. Process numbers repeat, but not with the same start, boot and machine.
+    """Identifies one process for good: process numbers repeat, but not with the same boot and start time.
 
     Attributes:
-        host: the machine's name and its PID namespace, because elsewhere the number means another process.
+        host: the machine's name and its PID namespace, because the same number elsewhere means another process.
         boot: the kernel's ID of this boot.
         started: the start time of the process, in the system's own format.
     """
@@ -41,19 +41,19 @@ class Owner:
     started: str
 
     def labels(self, run: str) -> dict[str, str]:
-        """Returns the labels of everything that belongs to `run`."""
+        """Returns the labels for each container and network of `run`."""
         return {RUN: run, _HOST: self.host, _BOOT: self.boot, _PID: str(self.pid), _STARTED: self.started}
 
 
 def this_process() -> Owner:
-    """Describes this process as an owner."""
+    """Returns the identity of this process."""
     pid = os.getpid()
     host = f"{platform.node()} {name_process_space()}".strip()
     return Owner(host=host, boot=name_boot(), pid=pid, started=started(pid) or "")
 
 
 def started(pid: int) -> str | None:
-    """Returns the start time of a process from `base.system.start_of`; None if the process is gone."""
+    """Returns the start time of a process from `base.system.start_of`; None if the process has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -64,7 +64,7 @@ def started(pid: int) -> str | None:
 
 
 def is_gone(labels: Mapping[str, str], here: Owner, started_of: Callable[[int], str | None] = started) -> bool:
-    """Returns whether the owner in the labels has ended; False if this machine cannot find out."""
+    """Tells whether the process that the labels identify has ended; False if this machine cannot find out."""
     if labels.get(_HOST) != here.host or not labels.get(_PID, "").isdigit():
         return False
     if labels.get(_BOOT) != here.boot:
@@ -74,7 +74,7 @@ def is_gone(labels: Mapping[str, str], here: Owner, started_of: Callable[[int], 
 
 
 def sweep(containers: Containers, here: Owner) -> tuple[str, ...]:
-    """Removes the containers and networks of runs whose process has ended; returns the runs' names, sorted."""
+    """Removes the containers and networks of runs whose process has ended; returns the sorted IDs of these runs."""
     left = [item for item in containers.containers_with(RUN) if is_gone(item.labels, here)]
     networks = [item for item in containers.networks_with(RUN) if is_gone(item.labels, here)]
     _remove(containers, left, networks)
@@ -82,7 +82,7 @@ def sweep(containers: Containers, here: Owner) -> tuple[str, ...]:
 
 
 def remove_all(containers: Containers, run: str) -> None:
-    """Removes everything of one run until two searches find nothing: a late request may still create something."""
+    """Removes a run's containers and networks until two searches find none, since the engine may still create some."""
     empty, label = 0, f"{RUN}={run}"
     for _ in range(_TRIES):
         left, networks = containers.containers_with(label), containers.networks_with(label)

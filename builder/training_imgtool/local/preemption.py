@@ -1,4 +1,4 @@
-"""The result of a preemption: whether the program handled SIGTERM and saved in time, and how much it repeated."""
+"""The result of a preemption: whether the program handled SIGTERM and saved in time, and how much it trained twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATUS_PROGRAM = ("-c", "import glob\nfor path in glob.glob('/proc/[0-9]*/status
 
 
 class Disposition(StrEnum):
-    """What a process does with SIGTERM, according to the kernel: proc_pid_status(5)."""
+    """How a process reacts to SIGTERM, as the kernel shows in /proc/PID/status; see proc_pid_status(5)."""
 
     CAUGHT = "caught"
     IGNORED = "ignored"
@@ -37,7 +37,7 @@ class Handling(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """One replica's SIGTERM, and the events after it.
+    """The preemption of one replica: SIGTERM, and the events after it.
 
     Attributes:
         grace: seconds between SIGTERM and SIGKILL.
@@ -109,7 +109,7 @@ class Preemption:
 
 
 def read_disposition(statuses: str) -> Disposition | None:
-    """Reads what the container's program does with SIGTERM from the joined texts of /proc/PID/status."""
+    """Finds out how a container's program reacts to SIGTERM, from the contents of all its /proc/PID/status files."""
     processes: list[dict[str, str]] = []
     for match in _FIELD.finditer(statuses):
         if match["name"] == "Name":
@@ -130,12 +130,12 @@ def read_disposition(statuses: str) -> Disposition | None:
 
 
 def make_step_program(path: str) -> tuple[str, ...]:
-    """Returns Python's arguments that print the step of the checkpoint at `path`; `read_step` reads the answer."""
+    """Returns arguments with which Python prints the step of the checkpoint at `path`; `read_step` reads the output."""
     return ("-c", (files("training_imgtool.local.inside") / "checkpoint_step.py").read_text(), path)
 
 
 def read_step(output: bytes) -> int | None:
-    """Reads the last line that the step program printed."""
+    """Reads the step that the program of `make_step_program` printed."""
     lines = output.decode(errors="replace").splitlines()
     for line in reversed(lines):
         if line.startswith("{"):
@@ -162,7 +162,7 @@ def describe(preemption: Preemption, exit_code: int) -> str:
 
 
 def describe_loss(preemption: Preemption) -> str:
-    """Describes how much was trained twice, and when training continued."""
+    """Describes how much the program trained twice, and when it continued to train."""
     if preemption.lost is None:
         lost = "steps lost: unknown, because the output and the checkpoint have no steps or epochs to compare"
     else:

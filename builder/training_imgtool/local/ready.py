@@ -1,4 +1,4 @@
-"""A run of images as a cluster of containers: the request, and the cluster that is ready to start."""
+"""The options of a run, and the cluster of containers that is ready to start."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A cluster whose images are in the engine, with everything that its start needs."""
+    """A cluster that is ready to start, because its images are in the engine."""
 
     run: str
     spec: ImageSpec

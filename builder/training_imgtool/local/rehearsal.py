@@ -1,8 +1,8 @@
-"""Fault rehearsal: when to kill which replica, and what the service would do after a replica's death.
+"""Rehearsals of failures: which replica to kill and when, and what the service would do after a replica's death.
 
 Sources: Google's pages "Understanding the AI Platform Training service" and "Understand the custom training service"
 (Vertex AI); kubeflow/training-operator v1.9 and Kubernetes' page on the lifecycle of a Pod. Where these sources are
-silent, imgtool makes an assumption: each such verdict is marked (`documented` is False), and docs/run.md lists them.
+silent, imgtool makes an assumption, and `documented` of the verdict is False. docs/run.md lists the assumptions.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _GRACE = {  # seconds between SIGTERM and SIGKILL if the job does not set them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """A replica to kill, `seconds` after all have started.
+    """A replica to kill, `seconds` after all replicas have started.
 
     Attributes:
         preempted: whether the replica gets SIGTERM first.
-        grace: seconds until SIGKILL; None for the service's own.
+        grace: seconds from SIGTERM to SIGKILL; None for the default of the job or service.
     """
 
     role: Role
@@ -56,7 +56,7 @@ class Kill:
 
     @property
     def option(self) -> str:
-        """The option that asked for this death."""
+        """The option that requested this death."""
         return "--preempt" if self.preempted else "--kill"
 
 
@@ -70,7 +70,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The service's action, its delay in seconds, the reason, and whether the service documents it."""
+    """The service's action, its delay in seconds, its reason, and whether the service documents this action."""
 
     action: Action
     because: str
@@ -103,7 +103,7 @@ class Death:
 
 
 def parse_kill(text: str, *, preempted: bool = False) -> Kill:
-    """Parses `ROLE[:INDEX]@DURATION`, for a preemption also with `/grace=DURATION`; the default index is 0.
+    """Parses `ROLE[:INDEX]@DURATION` (default index 0); `/grace=DURATION` may follow in a preemption.
 
     Raises UsageError.
     """
@@ -129,7 +129,7 @@ def _seconds(duration: str) -> float:
 
 
 def grace_of(service: Service, kill: Kill, period: int | None) -> float:
-    """Returns the seconds between SIGTERM and SIGKILL: the option's, else the job's `period`, else the service's."""
+    """Returns the seconds from SIGTERM to SIGKILL: the option's, or else the job's (`period`), or the service's."""
     fixed = service in {Service.AI_PLATFORM, Service.VERTEX}
     return kill.grace if kill.grace is not None else _GRACE[service] if fixed or period is None else float(period)
 
@@ -141,7 +141,7 @@ def _role(word: str) -> Role | None:
 def judge(service: Service, death: Death, scheduling: Scheduling | None = None) -> Verdict:
     """Decides what the service does with a replica that died.
 
-    If a program fails by itself before the first checkpoint, the run ends at once, because it would fail again.
+    If a program fails by itself before the first checkpoint, the run fails, because the program would fail again.
     """
     verdict = _verdict(service, death, scheduling)
     if verdict.action is Action.FAIL or not (death.unstarted and death.would_repeat):
@@ -161,7 +161,7 @@ def _verdict(service: Service, death: Death, scheduling: Scheduling | None) -> V
             return _google(death, restart_job=whole and retries)
         case Service.TFJOB:
             return _tfjob(death, scheduling.restarts if scheduling else None)
-    return Verdict(action=Action.FAIL, because="nothing restarts it: the restart policy is `no`", documented=True)
+    return Verdict(action=Action.FAIL, because="the restart policy `no` restarts no replica", documented=True)
 
 
 def _google(death: Death, *, restart_job: bool) -> Verdict:
@@ -173,7 +173,7 @@ def _google(death: Death, *, restart_job: bool) -> Verdict:
         because = f"the service restarts a replica at most {RESTARTS} times, and then tries the whole job again"
         return Verdict(action=Action.FAIL, because=because, documented=True)
     if restart_job:
-        because = "restart_on_worker_restart: the whole job restarts with a replica"
+        because = "restart_on_worker_restart: the whole job restarts when a replica restarts"
         return Verdict(action=Action.RESTART_JOB, because=because, documented=True)
     because = "the service restarts a replica at once, under the same host name, unless it exits with 0"
     return Verdict(action=Action.RESTART, because=because, documented=True)
@@ -185,7 +185,7 @@ def _assumed_permanent(because: str) -> Verdict:
 
 def _tfjob(death: Death, limit: int | None) -> Verdict:
     if limit is not None and death.restarts_in_all >= limit:
-        because = f"backoffLimit {limit}: its replicas have been restarted {death.restarts_in_all} times"
+        because = f"backoffLimit {limit}: the job's replicas have been restarted {death.restarts_in_all} times"
         return Verdict(action=Action.FAIL, because=because, documented=True)
     if limit is None and death.restarts >= RESTARTS:
         because = f"the service would continue with growing pauses; imgtool run stops after {RESTARTS} restarts"

@@ -1,6 +1,6 @@
-"""From a spec and its images to replicas: names, hosts, environment and arguments, as the target's service gives them.
+"""Makes replicas from a spec and its images: names, hosts, environment and arguments, as on the target's service.
 
-Pure. docs/run.md lists what each service sets, and which parts the services document.
+All functions are pure. docs/run.md lists what each service sets, and which of these settings the service documents.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Service(StrEnum):
 
 
 def parse_service(text: str) -> Service:
-    """Finds the service of that name; raises UsageError."""
+    """Returns the service with this name; raises UsageError if there is none."""
     if text not in list(Service):
         raise UsageError(f"--as {text}: expected {', '.join(Service)}")
     return Service(text)
@@ -72,7 +72,7 @@ _NO_PROXY = ("no_proxy", "NO_PROXY")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One container of the cluster, before any engine knows of it.
+    """The description of one container of the cluster, from which the engine creates the container.
 
     Attributes:
         name: `master`, `worker-0`, …
@@ -96,13 +96,13 @@ class Replica:
 
     @property
     def hostname(self) -> str:
-        """The container's own host name."""
+        """The host name of the replica's container."""
         return self.host.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """All replicas of a run, the chief first: the master, or worker 0 where the spec has no master.
+    """All replicas of a run, the chief first. The chief is the master, or worker 0 if the spec has no master.
 
     Attributes:
         mounts: the paths of the job directory in every container.
@@ -116,12 +116,12 @@ class Cluster:
 
     @property
     def chief(self) -> Replica:
-        """The replica whose end ends the run."""
+        """The replica whose end is the end of the run."""
         return self.replicas[0]
 
     @property
     def servers(self) -> tuple[Replica, ...]:
-        """The replicas that others connect to as they start.
+        """The replicas to which other replicas connect when they start.
 
         With parameter servers, the chief connects to all others (`tf.distribute.ParameterServerStrategy`). Without
         parameter servers, all connect to the chief, which runs TensorFlow's coordination service
@@ -134,7 +134,7 @@ class Cluster:
 def adapt(
     spec: ImageSpec, *, workers: int | None = None, ps: int | None = None, args: tuple[str, ...] | None = None
 ) -> ImageSpec:
-    """Changes counts and arguments of the spec; raises UsageError for a role that the spec lacks."""
+    """Changes replica counts and arguments in the spec; raises UsageError for a role that the spec lacks."""
     roles = dict(spec.roles)
     for role, count in ((Role.WORKER, workers), (Role.PS, ps)):
         if count is None or (count == 0 and role not in roles):
@@ -156,7 +156,7 @@ def make_cluster(
         spec: the spec, adapted to the command line.
         images: the images by digest, as the job file would name them.
         service: the service whose environment the replicas get.
-        run_images: the references or image IDs that the engine knows in their place, by role.
+        run_images: maps a role to the reference or image ID that the engine uses instead.
 
     Raises:
         InputError: there is no chief, or a host name would be too long.
@@ -196,7 +196,7 @@ def _command(spec: ImageSpec, role: Role, service: Service) -> tuple[str, ...]:
 
 
 def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
-    """Chooses the service's TF_CONFIG, with `master` or `chief` as in the job file."""
+    """Chooses the form of TF_CONFIG that the service sets, with the task `master` or `chief` as in the job file."""
     chief = says_chief(spec)
     match service:
         case Service.AI_PLATFORM:
@@ -211,7 +211,7 @@ def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
 
 
 def hosts_of(spec: ImageSpec, images: Mapping[Role, Digest], service: Service) -> dict[Role, tuple[str, ...]]:
-    """Names every replica's host in the service's format; raises InputError if a name is too long."""
+    """Returns each role's host names in the service's format; raises InputError if a name is too long."""
     flavour = flavour_of(spec, service)
     pools = {role: f"workerpool{number}" for number, role in enumerate(Role)}
 
@@ -230,14 +230,14 @@ def hosts_of(spec: ImageSpec, images: Mapping[Role, Digest], service: Service) -
     longest = max((name.partition(".")[0] for names in hosts.values() for name in names), key=len, default="")
     if len(longest) > _LONGEST_LABEL:
         raise InputError(
-            f"the host name {longest!r} has {len(longest)} characters: {_LONGEST_LABEL} at most",
-            hint="give the spec a shorter name, or job.id a short one",
+            f"the host name {longest!r} has {len(longest)} characters: expected {_LONGEST_LABEL} at most",
+            hint="shorten the spec's name, or set a shorter job.id",
         )
     return hosts
 
 
 def _stable_id(spec: ImageSpec) -> str:
-    """Returns ten characters for the service's own ID; they are the same in every run of the spec."""
+    """Returns ten characters in place of an ID that the service chooses; they are the same in every run of the spec."""
     return hashlib.sha256(f"{spec.name} {spec.job.id or ''}".encode()).hexdigest()[:10]
 
 
@@ -276,7 +276,7 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
 
 
 def _reach_replicas(setting: _Setting, role: Role, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns variables with which gRPC reaches other replicas directly, even if the spec names a proxy."""
+    """Returns variables that make gRPC connect to other replicas directly, even if the spec sets a proxy."""
     given = {**setting.spec.env, **setting.spec.roles[role].env, **env}
     if not any(name.lower() in _PROXIES for name in given):
         return {}
@@ -286,7 +286,7 @@ def _reach_replicas(setting: _Setting, role: Role, env: Mapping[str, str]) -> di
 
 
 def _google_env(spec: ImageSpec, service: Service) -> dict[str, str]:
-    """Returns the job's ID and, for a tuning job, the trial's number and cloudml-hypertune's file, as variables."""
+    """Returns variables for the job's ID and, in a tuning job, for the trial's number and cloudml-hypertune's file."""
     env = {"CLOUD_ML_JOB_ID": _stable_id(spec)}
     if service is Service.VERTEX and spec.job.hyperparameters:
         env |= {"CLOUD_ML_TRIAL_ID": _TRIAL, "CLOUD_ML_HP_METRIC_FILE": "/tmp/hypertune/output.metrics"}  # noqa: S108
@@ -298,7 +298,7 @@ def _google_env(spec: ImageSpec, service: Service) -> dict[str, str]:
 def _job(
     spec: ImageSpec, images: Mapping[Role, Digest], service: Service
 ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """Returns the value that the service puts under `job`, and a note if the service would refuse the spec."""
+    """Returns the value of `job` in the service's TF_CONFIG, and a note if the service would refuse the spec."""
     if service not in {Service.AI_PLATFORM, Service.VERTEX}:
         return None, ()
     try:

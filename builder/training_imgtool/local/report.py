@@ -1,6 +1,7 @@
-"""Writes a run as one HTML page: replicas over time, memory, deaths and losses.
+"""Describes a run on one HTML page: replicas over time, memory, deaths of replicas, and training losses.
 
-The page needs no network: it has neither scripts nor links. The charts are SVG; hover over a mark to see its text.
+The page needs no network, because it has no scripts and no links. The charts are SVG; hover over a mark to see its
+text.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ ul.key i { display: inline-block; width: .9rem; height: .3rem; margin-right: .4r
 
 
 def render(summary: Summary, losses: Sequence[Curve]) -> str:
-    """Renders the page; escapes the names of programs and files, which other people chose."""
+    """Renders the page; escapes the names of programs and files, because they may contain HTML."""
     outcome = describe_end(summary)
     good = not summary.failure and kept_of(summary) is not Kept.LOST
     title = escape(f"{summary.name} as {summary.service}")
@@ -82,7 +83,7 @@ def render(summary: Summary, losses: Sequence[Curve]) -> str:
 
 
 def _draw_replicas(summary: Summary) -> str:
-    """Draws a bar per replica and attempt, and a mark per death."""
+    """Draws a bar for each container of each replica, and a mark for each death."""
     scale = _Scale(summary.seconds)
     height = _ROW * len(summary.replicas)
     rows = list(_draw_axis(scale, height))
@@ -141,7 +142,7 @@ def _list_limits(summary: Summary) -> tuple[float, ...]:
 
 
 class _Scale:
-    """Converts seconds of the run to positions on the horizontal axis."""
+    """Converts seconds since the run began to positions on the horizontal axis."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = max(seconds, 0.1)
@@ -158,7 +159,7 @@ def _draw_curves(
     name: str,
     limits: Sequence[float] = (),
 ) -> str:
-    """Draws curves over the seconds of the run, with their names below."""
+    """Draws curves over time, with the names of the curves below the chart."""
     points = [(at, value) for curve in curves for at, value in curve.points if abs(value) < _MOST]
     if not points:
         nothing = {"loss": "No line of the output contains a loss.", "memory": "The engine reported no memory use."}
@@ -207,7 +208,7 @@ def _draw_curves(
 
 
 def _draw_axis(scale: _Scale, height: int) -> Iterator[str]:
-    """Yields the seconds below a chart."""
+    """Yields the lines and labels of a chart's time axis."""
     for tick in _list_ticks(0, scale.seconds):
         x = f"{scale(tick):.1f}"
         yield f'<line x1="{x}" x2="{x}" y1="0" y2="{height}"/>'
@@ -219,7 +220,7 @@ def _svg(rows: Sequence[str], height: int, label: str) -> str:
 
 
 def _list_ticks(low: float, high: float) -> list[float]:
-    """Lists about six round numbers between two others."""
+    """Lists about six round numbers from `low` to `high`."""
     rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)

@@ -1,4 +1,4 @@
-"""Lists the files that a run wrote: those in the job directory, and those that its containers take with them."""
+"""Lists the files that a run wrote: files in the job directory, and files that are lost with the run's containers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PASSING = re.compile(  # temporary files, unless they are a model: an Estimator
 
 
 class Kind(IntEnum):
-    """The kind of a file, by its name. The larger the kind, the worse is the loss of the file."""
+    """The kind of a file, according to its name. A larger value means a worse loss."""
 
     LOG = 0
     OTHER = 1
@@ -47,7 +47,7 @@ _KINDS = {
 
 
 def kind_of(path: str) -> Kind:
-    """Returns the kind of file with this name."""
+    """Returns the kind of a file with this name."""
     return next((kind for kind, names in _KINDS.items() if names.search(path)), Kind.OTHER)
 
 
@@ -63,7 +63,7 @@ Snapshot = Mapping[str, tuple[int, int]]
 
 
 def take_snapshot(folder: Path) -> Snapshot:
-    """Maps the files below `folder` to their times in nanoseconds and bytes; skips files that imgtool cannot read."""
+    """Maps the path of each file below `folder` to its time (nanoseconds) and size (bytes); skips unreadable files."""
     found: dict[str, tuple[int, int]] = {}
     for where, _, files in os.walk(folder):
         for name in files:
@@ -87,7 +87,7 @@ def choose_lost(changed: Iterable[str], mounts: Iterable[str]) -> tuple[str, ...
 
     Args:
         changed: files and folders, as the engine lists them.
-        mounts: the mounts of folders of this machine, which stay.
+        mounts: paths where folders of this machine are mounted; the files in them stay.
     """
     paths = {*changed}
     above = {str(parent) for path in paths for parent in Path(path).parents} | {*mounts}
@@ -99,7 +99,7 @@ def _may_be_meant(path: str) -> bool:
 
 
 def describe_names(names: Iterable[str]) -> str:
-    """Formats the first names, with models and checkpoints first, and the number of further ones."""
+    """Lists the first three names, models and checkpoints before others, and how many names follow."""
     listed = sorted(names, key=kind_of, reverse=True)
     folders = tuple(path.rpartition("saved_model.")[0] for path in listed if _SAVED_MODEL.search(path))
     listed.sort(key=lambda path: path.startswith(folders) and not _SAVED_MODEL.search(path))  # of a SavedModel

@@ -1,4 +1,4 @@
-"""`imgtool run`: makes a cluster from inputs, runs it, and returns a summary."""
+"""`imgtool run`: makes a cluster from inputs, runs the cluster, and returns a summary."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _OWN = Repository("localhost", "imgtool/stage")  # in the job file's name of an 
 
 
 def check(spec: ImageSpec, request: Request) -> ImageSpec:
-    """Adapts the spec to the request; raises UsageError for an option that kills a replica that does not exist."""
+    """Applies the options to the spec; raises UsageError if an option kills a replica that does not exist."""
     spec = adapt(spec, workers=request.workers, ps=request.ps, args=request.args)
     counts = replicas(view_of(spec, {}, target_of(request.service or service_of(spec.job.target))).spec)
     for kill in request.kills:
@@ -62,9 +62,9 @@ def check(spec: ImageSpec, request: Request) -> ImageSpec:
 
 
 def prepare(inputs: Inputs, request: Request, machine: Machine, engine: DockerEngine) -> Ready:
-    """Prepares the images and the job directory, and removes the containers and networks of dead runs.
+    """Prepares the images and the job directory, and removes the containers and networks of runs that were killed.
 
-    Raises UsageError, InputError, LocalFileError, and what pulling and building raise.
+    Raises UsageError, InputError, LocalFileError, and the errors of pulling and building images.
     """
     spec = check(inputs.spec_file.spec, request)
     service, values = request.service or service_of(spec.job.target), read_secrets(spec, machine.settings.environ)
@@ -109,18 +109,18 @@ def prepare(inputs: Inputs, request: Request, machine: Machine, engine: DockerEn
 
 
 def read_secrets(spec: ImageSpec, environ: Mapping[str, str]) -> dict[str, str]:
-    """Reads the values of `job.secrets` from the environment; raises UsageError for a missing one."""
+    """Reads the values of `job.secrets` from the environment; raises UsageError if a variable is not set."""
     missing = [name for name in spec.job.secrets if name not in environ]
     if missing:
         raise UsageError(
-            f"job.secrets.{missing[0]}: imgtool run reads the value from the environment, which has no {missing[0]}",
+            f"job.secrets.{missing[0]}: imgtool run reads the value from the variable {missing[0]}, which is not set",
             hint=f"export {missing[0]}=…",
         )
     return {name: environ[name] for name in spec.job.secrets}
 
 
 def run(ready: Ready, engine: DockerEngine, progress: Progress) -> Summary:
-    """Runs the cluster until the chief has ended for good, and leaves no part of the cluster in the engine."""
+    """Runs the cluster until the chief has ended for good; always removes all containers and the network."""
     return Supervisor(ready, Containers(engine.api), progress).run()
 
 
@@ -146,7 +146,7 @@ def _is_local(engine: DockerEngine) -> bool:
 
 
 def _make_job_dir(folder: Path, spec: ImageSpec) -> Path:
-    """Makes the job directory; marks a new one, so that no image of the folder around it contains it."""
+    """Creates the job directory if it is missing, with a mark that keeps the directory out of images."""
     try:
         if not folder.is_dir():
             if folder.is_symlink():
@@ -159,17 +159,17 @@ def _make_job_dir(folder: Path, spec: ImageSpec) -> Path:
         resolved = folder.resolve()
     except OSError as error:
         raise LocalFileError(
-            f"cannot make the job directory {folder}: {error.strerror}", hint="--job-dir DIR names another"
+            f"cannot make the job directory {folder}: {error.strerror}", hint="--job-dir DIR chooses another folder"
         ) from error
     if resolved == Path(resolved.anchor):
-        raise UsageError(f"--job-dir {folder} is the root of this machine's files, which replicas could change")
+        raise UsageError(f"--job-dir {folder} is this machine's root folder, and replicas could change all its files")
     return resolved
 
 
 def choose_user(spec: ImageSpec, job_dir: Path, caller: int) -> str:
-    """Chooses the user of programs, `UID:GID`, who can write to the job directory: the caller, or for root its owner.
+    """Returns the programs' user as `UID:GID`: the caller, or the job directory's owner if the caller is root.
 
-    An empty text means the images' own user, which is the spec's user or root.
+    An empty text means the user that the image sets, which is the spec's `user` or root.
     """
     owner = job_dir.stat()
     user, group = (caller, os.getegid()) if caller else (owner.st_uid, owner.st_gid)
@@ -181,15 +181,15 @@ def _folder_notes(job_dir: Path, checkpoint: Checkpoint | None, engine: DockerEn
     if not _is_local(engine):
         notes.append(f"the engine is on another machine, and {job_dir} is a folder on that machine")
     if checkpoint is not None:
-        notes.append(f"{job_dir} already has {checkpoint.path}: a trainer that resumes continues from this checkpoint")
+        notes.append(f"{job_dir} already contains {checkpoint.path}: a trainer that resumes starts from it")
     return tuple(notes)
 
 
 def obtain(work: BuildRun, engine: DockerEngine) -> Mapping[Role, RunImage]:
     """Makes sure that the engine has the images of the work's roles.
 
-    Images in the registry come first, because a job would use them; imgtool pulls those that the engine lacks. If the
-    registry does not answer, imgtool prints a note and uses the engine's own images.
+    imgtool prefers the images in the registry, because a job would use these, and pulls images that the engine lacks.
+    If the registry does not answer, imgtool prints a note, and uses the engine's images or builds the images.
     """
     repository = work.inputs.plan.repository
     images = _from_registry(work, engine) if repository is not None else {}
@@ -215,7 +215,7 @@ def _from_registry(work: BuildRun, engine: DockerEngine) -> dict[Role, RunImage]
             }
         )
     except (RegistryRefusedError, CredentialsError, TemporaryError) as error:
-        work.machine.progress(Note(f"imgtool takes no image from the registry: {error}"))
+        work.machine.progress(Note(f"imgtool uses no image from the registry: {error}"))
         return {}
     return {
         role: RunImage(reference=names[role], digest=digest, source="registry")

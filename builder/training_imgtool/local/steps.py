@@ -1,4 +1,4 @@
-"""Finds steps and epochs in the output of a run's programs, which show the progress before and after a restart."""
+"""Finds step and epoch numbers in the output of programs, to compare the progress before and after a restart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Count:
 
 
 class StepReader:
-    """Passes events on, and keeps the steps and epochs that replicas print. Thread-safe."""
+    """Passes events on, and records the steps and epochs that replicas print. Thread-safe."""
 
     def __init__(self, after: Progress) -> None:
         self._after = after
@@ -54,7 +54,7 @@ class StepReader:
         self._after(event)
 
     def counts_of(self, name: str) -> tuple[Count, ...]:
-        """Returns what a replica has printed so far."""
+        """Returns the steps and epochs that a replica has printed so far."""
         with self._lock:
             return tuple(self._counts.get(name, ()))
 
@@ -71,9 +71,9 @@ def find_counts(line: str) -> list[tuple[str, int]]:
 
 
 def split_counts(counts: Sequence[Count], back: float) -> tuple[list[Count], list[Count]]:
-    """Returns the counts before and after the time `back`, of one unit.
+    """Returns the counts of one unit before the time `back`, and those after it.
 
-    The unit is steps, or epochs if the steps begin again with each epoch or stay the same.
+    The unit is the step, or the epoch if the step numbers begin again in each epoch or stay the same.
     """
     epochs = {count.number for count in counts if count.unit == "epoch" and count.at < back}
     for unit in ("step", "epoch"):

@@ -1,4 +1,4 @@
-"""The outcome of a run: a value, its plain data, and the few lines that a person reads."""
+"""The outcome of a run: as a value, as plain data for `--json`, and as a few lines of text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training_imgtool.model.spec import Role
 
 
 class State(StrEnum):
-    """How a replica's last container ended: by itself, stopped at the end of the run, or never started."""
+    """The final state of a replica: it ended by itself, imgtool stopped it after the run, or it never started."""
 
     EXITED = "exited"
     STOPPED = "stopped"
@@ -46,7 +46,7 @@ class RunImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaResult:
-    """The result of one replica.
+    """What happened to one replica.
 
     Attributes:
         seconds: the time from the first start to the end.
@@ -70,7 +70,7 @@ class ReplicaResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeathResult:
-    """A replica that died, `at` seconds into the run, and the service's action.
+    """The death of a replica, `at` seconds after the run began, and the service's action.
 
     Attributes:
         rehearsed: whether an option asked for this death.
@@ -108,7 +108,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A run that is over."""
+    """The outcome of a run that has ended."""
 
     run: str
     name: str
@@ -126,7 +126,7 @@ class Summary:
 
 
 class Kept(StrEnum):
-    """Whether a run's result is in the job directory, by the names of the files."""
+    """Whether a run's result is in the job directory, according to the names of files."""
 
     RESULT = "result"
     LOGS = "logs"
@@ -143,7 +143,7 @@ _KEPT = {
 
 
 def kept_of(summary: Summary) -> Kept:
-    """Compares the files that stay with those that are lost."""
+    """Decides whether the result stays, from the files in the job directory and the files that are lost."""
     gone = max((kind_of(path) for paths in _gone(summary).values() for path in paths), default=Kind.LOG)
     if not summary.written:
         return Kept.LOST if gone >= Kind.CHECKPOINT else Kept.NOTHING
@@ -154,7 +154,7 @@ def kept_of(summary: Summary) -> Kept:
 
 
 def _gone(summary: Summary) -> Mapping[str, tuple[str, ...]]:
-    """Returns, by replica, the files that the service would lose too; Vertex AI keeps those below /gcs."""
+    """Maps each replica to the files that the service would lose, too; Vertex AI keeps files below /gcs."""
     if summary.service is not Service.VERTEX:
         return summary.lost
     return {name: tuple(path for path in paths if not path.startswith("/gcs/")) for name, paths in summary.lost.items()}
@@ -170,7 +170,7 @@ def describe_end(summary: Summary) -> str:
 
 
 def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines: tuple[str, ...]) -> Failure:
-    """Makes the run's failure from a death after which the service would not restart the replica."""
+    """Describes the run's failure, given a death after which the service would not restart the replica."""
     message, hint = f"{death.name} exited {death.exit_code}", death.verdict.hint
     if ended and ended.out_of_memory and not death.rehearsed:
         limit = f" of {share.memory / (1 << 30):.1f} GiB" if share.memory else ""
@@ -186,13 +186,13 @@ def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines
 
 
 def error_of(summary: Summary) -> VerificationError | None:
-    """Returns the error of a failed run, or of a rehearsal that did not happen; else None."""
+    """Returns an error if the run failed or a requested death did not happen; otherwise None."""
     failure = summary.failure
     if failure is None:
         if not summary.missed:
             return None
         missed = "; ".join(_missed_line(kill, summary) for kill in summary.missed)
-        hint = f"give {summary.missed[0].option} an earlier time, or the program more to do"
+        hint = f"set an earlier time in {summary.missed[0].option}, or let the program run longer"
         return VerificationError(f"the run succeeded without its rehearsal: {missed}", hint=hint)
     return VerificationError(f"the run failed: {failure.message}", hint=failure.hint, details=failure.last_lines)
 
@@ -294,7 +294,7 @@ def _lines(summary: Summary) -> Iterator[str]:
 
 
 def _result_lines(summary: Summary) -> Iterator[str]:
-    """Yields lines about the files that the run wrote, and about those that are lost."""
+    """Yields lines about the files that the run wrote, and about the files that are lost."""
     if summary.written:
         size = sum(file.size for file in summary.written)
         count = f"{len(summary.written)} file{'s' if len(summary.written) > 1 else ''}"
@@ -325,7 +325,7 @@ def _describe_cure(summary: Summary) -> str:
 
 
 def _list_urls(summary: Summary) -> list[str]:
-    """Lists the buckets in arguments, to which the run may have written too."""
+    """Lists the URLs of buckets in the arguments, because the run may have written to these buckets, too."""
     args = (arg.rpartition("=")[2] for result in summary.replicas for arg in result.replica.args)
     return sorted({arg for arg in args if names_bucket(arg)})
 

@@ -1,4 +1,4 @@
-"""Starts the replicas of a run, acts on dead ones as the service would, and removes everything at the end."""
+"""Starts the replicas of a run, restarts dead replicas as the service would, and removes all containers at the end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LOOK = 0.2  # seconds between checks of the clock
 
 @dataclass(slots=True)
 class _Live:
-    """The present state of one replica. `attempt` counts its containers, to ignore reports about earlier ones."""
+    """The present state of one replica. `attempt` is its container's number, which reports contain."""
 
     replica: Replica
     container_id: str = ""
@@ -79,7 +79,7 @@ class _Live:
 
 
 class Supervisor:
-    """One run, from the creation of the network to the summary. The thread that calls `run` makes all decisions."""
+    """Manages one run, from creating the network to the summary. The thread that calls `run` makes all decisions."""
 
     def __init__(self, ready: Ready, containers: Containers, progress: Progress) -> None:
         self._ready = ready
@@ -101,10 +101,10 @@ class Supervisor:
         self._lag = float("inf")  # between this machine's clock and the engine's, estimated from reports
 
     def run(self) -> Summary:
-        """Runs the cluster to its end; removes all containers and the network in every case.
+        """Runs the cluster until it ends; always removes all containers and the network.
 
-        Raises EngineUnavailableError when the engine fails or cannot make a network. Failures of replicas are in the
-        summary.
+        Raises EngineUnavailableError if the engine fails or cannot create a network. If a replica fails, `run` raises
+        nothing, and the summary describes the failure.
         """
         with aborting_leaves(f"{self._launcher.name}: the next imgtool run removes its containers and network"):
             try:
@@ -168,12 +168,12 @@ class Supervisor:
         return self._watcher.next(_LOOK)
 
     def _about(self, report: Report | None) -> _Live | None:
-        """Returns the replica of a report; None if the report is about an earlier container of the replica."""
+        """Returns the replica that a report is about; None if the report is about an earlier container."""
         live = self._live[report.name] if report else None
         return live if report and live and live.running and report.attempt == live.attempt else None
 
     def _judge(self, live: _Live, ended: Ended) -> None:
-        """Records a death and the service's action."""
+        """Records the death of a replica, and what the service would do."""
         now, checkpoint = time.monotonic(), latest(self._ready.job_dir)
         live.judged, strike = True, live.strike
         at = min(now, ended.finished + self._lag)
@@ -209,7 +209,7 @@ class Supervisor:
                 other.running, other.restart_at = False, live.restart_at
 
     def _conclude(self) -> None:
-        """Finds the replica that failed first by the engine's clock. Reports come late after much output."""
+        """Finds the replica that failed first by the engine's clock, because reports can arrive out of order."""
         chief = self._live[self._ready.cluster.chief.name]
         over = min((finished for finished, _, _ in self._fatal), default=chief.last.finished if chief.last else 0.0)
         for live in self._live.values():
@@ -226,21 +226,21 @@ class Supervisor:
             self._failure = failure_of(death, live.last, share, self._last_lines(live))
 
     def _note_lost(self, live: _Live) -> None:
-        """Records the files that disappear with a replica's container."""
+        """Records the files that are lost when imgtool removes a replica's container."""
         try:
             changed = self._containers.changed(live.container_id, live.name)
             volumes = self._containers.volumes(live.container_id, live.name)
         except ImgtoolError as error:  # the engine lacks this request, or the container
-            self._progress(Note(f"imgtool does not know what {live.name} wrote outside {JOB_DIR}: {error}"))
+            self._progress(Note(f"imgtool cannot list the files that {live.name} wrote outside {JOB_DIR}: {error}"))
             return
         if volumes:
             places = ", ".join(volumes)
-            self._progress(Note(f"{live.name}: {places} is a volume of the image, whose files are lost and not listed"))
+            self._progress(Note(f"the files of {live.name} in volumes of its image ({places}) are lost and not listed"))
         lost = choose_lost(changed, (*self._ready.cluster.mounts, *volumes))
         self._lost[live.name] = tuple(sorted({*self._lost.get(live.name, ()), *lost}))
 
     def _last_lines(self, live: _Live) -> tuple[str, ...]:
-        """Returns the last lines of a replica, even if the stream of its output has not reached them."""
+        """Returns the last lines that a replica printed, even lines that imgtool has not shown yet."""
         with suppress(ImgtoolError):
             output = self._containers.last_output(live.container_id, live.name, LAST_LINES)
             errors = self._containers.last_output(live.container_id, live.name, lines_near(output), only_errors=True)
@@ -254,7 +254,7 @@ class Supervisor:
                 self._restart(live)
 
     def _rehearse(self) -> None:
-        """Kills and preempts replicas on time, in a thread that waits for nothing else."""
+        """Kills and preempts replicas on time; runs in a separate thread, so that nothing else delays it."""
         for kill in tuple(self._missed):
             if self._over.wait(max(0.0, self._began + kill.seconds - time.monotonic())):
                 return
@@ -285,7 +285,7 @@ class Supervisor:
                 self._containers.signal(live.container_id, "SIGKILL")
 
     def _complete_preemptions(self) -> None:
-        """Adds how much was trained twice to the preemptions, from the output so far."""
+        """Records in each preemption how much the program trained twice, according to its output."""
         chief = self._ready.cluster.chief.name
         for number, death in enumerate(self._deaths):
             if death.preemption:
@@ -298,7 +298,7 @@ class Supervisor:
         self._deaths.sort(key=lambda death: death.at)
 
     def _restart(self, live: _Live) -> None:
-        """Replaces a container by a new one with the same name, host name and address, but without the old files."""
+        """Replaces a replica's container with a new container that has the same name and address, but no old files."""
         live.restart_at = None
         if live.last is not None:
             self._watcher.drain([live.name], _DRAIN_RESTART_SECONDS)
@@ -330,7 +330,7 @@ class Supervisor:
                     reported.stopped(time.monotonic(), how, State.STOPPED)
 
     def _note_end(self, live: _Live) -> None:
-        """Records a replica that has ended by itself before its report arrives."""
+        """Records that a replica has ended by itself, in case no report about its end has arrived."""
         with suppress(ImgtoolError):
             ended = self._containers.ended(live.container_id, live.name)
             if ended is not None:
@@ -340,7 +340,7 @@ class Supervisor:
         try:
             remove_all(self._containers, self._ready.run)
         except ImgtoolError as error:
-            self._progress(Note(f"imgtool could not remove everything; the next run tries again: {error}"))
+            self._progress(Note(f"imgtool could not remove all containers; the next run tries again: {error}"))
 
     def _summary(self, ended: float) -> Summary:
         ready = self._ready

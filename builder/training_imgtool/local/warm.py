@@ -1,6 +1,7 @@
-"""Containers that stay while their programs start and end. A supervisor sees each program as a separate container.
+"""Warm containers: they continue to run while programs in them start and end.
 
-A warm container's first process (`inside/`) imports the modules of its first program, and forks the next programs.
+A supervisor sees each program as a separate container. A warm container's first process (`inside/`) imports the
+modules that the first program imported, and forks for each later program.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SECONDS = 600.0  # to wait for an answer, which comes after the imports
 
 @dataclass(slots=True)
 class _Warm:
-    """A warm container, and the last program that was started in it."""
+    """A warm container, and the last program that imgtool started in it."""
 
     container: Container
     container_id: str
@@ -52,22 +53,23 @@ class _Warm:
             self.answers.notify_all()
 
     def wait_for_number(self, number: int) -> None:
-        """Waits until a program has started, or the container has ended; raises RefusedError if neither happens."""
+        """Waits for the start of program `number` or the container's end; raises RefusedError if neither happens."""
         with self.answers:
             if not self.answers.wait_for(lambda: self.number == number or self.is_dead, _SECONDS):
-                raise RefusedError(f"{self.container.name} has not answered for {_SECONDS:.0f} s", status=None)
+                name = self.container.name
+                raise RefusedError(f"the container {name} has not answered for {_SECONDS:.0f} s", status=None)
 
 
 class WarmContainers(Containers):
     """The containers of `run --watch`. Thread-safe, as `Containers`.
 
     Attributes:
-        built: the files that each image has from the role's own stage, by the image's name; no entry if unknown.
-        wanted: the files that each image would have now.
-        servers: the replicas whose programs start first. Others connect to them, and gRPC waits a second after a
+        built: maps an image's name to the files that its last stage adds; no entry if imgtool does not know them.
+        wanted: maps an image's name to the files that the image would contain now.
+        servers: the replicas whose programs start first. Others connect to these, and gRPC waits a second after a
             refused connection.
         progress: receives notes.
-        has_plain: whether a container cannot stay, because its command is not Python or its image has a volume.
+        has_plain: whether a container is not warm, because its command is not Python or its image has a volume.
     """
 
     def __init__(self, api: DockerApi, mtime: int | None) -> None:
@@ -87,12 +89,12 @@ class WarmContainers(Containers):
         self._is_first = True
 
     def create_network(self, name: str, labels: Mapping[str, str]) -> Network:
-        """Creates the network in the first round; later rounds get the same network."""
+        """Creates the network at the first call; returns the same network at later calls."""
         self._network = self._network or super().create_network(name, labels)
         return self._network
 
     def create(self, container: Container) -> str:
-        """Returns the name of the next program in the container with this name; makes the container if necessary."""
+        """Creates the container unless it exists; returns a name for its next program, in place of a container ID."""
         warm = self._warm.get(container.name)
         if warm is not None and warm.is_dead:
             super().remove(warm.container_id)
@@ -129,7 +131,7 @@ class WarmContainers(Containers):
         return read_command(words) if container.image in self.built else None
 
     def start(self, container_id: str, name: str) -> None:
-        """Starts the program after the last one has ended, with the files that a new image would have."""
+        """Starts the program after the previous one has ended, with the files that a new image would contain."""
         if container_id not in self._programs:
             super().start(container_id, name)
             return
@@ -191,7 +193,7 @@ class WarmContainers(Containers):
         return self._programs[container_id][1].output()
 
     def wait(self, container_id: str, name: str) -> Ended:
-        """Waits until the program has ended; raises the error that hid the end."""
+        """Returns how the program ended, after its end; raises the error that kept imgtool from finding out."""
         if container_id not in self._programs:
             return super().wait(container_id, name)
         ended = self._programs[container_id][1].wait()
@@ -199,13 +201,13 @@ class WarmContainers(Containers):
         return ended
 
     def ended(self, container_id: str, name: str) -> Ended | None:
-        """Returns how a program ended, or None while it runs."""
+        """Returns how a program ended, or None while the program runs."""
         if container_id not in self._programs:
             return super().ended(container_id, name)
         return self._programs[container_id][1].wait(0)
 
     def last_output(self, container_id: str, name: str, lines: int, *, only_errors: bool = False) -> bytes:
-        """Returns the last lines that a program printed, or only those on stderr."""
+        """Returns the last lines that a program printed; with `only_errors`, the last lines of its stderr."""
         if container_id not in self._programs:
             return super().last_output(container_id, name, lines, only_errors=only_errors)
         warm, _ = self._programs[container_id]
@@ -213,17 +215,17 @@ class WarmContainers(Containers):
         return cut_last(output, warm.token)
 
     def changes(self, container_id: str, name: str) -> dict[str, Change]:
-        """Maps the paths that an ended program made to the kind of change; leaves out files that imgtool copied."""
+        """Maps each path that an ended program created to the kind of change; omits files that imgtool copied."""
         if container_id not in self._programs:
             return super().changes(container_id, name)
         return dict.fromkeys(self._programs[container_id][1].left, Change.ADDED)
 
     def volumes(self, container_id: str, name: str) -> tuple[str, ...]:
-        """Lists the volumes that the image declares; a container with volumes does not stay."""
+        """Lists the volumes of the container's image; empty for a warm container, which never has volumes."""
         return () if container_id in self._programs else super().volumes(container_id, name)
 
     def memory(self, container_id: str, name: str) -> Iterator[int]:
-        """Yields the bytes that the program's container uses, including the process that waits for orders."""
+        """Yields the memory, in bytes, that the program's container uses, including the container's first process."""
         if container_id not in self._programs:
             yield from super().memory(container_id, name)
             return
@@ -246,27 +248,27 @@ class WarmContainers(Containers):
         super().signal(warm.container_id, name)
 
     def remove(self, container_id: str) -> None:
-        """Ends a program for good; a warm container stays."""
+        """Ends a program but not its warm container; removes a container that is not warm."""
         if container_id not in self._programs:
             super().remove(container_id)
         else:
             self.signal(container_id, "SIGKILL")
 
     def end_round(self) -> None:
-        """Ends every running program, and forgets all programs of the round."""
+        """Ends all programs of this start of the cluster; warm containers continue to run."""
         run_all({name: partial(self.remove, name) for name in (*self._programs, *self._plain)})
         self._programs.clear()
         self._plain.clear()
         self._is_first = False
 
     def list_cold(self) -> tuple[str, ...]:
-        """Lists the replicas whose programs started without imports; empty for the first round, in which all do."""
+        """Lists the replicas whose programs imported their modules again; empty at the first start of the cluster."""
         if self._is_first:
             return ()
         return tuple(warm.container.labels[REPLICA] for warm, process in self._programs.values() if not process.is_warm)
 
     def close(self) -> None:
-        """Kills the warm containers, so that nobody waits for them; `remove_all` removes them."""
+        """Kills the warm containers, and ends every wait for them; `remove_all` removes the containers."""
         with suppress(ImgtoolError):  # otherwise Podman waits ten seconds before it removes a container
             run_all({name: partial(self._signal, warm, "SIGKILL") for name, warm in self._warm.items()})
         for warm in self._warm.values():

@@ -1,4 +1,4 @@
-"""Converts a container's command to the command of a warm container."""
+"""Converts a container's command to one that keeps the container warm, for several runs of the program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PYTHON = re.compile(r"(?:\A|/)python(?:3(?:\.\d+)?)?\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A container's command that starts Python.
+    """The parts of a container's command that starts Python.
 
     Attributes:
         init: the init before the interpreter; empty for none.
@@ -38,7 +38,7 @@ class Program:
     rest: tuple[str, ...]
 
     def command(self, token: str, **order: Any) -> tuple[str, ...]:
-        """Returns the command of a warm container that becomes the program; `token` begins its answers."""
+        """Returns the command of a warm container for this program; each of its answers begins with `token`."""
         start = {"module": ["-m"], "code": ["-c"], "script": []}[self.kind]
         words = [*self.python, *start, self.name, *self.rest]
         own = {"token": token, "kind": self.kind, "name": self.name, "argv": words}
@@ -66,7 +66,7 @@ def read_command(words: Sequence[str]) -> Program | None:
 
 @cache
 def read_source() -> str:
-    """Joins the source files of the program that waits in warm containers."""
+    """Joins the source files of the first process of warm containers."""
     folder = files("training_imgtool.local.inside")
     text = "\n".join((folder / part).read_text() for part in _PARTS)
     return f"from __future__ import annotations\n{_OF_ITSELF.sub('', text)}"

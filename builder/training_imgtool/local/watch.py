@@ -1,4 +1,4 @@
-"""`imgtool run --watch`: restarts the cluster on each save, with only the changes."""
+"""`imgtool run --watch`: restarts the cluster after each save, and makes only what has changed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Files have changed: their names, and the work that the change requires."""
+    """A change of files: the names of the files, and the work that the change requires."""
 
     files: tuple[str, ...]
     how: How
@@ -49,7 +49,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """All replicas run, `seconds` after the change; `cold` are those that started without a warm process."""
+    """All replicas run, `seconds` after the change; `cold` names the replicas that imported their modules again."""
 
     seconds: float
     how: How
@@ -66,7 +66,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """imgtool cannot run a change; the last cluster continues."""
+    """imgtool cannot run a changed version; the cluster of the previous version continues to run."""
 
     error: ImgtoolError
 
@@ -80,11 +80,11 @@ class _InterruptedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One state of all files.
+    """The state of all input files at one time.
 
     Attributes:
         inputs: what the images are made from.
-        files: the files that each role's own stage adds to the image; None if only an engine knows them.
+        files: maps each role to the files that the last stage of its image adds; None if only an engine knows them.
         at: the time when the change to this version began, by the monotonic clock.
     """
 
@@ -94,7 +94,7 @@ class Version:
 
     @classmethod
     def of(cls, inputs: Inputs, at: float) -> Self:
-        """Reads the files of inputs; raises InputError for a file that has changed since."""
+        """Reads the files of `inputs`; raises InputError if a file has changed after imgtool read `inputs`."""
         files = {image.role: list_role_files(image) for image in inputs.images}
         return cls(inputs, {role: _hold(found) for role, found in files.items()}, at)
 
@@ -104,7 +104,7 @@ class Version:
         return {image.role: image.key for image in self.inputs.images}
 
     def is_like(self, other: Version) -> bool:
-        """Tells whether another version makes the same cluster of the same images."""
+        """Tells whether `other` has the same spec and the same images."""
         return self.inputs.spec_file.spec == other.inputs.spec_file.spec and self.keys == other.keys
 
 
@@ -117,7 +117,7 @@ def _hold(files: Files | None) -> Files | None:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The next step: a version to run in containers of the images of `built`; `ready` is set for new images."""
+    """The next version to run. Its containers use the images of `built`; `ready` is set if these images are new."""
 
     version: Version
     how: How
@@ -126,7 +126,7 @@ class _Step:
 
 
 class _Round(Supervisor):
-    """A supervisor whose containers stay warm and that a newer version interrupts."""
+    """Supervises one version in warm containers until the version ends or a newer version interrupts it."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Round(Supervisor):
 
 
 class Watch:
-    """A cluster that starts again on each save. The thread that calls `run` starts and ends replicas.
+    """A cluster that restarts after each save. The thread that calls `run` starts and ends replicas.
 
     Args:
         inputs: the first inputs to run.
@@ -190,7 +190,7 @@ class Watch:
         self._lock, self._interrupted = threading.Lock(), threading.Event()
 
     def run(self) -> None:
-        """Runs until a signal ends it; removes all containers and the network in every case."""
+        """Runs the cluster until a signal arrives; always removes all containers and the network."""
         self._files.start()
         try:
             while True:
@@ -216,9 +216,9 @@ class Watch:
             self._interrupted.set()
 
     def _notice(self, at: float) -> Inputs:
-        """Reads the inputs again. If they are new, makes their images and then lets them run.
+        """Reads the inputs again. If the inputs differ, makes the images and schedules the restart.
 
-        The present cluster continues meanwhile. Raises what reading and making images raise.
+        The present cluster continues to run meanwhile. Raises the errors of reading inputs and of making images.
         """
         version, newest = Version.of(self._read(), at), self._newest
         if version.is_like(newest.version):
@@ -232,7 +232,7 @@ class Watch:
         return version.inputs
 
     def _fail(self, error: ImgtoolError) -> None:
-        """Shows an error; the present cluster continues."""
+        """Shows an error; the present cluster continues to run."""
         self._show(Failed(error))
 
     def _run_round(self, step: _Step) -> None:
@@ -260,7 +260,7 @@ class Watch:
         return warm
 
     def _files_of(self, version: Version) -> dict[str, Files]:
-        """Maps each running image to the files that it would have in a version."""
+        """Maps the name of each running image to the files that the image would contain in `version`."""
         own = {role: version.files.get(role, version.files.get(Role.WORKER)) for role in self._ready.images}
         return {
             image.reference: files for role, image in self._ready.images.items() if (files := own[role]) is not None
@@ -299,13 +299,13 @@ def classify(built: Version, applied: Version, new: Version) -> How:
 
 
 def _describe(image: RoleImage) -> object:
-    """Returns everything that an image is made from except its files and labels."""
+    """Returns the recipe of an image without its files and labels."""
     document = image.recipe.make_document()
     return {name: value for name, value in document.items() if name not in {"files", "code", "context", "labels"}}
 
 
 def list_changed(before: Inputs, after: Inputs) -> tuple[str, ...]:
-    """Lists the files that differ, by their paths below the code's folder; names other inputs by their kind."""
+    """Lists what differs: code files by their paths below the code's folder, the spec by its name, and the lock."""
     old = {entry.path: entry.sha256 or entry.target for entry in before.context.on_disk()}
     new = {entry.path: entry.sha256 or entry.target for entry in after.context.on_disk()}
     paths = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))

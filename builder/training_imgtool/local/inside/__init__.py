@@ -1,1 +1,1 @@
-"""Programs that `imgtool run --watch` sends into containers."""
+"""Programs that `imgtool run` starts in containers."""

@@ -1,6 +1,6 @@
-"""Prints the training step in a checkpoint as JSON; runs in an image, with the image's libraries.
+"""Prints a checkpoint's training step as JSON; runs in a container, with the libraries of the image.
 
-The imports at the top are of the standard library only, and the code runs on Python 3.7.
+The imports at the top import only the standard library, and the code runs on Python 3.7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Records what a program imports, and gives these modules to the next program, which need not import them again.
 
-This is the first part of the text of `warm_program`. It imports only the standard library, and runs on Python 3.7.
+This is the first part of the source of `warm_program`. It imports only the standard library, and runs on Python 3.7.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HIGH = 200  # a descriptor with a number that no library gets by chance
 
 
 class Event:
-    """One import of this process: the environment before it (None for a submodule), and its results."""
+    """One import in this process: the environment before the import (None for a submodule), and what it changed."""
 
     def __init__(self, name: str, env: dict[str, str] | None) -> None:
         self.name, self.env = name, env
@@ -35,7 +35,7 @@ class Event:
 
 
 class Finder:
-    """The first finder of a program: returns hidden modules when the program imports them, and records each search."""
+    """The first finder of a program's imports: finds hidden modules, and records each search for another module."""
 
     def __init__(self, events: list[Event], record: int) -> None:
         self._events, self._record = events, record
@@ -45,7 +45,7 @@ class Finder:
         self._specs: dict[str, Any] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Returns the spec of a hidden module."""
+        """Returns the import spec of a hidden module; None for another module."""
         del path, target
         if name not in self._places:
             self._note(name)
@@ -68,7 +68,7 @@ class Finder:
             os.write(self._record, (json.dumps([name, what]) + "\n").encode())
 
     def create_module(self, spec: Any) -> Any:
-        """Makes the module visible, and all modules that were imported before it."""
+        """Shows the program this hidden module and all modules that this process imported before it."""
         at = self._places[spec.name]
         event = self._events[at]
         if event.env is not None and not event.is_shown and dict(os.environ) != event.env:
@@ -95,7 +95,7 @@ class Finder:
 
 
 def is_wheels(folder: str) -> bool:
-    """Tells whether an entry of sys.path contains wheels."""
+    """Tells whether an entry of sys.path contains installed wheels."""
     return any(f"/{name}/" in folder + "/" for name in WHEELS)
 
 
@@ -106,7 +106,7 @@ def is_shared(folder: str) -> bool:
 
 
 def find_shadow(folders: list[str], names: set[str]) -> str:
-    """Finds a module of the user with one of these names, which Python would import first."""
+    """Returns one of `names` if the user has a module of that name, which Python imports first; else an empty text."""
     names = names - set(sys.builtin_module_names) - {"__main__"}
     for folder in folders:
         for entry in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -118,7 +118,7 @@ def find_shadow(folders: list[str], names: set[str]) -> str:
 
 
 def open_record(root: str) -> int:
-    """Opens an unnamed file, to which programs write the modules that they search for."""
+    """Opens an unnamed file, in which programs record their searches for modules."""
     path = "{}/.imgtool-record-{}".format("/tmp" if os.path.isdir("/tmp") else root, os.getpid())
     found = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     os.unlink(path)
@@ -146,7 +146,7 @@ def silence() -> Iterator[None]:
 
 
 def set_environment(wanted: dict[str, str]) -> None:
-    """Replaces the environment of this process."""
+    """Replaces the environment variables of this process."""
     for name in [name for name in os.environ if name not in wanted]:
         del os.environ[name]
     os.environ.update(wanted)

@@ -1,6 +1,6 @@
 """Runs a program as `python` does.
 
-A part of `warm_program`. It imports only the standard library, and runs on Python 3.7.
+This file is a part of `warm_program`. It imports only the standard library, and runs on Python 3.7.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(order: dict[str, Any], arguments: list[str]) -> None:
-    """Runs the program as `python` does; an exception ends this process as it ends Python."""
+    """Runs the program as `python` does; an exception ends this process as it would end Python."""
     kind, name = order["kind"], order["name"]
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         folder = os.path.dirname(os.path.realpath(name)) if kind == "script" else os.getcwd()

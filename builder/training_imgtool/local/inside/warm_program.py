@@ -1,10 +1,11 @@
-"""The first process of a container of `run --watch`: forks the program on demand, with the imports done.
+"""The first process of a container of `run --watch`: imports modules once, and forks for each start of the program.
 
-Signals give the orders: SIGUSR1 starts the program, SIGUSR2 ends it. Answers are lines that begin with a token.
+imgtool sends signals as orders: SIGUSR1 starts the program, SIGUSR2 ends it. Answers are lines that start with a token.
 
-The first program imports everything by itself, and records the modules that it searches for and the environment of each
-search. This process then imports the modules of wheels in the same order, and hides them from the next program until
-that program imports them. If the result could differ, this process executes itself again, and the program starts cold.
+The first program imports everything by itself, and records each search for a module and the environment at that time.
+This process then imports the modules of wheels in the same order, and hides each from the next program until that
+program imports it. If this could change the program's result, this process executes itself again and imports nothing
+(a cold start).
 
 This file imports only the standard library, and runs on Python 3.7.
 """
@@ -54,7 +55,7 @@ class Cold(Exception):  # noqa: N818 - an answer, not an error
 
 
 class Tree:
-    """The names in the folders to which a program may write: all except mounts, wheels and /usr."""
+    """The names in the folders to which a program may write: all folders except mounts, wheels and /usr."""
 
     def __init__(self, root: str) -> None:
         with open("/proc/self/mountinfo") as stream:
@@ -65,7 +66,7 @@ class Tree:
             folders[:] = [one for one in folders if one not in WHEELS and os.path.join(folder, one) not in left_out]
 
     def clean(self) -> list[str]:
-        """Removes and lists the new files and folders."""
+        """Removes new files and folders, and lists their paths."""
         found = []
         for folder, names in self._names.items():
             with contextlib.suppress(OSError):
@@ -115,7 +116,7 @@ class Zygote:
         os.execv(sys.executable, words)  # noqa: S606
 
     def import_recorded(self) -> None:
-        """Imports the modules that programs searched for since the last call; raises Cold if that prevents forks."""
+        """Imports the modules that programs searched for since the last call; raises Cold if this prevents forks."""
         lines = self._read_record()
         if not lines:
             return
@@ -160,9 +161,9 @@ class Zygote:
         self.events.append(event)
 
     def _check(self) -> None:
-        """Raises Cold if a fork would lose something: a fork keeps only one thread, and no GPU.
+        """Raises Cold if this process has other threads or a GPU, which a forked process would lose.
 
-        Some libraries end their threads before a fork. A first fork makes them do so, and shows which threads remain.
+        Some libraries end their threads before a fork, so this function counts threads after a trial fork.
         """
         child = os.fork()
         if child == 0:
@@ -208,7 +209,7 @@ class Zygote:
             self._report(os.waitpid(self.child, 0)[1])
 
     def reap(self) -> None:
-        """Collects processes that have ended."""
+        """Collects the exit statuses of processes that have ended."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -248,7 +249,7 @@ class Zygote:
         return ""
 
     def wait(self) -> None:
-        """Carries out orders; returns only in the child."""
+        """Carries out orders; returns only in a child process."""
         if self.order["cold"]:
             self.tell("cold", reason=self.order["cold"])
         if not self.order["again"]:
@@ -262,7 +263,7 @@ class Zygote:
                 is_child = self._obey(found.si_signo)
 
     def _obey(self, signum: int) -> bool:
-        """Carries out an order; returns True in the child."""
+        """Carries out an order; returns True in a child process."""
         if signum == START:
             self.number += 1
             return self.start()
@@ -281,7 +282,7 @@ class Zygote:
         self.size = size
 
     def become_program(self) -> None:
-        """Gives this child the state of a new Python process."""
+        """Gives this child process the state of a new Python process."""
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
         hidden = [name for event in self.events for name in event.modules]
@@ -299,7 +300,7 @@ class Zygote:
 
 
 def _kill_all(child: int) -> None:
-    """Kills all other processes of the container; outside a container, those of the child's group."""
+    """Kills all other processes of the container; outside a container, kills the child's process group."""
     with contextlib.suppress(ProcessLookupError):
         if os.getpid() == 1:
             os.kill(-1, signal.SIGKILL)
@@ -334,7 +335,7 @@ def _count_kills() -> int:
 
 
 def wait_for_orders() -> None:
-    """Waits for orders; runs the program in the child."""
+    """Waits for orders; runs the program in each child process."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     zygote = Zygote(json.loads(sys.argv[1]))
     zygote.wait()
