@@ -44,8 +44,8 @@ def choose_system(
 def _counts(item: Statement, folders: set[str]) -> bool:
     """Tells whether a statement comes from a README or a Dockerfile for this program."""
     folder, _, name = item.file.rpartition("/")
-    is_read = name.lower() == "dockerfile" or name.lower().startswith(("readme", "install"))
-    is_near = (folder or ".") in folders or (name.lower() == "dockerfile" and folder in {"docker", ".devcontainer"})
+    is_read = is_dockerfile(name) or name.lower().startswith(("readme", "install"))
+    is_near = (folder or ".") in folders or (is_dockerfile(name) and folder in {"docker", ".devcontainer"})
     return item.fact is Fact.SYSTEM and item.certainty is Certainty.HINT and is_read and is_near
 
 

@@ -1,4 +1,4 @@
-"""The pages of docs/jobs: what their commands print. `scripts/docs` writes it into them anew.
+"""The pages of docs/jobs, and come-from.md: what their commands print. `scripts/docs` writes it into them anew.
 
 On a page a ```yaml block that begins with `# FILE` is a file of the reader's folder, and `image.yaml` the spec of the
 commands below it; a ```console block holds one `$ imgtool …`, which may end in a pipe, and what it prints; what goes to
@@ -34,7 +34,7 @@ from training_imgtool.resolve.versions.matrix import load_matrix
 from training_imgtool.resolve.versions.resolve import resolve
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "jobs"
-PAGES = sorted(FOLDER.glob("*.md"))
+PAGES = [*sorted(FOLDER.glob("*.md")), FOLDER.parent / "howto/come-from.md"]
 _BLOCK = re.compile(
     r"```(?P<kind>yaml|console)\n(?P<body>.*?)```\n(?P<errors>\nOn standard error:\n\n```text\n.*?```\n)?", re.DOTALL
 )
@@ -45,6 +45,7 @@ def current(text: str) -> str:
     with tempfile.TemporaryDirectory() as folder, _inside(Path(folder)):
         Path("trainer").mkdir()
         Path("trainer/task.py").write_text('print("training")\n')
+        Path("requirements.txt").touch()
         shown: set[str] = set()
         return _BLOCK.sub(lambda block: _block(block, shown), text)
 

@@ -231,6 +231,14 @@ def test_gpu_where_the_project_asks_and_a_base_exists(tmp_path: Path) -> None:
     assert proposal_of(tmp_path / "c", {"train.py": TRAIN, **both}).accelerator == "cpu"
 
 
+def test_a_dockerfile_per_role_as_the_page_has_it(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/howto/come-from.md").read_text()
+    text = page.partition("```dockerfile\n")[2].partition("```")[0]
+    roles = {f"{role}.Dockerfile": text for role in ("master", "worker", "ps")}
+    spec = spec_of(tmp_path, {"trainer/task.py": TRAIN, "requirements.txt": "soundfile\n", **roles})
+    assert (spec.release, spec.system_packages, spec.args) == ("2.15.0", ("libsndfile1",), ("--epochs=10",))
+
+
 def test_the_libraries_that_wheels_open(tmp_path: Path) -> None:
     spec = spec_of(
         tmp_path, {"train.py": TRAIN, "requirements.txt": "opencv-python\n", "environment.yml": "dependencies: [sox]\n"}
