@@ -21,9 +21,9 @@ _COUNT = re.compile(  # only the singular, because `steps: 1000` is a setting
 _BARE = re.compile(  # `100/1200: loss = 0.5`, and `[100] loss=0.5` of clu.metric_writers
     r"(\A\s{0,8}|\] \[(?=\d{1,15}\] \w+=))(?P<number>\d{1,15})(?:\]|/(?!(?P=number)\b)\d{1,15}\b(?=.*(?:loss|acc)))"
 )
-_BACK = re.compile(
-    r"\b(?:resum|restor|load|continu|from step)", re.IGNORECASE
-)  # a line about a step of another process
+_BACK = re.compile(  # a line about a step of another process, or about a checkpoint's, as Orbax prints many
+    r"\b(?:resum|restor|load|continu|from step|delet|missing)|(?<![/\w])checkpoint|finali[sz]e", re.IGNORECASE
+)
 _MOST = 10_000  # lines kept per replica
 
 
