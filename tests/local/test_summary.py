@@ -194,6 +194,20 @@ def test_a_preemption_says_how_the_program_took_it_and_what_was_trained_twice() 
     }
 
 
+def test_a_preemption_before_the_first_step_asks_for_a_later_time() -> None:
+    took = Preemption(grace=9.0, disposition=Disposition.DEFAULT, ended_after=0.2, killed=False, saved=None)
+    death = replace(KILLED, checkpoint=None, preemption=replace(took, unit="step", next=1, next_after=9.0))
+    text = as_lines(replace(SUCCESS, deaths=(death,)))
+    assert (
+        "  steps lost: unknown, because the program printed no step before SIGTERM: give --preempt a later time;"
+        in text
+    )
+    again = replace(death, preemption=replace(took, unit="step", first=1, last=7, next=1))
+    assert "  training began again from the start: no checkpoint yet when it died" in as_lines(
+        replace(SUCCESS, deaths=(again,))
+    )
+
+
 def test_without_a_checkpoint() -> None:
     lines = as_lines(replace(SUCCESS, checkpoint=None, deaths=(replace(KILLED, checkpoint=None),)))
     assert "without a checkpoint, imgtool cannot tell whether training resumed\n" in lines

@@ -123,6 +123,7 @@ def complete(
         checkpoint_step=step,
         unit=next((count.unit for count in (*before, *after)), ""),
         first=before[0].number if before else None,
+        signalled=next((count.number for count in reversed(before) if count.at <= signalled), None),
         last=before[-1].number if before else None,
         next=after[0].number if after else None,
         every=widest_gap(before, after),

@@ -48,6 +48,7 @@ class Preemption:
         checkpoint_step: the step in the newest checkpoint at the container's end; None if it has none.
         unit: the unit of `last` and `next`, `step` or `epoch`; empty if the output has neither.
         first: the first number that was printed.
+        signalled: the last number that was printed before SIGTERM.
         last: the last number that was printed before the new container started.
         next: the first number that was printed after `last`.
         every: the most steps or epochs from one printed number to the next.
@@ -62,6 +63,7 @@ class Preemption:
     checkpoint_step: int | None = None
     unit: str = ""
     first: int | None = None
+    signalled: int | None = None
     last: int | None = None
     next: int | None = None
     every: int | None = None
@@ -110,12 +112,7 @@ class Preemption:
 
 def read_disposition(statuses: str) -> Disposition | None:
     """Finds out how a container's program reacts to SIGTERM, from the contents of all its /proc/PID/status files."""
-    processes: list[dict[str, str]] = []
-    for match in _FIELD.finditer(statuses):
-        if match["name"] == "Name":
-            processes.append({})
-        if processes:
-            processes[-1][match["name"]] = match["value"]
+    processes = [dict[str, str](_FIELD.findall(status)) for status in re.split(r"(?m)^(?=Name:)", statuses)]
     found = {process["Pid"]: process for process in processes if len(process) == 6}
     first = found.get("1")
     if first is not None and first["Name"] == "dumb-init":  # the init forwards signals only to its child
@@ -153,7 +150,7 @@ def describe(preemption: Preemption, exit_code: int) -> str:
     texts = {
         Handling.SAVES: f"saves: {new}, and {ended}",
         Handling.UNSAVED: f"handles SIGTERM, but {new}: {ended}",
-        Handling.TOO_SLOW: f"too slow: {new}, and {ended}",
+        Handling.TOO_SLOW: f"too slow: {new}, {'but' if preemption.saved else 'and'} {ended}",
         Handling.IGNORES: f"ignores SIGTERM: {ended}",
         Handling.NO_HANDLER: f"no handler: {ended}, and it saved nothing",
         Handling.UNKNOWN: f"{ended}; imgtool does not know whether it has a handler",
@@ -164,10 +161,14 @@ def describe(preemption: Preemption, exit_code: int) -> str:
 def describe_loss(preemption: Preemption) -> str:
     """Describes how much the program trained twice, and when it continued to train."""
     if preemption.lost is None:
-        lost = "steps lost: unknown, because the output and the checkpoint have no steps or epochs to compare"
+        why = "the output and the checkpoint have no steps or epochs to compare"
+        if preemption.last is None and preemption.next is not None:
+            why = f"the program printed no {preemption.unit} before SIGTERM: give --preempt a later time"
+        lost = f"steps lost: unknown, because {why}"
     else:
         step = preemption.checkpoint_step if preemption.unit == "step" else None
-        numbers = {"last printed": preemption.last, "checkpoint": step, "first after the restart": preemption.next}
+        numbers = {"at SIGTERM": preemption.signalled, "last printed": preemption.last, "checkpoint": step}
+        numbers["first after the restart"] = preemption.next
         known = ", ".join(f"{name} {number}" for name, number in numbers.items() if number is not None)
         lost = f"{preemption.unit}s lost: {preemption.lost} ({known})"
     if preemption.next_after is None:
