@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from training_imgtool.base.errors import InputError
 
@@ -125,7 +125,8 @@ def _match_steps(steps: tuple[str, ...], path: str) -> bool:
                 if at in places and path[at] != "/":
                     places.add(at + 1)
         else:
-            places = {at + 1 for at in places if at < len(path) and re.fullmatch(step, path[at])}
+            is_match = _compile(step).fullmatch
+            places = {at + 1 for at in places if at < len(path) and is_match(path[at])}
         if not places:
             return False
     return len(path) in places
@@ -158,9 +159,14 @@ def _regex(pattern: str) -> re.Pattern[str]:
             at += 1
         else:
             result += f"\\{character}" if character in _ESCAPED else character
+    return _compile(rf"{result}\Z")
+
+
+@lru_cache(maxsize=1024)
+def _compile(text: str) -> re.Pattern[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # Python warns of `[[`, which a later version may give a meaning
-        return re.compile(rf"{result}\Z")
+        return re.compile(text)
 
 
 def _special(text: str) -> bool:
