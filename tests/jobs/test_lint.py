@@ -209,7 +209,7 @@ def test_machines_that_take_the_gpus_are_named() -> None:
         ("a: [1, 2\n", "config.yaml:2:1: not YAML"),
         ("a: b: c\n", "config.yaml:1:5: not YAML"),
         ("a: b\nc: \x07\n", r"config.yaml:2:4: not YAML: YAML does not allow the character U\+0007"),
-        ("a: " + "[" * 5000 + "\n", "nested too deeply|not YAML"),
+        ("a: " + "[" * 100 + "\n", "nested deeper than 50 levels"),
         ("a: &x [1]\nb: [" + ",".join(["*x"] * 40000) + "]\n", "more than 50000 values"),
         ("x" * 1_000_001, "1000001 characters"),
     ],

@@ -8,13 +8,14 @@ quotes, in ASCII, on one line, and reads other people's files as gcloud does.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from training_imgtool.base.errors import InputError
 from training_imgtool.base.resources import data_file
+from training_imgtool.base.yamlfile.tree import MAX_DEPTH
 from training_imgtool.jobs.model import Finding, Path
 
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")
@@ -105,14 +106,26 @@ def read(text: str, file: str) -> list[Parsed]:
 
     if len(text) > _LONGEST:
         raise InputError(f"{file}: {len(text)} characters: a job file has at most {_LONGEST}")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+        _check_depth(yaml.parse(text, Loader=loader), file)
+        nodes = list(yaml.compose_all(text, Loader=loader))
         return [_Reader(yaml, file).document(node) for node in nodes if node is not None]
     except yaml.YAMLError as error:
         line, column, problem = _explain(error, text)
         raise InputError(f"{file}:{line}:{column}: not YAML: {problem}") from error
-    except RecursionError as error:
-        raise InputError(f"{file}: nested too deeply") from error
+
+
+def _check_depth(events: Iterable[Any], file: str) -> None:
+    """Raises InputError for a value that lies too deep for PyYAML, which composes nodes with recursion."""
+    depth = 0
+    for event in events:
+        kind = type(event).__name__
+        depth += kind.endswith(("SequenceStartEvent", "MappingStartEvent"))
+        depth -= kind.endswith(("SequenceEndEvent", "MappingEndEvent"))
+        if depth > MAX_DEPTH:
+            line, column = event.start_mark.line + 1, event.start_mark.column + 1
+            raise InputError(f"{file}:{line}:{column}: nested deeper than {MAX_DEPTH} levels")
 
 
 def _explain(error: Any, text: str) -> tuple[int, int, str]:
@@ -145,7 +158,7 @@ class _Reader:
         self._nodes += 1
         if self._nodes > _MOST_NODES:
             raise InputError(f"{self._file}: more than {_MOST_NODES} values once aliases are expanded")
-        bare = isinstance(node, self._yaml.ScalarNode) and node.style is None
+        bare = isinstance(node, self._yaml.ScalarNode) and not node.style
         start = node.start_mark
         self._marks[path] = Mark(line=start.line + 1, column=start.column + 1, bare=node.value if bare else None)
         if isinstance(node, self._yaml.MappingNode):
@@ -185,7 +198,7 @@ class _Reader:
             return node.value
         if node.tag == "tag:yaml.org,2002:timestamp":
             return node.value
-        if node.style is None and node.tag == "tag:yaml.org,2002:str":
+        if not node.style and node.tag == "tag:yaml.org,2002:str":
             if node.value in _SHORT_BOOL:
                 return _SHORT_BOOL[node.value]
             if _EXPONENT.match(node.value):
