@@ -7,15 +7,13 @@ tests/integration: test_gcloud_arguments.py, test_kubernetes_arguments.py, test_
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tests.jobs.random_arguments import Asked, M, asked, received
 from tests.jobs.shell import Shell
-from tests.jobs.specs import cpu, images, spec
-from training_imgtool.base.errors import FieldListError
+from tests.jobs.specs import images
 from training_imgtool.jobs import Format, JobFile, job_data, launcher
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.model.spec import INIT, Role
@@ -86,21 +84,3 @@ def test_the_lines_for_own_machines_start_the_trainer_with_every_argument(seed: 
 def _by_machine(wanted: Asked) -> list[tuple[Role, list[str]]]:
     counts = {role: 1 if role is M else wanted.spec.roles[role].count for role in wanted.arguments}
     return [(role, wanted.arguments[role]) for role, count in counts.items() for _ in range(count)]
-
-
-def assert_rightly_refused(message: str, wanted: Asked) -> None:
-    """Flags refuse a value that stands twice, and roles with arguments of their own."""
-    args: list[Any] = list(wanted.arguments.values())
-    twice = any(len(set(of_role)) < len(of_role) for of_role in args)
-    own = any(role.args is not None for role in wanted.spec.roles.values())
-    assert twice or own, message
-    assert "args" in message.lower()
-
-
-def test_vertex_flags_refuse_an_argument_that_is_there_twice() -> None:
-    """gcloud 528: `argument --args: "64" cannot be specified multiple times`."""
-    of = spec({M: cpu()}, args=("--units", "64", "--layers", "64"))
-    wanted = Asked(of, {M: list(of.args)})
-    with pytest.raises(FieldListError, match=r"containerSpec\.args: gcloud refuses a flag that contains '64' twice"):
-        dump(job_of(wanted, Target.VERTEX), Format.GCLOUD)
-    assert "64" in dump(job_of(wanted, Target.AI_PLATFORM), Format.GCLOUD)

@@ -1,107 +1,63 @@
-"""Arguments in gcloud's flags: gcloud's own splitting gives back what the spec says, or imgtool refuses by name."""
+"""AI Platform's job in gcloud's flags, and the commands about a submitted job."""
 
 from __future__ import annotations
 
-import random
-import string
+from typing import Any
 
 import pytest
 
 from tests.jobs.specs import ONE, images, spec
 from training_imgtool.base.errors import FieldListError
 from training_imgtool.jobs import job_data
-from training_imgtool.jobs.gcloud import ai_platform_service, list_value, vertex_service
+from training_imgtool.jobs.gcloud import ai_platform_service, vertex_service
 from training_imgtool.jobs.service import JOB, KEY, Service
 from training_imgtool.model.targets import Target
 
-ALPHABET = [*",:;|#~@^=-+%$'\" \\\t\n", "a", "é", "~~", "@@@", "--", "^:^", "$(HOME)", ""]
 
-
-def split(text: str) -> list[str]:
-    """How gcloud 528.0.0 reads a list flag (calliope/arg_parsers.py: ArgList, _SplitOnDelim)."""
-    delimiter = ","
-    if text == "--":
-        return []  # argparse removes it
-    if text.startswith("^") and "^" in text[1:]:
-        delimiter, text = text[1:].split("^", 1)
-        assert delimiter, "gcloud refuses an empty delimiter"
-    if not text:
-        return []
-    return (text if text.endswith(delimiter) else text + delimiter).split(delimiter)[:-1]
+def flags_of(**job: Any) -> tuple[str, ...]:
+    made = job_data(of := spec(ONE, **job), images(of), Target.AI_PLATFORM)
+    assert made.flags is not None
+    return made.flags()
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("uris", "flag"),
     [
-        ["a,b;c:d|e#f", "~", "x"],
-        ["^:^x", "b"],
-        ["^a^xab"],
-        [""],
-        ["a", ""],
-        ["", ""],
-        ["a,:;|#~~@@@"],
-        ["^"],
-        ["^^", ","],
-        ["--a", "-b,c"],
-        ["--"],
-        ["--", "--"],
+        (("gs://b-1/a.tar.gz", "gs://b-1/b.tar.gz"), "gs://b-1/a.tar.gz,gs://b-1/b.tar.gz"),
+        (("gs://b-1/a,;.tar.gz", "gs://b-1/b.tar.gz"), "^|^gs://b-1/a,;.tar.gz|gs://b-1/b.tar.gz"),
     ],
 )
-def test_gcloud_reads_the_values_that_were_written(values: list[str]) -> None:
-    assert split(list_value(values)) == values
+def test_packages_are_one_flag_that_gcloud_splits(uris: tuple[str, ...], flag: str) -> None:
+    flags = flags_of(runtime_version="2.15", package_uris=uris)
+    assert flags[flags.index("--packages") + 1] == flag
 
 
-def test_random_values_come_back() -> None:
-    chance = random.Random(15)
-    for _ in range(500):
-        values = ["".join(chance.choices(ALPHABET, k=chance.randint(0, 6))) for _ in range(chance.randint(1, 5))]
-        assert split(list_value(values)) == values
+def test_packages_that_no_delimiter_can_separate_are_refused() -> None:
+    with pytest.raises(FieldListError, match="gcloud cannot carry these names as a flag"):
+        flags_of(runtime_version="2.15", package_uris=("gs://b-1/,;|#~.tar.gz",))
 
 
-def test_every_punctuation_mark_in_use_needs_two() -> None:
-    values = ["".join(chr(code) for code in range(33, 127)), "x"]
-    assert split(list_value(values)) == values
-
-
-def test_what_no_delimiter_can_carry_is_refused() -> None:
-    marks = string.punctuation
-    with pytest.raises(FieldListError, match="gcloud cannot carry these arguments as a flag"):
-        list_value(["".join(a + b for a in marks for b in marks)])
-
-
-@pytest.mark.parametrize("target", [Target.AI_PLATFORM, Target.VERTEX])
-def test_a_value_that_looks_like_a_flag_stays_a_value(target: Target) -> None:
-    of = spec(ONE, display_name="-rf", service_account="-x@p.iam.gserviceaccount.com")
-    job = job_data(of, images(of), target)
-    assert job.flags is not None
-    assert "--service-account=-x@p.iam.gserviceaccount.com" in job.flags()
-    if target is Target.VERTEX:
-        assert "--display-name=-rf" in job.flags()
-        assert "--display-name=-rf" in job.command
+def test_a_value_that_looks_like_a_flag_stays_a_value() -> None:
+    assert "--service-account=-x@p.iam.gserviceaccount.com" in flags_of(service_account="-x@p.iam.gserviceaccount.com")
+    job = job_data(of := spec(ONE, display_name="-rf"), images(of), Target.VERTEX)
+    assert "--display-name=-rf" in job.command
 
 
 def test_the_tier_is_a_flag() -> None:
-    job = job_data(of := spec(ONE), images(of), Target.AI_PLATFORM)
-    assert job.flags is not None
-    flags = job.flags()
+    flags = flags_of()
     assert flags[flags.index("--scale-tier") + 1] == "custom"
     assert flags[flags.index("--master-machine-type") + 1] == "n1-standard-8"
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_access_is_a_flag_of_both_services(*, asked: bool) -> None:
-    for target in (Target.AI_PLATFORM, Target.VERTEX):
-        job = job_data(of := spec(ONE, web_access=asked or None), images(of), target)
-        assert job.flags is not None
-        assert ("--enable-web-access" in job.flags()) is asked
+def test_access_is_a_flag(*, asked: bool) -> None:
+    assert ("--enable-web-access" in flags_of(web_access=asked or None)) is asked
 
 
 def test_a_bucket_that_gcloud_refuses_in_a_flag() -> None:
     """gcloud 528 ends with a usage error for `--job-dir gs://b/x`, and sends the same from a file."""
-    job = job_data(of := spec(ONE, job_dir="gs://b/x"), images(of), Target.AI_PLATFORM)
-    assert job.flags is not None
     with pytest.raises(FieldListError, match=r"trainingInput\.jobDir: gcloud refuses it in a flag: 'b' cannot be"):
-        job.flags()
+        flags_of(job_dir="gs://b/x")
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_the_header_says_by_whom_from_what_and_how_to_submit() -> None:
     [
         (Target.TFJOB, Format.GCLOUD, "yaml, json"),
         (AI, Format.ENV, "yaml, json, gcloud"),
-        (VX, Format.DOCKER_RUN, "yaml, json, gcloud"),
+        (VX, Format.DOCKER_RUN, "yaml, json"),
     ],
 )
 def test_a_format_that_the_target_does_not_have(target: Target, form: Format, having: str) -> None:

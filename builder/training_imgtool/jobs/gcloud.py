@@ -1,4 +1,4 @@
-"""The `gcloud` command lines of both services, with a file or with flags alone.
+"""The `gcloud` command lines of both services with a file, and those of AI Platform with flags alone.
 
 Source: gcloud 528.0.0. Its flags take precedence over the file. gcloud reads `region` only from a flag, and overwrites
 `packageUris` and `enableWebAccess` in the file, so imgtool writes these as flags too.
@@ -6,9 +6,7 @@ Source: gcloud 528.0.0. Its flags take precedence over the file. gcloud reads `r
 
 from __future__ import annotations
 
-import string
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import permutations
 from typing import Any
 
 from training_imgtool.base.errors import FieldError, FieldListError
@@ -118,33 +116,6 @@ def vertex_file_command(
     return (*argv, *_flag("--kms-key", kms_key), *_flag("--project", project))
 
 
-def vertex_flag_command(custom_job: Mapping[str, Any], region: str, project: str | None) -> tuple[str, ...]:
-    """Writes the command that submits a CustomJob without a file; raises FieldListError for fields without a flag."""
-    if "studySpec" in custom_job:
-        raise FieldListError((_no_flag("gcloud ai custom-jobs create", "studySpec"),))
-    spec: Mapping[str, Any] = custom_job["jobSpec"]
-    pools = spec["workerPoolSpecs"]
-    errors = tuple(_vertex_without_flag(spec, pools))
-    if errors:
-        raise FieldListError(errors)
-    argv = ["gcloud", "ai", CUSTOM_JOBS, "create", "--region", region]
-    argv += _flag("--display-name", custom_job["displayName"])
-    argv += [f"--worker-pool-spec={_pool_flag(pool)}" for pool in pools]
-    container = pools[0]["containerSpec"]
-    for key, flag in (("command", "--command"), ("args", "--args")):
-        argv += [f"{flag}={list_value(container[key])}"] if container.get(key) else []
-    for key, flag in (
-        ("serviceAccount", "--service-account"),
-        ("network", "--network"),
-        ("persistentResourceId", "--persistent-resource-id"),
-    ):
-        argv += _flag(flag, spec.get(key))
-    argv += ["--enable-web-access"] if spec.get("enableWebAccess") else []
-    argv += ["--enable-dashboard-access"] if spec.get("enableDashboardAccess") else []
-    argv += [*_labels(custom_job), *_flag("--kms-key", custom_job.get("encryptionSpec", {}).get("kmsKeyName"))]
-    return (*argv, *_flag("--project", project))
-
-
 def _role_flags(training: Mapping[str, Any], role: str, word: str) -> Iterator[str]:
     config: Mapping[str, Any] = training.get(f"{role}Config", {})
     machine, count = training.get(f"{role}Type"), training.get(f"{role}Count")
@@ -168,82 +139,25 @@ def _without_flag(training: Mapping[str, Any]) -> Iterator[FieldError]:
         config = training.get(f"{role}Config", {})
         missing += [f"{role}Config.{k}" for k in ("diskConfig", "containerCommand", "containerArgs") if k in config]
     for key in missing:
-        yield _no_flag("gcloud ai-platform jobs submit training", f"trainingInput.{key}")
+        message = "`gcloud ai-platform jobs submit training` has no flag for this key"
+        yield FieldError(message, field=f"trainingInput.{key}", hint=_FILE_HINT)
     for key in ("jobDir", "packageUris"):
         values = training.get(key) or []
         for finding in (f for uri in ([values] if key == "jobDir" else values) for f in bucket_findings(uri, ())):
             yield FieldError(f"gcloud refuses it in a flag: {finding.message}", field=f"trainingInput.{key}")
 
 
-def _no_flag(command: str, field: str) -> FieldError:
-    return FieldError(f"`{command}` has no flag for this key", field=field, hint=_FILE_HINT)
-
-
-def _vertex_without_flag(spec: Mapping[str, Any], pools: list[Document]) -> Iterator[FieldError]:
-    flags = {"workerPoolSpecs", "serviceAccount", "network", "enableWebAccess", "enableDashboardAccess"}
-    for key in spec:
-        if key not in flags | {"persistentResourceId"}:
-            yield _no_flag("gcloud ai custom-jobs create", key)
-    first = pools[0].get("containerSpec", {})
-    yield from _find_repeated(first)
-    for index, pool in enumerate(pools):
-        where = f"workerPoolSpecs[{index}]"
-        container = pool.get("containerSpec", {})
-        machine: Mapping[str, Any] = pool.get("machineSpec", {})
-        missing: list[str] = [key for key in ("diskSpec", "nfsMounts") if key in pool]
-        missing += ["containerSpec.env"] if "env" in container else []
-        missing += [f"machineSpec.{key}" for key in ("tpuTopology", "reservationAffinity") if key in machine]
-        for key in missing:
-            yield _no_flag("gcloud ai custom-jobs create", f"{where}.{key}")
-        for key in ("command", "args"):
-            if pool and container.get(key) != first.get(key):
-                message = "gcloud sets this for all pools at once; the roles differ"
-                yield FieldError(message, field=f"{where}.containerSpec.{key}", hint=_FILE_HINT)
-
-
-def _find_repeated(container: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Finds values that one flag contains twice: gcloud treats `--args` and `--command` like sets (`UpdateAction`)."""
-    for key in ("command", "args"):
-        values = container.get(key, [])
-        twice = next((value for index, value in enumerate(values) if value in values[:index]), None)
-        if twice is not None:
-            message = f"gcloud refuses a flag that contains {twice!r} twice"
-            yield FieldError(message, field=f"workerPoolSpecs[0].containerSpec.{key}", hint=_FILE_HINT)
-
-
-def _pool_flag(pool: Mapping[str, Any]) -> str:
-    if not pool:
-        return ""
-    machine = pool["machineSpec"]
-    parts = [f"replica-count={pool['replicaCount']}", f"machine-type={machine['machineType']}"]
-    if "acceleratorType" in machine:
-        kind = machine["acceleratorType"]
-        parts += [f"accelerator-type={kind}", f"accelerator-count={machine['acceleratorCount']}"]
-    return ",".join([*parts, f"container-image-uri={pool['containerSpec']['imageUri']}"])
-
-
-def list_value(values: Sequence[str]) -> str:
-    """Returns the values as one argument of a gcloud list flag (`gcloud topic escaping`).
-
-    gcloud splits at commas, or at the delimiter in a leading `^DELIMITER^`, and drops one empty item at the end.
-    A delimiter of two different characters that no value contains cannot overlap itself, so gcloud splits only there.
-
-    Raises:
-        FieldListError: the values contain every possible delimiter.
-    """
-    punctuation = [mark for mark in string.punctuation if mark != "^"]
-    pairs = ("".join(pair) for pair in permutations(punctuation, 2))
-    for delimiter in (",", ":", ";", "|", "#", *punctuation, *pairs):
-        if not any(delimiter in value for value in values):
-            joined = delimiter.join(values) + ("" if values[-1] else delimiter)
-            plain = delimiter == "," and not joined.startswith("^") and joined != "--"  # argparse removes a lone `--`
-            return joined if plain else f"^{delimiter}^{joined}"
-    error = FieldError("gcloud cannot carry these arguments as a flag", field="args", hint=_FILE_HINT)
-    raise FieldListError((error,))
-
-
 def _list_flag(flag: str, values: Sequence[str]) -> list[str]:
-    return _flag(flag, list_value(values))
+    """Returns a list flag. gcloud splits at commas, or at the delimiter in a leading `^DELIMITER^`.
+
+    Raises FieldListError if the values contain every delimiter.
+    """
+    delimiter = next((mark for mark in ",;|#~" if not any(mark in value for value in values)), None)
+    if delimiter is None:
+        raise FieldListError((FieldError("gcloud cannot carry these names as a flag", field="job.package_uris"),))
+    joined = delimiter.join(values)
+    is_plain = delimiter == "," and not joined.startswith("^")
+    return _flag(flag, joined if is_plain else f"^{delimiter}^{joined}")
 
 
 def _flag(flag: str, value: object) -> list[str]:

@@ -80,7 +80,6 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
             kind, name, region, options.file, project=job.project, labels=job.labels, kms_key=job.encryption_key
         ),
         api=body,
-        flags=lambda: gcloud.vertex_flag_command(body, region, job.project),
         service=gcloud.vertex_service(kind, name, region, job_key(images, spec), job.project),
     )
 
@@ -250,7 +249,7 @@ def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Find
     findings += pull_rights_findings(uris, spec.job.project, AGENT)
     if _has_gap(spec) and not tuned:
         message = "a pool between others is empty: the file gives it 0 replicas, as gcloud refuses empty pools"
-        hint = "Google does not document whether this works; --format gcloud and --format json leave the pool empty"
+        hint = "Google does not document whether this works; --format json leaves the pool empty"
         findings.append(Finding(path=("workerPoolSpecs",), message=message, hint=hint, severity=Severity.WARNING))
     return findings
 
