@@ -8,44 +8,38 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import gcloud
-from training_imgtool.jobs.google import project_findings, pull_rights_findings
+from training_imgtool.jobs.google import project_findings
 from training_imgtool.jobs.model import (
     Document,
-    Finding,
     Images,
     JobFile,
     JobOptions,
-    Path,
     errors_of,
     image_of,
     job_args,
     job_key,
     minor_of,
-    notes_of,
     replicas,
     says_chief,
     without_none,
 )
-from training_imgtool.jobs.tables import cuda_findings
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import Target
 
 CLOSED = "AI Platform Training closed on 2025-01-31; its successor is Vertex AI: --target vertex"
 PREFIX = dict(zip(Role, ("master", "worker", "parameterServer", "evaluator"), strict=True))
-AGENT = "service-PROJECT_NUMBER@cloud-ml.google.com.iam.gserviceaccount.com"
 
 
-def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
+def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
     """Finds every reason why the spec cannot be a Job, each under the spec's own key."""
-    errors = list(_spec_errors(spec, options))
-    if not errors:
-        errors += errors_of(_findings(spec, images, options), _names())
-    return errors
+    return [
+        *_spec_errors(spec, options),
+        *errors_of(project_findings(spec.job.project, ("project",)), {"project": "job.project"}),
+    ]
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
@@ -55,7 +49,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.AI_PLATFORM,
         documents=(job,),
-        notes=(CLOSED, *notes_of(_findings(spec, images, options), _names())),
+        notes=(CLOSED,),
         command=command,
         flags=lambda: gcloud.flag_command(job, spec.job.project),
         stage=_stage(options),
@@ -236,28 +230,3 @@ def _role_errors(spec: ImageSpec) -> Iterator[FieldError]:
             yield FieldError("goes only with images, not with job.runtime_version", field=f"{field}.command")
         if spec.job.runtime_version and of_role.args is not None:
             yield FieldError("with job.runtime_version, all roles must have the same args", field=f"{field}.args")
-
-
-def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:
-    job = _job(spec, images, options)
-    findings = list(project_findings(spec.job.project, ("project",)))
-    uris: dict[Path, str] = {}
-    for role, prefix in PREFIX.items():
-        config: Any = job["trainingInput"].get(f"{prefix}Config", {})
-        path: Path = ("trainingInput", f"{prefix}Config")
-        if "imageUri" in config:
-            uris[(*path, "imageUri")] = config["imageUri"]
-        gpus = spec.roles[role].gpus if role in spec.roles else None
-        if gpus and role in options.cuda:
-            findings += cuda_findings((*path, "acceleratorConfig", "type"), gpus.type, options.cuda[role])
-    findings += pull_rights_findings(uris, spec.job.project, AGENT)
-    return findings
-
-
-def _names() -> dict[str, str]:
-    """Maps paths of the Job to keys of the spec, for notes."""
-    names = {"project": "job.project"}
-    for role, prefix in PREFIX.items():
-        config = f"trainingInput.{prefix}Config"
-        names |= {f"{config}.imageUri": f"roles.{role}", f"{config}.acceleratorConfig": f"roles.{role}.gpus"}
-    return names
