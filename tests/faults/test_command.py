@@ -58,7 +58,7 @@ def test_the_documented_codes_are_those_of_the_errors() -> None:
         (("config",), "image.yaml: no registry"),
         (("push", "--password", "x"), "No such option: --password"),
         (("init", "--accelerator", "abacus"), "'abacus' is not one of 'cpu', 'gpu', 'tpu'"),
-        (("show", "-f", "a.yaml", "b.yaml"), "-f a.yaml and b.yaml name two specs"),
+        (("show", "-f", "a.yaml", "b.yaml"), "-f a.yaml and b.yaml are two specs"),
         (("show", "-q", "-v"), "--quiet and --verbose contradict each other"),
         (("help", "psuh"), "imgtool has no verb psuh"),
         (("completion", "tcsh"), "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
@@ -265,7 +265,7 @@ def test_p11_little_memory_and_few_threads(project: Project, limit: str) -> None
     ended = project.run("show", before=before)
     if ended.code:
         assert ended.code == 9, ended.err
-        assert "too little memory, or too few threads" in ended.err
+        assert "refused imgtool more memory or another thread" in ended.err
 
 
 def test_doctor_says_what_is_missing(project: Project) -> None:

@@ -1,1 +1,1 @@
-"""The command line: one verb per module. Each parses its arguments, calls a function below and prints the result."""
+"""The command line. Each verb's module parses arguments, calls a function of another group and prints the result."""

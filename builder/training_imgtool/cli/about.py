@@ -1,4 +1,4 @@
-"""`imgtool help`, `completion` and `version`: what imgtool says about itself."""
+"""`imgtool help`, `completion` and `version`: print facts about imgtool itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Verb = Annotated[
 
 
 def help_(verb: _Verb = None) -> None:
-    """Explain a command with all its options."""
+    """Print the help of a verb with all options."""
     if verb is not None and verb not in verbs.VERBS:
         close = find_nearest(verb, verbs.VERBS)
         raise UsageError(f"imgtool has no verb {verb}", hint=f"did you mean {close}?" if close else "imgtool help")
@@ -38,7 +38,7 @@ def completion_(
     ctx: typer.Context,
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> None:
-    """Print the completion script of a shell."""
+    """Print the script that completes imgtool's commands in a shell."""
     root, name = ctx.find_root().command, str(ctx.find_root().info_name)
     variable = f"_{name}_COMPLETE".replace("-", "_").upper()
     typer.completion.shell_complete(root, {}, name, variable, f"source_{shell}")

@@ -1,4 +1,4 @@
-"""The command line as typer sees it: the verbs, their help and their completion."""
+"""Defines the command line for typer: the verbs, their help and their completion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Verbs(typer.core.TyperGroup):
     """Lists the verbs that most people need before the others."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes two sections in columns of one width."""
+        """Writes two sections of verbs, with columns of equal width."""
         width = max(map(len, VERBS))
         for title, names in (("Commands", _FIRST), ("More", (*_MORE, *_ABOUT))):
             found = [(name, command) for name in names if (command := self.get_command(ctx, name)) is not None]
@@ -38,7 +38,7 @@ class _Verbs(typer.core.TyperGroup):
 
 
 def command_line(verbs: Iterable[str] = VERBS) -> typer.Typer:
-    """Returns the command line with these verbs."""
+    """Returns a command line that has only these verbs."""
     app = typer.Typer(
         name="imgtool",
         cls=_Verbs,
@@ -62,7 +62,7 @@ def _options(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", "-V", help="Print the version.")] = False,
 ) -> None:
-    """Declares the options of the command itself; without a verb, prints the help as an error."""
+    """Declares the options of `imgtool` itself. Without a verb, prints the help to stderr and exits with 2."""
     if version:
         emit(f"imgtool {__version__}\n")
         raise typer.Exit
@@ -72,7 +72,7 @@ def _options(
 
 
 def run(arguments: list[str]) -> Any:
-    """Runs the verb that `arguments` begin with; returns its exit code or None, and raises typer's own errors."""
+    """Runs the verb at the start of `arguments`; returns the verb's exit code or None. Raises typer's own errors."""
     first = [*takewhile({"-q", "--quiet", "-v", "--verbose"}.__contains__, arguments)]  # as others take them, too
     verb, rest = arguments[len(first) :][:1], arguments[len(first) + 1 :]
     loaded = verb if {*verb} & {*VERBS} else VERBS  # all for help, completion and misspelt verbs

@@ -17,14 +17,14 @@ def build(
     roles: opt.Roles = None,
     push: Annotated[bool, typer.Option("--push", help="Push the images to the registry.")] = False,
     output: Annotated[
-        str | None, typer.Option("--output", metavar="oci:DIR", help="Write the images into an OCI layout.")
+        str | None, typer.Option("--output", metavar="oci:DIR", help="Write the images to DIR as an OCI layout.")
     ] = None,
     registry: opt.Registry = None,
     tag: opt.Tags = None,
     engine: opt.EngineName = "auto",
     builder: opt.Builder = None,
     secret: opt.Secrets = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run each step again; use no stored result.")] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every step; use no stored results.")] = False,
     locked: opt.Locked = False,
     no_check: opt.NoCheck = False,
     dry_run: opt.DryRun = False,
@@ -36,7 +36,7 @@ def build(
     from training_imgtool.make.request import BuildOptions
 
     if push and output is not None:
-        raise UsageError("--push and --output name two destinations", hint="give one of them")
+        raise UsageError("--push and --output exclude each other", hint="give one of them")
     options = BuildOptions(
         roles=tuple(roles or ()),
         push=push,
@@ -58,6 +58,6 @@ def _layout(output: str | None) -> Path | None:
     if kind != "oci" or not folder:
         raise UsageError(
             f"--output {output}: expected oci:DIR",
-            hint="use --push for a registry; without an option, imgtool loads the images into the engine",
+            hint="use --push to send the images to a registry, or neither option to load them into the engine",
         )
     return Path(folder)

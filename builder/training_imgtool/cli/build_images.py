@@ -1,4 +1,4 @@
-"""What `imgtool build` and `push` print."""
+"""Runs a build or a push for the command line, and prints the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def build_and_print(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Makes the images, or with `dry_run` finds what a build would do; prints one line per role."""
+    """Makes the images, or with `dry_run` finds out what a build would do. Prints one line per role."""
     with open_machine(progress, tuple(secrets or ())) as machine:
         if dry_run:
             foreseen = tuple(_foresee(choice, options, machine))
@@ -44,7 +44,7 @@ def build_and_print(
 
 
 def _note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) -> None:
-    """Records what was pushed, for `show --why`, and prints how many bytes the push sent and reused."""
+    """Records the pushed images for `show --why`, and prints how many bytes the push sent and reused."""
     from training_imgtool.cli.commands.why import note_pushed
     from training_imgtool.cli.progress_lines import format_size
 
@@ -58,7 +58,7 @@ def _note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) 
 
 
 def _as_data(result: BuildResult) -> dict[str, Any]:
-    """Returns a result for `--json`, with the sizes of an image that the run appended."""
+    """Returns a result for `--json`. The sizes are None unless imgtool itself made the image in this run."""
     sent = sum(size for digest, size in result.blobs.items() if digest in result.sent)
     return {
         "role": str(result.role),
@@ -75,7 +75,7 @@ def _as_data(result: BuildResult) -> dict[str, Any]:
 
 
 def _foresee(choice: SpecChoice, options: BuildOptions, machine: Machine) -> Iterator[tuple[Role, str, str]]:
-    """Yields each role, what a build would do with it, and its tag; asks the registry, changes nothing."""
+    """Yields each role, what a build would do for the role, and the image's tag; asks the registry, changes nothing."""
     from training_imgtool.make.dry_run import dry_run
 
     inputs = prepare_build(choice, options, machine, write=False)

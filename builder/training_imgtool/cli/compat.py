@@ -1,4 +1,4 @@
-"""`imgtool compat`: the version matrix."""
+"""`imgtool compat`: prints the version matrix."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def compat(
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Print the version matrix. It lists Python, CUDA, cuDNN and base images per TensorFlow release, with sources.
+    """Print the version matrix. It lists Python, CUDA, cuDNN, base images and sources per TensorFlow release.
 
-    For jax, print the newest releases on the package index, with the Pythons that they support.
+    `imgtool compat jax` prints the newest JAX releases on the package index, and the Pythons that they support.
     """
     from training_imgtool.resolve.frameworks.tensorflow.table import as_data, as_text
     from training_imgtool.resolve.versions.matrix import load_matrix

@@ -1,4 +1,4 @@
-"""`imgtool config`: writes the job file, every image by digest."""
+"""`imgtool config`: writes the job file, in which every image has its digest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def config(
     changes: opt.Changes = None,
     target: opt.TargetName = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, not to stdout; - is stdout.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - means stdout.")
     ] = None,
     registry: opt.Registry = None,
     job_id: opt.JobId = None,
@@ -36,24 +36,24 @@ def config(
         ),
     ] = "yaml",
     hosts: Annotated[
-        str | None, typer.Option(metavar="ROLE=HOST[:PORT],…", help="With --target tf-config: each role's machines.")
+        str | None, typer.Option(metavar="ROLE=HOST[:PORT],…", help="With --target tf-config: the hosts of each role.")
     ] = None,
     of_machine: Annotated[
         str | None,
-        typer.Option("--machine", metavar="NAME", help="With --format env or docker-run: only this one, as worker-0."),
+        typer.Option("--machine", metavar="NAME", help="With --format env or docker-run: only NAME, such as worker-0."),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Convert this AI Platform job, instead of a spec.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Convert this AI Platform job file.")
     ] = None,
     region: Annotated[
-        str | None, typer.Option(metavar="REGION", help="With --from: the region, which gcloud takes as a flag.")
+        str | None, typer.Option(metavar="REGION", help="With --from: the job's region, if FLAGS do not name it.")
     ] = None,
     flags: Annotated[
         str, typer.Option(metavar="TEXT", help="With --from: the gcloud command of the old job, or its flags.")
     ] = "",
     new_spec: Annotated[
         Path | None,
-        typer.Option("--spec", metavar="FILE", help="With --from: the image.yaml to write for a packaged job."),
+        typer.Option("--spec", metavar="FILE", help="With --from: the image.yaml to write for a job without images."),
     ] = None,
     push: opt.Push = False,
     allow_unknown: opt.AllowUnknown = False,

@@ -12,7 +12,7 @@ from training_imgtool.cli.output import emit_result
 def doctor(
     spec: opt.Spec = None, changes: opt.Changes = None, registry: opt.Registry = None, as_json: opt.Json = False
 ) -> None:
-    """Check what a build needs on this machine. The exit code is the one that a build would have."""
+    """Check what a build needs on this machine. The exit code is the one with which a build would end."""
     from training_imgtool.cli.commands import doctor
 
     findings = doctor.examine(opt.read_choice(spec, changes, registry), machine.settings())

@@ -1,4 +1,4 @@
-"""`imgtool init`: a first spec that works."""
+"""`imgtool init`: writes a first spec that works."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ _MOST_ROWS = 24
 def init(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="The folder with the code.")] = Path(),
     release: Annotated[
-        str | None, typer.Option("--tensorflow", metavar="VERSION", help="The TensorFlow release; else the project's.")
+        str | None,
+        typer.Option("--tensorflow", metavar="VERSION", help="TensorFlow's release [default: the project's]."),
     ] = None,
     accelerator: Annotated[Accelerator | None, typer.Option(metavar="NAME", help="Run on cpu, gpu or tpu.")] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="The images' name; else the project's.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the spec that exists.")] = False,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="The images' name [default: the project's].")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing spec.")] = False,
     lock: Annotated[
         bool | None,
         typer.Option(
             "--lock/--no-lock",
-            help="Lock the proposal, and leave out limits that no wheel satisfies. By default imgtool does so if the "
+            help="Write the lock too, and drop version limits that no wheel satisfies. This is the default if the "
             "folder has a program.",
         ),
     ] = None,
-    attempt: Annotated[bool, typer.Option("--try", help="Start the program, and add its missing packages.")] = False,
+    attempt: Annotated[bool, typer.Option("--try", help="Run the code, and add missing packages to the spec.")] = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Write a first spec for the code in FOLDER.
@@ -86,7 +87,7 @@ def init(
 
 
 def _format_table(written: Written) -> str:
-    """Formats what `init` found, and in which file, as columns."""
+    """Formats what `init` found, and the files where it found each fact, as columns."""
     rows = [(row.fact, row.value, row.place, row.remark) for row in written.proposal.table()]
     shown = rows[:_MOST_ROWS]
     widths = [min(40, max((len(row[column]) for row in shown), default=0)) for column in range(2)]

@@ -1,4 +1,4 @@
-"""`imgtool lint`: checks a job file that someone wrote, for every service except two."""
+"""`imgtool lint`: checks a job file against the rules of its service, whoever wrote the file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PATIENCE = 60  # seconds
 
 def lint(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file, YAML or JSON; - reads stdin.")],
-    region: Annotated[str | None, typer.Option(metavar="REGION", help="Where the job will run.")] = None,
+    region: Annotated[str | None, typer.Option(metavar="REGION", help="The region in which the job will run.")] = None,
     allow_unknown: Annotated[
-        bool, typer.Option("--allow-unknown", help="Warn, instead of failing, about names that imgtool's tables lack.")
+        bool, typer.Option("--allow-unknown", help="Only warn about names that imgtool's tables lack.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     as_json: opt.Json = False,
@@ -32,8 +32,8 @@ def lint(
     """Check a job file against the rules of its service.
 
     An error means that the service refuses the file. A warning means that the service accepts a value that causes
-    trouble later, or that imgtool did not check a document. A hint is about a value that a flag supplies. If there is
-    an error, the exit code is 3.
+    trouble later, or that imgtool did not check a document. A hint is for your information, such as about a placeholder
+    that you have to replace. If there is an error, the exit code is 3.
     """
     from training_imgtool.base.yamlfile.reader import read_bytes
     from training_imgtool.jobs.lint import lint as judge
@@ -54,7 +54,7 @@ def lint(
 
 
 def _ask_slurm(text: str) -> str | None:
-    """Asks Slurm whether it accepts a batch script; None if that cannot be asked. `--test-only` submits nothing."""
+    """Returns why Slurm refuses a batch script; empty if Slurm accepts it, None if Slurm cannot be asked."""
     if "#SBATCH" not in text or not shutil.which("sbatch"):
         return None
     command = ["sbatch", "--test-only"]

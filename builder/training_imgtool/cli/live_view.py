@@ -1,4 +1,4 @@
-"""The live view on a terminal, by rich.progress. All foreign text passes through `sanitize_line`."""
+"""The live view on a terminal, with rich.progress. `sanitize_line` cleans each text that is not imgtool's own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GLYPHS = {
 
 
 class _Column(ProgressColumn):
-    """A column whose cells a function makes from a task and its row."""
+    """A column of rich. The function `show` makes each cell from a task of rich and imgtool's `Row`."""
 
     def __init__(self, show: Callable[[Task, Row], RenderableType], column: Column | None = None) -> None:
         super().__init__(column or Column(no_wrap=True, justify="right", style="cyan"))
@@ -43,7 +43,7 @@ class _Column(ProgressColumn):
 
 
 class _Rows(Progress):
-    """rich's rows, a little narrower than the terminal."""
+    """The table of rich's tasks, a little narrower than the terminal."""
 
     def __init__(self, *columns: ProgressColumn, console: Console) -> None:
         self._terminal = console  # the table is made before rich's own attribute is
@@ -63,7 +63,7 @@ class _Rows(Progress):
 
 
 class LiveView:
-    """One live row per subject; a subject that ends leaves a line above the rows, and no row outlives the view.
+    """Shows one row per subject. When a subject ends, a line above the rows replaces its row.
 
     Only one thread draws. rich computes a line's place before it writes the line, so two threads would overwrite each
     other's lines. The cursor stays visible, so a process that is killed leaves the terminal usable.

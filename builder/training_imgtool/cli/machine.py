@@ -1,4 +1,4 @@
-"""The machine that a verb runs on: its settings, and stderr for progress."""
+"""Opens what a verb gets from the machine that it runs on: settings, progress on stderr, clients of registries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def settings(secrets: tuple[str, ...] = (), note: Callable[[str], None] = emit_note) -> Settings:
-    """Reads the machine's settings from the environment, and `--secret`; raises UsageError.
+    """Reads the machine's settings from the environment and from `--secret`; raises UsageError for a wrong value.
 
     `note` receives a line for each unknown variable that begins with `IMGTOOL_`.
     """
@@ -43,7 +43,7 @@ def progress(mode: str) -> AbstractContextManager[Progress]:
 
 @contextmanager
 def open_machine(mode: str, secrets: tuple[str, ...] = ()) -> Iterator[Machine]:
-    """Opens what a verb works with: settings, a progress view on stderr, clients of registries."""
+    """Opens what a verb works with: settings, a progress view on stderr, and clients of registries."""
     from training_imgtool.oci.registry.connect import Machine
 
     own = settings(secrets)
@@ -52,9 +52,9 @@ def open_machine(mode: str, secrets: tuple[str, ...] = ()) -> Iterator[Machine]:
 
 
 def signatory(name: str | None, issuer: str | None) -> Signatory | None:
-    """Reads from the command line whose signatures to check; None if it asks for no check.
+    """Returns whose signatures to check, from the options --signature and --issuer; None if neither is given.
 
-    Raises UsageError unless it names a key or an identity.
+    Raises UsageError unless --signature names a key or an identity.
     """
     if name is None and issuer is None:
         return None

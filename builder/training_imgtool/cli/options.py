@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""The options that several verbs share."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _VARIABLES["verbose"] = "IMGTOOL_DEBUG"
 _SHARED = {  # by the name of the parameter: option, its letter, and what it does
     "spec_file": ("--file", "-f", "The same as SPEC."),
     "quiet": ("--quiet", "-q", "Write only results, warnings and errors."),
-    "verbose": ("--verbose", "-v", "Also write each HTTP request, and where in imgtool an error comes from."),
+    "verbose": ("--verbose", "-v", "Also write each HTTP request, and the traceback of an error."),
 }
 
 
 class Verb(typer.core.TyperCommand):
-    """Gives a verb the options that all verbs have, and refuses empty values before the verb does anything."""
+    """Adds the options of all verbs to a verb, and refuses empty values before the verb does anything."""
 
     def __init__(self, *args: Any, **keys: Any) -> None:
         super().__init__(*args, **keys)
@@ -49,7 +49,7 @@ class Verb(typer.core.TyperCommand):
             param.show_envvar = False  # type: ignore[attr-defined]  # the docs list them
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the verb; raises UsageError for an option that is empty, and for two that contradict each other."""
+        """Runs the verb; raises UsageError for an empty option, and for two options that contradict each other."""
         for option in self.params:
             if option.param_type_name == "option" and (value := ctx.params.get(option.name)) != option.default:
                 check_given(option.opts[0], value)
@@ -61,7 +61,7 @@ class Verb(typer.core.TyperCommand):
         file, quiet, verbose = (ctx.params.pop(name, None) for name in _SHARED)
         if file:
             if ctx.params["spec"] is not None:
-                raise UsageError(f"-f {file} and {ctx.params['spec']} name two specs", hint="give one of them")
+                raise UsageError(f"-f {file} and {ctx.params['spec']} are two specs", hint="give one of them")
             ctx.params["spec"] = Path(file)
         set_volume(quiet=quiet, verbose=verbose, requests=verbose and ctx.params.get("progress") != "json")
         if quiet or (verbose and ctx.params.get("progress") in {"auto", "tty"}):
@@ -69,7 +69,7 @@ class Verb(typer.core.TyperCommand):
         return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes the options; of rare options only the names, unless the context asks for the whole help."""
+        """Writes the options' help; for rare options only the names, unless the context asks for the whole help."""
         rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Rare options": []}
         for param in self.get_params(ctx):
             kind = "Rare options" if param.name in _RARE else f"{param.param_type_name.title()}s"
@@ -87,15 +87,15 @@ class Verb(typer.core.TyperCommand):
                         formatter.write_dl(records, col_max=27)
 
 
-Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="A spec such as image.yaml, or its folder.")]
+Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="The spec, such as image.yaml, or its folder.")]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the spec; repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Use VALUE for KEY of the spec; repeatable."),
 ]
-Roles = Annotated[list[Role] | None, typer.Option("--role", metavar="ROLE", help="Only this role; repeatable.")]
+Roles = Annotated[list[Role] | None, typer.Option("--role", metavar="ROLE", help="Handle only this role; repeatable.")]
 Registry = Annotated[
     str | None,
-    typer.Option(metavar="HOST/PATH", help="The images' registry, instead of the spec's."),
+    typer.Option(metavar="HOST/PATH", help="The images' registry [default: the spec's]."),
 ]
 Locked = Annotated[bool, typer.Option("--locked", help="Require a current lock; never write it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
@@ -113,52 +113,50 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="How to build: auto, buildx or direct.",
+        help="What builds the images: auto, buildx or direct.",
         autocompletion=lambda: ["auto", "buildx", "direct"],
     ),
 ]
 Builder = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The buildx builder for stages that need an engine; default: IMGTOOL_BUILDER."),
+    typer.Option(metavar="NAME", help="The buildx builder for the stages that need buildx [default: IMGTOOL_BUILDER]."),
 ]
 Secrets = Annotated[
     list[str] | None,
     typer.Option(
         "--secret",
         metavar="id=ID,src=FILE",
-        help="Where a secret of the spec is; or id=ID,env=VARIABLE. Repeatable.",
+        help="The file with the secret ID of the spec, or id=ID,env=VARIABLE; repeatable.",
     ),
 ]
 TargetName = Annotated[
-    Target | None, typer.Option("--target", metavar="NAME", help="The job file's format, instead of job.target.")
+    Target | None, typer.Option("--target", metavar="NAME", help="The job file's format [default: job.target].")
 ]
-JobId = Annotated[str | None, typer.Option("--job-id", metavar="NAME", help="The job's name.")]
+JobId = Annotated[str | None, typer.Option("--job-id", metavar="NAME", help="The job's name [default: job.id].")]
 Push = Annotated[bool, typer.Option("--push", help="First push the images that the registry lacks.")]
 AllowUnknown = Annotated[
     bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
 ]
-Issuer = Annotated[str | None, typer.Option(metavar="URL", help="The OIDC provider that vouches for the identity.")]
-NoCheck = Annotated[
-    bool, typer.Option("--no-check", help="Skip the checks of the job, and of the trainer's syntax and imports.")
-]
+Issuer = Annotated[str | None, typer.Option(metavar="URL", help="The OIDC provider that issues the identity.")]
+NoCheck = Annotated[bool, typer.Option("--no-check", help="Do not check the job or the trainer's syntax and imports.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would happen; change nothing.")]
 Tags = Annotated[
     list[str] | None,
-    typer.Option("--tag", "-t", metavar="TAG", help="Also give the images this tag; with several roles, ROLE-TAG."),
+    typer.Option("--tag", "-t", metavar="TAG", help="Also tag the image with TAG; several images get ROLE-TAG."),
 ]
 
 
 def read_choice(
     spec: Path | None, changes: list[str] | None, registry: str | None = None, *, locked: bool = False
 ) -> SpecChoice:
-    """Reads which spec the command line names, and how it changes the spec; raises what `read_changes` raises."""
+    """Returns the spec's path and the changes to the spec from the command line; raises as `read_changes`."""
     from training_imgtool.make.project_files import SpecChoice
 
     return SpecChoice(path=spec, values=read_changes(changes), registry=registry, locked=locked)
 
 
 def read_changes(texts: list[str] | None) -> Mapping[str, str]:
-    """Reads `--set KEY=VALUE`; raises UsageError for another form, and for a key that is given twice."""
+    """Reads the values of `--set`; raises UsageError if one is not KEY=VALUE, or if two have the same key."""
     values: dict[str, str] = {}
     for text in texts or ():
         key, _, value = text.partition("=")
@@ -171,5 +169,5 @@ def read_changes(texts: list[str] | None) -> Mapping[str, str]:
 
 
 def is_stdout(path: Path | None) -> bool:
-    """Returns whether a path for a result means stdout."""
+    """Returns whether the path to which the user wants a result means stdout."""
     return path is not None and str(path) in {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}

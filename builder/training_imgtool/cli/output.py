@@ -1,4 +1,4 @@
-"""What reaches the user: results on stdout, complete or not at all; notes and errors on stderr."""
+"""Writes to the user: a complete result or nothing to stdout, notes and errors to stderr."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _ELSEWHERE = {  # options of Docker, and what does the same here
 
 
 class ReaderGone(Exception):  # noqa: N818 - a state, not an error
-    """Nobody reads stdout any more. The command's effects stay."""
+    """The program that read stdout has ended. What the command did until then stays done."""
 
 
 def open_missing_streams() -> None:
-    """Opens /dev/null for each standard descriptor that is closed, so that no file opened later takes its number.
+    """Opens /dev/null for each standard descriptor that is closed, so that no other file gets the descriptor's number.
 
     stdin then reads nothing and stderr discards everything. stdout is open for reading only, so writing still fails.
     """
@@ -53,7 +53,7 @@ def open_missing_streams() -> None:
 
 
 def set_volume(*, quiet: bool, verbose: bool, requests: bool) -> None:
-    """Limits this run to results, warnings and errors, or makes it write each HTTP request."""
+    """Limits this run to results, warnings and errors (`quiet`), or makes it write each HTTP request (`requests`)."""
     if quiet and verbose:
         raise UsageError("--quiet and --verbose contradict each other", hint="give one of them")
     _volume.update(quiet=quiet, verbose=verbose)
@@ -66,7 +66,7 @@ def set_volume(*, quiet: bool, verbose: bool, requests: bool) -> None:
 
 
 def _show_request(record: Any) -> bool:
-    """Removes the query, which may contain a signature, from a request's URL; drops other libraries' records."""
+    """Removes the query, which may contain a signature, from a request's URL; drops log records of other libraries."""
     record.msg, record.args = re.sub(r"\?\S+", "?…", sanitize_lines(record.getMessage())), ()
     return str(record.name) == "urllib3.connectionpool"
 
@@ -118,7 +118,7 @@ def emit_error(text: str) -> None:
 
 
 def report_error(error: Exception, arguments: Sequence[str]) -> int:
-    """Prints `error` to stderr, with --json as a document on stdout too, and returns its exit code."""
+    """Prints `error` to stderr, and with --json also as a document to stdout; returns the error's exit code."""
     failure = error if isinstance(error, ImgtoolError) else translate(error)
     is_early_bug = _volume["verbose"] is None and failure.exit_code == ImgtoolError.exit_code
     if _volume["verbose"] or is_early_bug:
@@ -129,7 +129,7 @@ def report_error(error: Exception, arguments: Sequence[str]) -> int:
 
 
 def report_stop(reason: str, code: int, arguments: Sequence[str]) -> int:
-    """Reports that a signal ended the run, and returns its exit code."""
+    """Reports that a signal ended the run, and returns `code`."""
     emit_error("\nimgtool: stopped\n")
     error = {"code": code, "message": reason, "retryable": False, "hint": None, "details": [], "fields": []}
     _emit_result(error, arguments)
@@ -137,7 +137,7 @@ def report_stop(reason: str, code: int, arguments: Sequence[str]) -> int:
 
 
 def _emit_result(error: dict[str, Any], arguments: Sequence[str]) -> None:
-    """Writes the failure to stdout as the result, with --json. A closed stdout does not change the exit code."""
+    """Writes the failure to stdout as the result if --json is given. A closed stdout does not change the exit code."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" not in options:
         return
@@ -177,7 +177,7 @@ def error_data(failure: ImgtoolError) -> dict[str, Any]:
 
 
 def translate(error: Exception) -> ImgtoolError:
-    """Returns typer's and the operating system's errors as ours; every other exception is a bug."""
+    """Converts errors of typer and the operating system to imgtool's; any other exception becomes a bug report."""
     if isinstance(error, typer.TyperException):
         context, wrong = getattr(error, "ctx", None), getattr(error, "option_name", "")
         near = () if wrong in _ELSEWHERE else getattr(error, "possibilities", None) or ()
@@ -195,8 +195,8 @@ def translate(error: Exception) -> ImgtoolError:
         return LocalFileError(f"{error.filename or 'a file, or the output, cannot be written'}: {_cause(error)}")
     if isinstance(error, MemoryError) or "can't start new thread" in str(error):
         return LocalFileError(
-            f"this machine gives imgtool too little memory, or too few threads ({error or 'out of memory'})",
-            hint="raise the limit: ulimit -v, ulimit -u, or that of the container",
+            f"the machine refused imgtool more memory or another thread ({error or 'out of memory'})",
+            hint="raise the limit of the shell (ulimit -v, ulimit -u) or of the container",
         )
     return ImgtoolError(
         f"this is a bug in imgtool: {type(error).__name__}: {error}",

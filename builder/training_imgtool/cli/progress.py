@@ -25,7 +25,7 @@ class Mode(StrEnum):
 
 
 def choose_mode(mode: Mode, *, is_tty: bool, environ: Mapping[str, str]) -> Mode:
-    """Returns the mode that `auto` stands for: the live view on a capable terminal, unless CI is set; else lines."""
+    """Returns the mode that `auto` means: the live view on a capable terminal if CI is unset, otherwise lines."""
     if mode is not Mode.AUTO:
         return mode
     is_plain = not is_tty or environ.get("TERM", "dumb") == "dumb" or environ.get("CI")

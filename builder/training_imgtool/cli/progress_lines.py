@@ -1,4 +1,4 @@
-"""Progress as lines: for logs, pipes and programs. No escape sequence, no carriage return.
+"""Progress as lines for logs, pipes and programs, without escape sequences and carriage returns.
 
 The JSON lines are a contract: `{"time": seconds since the start, "event": planned|step|transfer|log|done|note, …}` with
 the event's own fields: `subject`, `size`, `text`, `what`, `done`, `total`, `outcome`, `seconds`.
@@ -33,7 +33,7 @@ class Moved:
     Attributes:
         done: bytes so far.
         total: bytes in all; None if unknown.
-        is_estimate: the total may be wrong; so it is where nobody announced it.
+        is_estimate: whether the total may be wrong, because it was announced as an estimate or not at all.
     """
 
     done: int
@@ -42,7 +42,7 @@ class Moved:
 
 
 class Row:
-    """One subject from its announcement to its end; times are seconds of a clock."""
+    """The state of one subject, from its announcement to its end. Times are in seconds."""
 
     def __init__(self) -> None:
         self.began: float | None = None  # None while the subject waits
@@ -53,7 +53,7 @@ class Row:
         self._parts: dict[str, tuple[int, int | None]] = {}
 
     def plan(self, size: int | None, *, is_estimate: bool = False) -> None:
-        """Adds bytes that the subject will move; None if unknown."""
+        """Adds `size`, the bytes that the subject will move; None if the size is unknown."""
         self._is_estimate = self._is_estimate or is_estimate
         if size is not None:
             self._planned = size + (self._planned or 0)
@@ -73,7 +73,7 @@ class Row:
         self._parts[what] = (done, total)
 
     def moved(self) -> Moved | None:
-        """Returns the bytes of the step so far; None if nothing moved and none were announced."""
+        """Returns how many bytes the step has moved; None if it has moved none and none were announced."""
         if self.is_idle and self._planned is None:
             return None
         done = sum(part for part, _ in self._parts.values())
@@ -104,7 +104,7 @@ class Writer:
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        """Writes `text`, with `?` for characters that the encoding lacks."""
+        """Writes `text`; a character that the encoding lacks becomes `?`."""
         if self._stream is not None:
             try:
                 self._stream.write(text.encode(self.encoding, "replace").decode(self.encoding))
@@ -128,19 +128,19 @@ class Writer:
             return False
 
     def fileno(self) -> int:
-        """Returns the descriptor, which tells the terminal's size; raises OSError."""
+        """Returns the file descriptor, from which rich gets the terminal's size; raises OSError for a closed stream."""
         if self._stream is None:
             raise OSError("closed")
         return self._stream.fileno()
 
     def line(self, text: str) -> None:
-        """Writes one line, at once."""
+        """Writes one line and flushes the stream."""
         self.write(f"{text}\n")
         self.flush()
 
 
 class PlainLines:
-    """Writes a line per step and log line, bytes every few seconds, and a heartbeat when nothing else happens."""
+    """Writes a line per step and log line, the bytes moved every few seconds, and a sign of life in long pauses."""
 
     def __init__(
         self, writer: Writer, clock: Callable[[], float], *, heartbeat_seconds: float = _HEARTBEAT_SECONDS
@@ -222,7 +222,7 @@ class PlainLines:
 
 
 class Records:
-    """Passes one record per event to `take`; for a transfer at most one a second, and one at its end.
+    """Passes one record per event to `take`, but for a transfer at most one per second, and one at its end.
 
     Args:
         take: gets the records one after the other, from any thread: the fields are those of `--progress json`.
@@ -262,7 +262,7 @@ def _cut(value: object) -> object:
 
 
 def format_moved(row: Row) -> str:
-    """Formats such as `12.3 MB of 40.0 MB`, in decimal units as registries and disks count; an estimate gets a `~`."""
+    """Formats bytes like `12.3 MB of 40.0 MB`, in decimal units; `~` marks an estimated total."""
     moved = row.moved()
     if moved is None:
         return ""
@@ -271,7 +271,7 @@ def format_moved(row: Row) -> str:
 
 
 def format_size(count: float) -> str:
-    """Formats such as `12.3 MB`."""
+    """Formats bytes like `12.3 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.95 or unit == "GB":
             break
@@ -280,7 +280,7 @@ def format_size(count: float) -> str:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """Formats such as `3.2s`, `42s`, `2m05s`, `1h02m`; an empty text for None."""
+    """Formats seconds like `3.2s`, `42s`, `2m05s` or `1h02m`; returns an empty text for None."""
     if seconds is None:
         return ""
     if seconds < 10:

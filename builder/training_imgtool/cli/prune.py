@@ -1,4 +1,4 @@
-"""`imgtool prune`: deletes what no run used lately."""
+"""`imgtool prune`: deletes cached files and engine images that no run has used lately."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def prune(
     unused_for: Annotated[
         float, typer.Option("--unused-for", metavar="DAYS", min=0, help="Keep what a run used in the last DAYS days.")
     ] = 30,
-    everything: Annotated[bool, typer.Option("--all", help="Delete everything, also what a run used today.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Delete everything, even what a run used today.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what prune would delete; delete nothing.")] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -52,9 +52,9 @@ def prune(
 
 
 def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[str, Any] | None:
-    """Removes old images from the engine; returns their numbers and names, or None when no engine answers.
+    """Removes old images from the engine; returns how many and which, or None if no engine answers.
 
-    `freedBytes` is by how much the engine's layers shrank. It is 0 in a dry run, since other images may share layers.
+    `freedBytes` is the space that the engine freed. It is 0 in a dry run, because other images may share the layers.
     """
     from training_imgtool.make.engines.docker.connect import connect
     from training_imgtool.make.engines.docker.engine import list_stages, measure_layers, remove_stage

@@ -19,7 +19,7 @@ def push(
     builder: opt.Builder = None,
     secret: opt.Secrets = None,
     create_repository: Annotated[
-        bool, typer.Option("--create-repository", help="Create a missing Artifact Registry repository first.")
+        bool, typer.Option("--create-repository", help="Create the Artifact Registry repository if it is missing.")
     ] = False,
     locked: opt.Locked = False,
     no_check: opt.NoCheck = False,
@@ -27,7 +27,7 @@ def push(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Push the images that the registry lacks. For the others, only ask the registry."""
+    """Push the images that the registry lacks. Check that it has the others."""
     from training_imgtool.cli.build_images import build_and_print
     from training_imgtool.make.request import BuildOptions
 

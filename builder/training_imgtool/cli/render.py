@@ -1,4 +1,4 @@
-"""`imgtool render`: prints the Dockerfiles, or writes them with their contexts."""
+"""`imgtool render`: prints the Dockerfiles, or writes them and their build context into a folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def render(
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
-    """Print the Dockerfile of each role. Any Docker builder makes the same images from them."""
+    """Print the Dockerfile of each role. Any Docker builder makes the same images from these files."""
     from training_imgtool.cli.commands.render import write_build_folder
     from training_imgtool.make.inputs import prepare
 

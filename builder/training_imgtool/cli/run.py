@@ -1,4 +1,4 @@
-"""`imgtool run`: the images as a cluster of containers on this machine."""
+"""`imgtool run`: runs the images as a cluster of containers on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ARGS = "imgtool.args"  # where the context keeps what follows `--`
 
 
 class _Command(opt.Verb):
-    """Keeps the words after `--` apart. Without a SPEC, the parser would take the first of these words as SPEC."""
+    """Separates the words after `--`. Without a SPEC, the parser would read the first of these words as SPEC."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:
@@ -66,17 +66,17 @@ def run(
         typer.Option(
             "--as",
             metavar="SERVICE",
-            help="Act as ai-platform, vertex, tfjob or local.",
+            help="Act like ai-platform, vertex, tfjob or local.",
             autocompletion=lambda: ["ai-platform", "vertex", "tfjob", "local"],
         ),
     ] = None,
     job_dir: Annotated[
         str | None,
-        typer.Option("--job-dir", metavar="DIR", help="Folder for checkpoints and models; else ./job."),
+        typer.Option("--job-dir", metavar="DIR", help="Folder for the results [default: ./job]."),
     ] = None,
     kill: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE[:INDEX]@TIME", help="Kill a replica, such as worker:1@30s."),
+        typer.Option(metavar="ROLE[:INDEX]@TIME", help="Kill a replica at TIME, such as worker:1@30s."),
     ] = None,
     preempt: Annotated[
         list[str] | None,
@@ -85,13 +85,13 @@ def run(
     restart: Annotated[
         bool,
         typer.Option(
-            "--restart", help="Restart programs that fail before their first checkpoint, as the service does."
+            "--restart", help="Restart a program that fails before its first checkpoint, as the service does."
         ),
     ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Restart the cluster when a file changes.")] = False,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE", help="Write an HTML page about the run."),
+        typer.Option("--report", metavar="FILE", help="Write an HTML page about the run to FILE."),
     ] = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,
@@ -108,9 +108,9 @@ def run(
     if report is not None:
         _check_report(report)
     if watch and report is not None:
-        raise UsageError("--report describes one run, and --watch starts many", hint="leave one of them out")
+        raise UsageError("--report is for one run, and --watch starts many", hint="leave one of them out")
     if watch and preempt:
-        raise UsageError("--preempt works in one run, and --watch starts many", hint="leave one of them out")
+        raise UsageError("--preempt is for one run, and --watch starts many", hint="leave one of them out")
     reader = _make_reader() if report else None
     request = Request(
         service=parse_service(service) if service else None,
@@ -158,7 +158,7 @@ def run(
 
 
 def _check_report(path: Path) -> None:
-    """Checks before anything runs that the report can be written."""
+    """Checks, before anything runs, that imgtool can write the report."""
     from training_imgtool.base.atomic_files import check_writable
 
     if opt.is_stdout(path):
@@ -180,7 +180,7 @@ def _write_report(path: Path, summary: Summary, reader: LossReader) -> None:
 
 
 def _next(spec: Path | None, values: Mapping[str, str], summary: Summary, request: Request) -> str:
-    """Suggests the next command: `config` if all images that ran came from the registry, otherwise `push`."""
+    """Returns the next command for the user: `config` if all images came from the registry, otherwise `push`."""
     import shlex
 
     where = f" {shlex.quote(str(spec))}" if spec else ""
@@ -193,7 +193,7 @@ def _next(spec: Path | None, values: Mapping[str, str], summary: Summary, reques
 
 @contextmanager
 def _output(mode: str, ready: Ready, reader: LossReader | None) -> Iterator[Progress]:
-    """Opens the view of the replicas' output. For a report, also reads the losses in that output."""
+    """Opens the view of the replicas' output. With a `reader`, also passes the output to the reader."""
     with _show(mode, ready) as show:
         if reader is None:
             yield show
@@ -204,7 +204,7 @@ def _output(mode: str, ready: Ready, reader: LossReader | None) -> Iterator[Prog
 
 @contextmanager
 def _show(mode: str, ready: Ready) -> Iterator[Progress]:
-    """Opens the view that `--progress` asks for: JSON, nothing, or the replicas' lines with names."""
+    """Opens the view that `mode` names: JSON lines, nothing, or the replicas' lines, each after the replica's name."""
     if mode in {"json", "quiet"}:
         with machine.progress(mode) as view:
             yield view
@@ -213,7 +213,7 @@ def _show(mode: str, ready: Ready) -> Iterator[Progress]:
 
 
 class ReplicaLines:
-    """Writes a replica's lines, each after its name; in colour on a terminal or with FORCE_COLOR, not with NO_COLOR."""
+    """Writes each line after its replica's name; in colour on a terminal or with FORCE_COLOR, but not with NO_COLOR."""
 
     def __init__(self, stream: Any, environ: Mapping[str, str], replicas: Mapping[str, Replica]) -> None:
         from training_imgtool.cli.progress_lines import Writer
@@ -245,6 +245,6 @@ class ReplicaLines:
 
 
 def with_name(line: str, replica: Replica, *, width: int, colour: bool) -> str:
-    """Formats `worker-0 | LINE`, the name padded to `width` and, with `colour`, in its role's colour."""
+    """Formats `worker-0 | LINE`; pads the name to `width`, and with `colour` prints the name in its role's colour."""
     shown = f"{replica.name:<{width}} |"
     return f"\x1b[{_COLOURS[replica.role]}m{shown}\x1b[0m {line}" if colour else f"{shown} {line}"

@@ -27,18 +27,18 @@ def show(
         bool, typer.Option("--why", help="Print how the images differ from those that this machine pushed last.")
     ] = False,
     history: Annotated[
-        bool, typer.Option("--history", help="List the images in the registry, ordered by their first push.")
+        bool, typer.Option("--history", help="List the images in the registry by the date of their first push.")
     ] = False,
     no_check: opt.NoCheck = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Print what each image consists of, and its tag."""
+    """Print the parts and the tag of each image."""
     from training_imgtool.cli.commands import show
     from training_imgtool.cli.commands.images import plan_images
 
     if why and history:
-        raise UsageError("--why and --history are two questions", hint="leave one of them out")
+        raise UsageError("--why and --history exclude each other", hint="leave one of them out")
     choice = opt.read_choice(spec, changes, registry, locked=locked)
     with open_machine(progress) as machine:
         inputs = plan_images(choice, machine, check=not (why or history or no_check))
@@ -65,7 +65,7 @@ def _list_pushed(inputs: Inputs, machine: Machine) -> tuple[Pushed, ...]:
 
 
 def _explain(inputs: Inputs, machine: Machine) -> tuple[Why, ...]:
-    """Finds how the images differ from those that were pushed last, for each platform."""
+    """Finds out, for each platform, how the images differ from those that were pushed last."""
     from training_imgtool.cli.commands.why import explain
 
     return tuple(

@@ -1,4 +1,4 @@
-"""`imgtool sign`: has cosign sign the images of a spec."""
+"""`imgtool sign`: verifies the images of a spec, and signs them with cosign."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sign(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Verify the images, and have cosign sign them."""
+    """Verify the images, and sign them with cosign."""
     from training_imgtool.cli.commands.signatures import find_proven
 
     choice = opt.read_choice(spec, changes, registry, locked=locked)

@@ -1,4 +1,4 @@
-"""`imgtool submit`: submits the job to its service, once."""
+"""`imgtool submit`: submits the job to its service once, however often it runs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def submit(
     target: opt.TargetName = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the job file to FILE; by default config.yaml."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write the job file to FILE [default: config.yaml]."),
     ] = None,
     registry: opt.Registry = None,
     job_id: opt.JobId = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the job, and exit with the chief's result.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Print the state of the submitted job.")] = False,
-    logs: Annotated[bool, typer.Option("--logs", help="Follow the log of the submitted job.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Stop the submitted job.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends; exit with 0 if it succeeded.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Submit nothing; print the job's state.")] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Submit nothing; follow the job's log.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Submit nothing; stop the job.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands; write and submit nothing.")] = False,
     push: opt.Push = False,
     allow_unknown: opt.AllowUnknown = False,
@@ -38,7 +38,7 @@ def submit(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Submit the job once, with its service's own program."""
+    """Submit the job to its service, once per set of inputs."""
     from training_imgtool.cli.commands.job_files import submit as jobs
     from training_imgtool.cli.commands.job_files.config import Request
 
@@ -77,11 +77,11 @@ def submit(
 
 def _one_of(names: str, *given: bool) -> None:
     if sum(given) > 1:
-        raise UsageError(f"{names}: expected one of them")
+        raise UsageError(f"{names}: give only one of these options")
 
 
 def _ask(job: Submission, *, logs: bool, cancel: bool, as_json: bool) -> None:
-    """Carries out --status, --logs or --cancel."""
+    """Does what --status, --logs or --cancel asks for."""
     if logs:
         job.show_logs()
     elif cancel:

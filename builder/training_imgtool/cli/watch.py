@@ -1,4 +1,4 @@
-"""The screen of `imgtool run --watch`."""
+"""Shows the events of `imgtool run --watch`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _name_keys(keys: Mapping[Role, str]) -> str:
 
 
 def make_event(sign: Sign) -> dict[str, Any]:
-    """Returns an event for --json."""
+    """Returns an event as the object that --json prints."""
     match sign:
         case Changed(files, how):
             return {"event": "changed", "files": list(files), "how": str(how)}
