@@ -320,7 +320,7 @@ def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
             " other through the proxy and hang, so name their hosts in no_proxy"
         )
     if missing := [each.mount for each in spec.job.volumes if not each.memory and each.mount != results_folder(spec)]:
-        notes.append(f"only the first of job.volumes has a folder in this run; {', '.join(missing)} has none")
+        notes.append(f"this run does not mount these volumes of the job: {', '.join(missing)}")
     if service is Service.AI_PLATFORM and spec.job.env:
         notes.append("job.env is not set: AI Platform cannot set environment variables")
     if service is Service.VERTEX and spec.job.hyperparameters:
