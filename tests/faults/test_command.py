@@ -292,7 +292,7 @@ def test_doctor_says_what_is_missing(project: Project) -> None:
     (project.root / "imgtool").write_text("#!/bin/sh\necho MAME\n")
     (project.root / "imgtool").chmod(0o755)
     said = project.run("doctor", env={"PATH": f"{project.root}:{project.env['PATH']}"})
-    assert f"{project.root}/imgtool is another program\n        training-imgtool starts this one" in said.out
+    assert f"{project.root}/imgtool is another program\n        the command training-imgtool starts imgtool" in said.out
 
 
 def test_doctor_says_where_each_setting_comes_from_and_no_key_depends_on_one(project: Project) -> None:

@@ -128,4 +128,4 @@ def test_what_is_no_part_of_the_key_is_no_difference(world: World) -> None:
 def test_a_machine_that_pushed_nothing_says_so(world: World, tmp_path: Path) -> None:
     other = Machine(tmp_path / "other", world.machine.env["IMGTOOL_REGISTRY"], "127.0.0.1:9")
     _, said = other.run("show", "--why", "--locked", cwd=world.project.folder, code=2)
-    assert "this machine has pushed no image of this spec yet" in said
+    assert "this machine has not pushed an image of this spec yet" in said

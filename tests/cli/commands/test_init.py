@@ -87,11 +87,11 @@ def test_a_spec_that_is_there_is_compared_and_left_as_it_is(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "tensorflow", "message"),
     [
-        ("My Model", "2.15.1", "'My Model' is not an image's name: expected lower-case letters"),
+        ("My Model", "2.15.1", "'My Model' is not a valid name for images: expected lower-case letters"),
         ("m\nx: y", "2.15.1", "the character U\\+000A is not allowed"),
         ("m", "2.15", "expected a full TensorFlow release, such as 2.15.1, found '2.15'"),
         ("m", '2.15.1"\nx: y', "expected a full TensorFlow release"),
-        ("m", "1.15.5", "the first trainer needs TensorFlow 2.4 or newer, found 1.15.5"),
+        ("m", "1.15.5", "the trainer that init writes needs TensorFlow 2.4 or newer, found 1.15.5"),
     ],
 )
 def test_names_that_no_spec_could_have(tmp_path: Path, name: str, tensorflow: str, message: str) -> None:

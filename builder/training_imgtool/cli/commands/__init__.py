@@ -1,1 +1,1 @@
-"""The work of the verbs that need more than one call, without parsing arguments or printing."""
+"""What verbs do between parsing their arguments and printing the result, if that is more than one call."""

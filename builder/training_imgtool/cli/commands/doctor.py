@@ -1,4 +1,4 @@
-"""`doctor`: checks everything that a build needs on this machine, and names the cure for what is missing."""
+"""`imgtool doctor`: checks everything that a build needs on this machine, and says how to get what is missing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Check:
     """The result of one check.
 
     Attributes:
-        name: the thing that imgtool checked.
+        name: what imgtool checked.
         ok: whether the check passed.
         text: what imgtool found.
         hint: what to do, or None.
@@ -48,17 +48,17 @@ class Check:
     code: int = 0
 
     def as_data(self) -> dict[str, Any]:
-        """Returns the check for programs."""
+        """Returns the check as data for --json."""
         return {"name": self.name, "ok": self.ok, "needed": self.needed, "text": self.text, "hint": self.hint}
 
     def as_line(self) -> str:
-        """Returns the check for people."""
+        """Returns the check as a line of text."""
         mark = "ok     " if self.ok else "missing" if self.needed else "absent "
         return f"{mark} {self.name}: {self.text}" + (f"\n        {self.hint}" if self.hint and not self.ok else "")
 
 
 def examine(choice: SpecChoice, settings: Settings) -> tuple[Check, ...]:
-    """Checks the resolver, the cache and the engine, and if there is a spec, its lock and its registry."""
+    """Checks the resolver, the cache and the engine. If there is a spec, also checks the spec's lock and registry."""
     checks = [
         _run_check("imgtool", lambda: _command(settings), needed=False),
         _run_check("uv", _uv),
@@ -70,7 +70,7 @@ def examine(choice: SpecChoice, settings: Settings) -> tuple[Check, ...]:
 
 
 def _settings(settings: Settings) -> Iterator[Check]:
-    """Yields each setting from the environment or the user's configuration, with its origin."""
+    """Yields each setting that the environment or the user's configuration file contains, and names that place."""
     for key in KEYS:
         name = f"IMGTOOL_{key.upper()}"
         given = Given(settings.environ[name], name) if settings.environ.get(name) else settings.config.get(name)
@@ -87,7 +87,7 @@ def _run_check(name: str, look: Callable[[], str], *, needed: bool = True) -> Ch
 
 
 def exit_code(checks: tuple[Check, ...]) -> int:
-    """Returns the exit code that a build would have, with wrong files first; 0 if nothing needed is missing."""
+    """Returns the exit code with which a build would end; 0 if nothing is missing that a build needs."""
     missing = {check.code for check in checks if check.needed and not check.ok}
     if InputError.exit_code in missing:
         return InputError.exit_code
@@ -95,14 +95,14 @@ def exit_code(checks: tuple[Check, ...]) -> int:
 
 
 def _command(settings: Settings) -> str:
-    """Describes the program that the name `imgtool` starts; raises UsageError if that is another program."""
+    """Describes the program that the command `imgtool` starts; raises UsageError if that is not this imgtool."""
     if (path := shutil.which("imgtool", path=settings.environ.get("PATH"))) is None:
         return f"{__version__}; PATH has no imgtool"
     with suppress(OSError, subprocess.SubprocessError):
         said = subprocess.check_output([path, "-V"], env=settings.environ, stderr=subprocess.DEVNULL, timeout=20)
         if said.split() == [b"imgtool", __version__.encode()]:
             return f"{__version__} at {path}"
-    raise UsageError(f"{path} is another program", hint=f"training-imgtool starts this one, {__version__}")
+    raise UsageError(f"{path} is another program", hint=f"the command training-imgtool starts imgtool {__version__}")
 
 
 def _uv() -> str:
@@ -133,7 +133,7 @@ def _engine(settings: Settings) -> str:
 
 
 def _builder(settings: Settings) -> str:
-    """Returns the builder that buildx would use; raises EngineUnavailableError if it does not run."""
+    """Describes the builder that buildx would use; raises EngineUnavailableError if that builder does not run."""
     from training_imgtool.make.engines.buildx.program import list_builders
 
     wanted = settings.builder or settings.environ.get("BUILDX_BUILDER")
@@ -173,7 +173,7 @@ def _of_spec(choice: SpecChoice, settings: Settings) -> Iterator[Check]:
 
 
 def _lock(spec_file: SpecFile) -> str:
-    """Describes what the next build does with the lock; raises the errors in versions and requirements."""
+    """Describes what the next build does with the lock; raises an error if the versions or requirements are wrong."""
     from training_imgtool.model.requirement_files import read_texts
     from training_imgtool.model.requirements import parse_requirements
     from training_imgtool.resolve.frameworks import rules_of
@@ -205,7 +205,7 @@ def _job(spec_file: SpecFile) -> str:
 
 
 def _images(spec_file: SpecFile, settings: Settings, place: str | None) -> str:
-    """Describes what a build of the current lock would do; raises the build's errors about the trainer or an engine."""
+    """Describes what a build with the current lock would do; raises that build's errors about the trainer or engine."""
     from training_imgtool.make.dry_run import dry_run
     from training_imgtool.make.inputs import prepare
     from training_imgtool.make.project_files import SpecChoice

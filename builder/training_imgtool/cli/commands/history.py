@@ -1,4 +1,4 @@
-"""`imgtool show --history`: the images of a repository by their first push, from the registry alone."""
+"""`imgtool show --history`: lists the images of a repository by their first push, as the registry records it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MOST = 20  # notes that imgtool reads per image, because everyone who can push 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """An image of the repository: its tags, and the note of its first push, which may be empty."""
+    """An image of the repository, with its tags and the note that its first push attached; the note may be empty."""
 
     digest: str
     tags: tuple[str, ...]
     note: dict[str, str]
 
     def as_data(self) -> dict[str, Any]:
-        """Returns the row for JSON output."""
+        """Returns the row as data for --json."""
         return {
             "date": self.note.get(DATE),
             "commit": self.note.get(COMMIT),
@@ -41,13 +41,13 @@ class Pushed:
         }
 
     def as_text(self) -> str:
-        """Returns the row for people."""
+        """Returns the row as text."""
         commit = self.note.get(COMMIT, "-")[:12] + (" dirty" if self.note.get(DIRTY) == "true" else "")
         return f"{self.note.get(DATE, '-'):20}  {commit:18}  {self.digest[:19]}  {' '.join(self.tags)}\n"
 
 
 def list_pushed(inputs: Inputs, machine: Machine) -> tuple[Pushed, ...]:
-    """Lists the images with a tag of imgtool, newest first; raises UsageError, and what reading the registry raises."""
+    """Lists the images that have a tag of imgtool, newest first; raises UsageError if the spec has no registry."""
     repository = inputs.repository
     if inputs.plan.repository is None:
         raise UsageError("no registry", hint="give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY")
@@ -67,7 +67,7 @@ def list_pushed(inputs: Inputs, machine: Machine) -> tuple[Pushed, ...]:
 
 
 def _read_note(registry: Registry, image: Digest) -> dict[str, str]:
-    """Returns the earliest note about an image, because two machines may push the same image at once."""
+    """Returns the earliest note about an image. There may be two, because two machines can push an image at once."""
     return min(_notes(registry, image), key=lambda note: note[DATE], default={})
 
 

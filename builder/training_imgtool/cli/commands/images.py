@@ -1,4 +1,4 @@
-"""Makes, checks and runs the images of one spec, for the command line and for `api`."""
+"""Makes, checks and runs the images of one spec, for the command line and for the Python API (`api`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def plan_images(choice: SpecChoice, machine: Machine, *, check: bool) -> Inputs:
-    """Plans a build without writing anything; raises what reading the spec and the checks raise."""
+    """Plans a build without writing anything; raises the errors of reading the spec and of the checks."""
     spec_file = choice.open()
     if check:
         check_job(spec_file)
@@ -49,7 +49,7 @@ def prepare_build(
     renewal: Renewal | None = None,
     write: bool = True,
 ) -> Inputs:
-    """Reads a spec and prepares its build; the live view then shows the roles."""
+    """Reads a spec, announces its roles to the progress view, and prepares the build."""
     spec_file = choice.open()
     if options.check and not renewal:
         check_job(spec_file)
@@ -59,11 +59,11 @@ def prepare_build(
 
 
 def build_images(choice: SpecChoice, options: BuildOptions, machine: Machine) -> tuple[Inputs, tuple[BuildResult, ...]]:
-    """Builds the images of one spec; tries once more with a new lock if an archive has dropped a locked package.
+    """Builds the images of one spec; if an archive has dropped a locked package, renews the lock and builds again.
 
-    The archives of Debian and Ubuntu keep only the newest version of a package. If the registry has a record of the
-    layer, the build needs no package. Otherwise nobody can build the locked versions any more.
-    Raises PackageGoneError if imgtool must keep the lock, or if an archive has dropped a package of the new lock too.
+    The archives of Debian and Ubuntu keep only the newest version of a package. If the registry has the layer of the
+    packages, the build needs no archive. Otherwise no machine can build the locked versions any more.
+    Raises PackageGoneError if `choice.locked` forbids a new lock, or if a package of the new lock is gone too.
     """
     inputs = prepare_build(choice, options, machine)
     try:
@@ -87,7 +87,7 @@ def verify_images(
     accept: frozenset[Accepted],
     smoke: bool,
 ) -> tuple[ImageReport, ...]:
-    """Compares the images of one spec with those that this machine makes; raises as `verify.session.verify`."""
+    """Compares the pushed images of one spec with what this machine makes; raises as `verify.session.verify`."""
     from training_imgtool.verify.session import VerifyRun, verify
 
     inputs = prepare(choice.open(), machine, choice, write=False, roles=roles)
@@ -103,7 +103,7 @@ def run_images(
     open_progress: Callable[[], AbstractContextManager[Progress]],
     open_output: Callable[[Ready], AbstractContextManager[Progress]],
 ) -> Summary:
-    """Runs the images of one spec as a cluster on this machine, until the leader ends.
+    """Runs the images of one spec as a cluster on this machine, until the chief ends.
 
     Args:
         choice: the spec.
@@ -132,7 +132,7 @@ def watch_images(
     *,
     show: Callable[[Sign], None],
 ) -> None:
-    """Runs the images of one spec as `run_images` does, and again whenever their files have changed.
+    """Runs the images of one spec as `run_images` does, and again after each change of a file of the images.
 
     Args:
         choice: the spec.
@@ -171,7 +171,7 @@ def watch_images(
 
 
 def _open_for_engine(choice: SpecChoice, request: Request) -> SpecFile:
-    """Opens a spec, for this machine's platform if the spec lists it, and checks that the cluster can run."""
+    """Opens a spec, for this machine's platform if the spec lists it, and checks that imgtool can run the cluster."""
     from training_imgtool.base.interpreters import this_platform
     from training_imgtool.local import run as cluster
 

@@ -1,4 +1,4 @@
-"""The files of `imgtool init`: a spec for the folder's code, or a spec with a small trainer that really trains."""
+"""Makes the files of `imgtool init`: a spec for the code in a folder or, without code, a spec and a small trainer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _make_files(
     concessions: Concessions | None,
     settings: Settings | None,
 ) -> Written:
-    """Makes the texts that `folder` needs, and writes nothing; arguments and errors are those of `write_starter`."""
+    """Makes the texts of the files for `folder`, but writes no file. See `write_starter` for arguments and errors."""
     if release is not None and not _RELEASE.fullmatch(release):
         raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {quote(release)}")
     if name is not None:
@@ -134,12 +134,12 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
 
 
 def quote_yaml(text: str) -> str:
-    """Writes a value of a flow mapping, with digits in quotes so that they stay text."""
+    """Writes a value for a YAML mapping in braces; puts it in quotes, so that digits stay text."""
     return text if text.startswith("/") else f'"{text}"'
 
 
 def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
-    """Writes the roles that the program's strategy needs; a program without a strategy gets one process."""
+    """Writes the roles that the program's tf.distribute strategy needs; without a strategy, only the master."""
     texts: dict[str, str] = _read_texts()["roles"]
     lines = texts[accelerator]
     if not framework_of(proposal)[0].has_servers:
@@ -155,7 +155,7 @@ def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
 
 
 def _write_job_dir(proposal: Proposal) -> str:
-    """Writes `pass_job_dir`, as a comment if the program would refuse `--job-dir`."""
+    """Writes the key `pass_job_dir`, or a comment with it if the program would refuse `--job-dir`."""
     line = "pass_job_dir: true  # appends --job-dir=DIR to the arguments"
     names = {option.name for option in proposal.program.source.options} if proposal.program else {"--job-dir"}
     if "--job-dir" in names:
@@ -198,7 +198,7 @@ def _check_name(name: str) -> None:
     check_text(name)
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"{quote(name)} is not an image's name: expected lower-case letters and digits, "
+            f"{quote(name)} is not a valid name for images: expected lower-case letters and digits, "
             "joined by single '.', '_' or '-'",
             hint="give one with --name",
         )
@@ -207,7 +207,7 @@ def _check_name(name: str) -> None:
 def _check_own_trainer(of_choice: str) -> None:
     release = _RELEASE.fullmatch(of_choice)
     if release and (int(release[1]), int(release[2])) < _OLDEST:
-        raise InputError(f"the first trainer needs TensorFlow 2.4 or newer, found {of_choice}")
+        raise InputError(f"the trainer that init writes needs TensorFlow 2.4 or newer, found {of_choice}")
 
 
 def write_starter(
@@ -220,7 +220,7 @@ def write_starter(
     concessions: Concessions | None = None,
     settings: Settings | None = None,
 ) -> Written:
-    """Writes the files of a first project. Existing files stay unchanged; the result has the difference to a spec.
+    """Writes the files of a first project, but leaves existing files unchanged.
 
     Args:
         folder: the project's folder; `init` makes it if it is missing.
@@ -256,7 +256,7 @@ def write_starter(
 
 
 def _compare(spec: Path, text: str) -> str:
-    """Returns the difference between the existing spec and a proposal, as `diff -u` shows it."""
+    """Returns the difference between the existing spec and the proposed one, in the format of `diff -u`."""
     try:
         lines = spec.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Gives the project reader what imgtool knows about releases and requirements."""
+"""Passes what imgtool knows about releases and requirements to the reader of projects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLATFORM = "linux/amd64"
 
 
 def make_knowledge(matrix: Matrix, settings: Settings | None = None) -> Knowledge:
-    """Makes the project reader's `Knowledge` from the version matrix and the rules of requirements."""
+    """Makes the `Knowledge` for the reader of projects from the version matrix and the rules of requirements."""
     releases = {
         version: Release(
             pythons=usable_pythons(release, _PLATFORM),
@@ -71,7 +71,7 @@ def make_knowledge(matrix: Matrix, settings: Settings | None = None) -> Knowledg
 
 
 def _find_newest(package: str, limit: str, settings: Settings | None) -> str | None:
-    """Returns the newest release of a package within a limit; None if no index has or answers one."""
+    """Returns the newest release of a package within a limit; None if the index has none or does not answer."""
     exact = [part.version for part in SpecifierSet(limit) if part.operator == "==" and part.version.count(".") == 2]
     if settings is None or exact:
         return next((version for version in exact if "*" not in version), None)

@@ -1,4 +1,4 @@
-"""`imgtool init --lock`: resolves the proposal on the package index, and drops requirements that no wheel satisfies."""
+"""`imgtool init --lock`: locks a proposed spec, and drops requirements that no wheel on the index satisfies."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lock_proposal(
     lock: Callable[[SpecFile, Machine], object] | None = None,
     concessions: Concessions | None = None,
 ) -> Concessions:
-    """Writes a proposal and its lock, and returns the concessions: first a package's limits, then the package.
+    """Writes a proposed spec and its lock, and returns the concessions: the limits and packages that it had to drop.
 
     Args:
         folder: the folder of the spec.
@@ -77,11 +77,11 @@ def lock_proposal(
             concessions = conceded
             continue
         return concessions
-    raise InputError(f"the proposal does not lock after {_MOST_ROUNDS} changes", hint="complete image.yaml by hand")
+    raise InputError(f"image.yaml does not lock after {_MOST_ROUNDS} changes", hint="complete image.yaml by hand")
 
 
 def check_proposal(folder: Path, machine: Machine) -> ImgtoolError | None:
-    """Returns why the locked program could not start, as far as its code shows; None if imgtool finds no reason."""
+    """Returns why the program could not start with the locked packages, as far as its code shows, or None."""
     try:
         check_trainer(prepare(load(own_spec(folder)), machine), machine)
     except ImgtoolError as error:
@@ -90,7 +90,7 @@ def check_proposal(folder: Path, machine: Machine) -> ImgtoolError | None:
 
 
 def add_libraries(trouble: ImgtoolError | None, concessions: Concessions) -> Concessions | None:
-    """Adds the Debian packages of libraries that the program's imports lack; None if they lack none."""
+    """Adds the Debian packages of the libraries that the program's imports miss; None if no library is missing."""
     errors = trouble.errors if isinstance(trouble, FieldListError) else ()
     system = {
         package: error.message
@@ -110,11 +110,11 @@ def concede(
     wanted: frozenset[str] = frozenset(),
     spared: frozenset[str] | None = None,
 ) -> Concessions | None:
-    """Returns the next concession that may cure a failed resolution, by the resolver's message; None if there is none.
+    """Returns the concessions with the next one that the resolver's message suggests; None if nothing is left to try.
 
-    Limits are given up before packages, and first the limits that contradict another package. Packages that the program
-    does not import are given up before those that it does (`wanted`). If a list contains everything that a machine had,
-    packages that are not `spared` are left out at once, because their dependents install them anyway.
+    This function drops limits before packages, and first the limits that contradict another package. It drops packages
+    that the program does not import before those in `wanted`, which it imports. If `spared` is given, the requirements
+    list a whole machine; then it drops packages outside `spared` at once, as packages that need them install them.
     """
     text = " ".join(" ".join((error.message, *error.details)).split())
     named = _NO_WHEEL.search(text) or _BUILT.search(text)
@@ -146,7 +146,7 @@ def concede(
 
 
 def _list_wanted(written: Written, *, also: bool = False) -> frozenset[str]:
-    """Returns the packages that the program always imports; with `also`, those that it may import too."""
+    """Returns the packages that the program always imports; with `also`, those too that it imports in some cases."""
     reached = written.proposal.reached
     found = {item.module for item, _, always in reached.foreign if always or also} if reached else set()
     tops = {module.partition(".")[0] for module in found}
@@ -158,7 +158,7 @@ def _is_frozen(written: Written) -> bool:
 
 
 def _reason(error: InputError, name: str) -> str:
-    """Shortens the resolver's message to one line."""
+    """Returns the cause of a failed resolution in a few words."""
     inner = re.search(r"\((?P<why>[^()]*(?:compiler|build)[^()]*)\)", error.message)
     if inner:
         return inner["why"].strip()

@@ -1,4 +1,4 @@
-"""Writes the keys of a proposal as YAML, each with its origin, and marks guesses."""
+"""Writes the keys of a proposed spec as YAML. A comment after each key names its origin, or calls the value a guess."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")
 
 
 def framework_of(proposal: Proposal) -> tuple[Framework, str]:
-    """Returns the project's framework and the release."""
+    """Returns the project's framework and the framework's release."""
     choice = proposal.choice
     return (JAX, choice.jax) if choice.jax else (TENSORFLOW, choice.tensorflow)
 
 
 def write_framework(proposal: Proposal, *, given: bool) -> str:
-    """Writes the key of the framework with its origin."""
+    """Writes the key of the framework, such as `tensorflow`, and where its value comes from."""
     choice, (framework, release) = proposal.choice, framework_of(proposal)
     rows = [row.statement for row in choice.rows if row.statement.fact == framework.title and row.followed]
     far = next((item for item in rows if not SpecifierSet(item.value).contains(release)), None)
@@ -40,7 +40,7 @@ def write_framework(proposal: Proposal, *, given: bool) -> str:
 
 
 def write_python(proposal: Proposal) -> str:
-    """Writes the key `python` with its origin."""
+    """Writes the key `python`, and where its value comes from."""
     choice = proposal.choice
     rows = [row for row in choice.rows if row.statement.fact is Fact.PYTHON]
     if choice.python is None:
@@ -53,7 +53,7 @@ def write_python(proposal: Proposal) -> str:
 
 
 def write_needs(proposal: Proposal) -> str:
-    """Writes the keys that name packages."""
+    """Writes the keys that name Debian and Python packages."""
     needs, framework = proposal.needs, framework_of(proposal)[0]
     text = ""
     if needs.system:
@@ -88,7 +88,7 @@ def _one_line(text: str | None) -> str:
 
 
 def write_trainer(proposal: Proposal) -> str:
-    """Writes the keys that start the program."""
+    """Writes the key `trainer`, which names the program to start."""
     placement = proposal.placement
     if placement is None:
         return "# trainer: FOLDER/FILE.py\n"
@@ -103,7 +103,7 @@ def write_trainer(proposal: Proposal) -> str:
 
 
 def write_args(proposal: Proposal) -> str:
-    """Writes `args`: the arguments in the image's own command, and as a comment those in the README."""
+    """Writes `args` with the arguments from the project's Dockerfile, or as a comment those from another file."""
     program = proposal.program
     if program is None:
         return "# args: []\n"
@@ -124,5 +124,5 @@ def write_args(proposal: Proposal) -> str:
 
 
 def _is_for_more(command: Statement) -> bool:
-    """Tells whether a command of a program may do something other than training."""
+    """Returns whether a command, found in the project, may start the program for something other than training."""
     return not is_dockerfile(command.file) and not re.search(r"(?i)\btrain", " ".join(list_words(command)[1:]))

@@ -1,4 +1,4 @@
-"""`imgtool init`: resolves a proposal; with `--try`, starts its program and adds the packages that it lacks."""
+"""`imgtool init`: locks a proposed spec; with `--try`, also starts the program and adds missing packages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trial:
     """The result of starting the program.
 
     Attributes:
-        ended: `exit 1`, or a text that the program still ran.
+        ended: how the program ended, such as `exit 1`, or that it still ran.
         lines: the last lines that the program printed.
         failed: whether the program ended by itself with a code other than 0.
         has_ended: whether the program ended by itself.
@@ -54,14 +54,14 @@ class Trial:
 
     @property
     def lacks(self) -> str | None:
-        """The missing module that ended the program."""
+        """The name of the module that the program could not import; None if it did not fail for that reason."""
         found = [match["name"] for line in self.lines if (match := _MODULE.search(line))]
         return found[-1] if found and self.failed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """A written proposal, with its lock if the user wanted one.
+    """A proposed spec that imgtool has written, with a lock if the user wanted one.
 
     Attributes:
         written: the files.
@@ -85,14 +85,14 @@ def adopt(
     lock: bool | None,
     attempt: bool,
 ) -> Adopted:
-    """Writes and locks a proposal; with `attempt`, also starts its program until it runs or fails by itself.
+    """Writes and locks a proposed spec; with `attempt`, also starts the program and adds missing packages.
 
     Args:
         folder: the folder of the project.
         propose: writes the spec.
-        machine: the machine, whose progress gets a note per package that is left out or added.
+        machine: the machine; its progress gets a note for each package that imgtool leaves out or adds.
         force: whether to replace an existing spec.
-        lock: whether to lock; by default if the folder has a program, because its packages may not fit together.
+        lock: whether to lock the spec; None means yes if the folder has a program.
         attempt: whether to start the program, too.
 
     Raises:
@@ -131,7 +131,7 @@ def adopt(
 
 
 def try_proposal(lock: Callable[[Concessions], Concessions], start: Callable[[], Trial], progress: Progress) -> Trial:
-    """Locks the proposal and starts the program until it runs, or fails in a way that no package cures.
+    """Locks the proposed spec and starts the program, until the program runs or imgtool finds no package to add.
 
     Args:
         lock: writes and locks the proposal with these concessions, and returns all concessions.
@@ -153,7 +153,7 @@ def try_proposal(lock: Callable[[Concessions], Concessions], start: Callable[[],
 
 
 def mend(trial: Trial, concessions: Concessions) -> Concessions | None:
-    """Adds the package that the program's last lines ask for; None if no table has such a package."""
+    """Adds the package that the program's last lines show to be missing; returns None if imgtool finds none."""
     if not trial.failed:
         return None
     tables = load_tables()
@@ -173,7 +173,7 @@ def mend(trial: Trial, concessions: Concessions) -> Concessions | None:
 
 
 def start_usefully(start: Callable[..., Trial], *, with_help: bool) -> Trial:
-    """Starts a program; again without `--help` if the program refuses it, and for longer if there is no output."""
+    """Starts a program; then again without `--help` if it refuses `--help`, and for longer if it printed nothing."""
     trial = start(with_help=with_help)
     if trial.failed and with_help and any(map(_NO_HELP.search, trial.lines)):
         with_help, trial = False, start(with_help=False)
@@ -181,7 +181,7 @@ def start_usefully(start: Callable[..., Trial], *, with_help: bool) -> Trial:
 
 
 def start_program(folder: Path, machine: Machine, *, with_help: bool, seconds: float = _SECONDS) -> Trial:
-    """Runs the master alone, with `--help` if it has options, and ends it after some seconds.
+    """Runs the image of the master alone, with the argument `--help` if `with_help`, and ends it after `seconds`.
 
     Raises:
         ImgtoolError: imgtool cannot make the image, or the engine does not answer.
@@ -222,5 +222,5 @@ def start_program(folder: Path, machine: Machine, *, with_help: bool, seconds: f
 
 
 def is_help(lines: tuple[str, ...]) -> bool:
-    """Tells whether the last lines of a program are its help, after which absl exits with 1, and not an error."""
+    """Returns whether the last lines of a program are its help and not an error. After its help, absl exits with 1."""
     return "--" in " ".join(lines) and not any(map(_RAISED.match, lines))

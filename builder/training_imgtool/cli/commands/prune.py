@@ -1,8 +1,8 @@
-"""`prune`: deletes files from the machine's cache that no run has used for a while.
+"""`imgtool prune`: deletes files that no run has used for a while from the machine's cache.
 
-It deletes only files with names of imgtool's pattern, so other files in the same folder are safe. The last use of a
-file is the later of its access and modification times. Many systems do not set the access time, so
-`base.atomic_files.mark_used` does.
+It deletes only files whose names have imgtool's patterns, so other files in the same folder are safe. The last use of
+a file is its access time or its modification time, whichever is later. Many systems do not update the access time, so
+`base.atomic_files.mark_used` sets it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNDER_WAY = 60  # seconds: a download that has grown since then still runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freed:
-    """The files of one kind, and how many of them `prune` deleted or would delete; sizes in bytes."""
+    """How many files of one kind the cache had, and how many `prune` deleted or would delete; sizes in bytes."""
 
     kind: str
     count: int
@@ -43,14 +43,14 @@ class Freed:
 
 
 def prune_cache(cache: Path, before: float, *, dry_run: bool = False) -> tuple[Freed, ...]:
-    """Deletes files that no run has used since a time.
+    """Deletes the files that no run has used since the time `before`.
 
     Args:
         cache: the machine's cache.
         before: the time in seconds since 1970.
         dry_run: delete nothing.
 
-    Raises LocalFileError for files that it cannot delete, after it has deleted all others.
+    Deletes all files that it can, and then raises LocalFileError if there are files that it cannot delete.
     """
     failed: list[OSError] = []
     found = tuple(_prune_kind(cache, kind, before, failed, dry_run=dry_run) for kind in _KINDS)

@@ -1,4 +1,4 @@
-"""`imgtool render -o DIR`: writes Dockerfiles and their context, for Docker builders without imgtool.
+"""`imgtool render -o DIR`: writes Dockerfiles and a build context, so that Docker can build the images without imgtool.
 
     DIR/<role>.Dockerfile   DIR/context/…   DIR/docker-bake.json
 
@@ -32,7 +32,7 @@ _OURS = re.compile(rf"[a-z]+\.Dockerfile\Z|{CONTEXT}\Z|{re.escape(BAKE_FILE)}\Z"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedRole:
-    """One role to write: the text of its Dockerfile, and the names of its image."""
+    """One role to write, with the text of its Dockerfile and the tags of its image."""
 
     role: str
     text: str
@@ -40,9 +40,9 @@ class RenderedRole:
 
 
 def write_build_folder(output: Path, inputs: Inputs, images: tuple[RoleImage, ...], machine: Machine) -> None:
-    """Writes the Dockerfiles of `images`, their context with the wheels, and a `docker-bake.json` to `output`.
+    """Writes the Dockerfiles of `images`, a build context with the wheels, and a `docker-bake.json` to `output`.
 
-    Raises what `export` and fetching wheels raise.
+    Raises the errors of `export` and of fetching wheels.
     """
     roles = tuple(
         RenderedRole(role=image.role, text=image.text, tags=(str(image.tag),) if image.tag else ()) for image in images
@@ -53,7 +53,7 @@ def write_build_folder(output: Path, inputs: Inputs, images: tuple[RoleImage, ..
 
 
 def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
-    """Returns the bake file, with one target per role; `docker buildx bake` builds all of them by default."""
+    """Returns the text of docker-bake.json, with one target per role; `docker buildx bake` builds all of them."""
     targets: dict[str, Mapping[str, object]] = {}
     for role in roles:
         # Bake resolves the Dockerfile's path from the context's folder.
@@ -64,7 +64,7 @@ def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
 
 
 def export(output: Path, roles: tuple[RenderedRole, ...], context: Context, platform: str) -> None:
-    """Writes the folder; replaces the files of an earlier export, and keeps all others.
+    """Writes the export into a folder; replaces the files of an earlier export, and keeps all other files.
 
     Args:
         output: the folder, which this function makes if it is missing.
@@ -130,16 +130,16 @@ def _write(folder: Path, entry: Entry) -> None:
 
 
 def make_mtime(entry: Entry) -> int:
-    """Derives a file's time in an export from its content: seconds since 1970, between 1980 and 1988.
+    """Derives a file's modification time in an export from its content; returns a time between 1980 and 1988.
 
-    BuildKit sends a file again only if its size or time differs, whatever its content. If all files had one time, a
-    change of code that keeps the file's length would not reach the image.
+    BuildKit sends a file again only if the file's size or time differs; it does not compare contents. If all files had
+    the same time, a change of code that keeps the file's length would not reach the image.
     """
     return MTIME + int((entry.sha256 or "0")[:7], 16)
 
 
 def _try_link(origin: Path, path: Path) -> bool:
-    """Makes a hard link; returns False if the file system allows none, or if there are two file systems."""
+    """Makes a hard link; returns False if the file system refuses it, or if the paths are on two file systems."""
     try:
         path.hardlink_to(origin.resolve())
     except OSError:
@@ -152,4 +152,4 @@ def _local(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise LocalFileError(f"{error.filename or output}: cannot be written: {error.strerror}") from error
+        raise LocalFileError(f"cannot write {error.filename or output}: {error.strerror}") from error

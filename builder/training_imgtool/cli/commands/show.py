@@ -1,4 +1,4 @@
-"""The plan of a build as plain data and as text, for `imgtool show`."""
+"""Describes the plan of a build for `imgtool show`, as plain data and as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training_imgtool.resolve.versions.matrix import has_cuda_wheels, load_matri
 
 
 def as_data(inputs: Inputs) -> dict[str, Any]:
-    """Returns every choice: versions, bases, wheels, and stages with their keys and makers."""
+    """Returns every choice of the plan: versions, base images, wheels, and each stage's key and builder."""
     return {
         "name": inputs.plan.name,
         "spec": str(inputs.spec_file.path),
@@ -49,7 +49,7 @@ def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
 
 
 def _advice(inputs: Inputs, image: RoleImage) -> str | None:
-    """Suggests CUDA from wheels, unless the user chose the CUDA base or changes files in it."""
+    """Suggests `cuda_from: wheels` for an image on a CUDA base, unless the user chose the base or a template."""
     spec, role = inputs.spec_file.spec, image.plan.role
     own = spec.base or spec.template or spec.roles[role].base or spec.roles[role].template
     matrix, variant = load_matrix(), image.plan.locked.variant
@@ -64,7 +64,7 @@ def _advice(inputs: Inputs, image: RoleImage) -> str | None:
 
 
 def _stages(image: RoleImage) -> list[dict[str, Any]]:
-    """Lists the stages of the image: who makes each stage by default, and why an engine has to."""
+    """Lists the stages of the image: whether imgtool or buildx makes each stage, and why it needs buildx."""
     return [
         {
             "stage": stage.name,
@@ -77,7 +77,7 @@ def _stages(image: RoleImage) -> list[dict[str, Any]]:
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """Formats the result of `as_data` for people."""
+    """Formats the result of `as_data` as text."""
     lines = [f"{data['name']} ({data['platform']}) from {data['spec']}"]
     lines.append(f"layers: {data['compression']}")
     lines += [f"warning: {warning}" for warning in data["warnings"]]
@@ -99,7 +99,7 @@ def as_text(data: dict[str, Any]) -> str:
 
 
 def _trimmed_text(role: dict[str, Any]) -> list[str]:
-    """Formats the trimmed paths, largest first, and the paths kept because the user's code names them."""
+    """Formats the paths that the image omits, largest first, and those that stay because the user's code names them."""
     rows = sorted(role["trimmed"], key=lambda row: (-row["bytes"], row["path"]))
     total = sum(row["bytes"] for row in rows)
     lines = (

@@ -1,4 +1,4 @@
-"""`imgtool sign`: proves the images of a spec, and then signs them with cosign."""
+"""`imgtool sign`: verifies the images of a spec, and then signs them with cosign."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from training_imgtool.oci.registry.connect import Machine
 def find_proven(
     choice: SpecChoice, key: str | None, machine: Machine, *, roles: tuple[Role, ...] = (), unproven: bool = False
 ) -> tuple[tuple[tuple[Role, Digest], ...], Callable[[Sequence[Digest]], None]]:
-    """Proves the images of the current inputs, and returns them with a function that signs images.
+    """Verifies the images of the current inputs, and returns the images and a function that signs images.
 
-    With several platforms, the indexes come last. Anyone may have pushed the image under a key, so imgtool first proves
-    each image as `verify` does.
+    If the spec has several platforms, the indexes come last. Anyone with access may have pushed an image under the tag,
+    so imgtool first checks each image as `imgtool verify` does.
 
     Args:
         choice: the spec.
         key: the key for `open_signer`.
-        machine: the machine that proves and signs.
+        machine: the machine that verifies and signs.
         roles: the roles whose images to sign; all by default.
-        unproven: whether to skip the proof.
+        unproven: whether to skip the verification.
 
-    Raises VerificationError for an image that `verify` does not prove, ImageMissingError for an image that the registry
-    lacks, and what the registry's client and `open_signer` raise.
+    Raises VerificationError for an image that fails the verification, ImageMissingError for an image that the registry
+    lacks, and the errors of the registry's client and `open_signer`.
     """
     spec_file = choice.open()
     sign = open_signer(key, machine.settings)
@@ -57,18 +57,18 @@ def _prove(inputs: Inputs, found: list[tuple[Role, Digest]], machine: Machine, r
     reports = verify(VerifyRun(inputs=inputs, roles=roles, accept=accept, machine=machine))
     if wrong := list_failures(reports):
         hint = "`imgtool build --push --no-cache` makes them again; --unproven signs them anyway"
-        raise VerificationError("imgtool signs only proven images", hint=hint, details=wrong)
+        raise VerificationError("imgtool does not sign images that it cannot verify", hint=hint, details=wrong)
     proven = {report.image for report in reports} | {report.index for report in reports}
     for role, image in found:
         if image not in proven:
-            raise VerificationError(f"{role}: the tag has moved from {image} to another image meanwhile")
+            raise VerificationError(f"{role}: while imgtool verified {image}, its tag moved to another image")
 
 
 def open_signer(key: str | None, settings: Settings) -> Callable[[Sequence[Digest]], None]:
-    """Returns a function that signs images through cosign, with a private key or the identity of an OIDC token.
+    """Returns a function that runs cosign to sign images, with a private key or with the identity in an OIDC token.
 
-    `key` may have any form that cosign accepts. COSIGN_PASSWORD in the environment unlocks the key; without it, cosign
-    asks. Raises LocalFileError for a missing key file, and UsageError on a machine without cosign.
+    `key` may have any form that cosign accepts. cosign unlocks the key with COSIGN_PASSWORD, or asks for
+    the password. Raises LocalFileError for a missing key file, and UsageError on a machine without cosign.
     """
     cosign = find_cosign(settings)
     if key is not None:

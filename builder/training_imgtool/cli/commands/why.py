@@ -1,7 +1,7 @@
-"""`imgtool show --why`: compares the recipe of an image now with that of the image that was pushed last.
+"""`imgtool show --why`: compares the current recipe of an image with the recipe of the image that was pushed last.
 
-The provenance of each image in the registry contains the recipe. The machine that pushes keeps the name of the last
-image in a file.
+The provenance of each image in the registry contains the image's recipe. The machine that pushes an image keeps the
+image's name in a file.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from training_imgtool.oci.registry.referrers import statement_tag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """One role's image, and the one that this machine pushed last; `differences` has names, old texts and new texts."""
+    """One role's image now and the image pushed last; `differences` has name, old text and new text of each part."""
 
     image: RoleImage
     pushed: str
     differences: tuple[tuple[str, str | None, str | None], ...]
 
     def as_data(self) -> dict[str, Any]:
-        """Returns the row for JSON output."""
+        """Returns the row as data for --json."""
         return {
             "role": str(self.image.role),
             "key": self.image.key,
@@ -46,7 +46,7 @@ class Why:
         }
 
     def as_text(self) -> str:
-        """Returns the row for people."""
+        """Returns the row as text."""
         lines = [f"{self.image.role}: {self.pushed}, pushed last from this machine"]
         lines += [f"  {join_lines(_describe(*difference))}" for difference in self.differences]
         if not self.differences:
@@ -55,10 +55,10 @@ class Why:
 
 
 def explain(inputs: Inputs, state: Path, registries: Registries) -> tuple[Why, ...]:
-    """Compares each role's image with the last one.
+    """Compares each role's current image with the image that this machine pushed last.
 
-    Raises UsageError if this machine has pushed no image, or only images without a recipe, and what reading the
-    registry raises.
+    Raises UsageError if this machine has not pushed an image of this spec, or if the registry lacks the image's recipe,
+    and the errors of reading the registry.
     """
     rows = []
     for image in inputs.images:
@@ -76,12 +76,12 @@ def explain(inputs: Inputs, state: Path, registries: Registries) -> tuple[Why, .
         differences = tuple((name, was.get(name), now.get(name)) for name in names)
         rows.append(Why(image=image, pushed=str(digest), differences=differences))
     if not rows:
-        raise UsageError(f"{inputs.repository}: this machine has pushed no image of this spec yet")
+        raise UsageError(f"{inputs.repository}: this machine has not pushed an image of this spec yet")
     return tuple(rows)
 
 
 def note_pushed(inputs: Inputs, results: Iterable[BuildResult], state: Path) -> None:
-    """Notes the image of each role that a push made or found."""
+    """Records, for each role, the name of the image that a push made or found."""
     for own, result in pair_parts(inputs, results):
         (image,) = own.selected((result.role,))
         path = _path_of(state, own, image)
@@ -90,7 +90,7 @@ def note_pushed(inputs: Inputs, results: Iterable[BuildResult], state: Path) -> 
 
 
 def _read_recipe(registry: Registry, image: Digest) -> dict[str, Any] | None:
-    """Reads the recipe in the provenance of an image; None if the registry has no provenance."""
+    """Reads the recipe from the provenance of an image; None if the registry has no provenance with a recipe."""
     manifest = registry.find_manifest(statement_tag(image))
     for layer in () if manifest is None or manifest.is_index else manifest.layers:
         if layer.media_type != ENVELOPE:
@@ -103,7 +103,7 @@ def _read_recipe(registry: Registry, image: Digest) -> dict[str, Any] | None:
 
 
 def _flatten(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields the name and the text of each part of a recipe."""
+    """Yields the name and the text of each part of a recipe, such as `wheels numpy` and its hash."""
     for name, value in document.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{name} ")
