@@ -271,8 +271,8 @@ BAD: tuple[Bad, ...] = (
     _case("trainer: .\n", "4:10", "trainer", "'.' has no task.py", "trainer: {source: FOLDER", in_schema=False),
     _case("trainer: {source: requirements.txt}\n", "4:19", "trainer.source", "expected a folder", in_schema=False),
     _case("trainer: {script: tsk.py}\n", "4:19", "trainer.script", "no trainer/tsk.py", "task.py?", in_schema=False),
-    _case("trainer: {script: ../x.py}\n", "4:19", "trainer.script", "expected a file below", in_schema=False),
-    _case("trainer: {module: a.b, script: c.py}\n", "4:32", "trainer.script", "one program starts", in_schema=False),
+    _case("trainer: {script: ../x.py}\n", "4:19", "trainer.script", "expected a file in", in_schema=False),
+    _case("trainer: {module: a.b, script: c.py}\n", "4:32", "trainer.script", "a module and a script", in_schema=False),
     _case(
         "trainer: {module: trainer.tsk}\n",
         "4:19",

@@ -75,7 +75,7 @@ def test_the_sources_of_uv_say_where_a_package_is() -> None:
         "e",
     ]
     for source in ("{ workspace = true }", '{ url = "https://host/a.whl" }', '[{ path = "a" }]'):
-        with pytest.raises(FieldError, match=r"tool\.uv\.sources\.a: imgtool does not follow") as caught:
+        with pytest.raises(FieldError, match=r"tool\.uv\.sources\.a: imgtool does not support") as caught:
             read(f'[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {source}\n')
         assert "{ path" in (caught.value.hint or "")
 
@@ -171,8 +171,8 @@ def test_a_program_and_a_pylock_say_what_they_require(name: str, text: str, line
         ("train.py", SCRIPT + SCRIPT, "has 2 `# /// script` blocks"),
         ("train.py", "# /// script\n# dependencies = [\n# ///\n", "not TOML"),
         ("train.py", '# /// script\n# dependencies = "x"\n# ///\n', "expected a list"),
-        ("pylock.toml", "packages = 7\n", "no lock of PEP 751"),
-        ("pylock.toml", '[[packages]]\nname = "x"\narchive = { url = "https://x" }\n', "x has neither a version nor"),
+        ("pylock.toml", "packages = 7\n", "is not a valid lock file"),
+        ("pylock.toml", '[[packages]]\nname = "x"\narchive = { url = "https://x" }\n', "x has no version, path or"),
         ("pylock.toml", "[[packages]]\nname = 'x'\nversion = '1'\nmarker = \"'a' in extras\"\n", "an extra or a group"),
     ],
 )

@@ -103,6 +103,6 @@ def test_lists_of_conda_have_a_cure_of_their_own() -> None:
     ((_, why, cure),) = find_unlockable_lines((("requirements.txt", line),))
     assert "conda" in why
     assert cure.startswith("write NAME==VERSION; `pip list --format=freeze`")
-    with pytest.raises(FieldError, match=r"environment\.yml is no requirements file of pip") as caught:
+    with pytest.raises(FieldError, match=r"environment\.yml is not a requirements file of pip") as caught:
         parse_requirements((("environment.yml", "name: x\ndependencies:\n- python=3.10\n"),))
     assert "pip list --format=freeze" in str(caught.value.hint)

@@ -1,1 +1,1 @@
-"""The spec, image.yaml: its types, its reader, its JSON schema."""
+"""The spec, which is the file image.yaml: its types, its reader and its JSON schema."""

@@ -1,9 +1,9 @@
 """Finds the program that a spec's `trainer` starts, and the program's files.
 
-In the image, the code is below /app, at its path relative to the top folder. The top folder is the spec's folder,
-unless `trainer` names something above the spec's folder; then it is the lowest folder that contains all named paths.
-The program starts in the spec's folder, so `python -m MODULE` finds modules there, and `python FILE` finds those beside
-the file. PYTHONPATH names the other folders from which modules are imported, such as `src`.
+In the image, the code is below /app, at its path relative to the top folder. The top folder is the spec's folder. If
+`trainer` names a path above that folder, the top folder is the lowest folder that contains the spec and all named
+paths. The program starts in the spec's folder, so `python -m MODULE` finds modules there; `python FILE` finds modules
+beside FILE. PYTHONPATH names the other folders from which the program imports modules, such as `src`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class EntryPoint:
         search_path: the folders of PYTHONPATH.
         top: the folder that is /app in the image.
         home: the folder in which the program starts.
-        include: further folders and files of the image, none of them inside `folder` or inside another one.
-        files: the files among `include`.
+        include: further folders and files to copy, none of them inside `folder` or another included folder.
+        files: the paths in `include` that are files.
     """
 
     folder: str
@@ -55,7 +55,7 @@ class EntryPoint:
 
     @property
     def trainer(self) -> Trainer:
-        """The complete `trainer` of this program for a spec in `top`."""
+        """The value of `trainer`, with all keys, that starts this program from a spec in `top`."""
         script = posixpath.relpath(self.script, self.folder) if self.script else None
         return Trainer(
             source=self.folder,
@@ -68,13 +68,13 @@ class EntryPoint:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All code of the image: folders and files, none inside another."""
+        """The folders and files of all code in the image; no path is inside another one."""
         is_included = any(_inside(self.folder, path) for path in self.include)
         return self.include if is_included else (self.folder, *self.include)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The interpreter's arguments that start the program."""
+        """The arguments of Python that start the program."""
         return self.trainer.arguments
 
     @property
@@ -84,19 +84,19 @@ class EntryPoint:
 
     @property
     def python_path(self) -> str | None:
-        """The value of PYTHONPATH that the program needs, or None."""
+        """The PYTHONPATH that the program needs; None if it needs none."""
         folders = (posixpath.normpath(posixpath.join(APP, folder)) for folder in self.search_path)
         return ":".join(folders) or None
 
     @property
     def name(self) -> str:
-        """The module or the script, for messages."""
+        """The name of the module or script, for messages."""
         return self.module or self.script or ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The places of the code: `top` and `home` of `EntryPoint`; spec, source and includes relative to `top`."""
+    """Where the code is: `top` and `home` as in `EntryPoint`; `spec`, `source` and `include` are relative to `top`."""
 
     top: Path
     home: str
@@ -105,16 +105,16 @@ class _Place:
     include: tuple[str, ...]
 
     def holds(self, file: str) -> bool:
-        """Returns whether `file` goes into the image."""
+        """Returns whether the image gets `file`."""
         return any(_inside(file, path) for path in (self.source, *self.include)) and (self.top / file).is_file()
 
     def shown(self, path: str) -> str:
-        """Returns a path relative to the spec's folder."""
+        """Converts a path relative to `top` into a path relative to the spec's folder."""
         return posixpath.relpath(path, self.spec)
 
 
 def find_entry_point(trainer: Trainer, folder: Path) -> EntryPoint:
-    """Finds the program that `trainer` names, or the only one in its folder, without running or importing code.
+    """Finds the program that `trainer` names, or else the only one in the source folder, without running any code.
 
     Args:
         trainer: the spec's `trainer`.
@@ -123,7 +123,7 @@ def find_entry_point(trainer: Trainer, folder: Path) -> EntryPoint:
     Raises FieldError if the module or script does not exist, or if there are several programs and the spec names none.
     """
     if trainer.module and trainer.script:
-        raise FieldError("a module and a script: one program starts", field="trainer.script", hint="remove one of them")
+        raise FieldError("a module and a script: expected one of them", field="trainer.script", hint="remove one")
     place = _locate(trainer, folder)
     _check_function(trainer)
     if (place.top / place.source).is_file():
@@ -144,14 +144,14 @@ def find_entry_point(trainer: Trainer, folder: Path) -> EntryPoint:
 
 
 def _find_home(workdir: str | None, place: _Place, paths: tuple[str, ...]) -> str:
-    """Returns the folder in which the program starts; raises FieldError if it does not go into the image."""
+    """Returns the folder in which the program starts; raises FieldError if the image does not get that folder."""
     if workdir is None:
         return place.home
     folder = posixpath.normpath(posixpath.join(place.spec, workdir))
     is_there = any(_inside(folder, path) for path in paths)
     if not is_there or not (place.top / folder).is_dir():
-        message = f"{quote(workdir)} is no folder of trainer.source and trainer.include"
-        raise FieldError(message, field="trainer.workdir", hint="name one that the image gets, or include it")
+        message = f"{quote(workdir)} is not a folder in trainer.source or trainer.include"
+        raise FieldError(message, field="trainer.workdir", hint="choose another folder, or add it to trainer.include")
     return folder
 
 
@@ -168,7 +168,7 @@ def _locate(trainer: Trainer, folder: Path) -> _Place:
 
 
 def _outermost(paths: tuple[str, ...], folder: str) -> tuple[str, ...]:
-    """Selects the paths that are neither in `folder` nor in another selected path."""
+    """Returns the paths that are neither in `folder` nor in another of the paths."""
     others = sorted({path for path in paths if not _inside(path, folder)})
     return tuple(path for path in others if not any(path != other and _inside(path, other) for other in others))
 
@@ -178,7 +178,7 @@ def _inside(path: str, folder: str) -> bool:
 
 
 def _search_path(place: _Place) -> Iterator[str]:
-    """Yields the folders from which included modules are imported, nearest first, `top` last."""
+    """Yields the folders from which the program can import included modules, with `top` last."""
     for path in place.include:
         above = posixpath.dirname(path) or "."
         folder = place.top / path
@@ -200,7 +200,7 @@ def _search_path(place: _Place) -> Iterator[str]:
 def _of_file(trainer: Trainer, file: str) -> EntryPoint:
     if trainer.module or trainer.script:
         field = "trainer.module" if trainer.module else "trainer.script"
-        raise FieldError(f"{quote(file)} is the program already", field=field, hint="name its folder as the source")
+        raise FieldError(f"the source {quote(file)} is the program", field=field, hint="remove this key")
     if not file.endswith(".py"):
         raise FieldError(f"expected a folder or a Python file, found {quote(file)}", field="trainer.source")
     return _script(posixpath.dirname(file) or ".", file)
@@ -213,7 +213,7 @@ def _script(source: str, file: str) -> EntryPoint:
 def _existing(script: str, source: str, folder: Path) -> str:
     file = posixpath.normpath(posixpath.join(source, script))
     if posixpath.isabs(script) or not _inside(file, source) or file.startswith("../"):
-        raise FieldError(f"expected a file below {quote(source)}, found {quote(script)}", field="trainer.script")
+        raise FieldError(f"expected a file in {quote(source)}, found {quote(script)}", field="trainer.script")
     if not (folder / file).is_file():
         names = [path.name for path in (folder / file).parent.glob("*.py")]
         close = find_nearest(posixpath.basename(file), sorted(names))
@@ -227,9 +227,9 @@ def _check_function(trainer: Trainer) -> None:
     if trainer.function is None:
         return
     if not trainer.module:
-        raise FieldError("a function without its module", field="trainer.function", hint="add trainer.module")
+        raise FieldError("there is a function, but no module", field="trainer.function", hint="add trainer.module")
     if not re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", trainer.function, re.ASCII):
-        raise FieldError(f"{quote(trainer.function)} is not a function's name", field="trainer.function")
+        raise FieldError(f"{quote(trainer.function)} is not a valid name of a function", field="trainer.function")
 
 
 def _module(module: str, place: _Place, function: str | None = None) -> EntryPoint:
@@ -260,7 +260,7 @@ def _missing_module(module: str, path: str, roots: list[Path]) -> FieldError:
 
 
 def _only_program(place: _Place) -> EntryPoint:
-    """Finds `task.py` or `__main__.py` in the folder, else the only file with a main guard."""
+    """Finds `task.py` or `__main__.py` in the source folder, else the only file with `if __name__ == "__main__"`."""
     source, folder = place.source, place.top
     package = posixpath.relpath(source, place.home).replace("/", ".")
     is_package = source != place.home and all(part.isidentifier() for part in package.split("."))

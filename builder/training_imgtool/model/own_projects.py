@@ -1,7 +1,7 @@
-"""Finds the trainer's own projects among the requirements, such as `-e .`, whose packages need no wheel.
+"""Finds the requirements that name the trainer's own project, such as `-e .`. Its packages need no wheel.
 
-The lock takes only the requirements of such a project, because the image has its code, and a changed line of code must
-not change the lock.
+The lock contains only the requirements of such a project and not the project. The image gets the project's code with
+the trainer, and a change of the code must not change the lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(r"(?:^\s*|[(,]\s*)name\s*=\s*[\"']?([\w.-]+)", re.MULTILINE) 
 
 
 def is_own_project(requirement: SourceRequirement, spec_file: SpecFile) -> bool:
-    """Returns whether a folder is a project of the trainer, so that the program finds its packages without a wheel."""
+    """Returns whether a requirement names a project of the trainer. The program finds its packages without a wheel."""
     if requirement.is_git or is_archive(requirement.path):
         return False
     folder = requirement.path
@@ -36,14 +36,14 @@ def is_own_project(requirement: SourceRequirement, spec_file: SpecFile) -> bool:
 
 
 def own_names(spec_file: SpecFile) -> frozenset[str]:
-    """Returns the normalised names of the trainer's own projects, as far as their files contain them."""
+    """Returns the normalised names of the trainer's own projects, as far as the projects' files contain names."""
     rows = list_code(read_texts(spec_file))
     folders = (spec_file.folder / row.path for row in rows if is_own_project(row, spec_file))
     return frozenset(normalise_name(name) for folder in folders for name in _read_names(folder))
 
 
 def _read_names(folder: Path) -> Iterator[str]:
-    """Yields the names of a project in its files, which do not have a name that the build computes."""
+    """Yields the names that a project's files give the project. If only the build knows the name, there is none."""
     texts = {name: path.read_text(errors="replace") for name in PROJECT_FILES if (path := folder / name).is_file()}
     with suppress(ValueError, RecursionError):
         document = tomllib.loads(texts.pop("pyproject.toml", ""))
@@ -54,7 +54,7 @@ def _read_names(folder: Path) -> Iterator[str]:
 
 
 def _import_roots(spec_file: SpecFile) -> tuple[str, ...]:
-    """Lists the folders from which the program imports, relative to the spec's folder."""
+    """Lists the folders from which the program imports modules, relative to the spec's folder."""
     entry = spec_file.entry
     first = entry.home if entry.script is None else posixpath.dirname(entry.script) or "."
     below = (f"{path}/" for path in spec_file.spec.env.get("PYTHONPATH", "").split(":"))
@@ -63,13 +63,13 @@ def _import_roots(spec_file: SpecFile) -> tuple[str, ...]:
 
 
 def _from_spec(spec_file: SpecFile, paths: Iterable[str]) -> tuple[str, ...]:
-    """Converts paths of the entry point, so that they are relative to the spec's folder."""
+    """Converts paths relative to the entry point's `top` into paths relative to the spec's folder."""
     folder = spec_file.folder.resolve()
     return tuple(os.path.relpath((spec_file.entry.top / path).resolve(), folder) for path in paths)
 
 
 def _packages(place: Path, folder: str) -> tuple[str, tuple[str, ...]]:
-    """Finds the folder of a project's top-level packages, `src` or the project's own, and these packages."""
+    """Returns the folder that contains a project's packages, `src` or the project's folder, and these packages."""
     root = "src" if any(place.glob("src/*/__init__.py")) else "."
     start = posixpath.normpath(posixpath.join(folder, root))
     names = (path.parent.name for path in sorted((place / root).glob("*/__init__.py")))

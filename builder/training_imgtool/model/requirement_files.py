@@ -1,4 +1,4 @@
-"""Reads files with an image's requirements, both pip's and those of projects, as texts in pip's format."""
+"""Reads an image's requirements from files of several kinds, as texts in the format of pip's requirements files."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ PYTHON_LIMIT = "# requires-python "  # the start of the line for a project's lim
 def read_requirement_files(
     folder: Path, name: str, *, extras: tuple[str, ...] = (), groups: tuple[str, ...] = ()
 ) -> tuple[tuple[str, str], ...]:
-    """Reads the file `name` below `folder` and every file that it includes, each once, as (name as included, text).
+    """Reads the file `name` below `folder` and every file that it includes, once each; returns pairs (name, text).
 
-    For a pyproject.toml, the text has its requirements and those of `extras` and `groups`. For a program or a
-    pylock.toml, it has their requirements; for a setup.py or a setup.cfg, it names the project. Raises FieldError for a
-    file that is missing, outside `folder` or not text, and for more than 50 files.
+    The text from a pyproject.toml contains its requirements and those of `extras` and `groups`. The text from a program
+    or a pylock.toml contains that file's requirements. The text from a setup.py or setup.cfg names the project. Raises
+    FieldError for a file that is missing, outside `folder` or not text, and for more than 50 files.
     """
     if (text := _read_project(folder, name, extras, groups)) is not None:
         return ((name, text),)
@@ -54,7 +54,7 @@ def read_requirement_files(
         if current in texts:
             continue
         if len(texts) == _MAX_FILES:
-            raise FieldError(f"more than {_MAX_FILES} files include each other", field=FIELD)
+            raise FieldError(f"-r and -c include more than {_MAX_FILES} files", field=FIELD)
         texts[current] = _read(folder, current)
         for line in list_lines(texts[current]):
             match = line[1].startswith("-") and re.match(INCLUDE, line[1])
@@ -64,14 +64,14 @@ def read_requirement_files(
 
 
 def _read_project(folder: Path, name: str, extras: tuple[str, ...], groups: tuple[str, ...]) -> str | None:
-    """Converts a file of another kind to the text of a requirements file; None if it is a requirements file."""
+    """Converts a file of another kind to the text of a requirements file; None if the file is one already."""
     file = PurePosixPath(name).name
     if file == PYPROJECT:
         place = (folder / name).parent
         return read_dependencies(_read(folder, name), name, extras=extras, groups=groups, folder=place)
     if groups or (extras and file not in SETUP):
         key = "groups" if groups else "extras"
-        raise FieldError(f"{name} has no {key}", field=key, hint=f"only a {PYPROJECT} has them")
+        raise FieldError(f"{name} has no {key}", field=key, hint=f"only a {PYPROJECT} has {key}")
     if file in SETUP:
         limit = re.search(r"python_requires\s*=\s*[\"']?([^\"'\n]+)", _read(folder, name))
         head = f"{PYTHON_LIMIT}{limit[1].strip()}\n" if limit else ""
@@ -82,7 +82,7 @@ def _read_project(folder: Path, name: str, extras: tuple[str, ...], groups: tupl
         try:
             return _read_pylock(tomllib.loads(_read(folder, name)), name)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise FieldError(f"{name}: no lock of PEP 751: {error!r}", field=FIELD) from error
+            raise FieldError(f"{name} is not a valid lock file (PEP 751): {error!r}", field=FIELD) from error
     return None
 
 
@@ -97,9 +97,9 @@ def read_texts(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
 
 
 def read_locked(spec_file: SpecFile) -> tuple[tuple[str, str], ...]:
-    """Reads the lock of another tool beside the project: its name, and lines NAME==VERSION; () if there is none.
+    """Reads the lock file that another tool wrote for the project; returns its name and lines NAME==VERSION, or ().
 
-    It omits packages of which the lock has several versions for different machines.
+    The lines omit packages of which the lock file has several versions, for different machines.
     """
     name = spec_file.spec.requirements or ""
     path = spec_file.folder / name
@@ -126,7 +126,7 @@ def _read(folder: Path, name: str) -> str:
             raise FieldError(
                 f"{name} is outside the spec's folder {folder}",
                 field=FIELD,
-                hint="copy it there: the lock depends on its text",
+                hint="copy the file into the spec's folder, because the lock depends on its text",
             )
         data = path.read_bytes()
         if len(data) > _MAX_BYTES:
@@ -140,7 +140,7 @@ def _read(folder: Path, name: str) -> str:
 
 
 def _read_script(text: str, name: str) -> str:
-    """Reads the requirements in the `# /// script` block of a program; raises FieldError if there is no block."""
+    """Reads the requirements in the `# /// script` block of a program; raises FieldError unless it has one block."""
     blocks = _SCRIPT.findall(text)
     if len(blocks) != 1:
         hint = "write one (PEP 723), such as `uv add --script` does, or name a requirements file"
@@ -150,26 +150,26 @@ def _read_script(text: str, name: str) -> str:
 
 
 def _read_pylock(document: dict[str, Any], name: str) -> str:
-    """Reads a pylock.toml as lines with versions and hashes; raises FieldError for entries that no line can express."""
+    """Converts a pylock.toml to lines with versions and hashes; raises FieldError for an entry without such a line."""
     lines = [f"{PYTHON_LIMIT}{document['requires-python']}"] if "requires-python" in document else []
     for row in document["packages"]:
         marker, vcs = f" ; {row['marker']}" if "marker" in row else "", row.get("vcs", {})
         if re.search(r"\b(?:extras|dependency_groups)\b", marker):
-            hint = "export a file with just the groups that the image needs"
-            raise FieldError(f"{name}: {row['name']} depends on an extra or a group", field=FIELD, hint=hint)
+            hint = "export the file again, with only the extras and groups that the image needs"
+            raise FieldError(f"{name}: {row['name']} is only for an extra or a group", field=FIELD, hint=hint)
         files = (*row.get("wheels", ()), row.get("sdist", {}))
         hashes = "".join(f" --hash=sha256:{one['hashes']['sha256']}" for one in files if one)
         source = row.get("directory") or row.get("archive") or {"git": vcs.get("url"), "rev": vcs.get("commit-id")}
         place = _uv_place({**source, **{key: vcs[key] for key in vcs if key == "subdirectory"}})
         if place is None and (vcs or "version" not in row or "archive" in row):
-            raise FieldError(f"{name}: {row['name']} has neither a version nor a place beside it", field=FIELD)
+            raise FieldError(f"{name}: {row['name']} has no version, path or Git address", field=FIELD)
         plain = f"{row['name']} @ {place}{marker}" if place else f"{row['name']}=={row['version']}{marker}{hashes}"
         lines.append("-e ." if place == "./." else plain)
     return "".join(f"{line}\n" for line in lines)
 
 
 def _find_workspace(folder: Path) -> tuple[Path | None, dict[str, Any], dict[str, Any]]:
-    """Finds the uv workspace of a folder: its root, its members as sources, and the sources for all members.
+    """Finds the uv workspace of a folder; returns its root, its members as sources, and the sources of the root.
 
     Source: https://docs.astral.sh/uv/concepts/projects/workspaces/
     """
@@ -195,8 +195,8 @@ def read_dependencies(
 ) -> str:
     """Returns the project's dependencies as the text of a requirements file, with those of `extras` and `groups`.
 
-    If the project's build computes the dependencies, as with setuptools or Poetry, the text names the project's folder
-    instead. Raises FieldError for a file that is not TOML, has no table of a project, or lacks an extra or a group.
+    If only the project's build knows the dependencies, as with setuptools or Poetry, the text names the folder
+    instead. Raises FieldError if the file is not TOML, does not describe a project, or lacks an extra or a group.
     """
     try:
         document = tomllib.loads(text)
@@ -234,7 +234,7 @@ def read_dependencies(
 
 
 def _list_uv_options(uv: dict[str, Any], name: str) -> Iterator[str]:
-    """Yields uv's settings for indexes as options of a requirements file; raises FieldError for a setting for versions.
+    """Yields uv's settings of indexes as options of a requirements file; raises FieldError for a limit of versions.
 
     Source: https://docs.astral.sh/uv/reference/settings/
     """
@@ -252,7 +252,7 @@ def _list_uv_options(uv: dict[str, Any], name: str) -> Iterator[str]:
 
 
 def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
-    """Adds a package's place from `tool.uv.sources` to its line; raises FieldError for an unsupported kind of place.
+    """Adds the package's source in `tool.uv.sources` to its line; raises FieldError for an unsupported kind of source.
 
     Source: https://docs.astral.sh/uv/concepts/projects/dependencies/#dependency-sources
     """
@@ -269,7 +269,7 @@ def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
     if place is None:
         kind = next(iter(source)) if isinstance(source, dict) and source else "a list"
         raise FieldError(
-            f"{name}: tool.uv.sources.{requirement.name}: imgtool does not follow {kind}",
+            f"{name}: tool.uv.sources.{requirement.name}: imgtool does not support the source {kind}",
             field=FIELD,
             hint='write { path = "FOLDER" } or { git = "URL", rev = "COMMIT" }',
         )
@@ -280,7 +280,7 @@ def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
 
 
 def _uv_place(source: dict[str, Any]) -> str | None:
-    """Converts a source for a requirements file; None if the source is neither a path nor Git."""
+    """Converts a source of uv to the form of a requirements file; None if the source is neither a path nor Git."""
     texts = {key: value for key, value in source.items() if isinstance(value, str)}
     if "path" in texts:
         path = texts["path"]
@@ -293,12 +293,12 @@ def _uv_place(source: dict[str, Any]) -> str | None:
 
 
 def project_line(extras: tuple[str, ...]) -> str:
-    """Returns the line of a requirements file that names the project beside it."""
+    """Returns the line with which a requirements file requires the project in its folder."""
     return f"-e .[{','.join(extras)}]" if extras else "-e ."
 
 
 def _extra(project: dict[str, Any], extra: str, name: str, above: tuple[str, ...]) -> Iterator[str]:
-    """Yields the lines of an extra, including those of other extras of the same project that it names."""
+    """Yields the requirements of an extra. If the extra names other extras of the same project, includes theirs."""
     from packaging.requirements import InvalidRequirement, Requirement  # 8 ms, which a push without them saves
 
     table = _by_name(project.get("optional-dependencies"))
@@ -331,7 +331,7 @@ def _group(groups: object, group: str, name: str, above: tuple[str, ...]) -> Ite
 
 
 def _by_name(table: object) -> dict[str, Any]:
-    """Returns a table with normalised names as keys."""
+    """Returns a table with normalised package names as its keys."""
     return {normalise_name(key): value for key, value in table.items()} if isinstance(table, dict) else {}
 
 

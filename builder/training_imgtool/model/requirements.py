@@ -1,7 +1,7 @@
-"""Reads the parts of pip's requirements files that the lock and the rules need; uv reads them completely.
+"""Reads the parts of pip's requirements files that imgtool needs; uv later reads the whole files.
 
-The texts are those of a requirements file and its includes (`-r`, `-c`), which are inputs of the lock. pip defines the
-format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
+The texts are those of a requirements file and the files that it includes with `-r` and `-c`. The lock depends on them.
+The format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Named:
 
 
 def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
-    """Returns the requirements by name, without URLs, paths and options; raises FieldError for any other line."""
+    """Returns the requirements that name a release; skips URLs, paths, options. Raises FieldError for other lines."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     requirements = []
@@ -57,9 +57,9 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
             if line.startswith("-") or re.match(_FILE, line) or parse_source(name, "", line):
                 continue
             if name.endswith((".yml", ".yaml")):
-                raise FieldError(f"{name} is no requirements file of pip", field=FIELD, hint=_FREEZE)
+                raise FieldError(f"{name} is not a requirements file of pip", field=FIELD, hint=_FREEZE)
             if re.search(_HUGE_NUMBER, line):
-                raise FieldError(f"{_place(name, number)}: a number of over 100 digits", field=FIELD)
+                raise FieldError(f"{_place(name, number)} contains a number of more than 100 digits", field=FIELD)
             try:
                 requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
             except InvalidRequirement as error:
@@ -74,9 +74,9 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
 
 
 def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str, str], ...]:
-    """Returns lines that a lock cannot contain, as (`requirements.txt:3`, reason, cure).
+    """Returns (place, reason, cure) for each line that a lock cannot contain, such as (`requirements.txt:3`, …).
 
-    The result does not have the lines' text, because it may be secret.
+    The result does not contain the line itself, which may be secret.
     """
     lines = []
     for name, text in texts:
@@ -87,7 +87,7 @@ def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str
 
 
 def _trouble(name: str, line: str) -> tuple[str, str] | None:
-    """Returns why a lock cannot contain a line, and the cure; None if it can."""
+    """Returns why a lock cannot contain a line, and what to do; None if it can contain the line."""
     is_option = line.startswith("-") and not re.match(_EDITABLE, line)
     is_elsewhere = re.match(_ELSEWHERE, line) or re.match(_EDITABLE, line)
     is_release = is_option or not is_elsewhere or _local_wheel(name, line) or parse_source(name, "", line)
@@ -104,7 +104,7 @@ def _read_troubles() -> dict[str, list[Any]]:
 
 
 def resolver_lines(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the requirements and the constraints of all files for a resolver, with absolute paths."""
+    """Returns the requirements and the constraints in all files, with absolute paths, for the resolver."""
     constraint_files = _constraint_files(texts)
     lines: list[str] = []
     constraints: list[str] = []
@@ -120,16 +120,16 @@ def resolver_lines(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[tu
 
 
 def list_code(texts: tuple[tuple[str, str], ...]) -> tuple[SourceRequirement, ...]:
-    """Returns the requirements that name code: folders, source archives and Git repositories."""
+    """Returns the requirements that name code instead of a release: folders, source archives and Git repositories."""
     lines = ((name, number, line) for name, text in texts for number, line in list_lines(text))
     parsed = (parse_source(name, _place(name, number), line) for name, number, line in lines)
     return tuple(requirement for requirement in parsed if requirement)
 
 
 def index_options(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Returns the files' options about the places of wheels: indexes, and folders by their absolute path.
+    """Returns the options in the files that say where to find wheels: on indexes or, by absolute path, in folders.
 
-    For a local wheel, it adds --find-links with the wheel's folder.
+    For each local wheel, the result has a --find-links with the wheel's folder.
     """
     options = []
     for name, text in texts:
@@ -154,7 +154,7 @@ def _absolute(folder: Path, name: str, line: str) -> str:
 
 
 def _local_wheel(name: str, line: str) -> str | None:
-    """Returns the path of a wheel that a line names, relative to the spec's folder; None if the wheel is elsewhere."""
+    """Returns the path of the wheel that a line names, relative to the spec's folder; None without a wheel in there."""
     match = re.match(_LOCAL_WHEEL, line)
     path = join_path(name, match["path"]) if match else ".."
     return None if path.startswith(("..", "/")) else path
@@ -165,12 +165,12 @@ def _is_relative(place: str) -> bool:
 
 
 def normalise_name(name: str) -> str:
-    """Returns a package's name in the normalised form in which indexes compare names (PEP 503)."""
+    """Returns the normalised form of a package's name, in which indexes compare names (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str]]:
-    """Returns the sha256 values of `--hash` options, by normalised name."""
+    """Returns the sha256 values in `--hash` options, by the normalised name of the package."""
     allowed: dict[str, frozenset[str]] = {}
     for _, text in texts:
         for _, line in list_lines(text):
@@ -189,7 +189,7 @@ def _constraint_files(texts: tuple[tuple[str, str], ...]) -> frozenset[str]:
 
 
 def list_lines(text: str) -> list[tuple[int, str]]:
-    """Returns logical lines with their numbers, without comments and empty lines."""
+    """Returns the lines with their numbers, continuation lines joined, without comments and empty lines."""
     lines: list[tuple[int, str]] = []
     held, start = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
@@ -209,12 +209,12 @@ def list_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _place(name: str, number: int) -> str:
-    """Returns a line's place for a message. It has a line number only if the text has the same lines as the file."""
+    """Returns a line's place for a message; without a line number if imgtool converted the text from another format."""
     if name == PACKAGES:
         return f"{PACKAGES}[{number - 1}]"
     return name if name.endswith((".toml", ".py", ".cfg")) else f"{name}:{number}"
 
 
 def join_path(current: str, file: str) -> str:
-    """Returns the path to which `file` refers in a file at the path `current`."""
+    """Returns the path that the name `file` means inside a file at the path `current`."""
     return posixpath.normpath(PurePosixPath(current).parent / file)

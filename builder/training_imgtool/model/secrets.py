@@ -1,4 +1,4 @@
-"""Finds the places of the secrets in a spec and on the command line, and the logins of indexes among them."""
+"""Finds where the secrets of a spec are stored, and the logins of package indexes among these secrets."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _TOKEN_USER = "__token__"  # noqa: S105 - the user name that indexes expect with
 
 
 def parse_secret(text: str) -> SecretSource:
-    """Reads `id=ID,src=FILE` or `id=ID,env=VARIABLE`, as buildx does; raises UsageError, which shows no value.
+    """Reads `id=ID,src=FILE` or `id=ID,env=VARIABLE`, as buildx does; raises UsageError, which never shows a value.
 
-    With `type=env`, `src` names a variable. It refuses a pipe, such as `src=<(program)`, because a pipe can be read
-    only once, and imgtool has to know the value to hide it.
+    With `type=env`, `src` names a variable. The function refuses a pipe, such as `src=<(program)`: only one reader can
+    read a pipe, and imgtool too reads the value, to hide it in logs.
     """
     fields: dict[str, str] = {}
     for part in next(csv.reader([text]), []):
         key, equals, value = part.partition("=")
         name = {"source": "src"}.get(key.lower(), key.lower())
         if not equals or not value or name not in _NAMES or name in fields:
-            raise UsageError(f"--secret: {_EXPECTED}", hint="a value does not belong on the command line")
+            raise UsageError(f"--secret: {_EXPECTED}", hint="never write the secret on the command line")
         fields[name] = value
     if fields.pop("type", "file") == "env" and "env" not in fields and "src" in fields:
         fields["env"] = fields.pop("src")
@@ -36,18 +36,18 @@ def parse_secret(text: str) -> SecretSource:
     if "id" not in fields or (file is None) == ("env" not in fields):
         raise UsageError(f"--secret: {_EXPECTED}")
     if not _ID.match(fields["id"]):
-        raise UsageError("--secret: an id has letters, digits, '.', '_' and '-'")
+        raise UsageError("--secret: an id may contain only letters, digits, '.', '_' and '-', a letter or digit first")
     place = Path(file).expanduser().absolute() if file else None
     if place is not None and place.exists() and not place.is_file():
         raise UsageError(
             f"--secret id={fields['id']}: {place} is not a regular file",
-            hint=f'what a program prints: export VARIABLE="$(program)" and --secret id={fields["id"]},env=VARIABLE',
+            hint=f'for the output of a program: export VARIABLE="$(program)", --secret id={fields["id"]},env=VARIABLE',
         )
     return SecretSource(id=fields["id"], env=fields.get("env"), file=place)
 
 
 def secret_sources(spec_file: SpecFile, settings: Settings) -> dict[str, SecretSource]:
-    """Returns the places of secrets by id, from the spec and the command line; the command line wins."""
+    """Returns where each secret is stored, by the secret's id; an entry on the command line replaces the spec's."""
     sources = {}
     for name, secret in spec_file.spec.secrets.items():
         file = (spec_file.folder / Path(secret.src).expanduser()).absolute() if secret.src else None
@@ -57,7 +57,7 @@ def secret_sources(spec_file: SpecFile, settings: Settings) -> dict[str, SecretS
 
 
 def with_index_logins(spec_file: SpecFile, settings: Settings) -> Settings:
-    """Adds a login for each index that a secret of the spec names, if the secret has a value."""
+    """Adds to the settings a login for each package index for which the spec has a secret with a value."""
     sources, logins = secret_sources(spec_file, settings), {}
     for name, secret in spec_file.spec.secrets.items():
         value = sources[name].read(settings.environ) if secret.index and name in sources else None

@@ -1,7 +1,7 @@
 """The types of `image.yaml`; `model.load` reads the file.
 
 The reader, the error messages, the JSON schema and docs/spec.md all follow from these dataclasses. A field is a key,
-its annotation is the key's type, a default makes the key optional, and `doc` in its metadata is the text for people.
+its annotation is the key's type, a default makes the key optional, and `doc` in its metadata describes it for people.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ the program, not to the program's child processes.
 
 
 class Role(StrEnum):
-    """A task of a cluster. Only `jobs` knows each service's own name for it."""
+    """A task of a cluster. Services have other names for these tasks, which only the package `jobs` uses."""
 
     MASTER = "master"
     WORKER = "worker"
@@ -42,7 +42,7 @@ class Accelerator(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trainer:
-    """The training code: a folder or a Python file, or this mapping."""
+    """The training code: a folder, a Python file or a mapping with these keys."""
 
     SHORTHAND = "source"  # `trainer: train.py` is `trainer: {source: train.py}`
 
@@ -70,7 +70,7 @@ class Trainer:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The interpreter's arguments that start the program. A loaded spec always names the program."""
+        """The arguments of Python that start the program. A spec that imgtool has loaded always names the program."""
         if self.function is not None:
             first = self.function.partition(".")[0]
             return ("-c", f"import sys; from {self.module} import {first}; sys.exit({self.function}())")
@@ -109,7 +109,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """A taint that a role's Pods accept, in Kubernetes' own words."""
+    """A taint that a role's Pods tolerate, with the keys that Kubernetes uses."""
 
     operator: str | None = key("Exists or Equal; by default Equal.", default=None, choices=("Exists", "Equal"))
     value: str | None = key("The taint's value, with Equal.", default=None)
@@ -123,7 +123,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSpec:
-    """One role: its machines and how its image differs from the others."""
+    """One role: its machines, and what is different in its image."""
 
     count: int = key("The number of replicas; there is always one master.", default=1, minimum=0)
     machine: str | None = key("The machine type, in the service's words.", default=None)
@@ -152,13 +152,13 @@ class RoleSpec:
 
     @property
     def entrypoint(self) -> tuple[str, ...]:
-        """The command that the job starts by the init, instead of the image's entry point; empty without a command."""
+        """The job's entry point (INIT and `command`), which replaces the image's; empty without a `command`."""
         return (*INIT, *self.command) if self.command else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """The place of a secret. Its value is never in the spec, an image or a key."""
+    """Where a secret is stored. The secret's value is never in the spec, in an image or in an image's key."""
 
     env: str | None = key(
         "The environment variable with the value.",
@@ -306,7 +306,7 @@ class ImageSpec:
         return str(getattr(self, self.framework.key))
 
     def accelerator_of(self, role: Role) -> Accelerator:
-        """Returns what `role` computes on: its `accelerator`, its gpus or tpu, cpu for a ps, else the spec's."""
+        """Returns what `role` computes on: by `accelerator`, else gpus or tpu, else cpu for a ps, else the spec."""
         of_role = self.roles[role]
         if of_role.accelerator is not None:
             return of_role.accelerator

@@ -1,6 +1,6 @@
-"""The targets: all facts about job file formats that the rest of imgtool uses, one row each.
+"""The targets, which are the formats of job files: one row of facts for each, which the rest of imgtool uses.
 
-A target is a row of `data/targets.toml` and a module of the same name in `jobs/targets/`.
+Each target has a row in `data/targets.toml`, and a module of the same name in `jobs/targets/`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Runtime:
 
     Attributes:
         name: the runtime's name.
-        zstd: whether it reads zstd layers; None if no document tells.
-        source: the document that tells.
+        zstd: whether it reads zstd layers; None if no document says so.
+        source: the document that says so.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Runtime:
 
     @property
     def problem(self) -> str | None:
-        """Why zstd layers may not work, with the source; None if the runtime reads them."""
+        """Why the runtime may not read zstd layers, and where that is documented; None if it reads them."""
         if self.zstd:
             return None
         if self.zstd is None:
@@ -40,7 +40,7 @@ class Runtime:
 
 
 class JobDir(Enum):
-    """How a target handles `job.job_dir` if the arguments do not contain it."""
+    """How a target passes `job.job_dir` to the program if the arguments do not contain it."""
 
     NAMED = "the service has a field for it"
     MOUNTED = "a folder is mounted into the containers"
@@ -106,7 +106,7 @@ class Target(StrEnum):
 
 
 def find_streaming(host: str) -> Runtime | None:
-    """Returns the runtime that streams images from a registry's host to a cloud's nodes; None for other registries."""
+    """Returns the runtime that streams images to a cloud's nodes from the registry at `host`; None if none does."""
     table = _read_table()
     ends = (name for end, name in table["streaming"].items() if host == end or host.endswith((f".{end}", f"-{end}")))
     return next((Runtime(**table["runtimes"][name]) for name in ends), None)
@@ -130,7 +130,7 @@ def _make_row(*, runtime: str, job_dir: str = "UNUSED", signs: tuple[str, ...] =
 
 
 def _expand(words: Iterable[str]) -> Iterator[str]:
-    """Yields the words of a list, with those of the lists that it names as `@NAME`."""
+    """Yields the words of a list; a word `@NAME` stands for the words of the list NAME."""
     for word in words:
         if word.startswith("@"):
             yield from _expand(_read_table()["lists"][word.removeprefix("@")])
