@@ -202,8 +202,11 @@ def test_a_preemption_before_the_first_step_asks_for_a_later_time() -> None:
         "  steps lost: unknown, because the program printed no step before SIGTERM: give --preempt a later time;"
         in text
     )
-    again = replace(death, preemption=replace(took, unit="step", first=1, last=7, next=1))
+    again = replace(death, preemption=replace(took, unit="step", first=1, signalled=6, last=7, next=1))
     assert "  training began again from the start: no checkpoint yet when it died" in as_lines(
+        replace(SUCCESS, deaths=(again,))
+    )
+    assert "  steps lost: 7 (at SIGTERM 6, last printed 7, first after the restart 1); no step was" in as_lines(
         replace(SUCCESS, deaths=(again,))
     )
 

@@ -30,11 +30,7 @@ class Curve:
 
 
 class LossReader:
-    """Passes events on, and records the losses that replicas print. Thread-safe.
-
-    Attributes:
-        after: receives the events next.
-    """
+    """Passes events on to `after`, and records the losses that replicas print. Thread-safe."""
 
     def __init__(self, after: Progress = silent) -> None:
         self.after = after

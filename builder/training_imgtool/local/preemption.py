@@ -167,7 +167,8 @@ def describe_loss(preemption: Preemption) -> str:
         lost = f"steps lost: unknown, because {why}"
     else:
         step = preemption.checkpoint_step if preemption.unit == "step" else None
-        numbers = {"at SIGTERM": preemption.signalled, "last printed": preemption.last, "checkpoint": step}
+        then = None if preemption.signalled == preemption.last else preemption.signalled
+        numbers = {"at SIGTERM": then, "last printed": preemption.last, "checkpoint": step}
         numbers["first after the restart"] = preemption.next
         known = ", ".join(f"{name} {number}" for name, number in numbers.items() if number is not None)
         lost = f"{preemption.unit}s lost: {preemption.lost} ({known})"
