@@ -223,7 +223,7 @@ def test_a_rehearsal_that_did_not_happen_is_an_error() -> None:
     assert "worker-1 was not killed at 90 s: the run ended at 13.4 s\n" in as_lines(late)
     error = error_of(late)
     assert error is not None
-    assert str(error).startswith("the run succeeded without its rehearsal: worker-1 was not killed at 90 s")
+    assert str(error).startswith("the run succeeded, but a rehearsal did not happen: worker-1 was not killed at 90 s")
     data = as_data(late)
     assert (data["ok"], data["failed"]) == (False, None)
     assert data["missed"] == [{"replica": "worker-1", "option": "--kill", "asked_seconds": 90}]

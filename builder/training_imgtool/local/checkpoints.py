@@ -1,7 +1,7 @@
 """Finds checkpoints in a job directory, as evidence that a restarted trainer could resume.
 
 TensorFlow writes a state file beside its checkpoints. Keras writes files in its own formats, without a state file.
-Orbax, which JAX programs use, makes a folder for each step, and Flax a file. Others pickle numbers, or save arrays.
+Orbax, which JAX programs use, makes a folder for each step, and Flax a file. Other programs pickle or save arrays.
 """
 
 from __future__ import annotations

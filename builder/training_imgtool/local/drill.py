@@ -64,7 +64,7 @@ class Strike:
 
 
 class Inspector:
-    """Inspects programs in a run's containers, and checkpoints with a run's images."""
+    """Inspects programs in a run's containers, and reads checkpoints with the libraries of a run's images."""
 
     def __init__(self, containers: Containers, launcher: Launcher) -> None:
         self._containers, self._launcher = containers, launcher
@@ -108,7 +108,7 @@ class Inspector:
 def complete(
     preemption: Preemption, counts: Sequence[Count], times: tuple[float, float], step: int | None
 ) -> Preemption:
-    """Adds the last step before the restart and the first step after the restart.
+    """Adds the last step before the restart, and the first step after it, to `preemption`.
 
     Args:
         preemption: the preemption as known at the container's end.
@@ -132,7 +132,7 @@ def complete(
 
 
 def describe_start(strike: Strike) -> str:
-    """Describes what happens to the replica, for a message that begins with its name."""
+    """Describes what happens to the replica, for a message that begins with the replica's name."""
     if strike.kill.preempted:
         return f"is preempted now: it gets SIGTERM, and SIGKILL after {strike.grace:g} s, as --preempt asked"
     return f"is killed now, {strike.kill.seconds:g} s into the run, as --kill asked"

@@ -95,7 +95,7 @@ class FileWatch:
         return now
 
     def _read(self, began: float) -> None:
-        """Calls `changed`, and watches the folders of the new inputs; checks new folders again soon."""
+        """Calls `changed`, and watches the new inputs' folders; reads new folders again, as they may have changed."""
         try:
             folders = list_folders(self._changed(began))
         except ImgtoolError as error:

@@ -57,7 +57,7 @@ class Launcher:
             raise ReplicaRefusedError(replica.name, error) from error
 
     def create_look(self, replica: Replica, number: int, entrypoint: tuple[str, ...], words: tuple[str, ...]) -> str:
-        """Creates a container from a replica's image, which runs `entrypoint` in place of the replica's program."""
+        """Creates a container that runs `entrypoint`, in place of the replica's program, in the replica's image."""
         if self._network is None:
             raise RuntimeError("create_look before make_network")
         container = replace(

@@ -1,4 +1,4 @@
-"""Follows the containers of a run: threads read each container's output and memory use, and wait until it ends."""
+"""Follows the containers of a run: threads read each container's output and memory use, and wait for its end."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Watcher:
         return None
 
     def drain(self, names: Iterable[str], seconds: float) -> None:
-        """Reads the remaining output for at most `seconds`; sends a note about each replica with still more output."""
+        """Reads the remaining output for at most `seconds`; sends a note about each replica whose output went on."""
         began = time.monotonic()
         for name in names:
             reader = self._readers.get(name)
@@ -113,7 +113,7 @@ class Watcher:
 def lines_of(blocks: Iterable[bytes]) -> Iterator[str]:
     """Splits UTF-8 bytes into lines that are safe to print on a terminal; also yields an unfinished last line.
 
-    Of a progress bar that overwrites its line, the line contains only the last state.
+    A progress bar that overwrites its line leaves only its last state in the line.
     """
     rest = b""
     for block in blocks:
@@ -127,7 +127,7 @@ def lines_of(blocks: Iterable[bytes]) -> Iterator[str]:
 
 
 def lines_near(end: bytes) -> int:
-    """Returns how many lines to search for stderr, because an engine may log stderr before earlier lines of stdout."""
+    """Returns how many last lines to search for stderr, as an engine may log stderr before older lines of stdout."""
     return min(_NEAR_LINES, LAST_LINES * _NEAR_BYTES // (len(end) + 1))
 
 

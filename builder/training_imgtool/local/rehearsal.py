@@ -2,7 +2,7 @@
 
 Sources: Google's pages "Understanding the AI Platform Training service" and "Understand the custom training service"
 (Vertex AI); kubeflow/training-operator v1.9 and Kubernetes' page on the lifecycle of a Pod. Where these sources are
-silent, imgtool makes an assumption, and `documented` of the verdict is False. docs/run.md lists the assumptions.
+silent, imgtool makes an assumption, and the verdict's `documented` is False. docs/run.md lists the assumptions.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def _make_job_dir(folder: Path, spec: ImageSpec) -> Path:
             f"cannot make the job directory {folder}: {error.strerror}", hint="--job-dir DIR chooses another folder"
         ) from error
     if resolved == Path(resolved.anchor):
-        raise UsageError(f"--job-dir {folder} is this machine's root folder, and replicas could change all its files")
+        raise UsageError(f"--job-dir {folder} is the root folder, whose files replicas could change: name another")
     return resolved
 
 
@@ -186,7 +186,7 @@ def _folder_notes(job_dir: Path, checkpoint: Checkpoint | None, engine: DockerEn
 
 
 def obtain(work: BuildRun, engine: DockerEngine) -> Mapping[Role, RunImage]:
-    """Makes sure that the engine has the images of the work's roles.
+    """Makes sure that the engine has the images of the roles in `work`.
 
     imgtool prefers the images in the registry, because a job would use these, and pulls images that the engine lacks.
     If the registry does not answer, imgtool prints a note, and uses the engine's images or builds the images.

@@ -86,6 +86,6 @@ def split_counts(counts: Sequence[Count], back: float) -> tuple[list[Count], lis
 
 
 def widest_gap(*runs: Sequence[Count]) -> int | None:
-    """Returns the most steps or epochs from one count of a run to its next; None if no number follows another."""
+    """Returns the largest increase between two successive counts of a run; None if no count increases."""
     gaps = (later.number - one.number for run in runs for one, later in pairwise(run))
     return max((gap for gap in gaps if gap > 0), default=None)

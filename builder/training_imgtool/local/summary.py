@@ -90,7 +90,7 @@ class DeathResult:
 
     @property
     def what(self) -> str:
-        """The death, after the replica's name."""
+        """How the replica died, in words that follow its name."""
         if self.rehearsed:
             return "was preempted" if self.preemption else "was killed"
         return f"exited {self.exit_code}"
@@ -193,7 +193,7 @@ def error_of(summary: Summary) -> VerificationError | None:
             return None
         missed = "; ".join(_missed_line(kill, summary) for kill in summary.missed)
         hint = f"set an earlier time in {summary.missed[0].option}, or let the program run longer"
-        return VerificationError(f"the run succeeded without its rehearsal: {missed}", hint=hint)
+        return VerificationError(f"the run succeeded, but a rehearsal did not happen: {missed}", hint=hint)
     return VerificationError(f"the run failed: {failure.message}", hint=failure.hint, details=failure.last_lines)
 
 

@@ -39,7 +39,7 @@ _LOOK = 0.2  # seconds between checks of the clock
 
 @dataclass(slots=True)
 class _Live:
-    """The present state of one replica. `attempt` is its container's number, which reports contain."""
+    """The present state of one replica. `attempt` numbers the replica's containers, also in reports."""
 
     replica: Replica
     container_id: str = ""
@@ -209,7 +209,7 @@ class Supervisor:
                 other.running, other.restart_at = False, live.restart_at
 
     def _conclude(self) -> None:
-        """Finds the replica that failed first by the engine's clock, because reports can arrive out of order."""
+        """Finds, by the engine's clock, the replica that failed first, because reports can arrive out of order."""
         chief = self._live[self._ready.cluster.chief.name]
         over = min((finished for finished, _, _ in self._fatal), default=chief.last.finished if chief.last else 0.0)
         for live in self._live.values():

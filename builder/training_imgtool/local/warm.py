@@ -193,7 +193,7 @@ class WarmContainers(Containers):
         return self._programs[container_id][1].output()
 
     def wait(self, container_id: str, name: str) -> Ended:
-        """Returns how the program ended, after its end; raises the error that kept imgtool from finding out."""
+        """Waits until the program ends, and returns how; raises the error that kept imgtool from finding out."""
         if container_id not in self._programs:
             return super().wait(container_id, name)
         ended = self._programs[container_id][1].wait()

@@ -38,7 +38,7 @@ class Program:
     rest: tuple[str, ...]
 
     def command(self, token: str, **order: Any) -> tuple[str, ...]:
-        """Returns the command of a warm container for this program; each of its answers begins with `token`."""
+        """Returns the command of a warm container for this program; each answer in its output begins with `token`."""
         start = {"module": ["-m"], "code": ["-c"], "script": []}[self.kind]
         words = [*self.python, *start, self.name, *self.rest]
         own = {"token": token, "kind": self.kind, "name": self.name, "argv": words}

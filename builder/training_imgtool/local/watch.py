@@ -1,4 +1,4 @@
-"""`imgtool run --watch`: restarts the cluster after each save, and makes only what has changed."""
+"""`imgtool run --watch`: restarts the cluster after each save, and makes only changed parts again."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class _Step:
 
 
 class _Round(Supervisor):
-    """Supervises one version in warm containers until the version ends or a newer version interrupts it."""
+    """Supervises the programs of one version in warm containers, until they end or a newer version is ready."""
 
     def __init__(
         self,
@@ -299,7 +299,7 @@ def classify(built: Version, applied: Version, new: Version) -> How:
 
 
 def _describe(image: RoleImage) -> object:
-    """Returns the recipe of an image without its files and labels."""
+    """Returns an image's recipe, without the files and labels."""
     document = image.recipe.make_document()
     return {name: value for name, value in document.items() if name not in {"files", "code", "context", "labels"}}
 

@@ -35,7 +35,7 @@ class Event:
 
 
 class Finder:
-    """The first finder of a program's imports: finds hidden modules, and records each search for another module."""
+    """The first import finder in a program: finds hidden modules, and records each search for another module."""
 
     def __init__(self, events: list[Event], record: int) -> None:
         self._events, self._record = events, record

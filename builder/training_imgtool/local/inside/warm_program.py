@@ -161,7 +161,7 @@ class Zygote:
         self.events.append(event)
 
     def _check(self) -> None:
-        """Raises Cold if this process has other threads or a GPU, which a forked process would lose.
+        """Raises Cold if this process runs other threads or has opened a GPU, because a fork would lose both.
 
         Some libraries end their threads before a fork, so this function counts threads after a trial fork.
         """
