@@ -153,7 +153,7 @@ def test_json_of_every_verb_is_described() -> None:
     page = (CHECKOUT / "docs/json.md").read_text()
     for verb, options in verbs().items():
         assert f"`{verb}`" in page
-        with nullcontext() if "--json" in options else pytest.raises(UsageError, match="prints no JSON"):
+        with nullcontext() if "--json" in options else pytest.raises(UsageError, match="does not print a JSON"):
             output_schema(verb)
 
 

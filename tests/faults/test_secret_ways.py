@@ -83,7 +83,7 @@ def test_in_what_a_template_prints(pushing: Project, proxy: FaultProxy, line: st
     block = f"{{% block after_code %}}\n{LINES[line]}\n{{% endblock %}}"
     pushing.write("own.j2", f'{{% extends "base.Dockerfile.j2" %}}\n{block}')
     pushing.spec(SPEC + "template: own.j2\n")
-    _push_is_refused(pushing, proxy, "of the Dockerfile that it prints holds")
+    _push_is_refused(pushing, proxy, "of the Dockerfile that the template prints")
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_find_prefers_the_folder_then_the_only_image(tmp_path: Path) -> None:
         find(None, first.parent / "trainer/parts")
     assert caught.value.hint == "name the spec: ../.."
     (first.parent / "trainer/task.py").touch()
-    with pytest.raises(InputError, match=r"^trainer/task.py is a program, and no spec"):
+    with pytest.raises(InputError, match=r"^trainer/task.py is a program, not a spec"):
         find(Path("trainer/task.py"), first.parent)
     assert find(tmp_path, Path("/")) == first
     (tmp_path / "images/b").mkdir()

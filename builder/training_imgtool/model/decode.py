@@ -1,7 +1,7 @@
-"""Converts nodes to frozen dataclasses by the dataclasses' annotations, and collects every error with its place.
+"""Converts a YAML file's nodes to frozen dataclasses, and collects every error with its place in the file.
 
-It supports `str`, `int`, `bool`, StrEnum, `tuple[X, ...]`, `Mapping[K, V]`, dataclasses and `X | None`. Quotes never
-change a value: the annotation decides whether `3` is text or a number. A key without a value gets its default.
+The annotations of a dataclass decide the types: `str`, `int`, `bool`, StrEnum, `tuple[X, ...]`, `Mapping[K, V]`,
+dataclasses or `X | None`. So `3` and `"3"` mean the same. A key with an empty value gets the key's default.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WRONG: Any = object()  # replaces a value with a recorded error
 _NO_LIMITS: Mapping[str, Any] = MappingProxyType({})
 _HINT = (
     "everyone who gets the image or job file can read it; name the variable in job.secrets, let the trainer fetch it "
-    "at run time, or list {path} in allow_secrets if it is no secret"
+    "at run time, or list {path} in allow_secrets if it is not a secret"
 )
 _WRITE = dict.fromkeys(("spot", "preemptible", "use_spot"), "scheduling: {strategy: SPOT}")
 _LIST_KEYS = {"requirements": "python_packages takes a list of requirements"}
@@ -51,7 +51,7 @@ _LIST_KEYS = {"requirements": "python_packages takes a list of requirements"}
 
 @cache
 def list_field_kinds(kind: type) -> dict[str, Any]:
-    """Returns a dataclass's fields by name, with their annotations as types."""
+    """Returns the type of each field of a dataclass, by the field's name."""
     return get_type_hints(kind)
 
 
@@ -62,7 +62,7 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
 
 @cache
 def list_key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
-    """Returns the paths of each key name below a dataclass, such as `job.region` for `region`."""
+    """Returns the paths of each name of a key in a dataclass and its parts, such as `job.region` for `region`."""
     occurrences: dict[str, tuple[str, ...]] = {}
     for name, annotation in list_field_kinds(kind).items():
         path = f"{prefix}{name}"
@@ -79,7 +79,7 @@ def list_key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
 
 
 def strip_none(annotation: Any) -> tuple[Any, bool]:
-    """Returns `X` and True for `X | None`, else the annotation and False."""
+    """Returns (X, True) for an annotation `X | None`, otherwise the annotation itself and False."""
     if isinstance(annotation, UnionType):
         kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
         return kinds[0], True
@@ -87,7 +87,7 @@ def strip_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def convert(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> Any:
-    """Converts `text` to `kind` within its limits; raises InputError."""
+    """Converts `text` to a value of type `kind`; raises InputError if the text breaks one of `limits`."""
     if len(text) > _LONGEST_TEXT:
         raise InputError(f"expected at most {_LONGEST_TEXT} characters, found {len(text)}")
     wrong = f"expected {describe(kind, limits)}, found {quote(text)}"
@@ -122,7 +122,7 @@ def _convert_integer(text: str, limits: Mapping[str, Any], wrong: str) -> int:
 
 
 def describe(kind: Any, limits: Mapping[str, Any]) -> str:
-    """Describes the values that a key expects."""
+    """Describes the values that a key can have, for messages."""
     kind, _ = strip_none(kind)
     if dataclasses.is_dataclass(kind):
         return f"a mapping with {join_names(field.name for field in dataclasses.fields(kind))}"
@@ -149,7 +149,7 @@ def _described_scalar(kind: type, limits: Mapping[str, Any]) -> str:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Joins names as `a, b or c`; only the first eight if there are more."""
+    """Joins names as `a, b or c`; if there are more than eight, only the first eight."""
     texts = [str(name) for name in names]
     if len(texts) > 8:
         return f"{', '.join(texts[:8])} …"
@@ -177,22 +177,22 @@ class Reader:
 
     @property
     def errors(self) -> tuple[FieldError, ...]:
-        """Returns the errors so far, in the order of the file."""
+        """The errors so far, in the order of the file."""
         return tuple(error for _, error in sorted(self._errors, key=lambda pair: pair[0]))
 
     def failed(self, path: str) -> bool:
-        """Returns whether a key at or below `path` is wrong."""
+        """Returns whether the key at `path`, or a key below it, has an error."""
         return any(error.field == path or error.field.startswith(f"{path}.") for _, error in self._errors)
 
     def fail(self, path: str, message: str, *, hint: str | None = None, at: Position | None = None) -> Any:
-        """Records an error at the key `path`; returns the marker for a wrong value."""
+        """Records an error about the key at `path`; returns `_WRONG`."""
         place = at or find_position(self.positions, path)
         location = f"{self._file}:{place.line}:{place.column}"
         self._errors.append((place, FieldError(message, field=path, location=location, hint=hint)))
         return _WRONG
 
     def read(self, annotation: Any, node: Node, path: str, limits: Mapping[str, Any] = _NO_LIMITS) -> Any:
-        """Returns the value of `node` as `annotation`, or the marker for a wrong value."""
+        """Converts `node` to the type `annotation`; returns `_WRONG` if it has an error."""
         kind, _ = strip_none(annotation)
         origin = get_origin(kind)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
@@ -232,7 +232,7 @@ class Reader:
         return _WRONG if any(value is _WRONG for value in values.values()) else kind(**values)
 
     def _field(self, field: dataclasses.Field[Any], annotation: Any, node: Node | None, path: str) -> Any:
-        """Returns a field's value, or MISSING for its default."""
+        """Returns the value of a field; MISSING if the field gets its default."""
         kind, optional = strip_none(annotation)
         required = is_required(field)
         if node is not None and not (isinstance(node, Scalar) and node.null):
@@ -249,7 +249,7 @@ class Reader:
         return dataclasses.MISSING
 
     def _place(self, path: str, key: Scalar, value: Node) -> None:
-        """Records the place of a scalar, or of the key for a list, a mapping or an empty value."""
+        """Records a key's place: that of a scalar value that is not empty, otherwise that of the key itself."""
         self.positions[path] = value.at if isinstance(value, Scalar) and not value.null else key.at
 
     def _report_unknown(self, key: Scalar, path: str, options: Iterable[str]) -> None:
@@ -285,7 +285,7 @@ class Reader:
         return _WRONG if any(value is _WRONG for value in values) else tuple(values)
 
     def _suggest_list(self, kind: Any, text: str, limits: Mapping[str, Any]) -> str | None:
-        """Suggests how to write `text` as a list that this reader accepts; None if no split of the text is valid."""
+        """Suggests how to write `text` as a list; None if no way to split the text gives only valid items."""
         whole = [text]
         for words in (re.split(r",\s+", text.strip()), text.split(), text.split(","), whole):
             with suppress(InputError):
@@ -299,7 +299,7 @@ class Reader:
         return None
 
     def _several(self, kind: Any, node: Items, path: str, limits: Mapping[str, Any]) -> Any:
-        """Records the values of a list for a key that usually has a single value, and returns the first one."""
+        """Reads a list for a key that usually has a single value; records all values, and returns the first."""
         values = self._tuple(kind, node, path, limits)
         if values is _WRONG:
             return _WRONG
@@ -346,7 +346,7 @@ class Reader:
         return key.text
 
     def _element(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
-        """Returns a value of a list or of a mapping with free keys, where empty values have no default."""
+        """Returns an item of a list, or a value of a mapping with free keys. An empty value is an error here."""
         if isinstance(node, Scalar) and node.null and not dataclasses.is_dataclass(kind):
             word = f"the word {node.text}" if node.text else "an empty text"
             return self.fail(path, "expected a value, found nothing", hint=f'write "{node.text}" for {word}')
@@ -363,7 +363,7 @@ class Reader:
             return self.fail(path, error.message, hint=error.hint)
 
     def _secret(self, path: str, kind: str) -> bool:
-        """Records an error for a value that looks like `kind`, unless the spec allows it; returns whether it did."""
+        """Records an error for a value like `kind` unless `allow_secrets` lists it; returns whether it did."""
         if path in self._allowed:
             return False
         self.fail(path, f"the value looks like {kind}, so it is not shown", hint=_HINT.format(path=path))
@@ -371,7 +371,7 @@ class Reader:
 
 
 def find_position(positions: Mapping[str, Position], path: str) -> Position:
-    """Returns the place of the key `path`, else of its nearest parent, else the start of the file."""
+    """Returns the place of the key `path`, else of the nearest parent with a place, else the start of the file."""
     while path and path not in positions:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
     return positions.get(path, Position(1, 1))
@@ -384,7 +384,7 @@ def _describe_node(node: Node) -> str:
 
 
 def _join(path: str, name: str) -> str:
-    """Returns the path of the key `name` for a message, as one line of limited length without a secret."""
+    """Returns the path of the key `name` for a message; shortens the name, and hides it if it looks like a secret."""
     if detect_secret(name):
         return _child(path, _HIDDEN_KEY)
     name = name[:_LONGEST_KEY]
@@ -392,5 +392,5 @@ def _join(path: str, name: str) -> str:
 
 
 def _child(path: str, field: str) -> str:
-    """Returns the path of a dataclass's field."""
+    """Returns the path of the key `field` in the mapping at `path`."""
     return f"{path}.{field}" if path else field

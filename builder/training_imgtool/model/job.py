@@ -1,4 +1,4 @@
-"""The types of the section `job` of `image.yaml`: the job that runs the images, for every target."""
+"""The types of the section `job` in `image.yaml`, which describes the job that runs the images, for every target."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Scheduling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One hyperparameter of a tuning job; numbers are text, as typed."""
+    """One hyperparameter of a tuning job. Numbers are kept as the text that the user wrote."""
 
     name: str = key("The argument's name, without dashes.")
     type: str = key("The parameter's type.", choices=("DOUBLE", "INTEGER", "CATEGORICAL", "DISCRETE"))
@@ -73,7 +73,7 @@ _FOLDER: dict[str, Any] = {"pattern": r"/[^\s:,]*", "expected": "an absolute pat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A folder outside the containers that every replica mounts: an NFS export, or one of the other keys."""
+    """A folder outside the containers that every replica mounts. The keys beside `mount` say where the folder is."""
 
     mount: str = key("The folder's path in the containers.", **_FOLDER)
     nfs_server: str | None = key("The NFS server's host name.", default=None)
@@ -95,14 +95,14 @@ class Volume:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of storage that the keys name, in the words of `Row.volumes`; a valid volume names one kind."""
+        """The kinds of storage that the keys describe, in the words of `Row.volumes`; one kind in a valid volume."""
         nfs = ["nfs"] if self.nfs_server or self.nfs_path else []
         return nfs + [kind for kind in ("claim", "bucket", "host_path", "memory") if getattr(self, kind)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRef:
-    """Where the service stores the value of a secret variable; the value itself is never in the spec."""
+    """Where the service stores the value of a secret variable. The spec never contains the value."""
 
     name: str | None = key("Kubernetes: the Secret's name.", default=None)
     key: str | None = key("Kubernetes: the key in the Secret; by default the variable's name.", default=None)
@@ -222,5 +222,5 @@ class JobSpec:
 
     @property
     def variables(self) -> frozenset[str]:
-        """The names of the variables that the job sets, by value or by reference."""
+        """The names of all variables that the job sets, with a value in the spec or as a secret."""
         return frozenset({*self.env, *self.secrets})

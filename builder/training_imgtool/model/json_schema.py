@@ -1,7 +1,7 @@
-"""Makes the JSON schema of `image.yaml` for editors, in draft-07, which YAML language servers support best.
+"""Makes the JSON schema of `image.yaml` for editors, in the version draft-07, which most of them support.
 
-The schema follows from the dataclasses of `model.spec`. An editor parses YAML before it validates, so the schema allows
-numbers and booleans for text, except for keys whose text cannot look like a number.
+The schema follows from the dataclasses of `model.spec`. An editor reads the value `3` as a number where imgtool reads
+text. So the schema also allows numbers and booleans for text, except for keys whose text cannot look like a number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PATTERNS = {
 
 
 def json_schema() -> dict[str, Any]:
-    """Returns the schema as plain data."""
+    """Returns the schema of `image.yaml` as plain data."""
     definitions: dict[str, Any] = {}
     root = _dataclass(ImageSpec, definitions)
     return {
@@ -46,10 +46,10 @@ def json_schema() -> dict[str, Any]:
 
 
 def output_schema(verb: str) -> dict[str, Any]:
-    """Returns the schema of what a verb prints with `--json`; raises UsageError for a verb that prints none."""
+    """Returns the schema of the document that a verb prints with `--json`; raises UsageError if it prints none."""
     schemas: dict[str, dict[str, Any]] = json.loads(data_file("outputs.json").read_text(encoding="utf-8"))
     if verb not in schemas:
-        raise UsageError(f"{verb} prints no JSON document", hint=f"those that do: {', '.join(schemas)}")
+        raise UsageError(f"{verb} does not print a JSON document", hint=f"those that do: {', '.join(schemas)}")
     return schemas[verb]
 
 
@@ -67,7 +67,7 @@ def _dataclass(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe(schema: dict[str, Any], field: dataclasses.Field[Any], *, nullable: bool) -> dict[str, Any]:
-    """Returns a property: `schema` with its description and default; null is allowed for keys with a default."""
+    """Returns the schema of a key: `schema` with the key's description and default. With `nullable`, it allows null."""
     if nullable:
         schema = _nullable(schema)
     described = {"description": field.metadata["doc"], **schema}

@@ -1,4 +1,4 @@
-"""Defines `key`, a dataclass field for a key of `image.yaml` with the facts for readers and documentation."""
+"""Defines `key`, which makes a dataclass field for a key of `image.yaml`, with the key's limits and description."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def key(
         expected: `pattern` in words, for error messages.
         choices: the texts that the key allows.
         minimum: the smallest number that the key allows.
-        maximum: the largest.
+        maximum: the largest number that the key allows.
         rule: the name of a rule of `model.value_rules`.
-        several: whether a list is also allowed; the field then has the first value, and `Reader.several` all values.
+        several: whether a list is also allowed; then the field gets its first value, and `Reader.several` all values.
     """
     metadata = {
         "doc": doc,

@@ -1,4 +1,4 @@
-"""Finds and reads `image.yaml`, and records the place of every key."""
+"""Finds and reads `image.yaml`, and records the line and column of every key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PROGRAMS = frozenset({".py", ".ipynb", ".sh"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecFile:
-    """One spec as read from its file.
+    """One spec, as read from its file.
 
     Attributes:
         path: the file.
@@ -35,8 +35,8 @@ class SpecFile:
         entry: the program that its `trainer` starts.
         text_sha256: the hash of the file's bytes, 64 hexadecimal digits.
         positions: the places of values by key path, such as `roles.worker.gpus.count` or `args[2]`.
-        values: values of keys from the command line, which replace those of the file.
-        platforms: all values of `platform`; the spec has the first one.
+        values: values of keys from the command line, which replace those in the file.
+        platforms: all platforms in `platform`; `spec` contains only the first one.
         root: the file's tree, without `values`.
         plain: the spec without `values`; None if there are no values, or if the file alone is not a valid spec.
     """
@@ -53,23 +53,23 @@ class SpecFile:
     plain: SpecFile | None = None
 
     def for_platform(self, platform: str) -> SpecFile:
-        """Returns the spec with this platform as the only one; raises as `load`."""
+        """Returns the spec with `platform` as its only platform; raises as `load`."""
         return self if self.spec.platform == platform else self.with_values({"platform": platform})
 
     def with_values(self, values: Mapping[str, str]) -> SpecFile:
-        """Returns the spec with further `values` for its keys, without reading the file again; raises as `load`."""
+        """Returns the spec with further `values` for its keys, but does not read the file again; raises as `load`."""
         plain = self.plain if self.values else self
         return _decode(self.path, self.root, self.text_sha256, {**self.values, **values}, plain)
 
     def locate(self, field: str) -> str | None:
-        """Returns `file:line:column` of a key, or of its nearest parent; None for an empty path."""
+        """Returns `file:line:column` of a key, or of the nearest parent that is in the file; None for an empty path."""
         if not field:
             return None
         at = find_position(self.positions, field)
         return f"{self.path}:{at.line}:{at.column}"
 
     def located(self, error: FieldError) -> FieldError:
-        """Returns the error with the place of its key, unless the error already has a place."""
+        """Returns the error with the place of its key; an error that already has a place stays as it is."""
         if error.location or not error.field:
             return error
         located = FieldError(error.message, field=error.field, location=self.locate(error.field), hint=error.hint)
@@ -98,7 +98,7 @@ def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:
 
 
 def _decode(path: Path, root: Table, text_sha256: str, values: Mapping[str, str], plain: SpecFile | None) -> SpecFile:
-    """Converts a file's tree, with other `values` for some of its keys; raises FieldListError."""
+    """Converts a file's tree, with `values` in place of the file's for some keys; raises FieldListError."""
     tree = root
     for key, text in values.items():
         tree = _with_value(tree, key.split("."), text)
@@ -125,7 +125,7 @@ def _decode(path: Path, root: Table, text_sha256: str, values: Mapping[str, str]
 
 
 def _with_value(table: Table, keys: list[str], text: str) -> Table:
-    """Puts a scalar at `keys`. For messages, a value that is also in the file keeps its place there."""
+    """Puts a scalar at the path `keys`. If the file contains that key, too, messages name its place in the file."""
     present = next((value for key, value in table.entries if key.text == keys[0]), None)
     at = present.at if present is not None else table.at
     value: Node = Scalar(at, text, quoted=True)
@@ -138,7 +138,7 @@ def _with_value(table: Table, keys: list[str], text: str) -> Table:
 
 
 def find(given: Path | None, cwd: Path) -> Path:
-    """Returns the spec that a command line names.
+    """Returns the path of the spec that a command line names.
 
     Args:
         given: a file, or a folder to search instead of `cwd`; None without an argument.
@@ -157,7 +157,7 @@ def find(given: Path | None, cwd: Path) -> Path:
         if path.is_dir():
             return _shorten(_in_folder(path, InputError), cwd)
         if path.suffix in _PROGRAMS and path.exists():
-            raise InputError(f"{given} is a program, and no spec", hint=f"name the folder of the {SPEC_NAME}")
+            raise InputError(f"{given} is a program, not a spec", hint=f"name the folder of the {SPEC_NAME}")
         if path.exists():
             return _shorten(path, cwd)
         image = own_spec(cwd / "images" / given)
@@ -169,7 +169,7 @@ def find(given: Path | None, cwd: Path) -> Path:
 
 
 def own_spec(folder: Path) -> Path:
-    """Returns the path for a folder's spec, existing or new; raises UsageError if both names exist."""
+    """Returns the path of a folder's spec, which need not exist; raises UsageError if files of both names exist."""
     spec, other = folder / SPEC_NAME, folder / _OTHER_NAME
     if spec.exists() and other.exists():
         raise UsageError(f"{folder} has {SPEC_NAME} and {_OTHER_NAME}", hint="name one of them, or delete one")
@@ -192,13 +192,13 @@ def _in_folder(folder: Path, missing: type[InputError | UsageError]) -> Path:
 
 
 def _find_above(folder: Path) -> str:
-    """Returns the nearest parent folder with a spec, such as `..`; an empty text if there is none."""
+    """Returns the nearest parent folder that contains a spec, such as `..`; an empty text if there is none."""
     above = (("/".join([".."] * (depth + 1)), parent) for depth, parent in enumerate(folder.resolve().parents))
     return next((name for name, parent in above if own_spec(parent).exists()), "")
 
 
 def _shorten(path: Path, cwd: Path) -> Path:
-    """Returns `path` as users type it, relative to the process's folder if it is inside."""
+    """Returns `path` as users type it: relative to `cwd`, if it is inside and the process runs there."""
     return path.relative_to(cwd) if cwd == Path.cwd() and path.is_relative_to(cwd) else path
 
 
@@ -215,7 +215,7 @@ def _entry(node: Node | None, key: str) -> Node | None:
 
 
 def _read_allowed(root: Table) -> frozenset[str]:
-    """Reads `allow_secrets`, which the reader needs before all other keys."""
+    """Reads the key `allow_secrets`, which the reader needs before it reads any other key."""
     node = _entry(root, "allow_secrets")
     return (
         frozenset(item.text for item in node.items if isinstance(item, Scalar))
@@ -225,9 +225,9 @@ def _read_allowed(root: Table) -> frozenset[str]:
 
 
 def _check_roles(root: Table, reader: Reader) -> None:
-    """Requires one master, or workers, of which worker 0 is the chief.
+    """Records an error unless the spec has one master, or workers; without a master, worker 0 is the chief.
 
-    AI Platform's runtime versions need neither, because their predefined clusters name no roles.
+    A job with `runtime_version` needs neither, because AI Platform's predefined clusters need no roles in the spec.
     """
     roles = _entry(root, "roles")
     if not isinstance(roles, Table):
@@ -244,7 +244,7 @@ def _check_roles(root: Table, reader: Reader) -> None:
 
 
 def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
-    """Checks that values which are each valid also fit together."""
+    """Checks that values fit together, after the reader has checked each value alone."""
     _check_framework(spec, reader)
     try:
         if not reader.failed("trainer"):
@@ -261,7 +261,7 @@ def _check_together(spec: ImageSpec, folder: Path, reader: Reader) -> None:
 
 
 def _check_framework(spec: ImageSpec, reader: Reader) -> None:
-    """Requires exactly one framework, and only roles of its clusters."""
+    """Records an error unless the spec has exactly one framework, and only roles that this framework has."""
     given = [key for key in FRAMEWORKS if getattr(spec, key) or reader.failed(key)]
     if len(given) != 1:
         names = " or ".join(f'`{key}: "{framework.example}"`' for key, framework in FRAMEWORKS.items())
@@ -282,7 +282,7 @@ def _check_framework(spec: ImageSpec, reader: Reader) -> None:
 
 
 def _check_chips(role: Role, of_role: RoleSpec, reader: Reader) -> None:
-    """Checks that a role's accelerator fits its chips, because a CPU image on paid GPUs is a mistake."""
+    """Checks that a role's `accelerator` fits its `gpus` or `tpu`. A CPU image on paid GPUs would be a mistake."""
     if of_role.gpus and of_role.tpu:
         reader.fail(f"roles.{role}.tpu", "a role has GPUs or a TPU, not both", hint="delete gpus or tpu")
         return

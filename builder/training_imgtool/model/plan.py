@@ -1,8 +1,7 @@
-"""All choices for a build, per role, before imgtool makes anything.
+"""The types of all choices that imgtool makes before it builds an image.
 
-`Resolution` has the choices from the version matrix, `Lock` adds digests and wheels, and `Plan` applies the lock to the
-spec's roles. All three are pure values. Texts of a lock go into Dockerfiles and paths, so each field has a pattern for
-its text in a lock file.
+A `Variant` contains choices from the version matrix, a `Lock` adds digests and wheels, and a `Plan` applies the lock to
+the spec's roles. Texts of a lock file go into Dockerfiles and paths, so each field has a pattern for its text.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ _DEBIAN = r"[a-z0-9][a-z0-9.+:-]*(?:=[\w.+:~-]+)?"  # NAME or NAME=VERSION
 
 
 def text(pattern: str) -> Mapping[str, str]:
-    """Returns the metadata of a field whose text, or each of whose texts, must match `pattern`."""
+    """Returns the metadata of a field whose text must match `pattern`; in a field with a list, each text must match."""
     return {"pattern": pattern}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """The parts below the code that some roles share: a framework, Python, CUDA, cuDNN and a base image.
+    """What some roles share: a framework, Python, CUDA, cuDNN and a base image.
 
     Attributes:
         name: `cpu`, `gpu` or `tpu`, or the name of a role that has a base of its own.
@@ -39,10 +38,10 @@ class Variant:
         tensorflow: the release of TensorFlow; None with another framework.
         python: the minor version, `3.11`.
         base: REPOSITORY:TAG as chosen or given.
-        os: `ubuntu22.04`, `debian12`; None if the base is an unknown one of the user's.
+        os: `ubuntu22.04`, `debian12`; None if the user chose a base image that imgtool does not know.
         python_from: how the base gets this Python.
         python_executable: the path of Python in the image, such as /usr/local/bin/python3.11.
-        requirements: the framework, and packages that it needs but does not require, as PEP 508.
+        requirements: the framework, and packages that it needs but does not declare, in the format of PEP 508.
         constraints: limits without which this release no longer installs or imports.
         libraries: sonames that the image must be able to open, such as libcudnn.so.8.
         apt: Debian packages that the base lacks, such as cuDNN.
@@ -70,7 +69,7 @@ class Variant:
 
     @property
     def framework(self) -> Framework:
-        """The framework of the roles."""
+        """The framework that the roles use."""
         return framework_of(self)
 
     @property
@@ -80,14 +79,14 @@ class Variant:
 
     @property
     def installed(self) -> dict[str, str | None]:
-        """The package and release of the framework by its key, and None for each other framework."""
+        """The package and release of the roles' framework, under the framework's key, and None under all other keys."""
         own = self.framework
         return {key: f"{self.package} {self.release}" if row is own else None for key, row in FRAMEWORKS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """One wheel, or one source archive, by name and hash. Each machine has its own settings for where to get it."""
+    """One wheel or source archive, by name and hash. The settings of each machine say where to download it."""
 
     name: str = field(metadata=text(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"))
     version: str = field(metadata=text(r"[0-9][0-9A-Za-z.+!_-]*"))
@@ -101,8 +100,8 @@ class Wheel:
 class Source:
     """The source from which imgtool built a wheel.
 
-    `origin` is the file name of an archive on an index, or a place from the requirements: a path relative to the spec,
-    or `git+URL@REVISION#subdirectory=PATH`, whose `commit` is locked.
+    `origin` is the file name of an archive on an index, a path relative to the spec, or
+    `git+URL@REVISION#subdirectory=PATH`. `commit` is the commit of that revision when the lock was made.
     """
 
     origin: str = field(metadata=text(_LINE))
@@ -111,9 +110,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebianPackage:
-    """One Debian package by name and hash, as Debian Policy 5.6.7 and 5.6.12 write them.
+    """One Debian package by name and hash. Debian Policy 5.6.7 and 5.6.12 define the format of names and versions.
 
-    `file` is its path in an archive of the base's sources, such as pool/main/g/gcc-12/libgomp1_12.2.0-14_amd64.deb.
+    `file` is its path in the archives that the base uses, such as pool/main/g/gcc-12/libgomp1_12.2.0-14_amd64.deb.
     """
 
     name: str = field(metadata=text(r"[a-z0-9][a-z0-9.+-]+"))
@@ -130,8 +129,8 @@ class LockedDebian:
 
     Attributes:
         requested: the packages that the stage names, sorted.
-        packages: all packages that apt installs for them, in dpkg's order; empty if an engine has to install them.
-        engine: why an engine has to install them, with the package and its script; empty if imgtool does it itself.
+        packages: all packages that apt installs for them, in dpkg's order; empty if they need buildx.
+        engine: why they need buildx, with the package and its script; empty if imgtool itself installs them.
     """
 
     requested: tuple[str, ...] = field(metadata=text(_DEBIAN))
@@ -150,7 +149,7 @@ class UnusedPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedVariant:
-    """A variant with its base by digest and the exact wheels.
+    """A variant, with the digest of its base image and the exact wheels.
 
     Attributes:
         installer: the wheel of pip, which runs from its wheel and does not go into the image.
@@ -170,15 +169,15 @@ class LockedVariant:
 
     @property
     def has_keras_3(self) -> bool:
-        """Whether a wheel is Keras 3 or newer, which reads its backend from the environment."""
+        """Whether one of the wheels is Keras 3 or newer. These releases read their backend from the environment."""
         return any(wheel.name == "keras" and int(wheel.version.split(".")[0]) >= 3 for wheel in self.wheels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """A lock file's content. Users commit the lock beside its spec, such as `gpu.lock` beside `gpu.yaml`.
+    """The content of a lock file, which users commit beside the spec, such as `gpu.lock` beside `gpu.yaml`.
 
-    `inputs` has a hash for each input of the lock: versions, bases, requirements, platform, the matrix.
+    `inputs` contains a hash of each input of the lock, such as the versions, base images, requirements and platform.
     """
 
     inputs: str = field(metadata=text(r"\S+=[0-9a-f]{16}(?: \S+=[0-9a-f]{16})*"))
@@ -215,13 +214,13 @@ class RolePlan:
 
     @property
     def entrypoint(self) -> tuple[str, ...]:
-        """The exec form that starts the trainer."""
+        """The image's entry point, in exec form, which starts the program."""
         return (*INIT, "/opt/venv/bin/python", *self.entry.arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All roles of one spec, in the order master, worker, ps, evaluator."""
+    """The plans of all roles of one spec, in the order master, worker, ps, evaluator."""
 
     name: str
     folder: Path
@@ -265,10 +264,10 @@ def make_plan(
         folder: the spec's folder.
         lock: the spec's lock.
         entry: the program that the images start.
-        registry: the target of images, instead of the spec's own `registry`.
-        mirrors: hosts to read bases from instead, such as `mirror.example.com:5000` for `docker.io`.
-        revision: the identifier of the source, for the label.
-        named: the rules of trimming whose files the user's own files may open, each with the name of such a file.
+        registry: the registry for the images, which replaces the spec's `registry`.
+        mirrors: for some hosts, another host to read base images from, such as a mirror of `docker.io`.
+        revision: the revision of the source code, for a label.
+        named: the rules of trimming that keep their files because a file of the user names one; with that file's name.
     """
     where = registry or spec.registry
     repository = parse_repository(f"{where.rstrip('/')}/{spec.name}") if where else None

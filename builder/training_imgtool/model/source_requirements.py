@@ -1,6 +1,6 @@
-"""Requirements that name code instead of a release: a folder, a source archive or a Git repository.
+"""Parses requirements that name code instead of a release: a folder, a source archive or a Git repository.
 
-The forms are those of pip and uv: `./libs/x[extra]`, `-e ./libs/x`, `name @ ./libs/x`, `name @ file:./libs/x`,
+They have the forms of pip and uv: `./libs/x[extra]`, `-e ./libs/x`, `name @ ./libs/x`, `name @ file:./libs/x`,
 `./x-1.0.tar.gz`, `git+https://HOST/PATH@REVISION#subdirectory=libs/x` and `name @ git+https://…`.
 https://pip.pypa.io/en/stable/topics/vcs-support/ describes the Git form.
 """
@@ -24,7 +24,7 @@ _MOST_LETTERS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRequirement:
-    """One line that names code.
+    """One requirement that names code instead of a release.
 
     Attributes:
         place: the line's place, such as `requirements.txt:3`.
@@ -42,7 +42,7 @@ class SourceRequirement:
 
     @property
     def is_git(self) -> bool:
-        """Whether the code is in a Git repository, not on this machine."""
+        """Whether the code is in a Git repository instead of a folder or archive on this machine."""
         return self.origin.startswith("git+")
 
     @property
@@ -53,7 +53,7 @@ class SourceRequirement:
 
 @dataclass(frozen=True, slots=True)
 class GitPlace:
-    """The place of a Git requirement; `revision` is a branch, a tag, a commit, or empty for the default branch."""
+    """The address of a Git requirement. `revision` is a branch, tag or commit, or empty for the default branch."""
 
     url: str
     revision: str
@@ -61,7 +61,7 @@ class GitPlace:
 
 
 def parse_git(origin: str) -> GitPlace:
-    """Returns the parts of an origin that starts with `git+`; raises ValueError for another text."""
+    """Splits an origin that starts with `git+` into its parts; raises ValueError for any other text."""
     address, _, fragment = origin.partition("#")
     match = _GIT.fullmatch(address)
     if match is None:
@@ -73,7 +73,7 @@ def parse_git(origin: str) -> GitPlace:
 
 
 def parse_source(name: str, place: str, line: str) -> SourceRequirement | None:
-    """Parses a line of the requirements file `name`; None if it names no code, or code that a lock cannot contain.
+    """Parses a line of the requirements file `name`; None if it names a release, or code that a lock cannot contain.
 
     Args:
         name: the file, relative to the spec's folder; relative paths in it start from its own folder.
@@ -115,7 +115,7 @@ def _git_origin(place: str) -> str | None:
 
 
 def _path(name: str, place: str, *, is_named: bool) -> str | None:
-    """Reads the path that a line names, relative to the spec's folder; None for a release, a wheel or a URL."""
+    """Returns the path that a line names, relative to the spec's folder; None for a release, a wheel or a URL."""
     if place.startswith("file:"):
         place = unquote(place.removeprefix("file:"))
         is_named = True
@@ -130,5 +130,5 @@ def _split(extras: str | None) -> tuple[str, ...]:
 
 
 def is_archive(path: str) -> bool:
-    """Returns whether a path names a source archive, not a folder."""
+    """Returns whether a path names a source archive instead of a folder."""
     return path.endswith(_ARCHIVE)

@@ -1,7 +1,7 @@
-"""Rules for single values of a spec, by the names in `model.spec`.
+"""Rules for single values of a spec. `rule="NAME"` at a key in `model.spec` refers to a rule here.
 
-A rule gets the text and the spec's folder, and returns the value or raises InputError. The reader adds the key's path
-and place to the message.
+A rule gets the text and the spec's folder, and returns the value or raises InputError. The reader of the spec adds the
+key's path and line to the message.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\
 
 
 def quote(text: str) -> str:
-    """Returns `text` for a message: quoted, escaped, at most 60 characters."""
+    """Returns the first 60 characters of `text`, quoted and escaped, for a message."""
     return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}…"
 
 
 def find_nearest(text: str, options: Iterable[str]) -> str | None:
-    """Returns the option that the user probably meant by `text`, or None."""
+    """Returns the one of the options that the user probably meant with `text`, or None."""
     folded = {option.lower().replace("-", "_"): option for option in options}
     other = find_word("values", text.lower())
     if other in folded.values():
@@ -54,7 +54,7 @@ def find_nearest(text: str, options: Iterable[str]) -> str | None:
 
 
 def find_word(table: str, word: str) -> str | None:
-    """Returns imgtool's word for another word of `keys` or `values`; None if there is none."""
+    """Returns imgtool's word for a word that people use elsewhere, from a table in words.toml, or None."""
     return _read_words()[table].get(word)
 
 
@@ -64,9 +64,9 @@ def _read_words() -> dict[str, dict[str, str]]:
 
 
 def check_text(text: str, *, lines: bool = False) -> None:
-    """Refuses line breaks, which would add Dockerfile instructions, and invisible characters; raises InputError.
+    """Raises InputError for invisible characters and for line breaks, which would add instructions to a Dockerfile.
 
-    `lines` allows line feeds and tabs, for arguments and job.env, which go only into job files.
+    `lines` allows line feeds and tabs, for values that do not go into a Dockerfile as they are, such as arguments.
     """
     for place, character in enumerate(text, start=1):
         if lines and character in "\n\t":
@@ -79,18 +79,18 @@ def check_text(text: str, *, lines: bool = False) -> None:
 
 
 def check_env_name(name: str) -> None:
-    """Refuses invalid names of environment variables, and names that images or services set; raises InputError."""
+    """Raises InputError for an invalid name of a variable, and for a variable that images or services set."""
     if not re.fullmatch(ENV_NAME, name):
         raise InputError(
             f"{quote(name)} is not the name of an environment variable: expected letters, digits and '_', "
-            "not a digit first"
+            "and no digit at the start"
         )
     if name in OWNED_ENV:
         raise InputError(f"a spec cannot set {name}: {OWNED_ENV[name]}", hint="remove it")
 
 
 def check_registry(text: str, folder: Path | None = None) -> str:
-    """Returns `text` if it is `HOST[:PORT][/PATH]`, or a Docker Hub user; else raises InputError."""
+    """Returns `text` if it is `HOST[:PORT][/PATH]` or a user of Docker Hub; raises InputError for other texts."""
     del folder
     if "@" in text:
         raise InputError(
@@ -105,7 +105,7 @@ def check_registry(text: str, folder: Path | None = None) -> str:
     if _ARTIFACT_REGISTRY.match(host) and not (_ARTIFACT_REGISTRY_HOST.match(host) and path.count("/") >= 1):
         raise InputError(
             f"expected LOCATION-docker.pkg.dev/PROJECT/REPO, found {quote(text)}",
-            hint="such as us-central1-docker.pkg.dev/my-project/training; the image's own name comes from `name`",
+            hint="such as us-central1-docker.pkg.dev/my-project/training; the key `name` gives the image's name",
         )
     if host in {DOCKER_HUB, "index.docker.io", "registry-1.docker.io"} and not path:
         raise InputError(f"expected docker.io/USER, found {quote(text)}")
@@ -151,7 +151,7 @@ def _kind(mode: int) -> str:
 
 
 def _inside(text: str, folder: Path) -> str:
-    """Returns `text` as a plain relative path that exists in `folder`, without links out of it; raises InputError."""
+    """Returns `text` as a normalised relative path; raises InputError if there is no such path inside `folder`."""
     if not text:
         raise InputError("expected a path relative to the spec, found nothing")
     if text.startswith("/") or ".." in text.split("/"):
@@ -167,13 +167,13 @@ def _inside(text: str, folder: Path) -> str:
         raise InputError(f"{quote(path)}: {(error.strerror or str(error)).lower()}") from error
     if real != root and not real.startswith(f"{root.rstrip('/')}/"):
         raise InputError(
-            f"{quote(path)} is a symbolic link that leads out of the spec's folder", hint="copy what it points to"
+            f"{quote(path)} is a symbolic link that leads out of the spec's folder", hint="copy the link's target"
         )
     return path
 
 
 def _in_repository(text: str, folder: Path) -> str:
-    """Checks like `_inside`, but allows `..` up to the root of the repository; raises InputError."""
+    """Checks a path as `_inside` does, but allows `..` up to the root of the Git repository; raises InputError."""
     path = posixpath.normpath(text) if text else ""
     if text.startswith("/") or path.split("/")[0] != "..":
         return _inside(path, folder)
@@ -181,18 +181,16 @@ def _in_repository(text: str, folder: Path) -> str:
     target = posixpath.normpath(posixpath.join(own, path))
     roots = [parent for parent in (Path(own), *Path(own).parents) if (parent / ".git").exists()]
     if target == "/" or (roots and not Path(target).is_relative_to(roots[-1])):
-        raise InputError(
-            f"{quote(path)} lies outside the repository", hint="copy it into the Git repository of the spec"
-        )
+        raise InputError(f"{quote(path)} is outside the Git repository", hint="copy it into the spec's repository")
     start = "/".join(itertools.takewhile(lambda part: part == "..", path.split("/")))
     _expect_names(posixpath.relpath(path, start), Path(own, start).resolve(), start=start)
     if os.path.realpath(target) != target:
-        raise InputError(f"{quote(path)} leads through a symbolic link", hint="name the folder that the link leads to")
+        raise InputError(f"{quote(path)} contains a symbolic link", hint="write the path of the link's target")
     return path
 
 
 def _expect_names(path: str, folder: Path, *, start: str = "") -> None:
-    """Raises InputError for the first missing part of `path`, with the closest name as a hint.
+    """Raises InputError for the first part of `path` that does not exist, with the closest existing name as a hint.
 
     `start` is the path of `folder` relative to the spec's folder.
     """

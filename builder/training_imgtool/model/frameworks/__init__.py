@@ -1,6 +1,6 @@
-"""The frameworks of images. Each has a module here, and one of the same name in `resolve.frameworks`.
+"""The frameworks of images. Each framework has a module here and a module of the same name in `resolve.frameworks`.
 
-The modules here have facts that need no index. `verify.frameworks` has each framework's part of the smoke test.
+The modules here need no package index. `verify.frameworks` contains each framework's part of the smoke test.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ FRAMEWORKS = {framework.key: framework for framework in (TENSORFLOW, JAX)}
 
 
 def framework_of(value: object) -> Framework:
-    """Returns the framework of a spec or a variant, which has a field per framework; raises KeyError if none is set."""
+    """Returns the framework of a spec or a variant; raises KeyError if none of the frameworks' fields is set."""
     return FRAMEWORKS[next(key for key in FRAMEWORKS if getattr(value, key) is not None)]

@@ -1,4 +1,4 @@
-"""The facts about a framework."""
+"""The type of the facts about a framework."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Headers:
     Attributes:
         folder: their folder below site-packages.
         source: matches source code that may open them.
-        hints: texts of which matching source code has one.
+        hints: texts; matching source code contains at least one of them.
     """
 
     folder: str
@@ -29,12 +29,12 @@ class Framework:
         key: its key in specs and locks, and the name that programs import.
         title: its name for people.
         example: one of its releases, for messages.
-        packages: its distributions, of which an image has one; the first has all releases.
-        others: matches distributions with other builds of it.
-        own: further packages of its makers, which may name CUDA's headers without keeping them in the image.
+        packages: its packages on PyPI, of which an image contains one; the first has all releases.
+        others: matches packages that contain other builds of it.
+        own: further packages of its makers; that they name CUDA's headers does not keep the headers in an image.
         last_releases: the last releases of discontinued packages.
         cuda_extras: the extras that install CUDA, which roles without GPUs do not get.
-        cuda_from: the source of CUDA; if it is empty, the spec decides the source and the release the version.
+        cuda_from: the only source of CUDA; if it is empty, the spec chooses the source, and the release the version.
         backend: the value of KERAS_BACKEND in images with Keras 3; empty if Keras needs none.
         headers: files of its wheel that trimming may leave out.
         has_servers: whether its clusters have parameter servers and evaluators; if not, all processes compute.
@@ -55,5 +55,5 @@ class Framework:
 
     @property
     def label(self) -> str:
-        """The label of images with the release as its value."""
+        """The label of images that contains the framework's release."""
         return f"dev.imgtool.{self.key}"

@@ -1,4 +1,4 @@
-"""JAX: facts that need no index."""
+"""The facts about JAX that imgtool knows without asking a package index."""
 
 from __future__ import annotations
 

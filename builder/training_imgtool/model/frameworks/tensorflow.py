@@ -1,4 +1,4 @@
-"""TensorFlow: facts that need no index."""
+"""The facts about TensorFlow that imgtool knows without asking a package index."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ KERAS_2 = "TF_USE_LEGACY_KERAS"
 
 
 def asks_for_keras_2(env: Mapping[str, str]) -> bool:
-    """Returns whether the variables make tf.keras Keras 2, from a package of its own."""
+    """Returns whether the variables make tf.keras use Keras 2, which is in the package tf-keras."""
     return env.get(KERAS_2) in {"1", "true", "True"}

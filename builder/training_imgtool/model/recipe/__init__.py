@@ -1,1 +1,1 @@
-"""The recipe of an image: its inputs, its key, and a Dockerfile that makes the same image."""
+"""The recipe of an image: the image's inputs, its key, and a Dockerfile from which Docker makes the same image."""

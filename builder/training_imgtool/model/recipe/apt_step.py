@@ -1,4 +1,4 @@
-r"""The RUN instruction with which an engine installs Debian packages."""
+r"""Makes the RUN instruction with which buildx installs Debian packages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEADSNAKES = rf"""    apt-get install --yes --no-install-recommends ca-certific
 
 
 def apt_packages(variant: Variant, system_packages: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the packages of the `system` stage, sorted: Python if the base lacks it, and the named packages."""
+    """Returns the packages of the `system` stage, sorted: `system_packages`, and Python if the base lacks it."""
     wanted = set(system_packages)
     if variant.python_from in {"apt", "deadsnakes"}:
         wanted |= {f"python{variant.python}", "ca-certificates"}
@@ -35,7 +35,7 @@ def apt_packages(variant: Variant, system_packages: tuple[str, ...]) -> tuple[st
 
 
 def library_check(libraries: tuple[str, ...]) -> str:
-    """Writes a Python program that opens each library. It needs no GPU; a wrong base fails here, not in the job."""
+    """Returns a Python program that opens each library. It needs no GPU, and finds a wrong base before the job does."""
     if not libraries:
         return ""
     names = ", ".join(f'"{name}"' for name in libraries)
@@ -43,7 +43,7 @@ def library_check(libraries: tuple[str, ...]) -> str:
 
 
 def install_script(variant: Variant, packages: tuple[str, ...], libraries: tuple[str, ...]) -> str:
-    """Writes the argument of RUN.
+    """Returns the argument of RUN.
 
     Args:
         variant: has the Python to install, from deadsnakes' archive if `python_from` says so.

@@ -1,10 +1,10 @@
-"""The RUN instruction with which an engine installs the wheels.
+"""Makes the RUN instruction that installs the wheels in a printed Dockerfile.
 
-It creates a virtual environment at /opt/venv by hand (without ensurepip, so that a base needs only its interpreter).
-pip, run from its own wheel and without a network, installs exactly the locked wheels. Then the step compiles them once,
-so that importing TensorFlow need not compile them.
+The instruction creates a virtual environment at /opt/venv without ensurepip, so the base needs only an interpreter. pip
+runs from its own wheel, and installs exactly the locked wheels, without a network. Then the instruction compiles the
+installed modules, so that an import of TensorFlow does not have to compile them.
 
-The variant's folder is `wheels/<variant>` in the context and `/wheels` in the stage.
+The wheels of a variant are in `wheels/<variant>` in the build context, and in `/wheels` in the stage.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _ROOT_ACTION_SINCE = (22, 1)  # pip's changelog; the last pip for Python 3.6 is 
 
 
 def context_folder(locked: LockedVariant) -> str:
-    """Returns the folder of the variant's wheels in the build context."""
+    """Returns the folder in the build context that contains the variant's wheels."""
     return f"wheels/{locked.variant.name}"
 
 
 def site_packages(locked: LockedVariant) -> str:
-    """Returns the environment's site-packages, an absolute path in the image."""
+    """Returns the absolute path of the environment's site-packages in the image."""
     return f"{VENV}/lib/python{locked.variant.python}/site-packages"
 
 
 def library_path(locked: LockedVariant, *, cuda_base: bool) -> str:
     """Returns the LD_LIBRARY_PATH of an image that computes on GPUs; empty for other images.
 
-    NVIDIA's wheels also need it. TensorFlow's own RUNPATH has most of their folders, but not those of cuSOLVER (2.21.0
-    then sees no GPU) and CUPTI (2.15.1 then does not profile). cuDNN 9.3 looks for NVRTC where no wheel has it.
-    Source: runs of both releases on an H100; docs/howto/gpu.md.
+    With CUDA from NVIDIA's wheels, too, an image needs it. TensorFlow's RUNPATH contains most folders of these wheels,
+    but not that of cuSOLVER, without which 2.21.0 finds no GPU, and that of CUPTI, without which 2.15.1 cannot profile.
+    cuDNN 9.3 does not look for NVRTC in the folder of the wheel. Source: runs on an H100; docs/howto/gpu.md.
     """
     if cuda_base:
         return CUDA_LIBRARY_PATH
@@ -61,12 +61,12 @@ def pyvenv_cfg(locked: LockedVariant) -> str:
 
 
 def requirements_text(locked: LockedVariant) -> str:
-    """Returns a requirements file with exactly the locked wheels and their hashes (for pip's --require-hashes)."""
+    """Returns the text of a requirements file with the locked wheels and their hashes, for pip's --require-hashes."""
     return "".join(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in locked.wheels)
 
 
 def install_commands(locked: LockedVariant, exclude: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the shell commands that make /opt/venv, one string each.
+    """Returns the shell commands that make /opt/venv, as one text per command.
 
     Args:
         locked: the wheels and the interpreter.
@@ -101,10 +101,10 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def compile_command(locked: LockedVariant) -> str:
-    """Returns the shell command that compiles /opt/venv once.
+    """Returns the shell command that compiles the modules in /opt/venv.
 
-    It uses -f, because a .pth file may already have compiled its imports in the ordinary way. Like pip, it leaves files
-    uncompiled that are not for this Python.
+    Its option -f also compiles modules that a .pth file has imported, and so compiled in another mode. Files that this
+    Python cannot compile stay uncompiled, as with pip.
     """
     return (
         f"{{ {VENV}/bin/python -m compileall -q -f -j 0 -x /{UNCOMPILED}/ --invalidation-mode unchecked-hash"
@@ -113,5 +113,5 @@ def compile_command(locked: LockedVariant) -> str:
 
 
 def install_script(locked: LockedVariant, exclude: tuple[str, ...] = ()) -> str:
-    r"""Writes the argument of RUN: the commands joined by `; \` and a newline."""
+    r"""Returns the argument of RUN: the commands, joined with `; \` and a newline."""
     return "; \\\n    ".join(install_commands(locked, exclude))

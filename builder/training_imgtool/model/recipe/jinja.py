@@ -1,10 +1,10 @@
-"""Renders templates. It is the only module that imports Jinja, and also a program, which renders users' templates.
+"""Renders templates. This is the only module that imports Jinja. It is also a program, which renders users' templates.
 
-As a program, it reads a request as JSON, limits its own memory and CPU time, disables network and processes,
-and answers with JSON. It imports nothing from this package, so that it runs by its path alone.
+The program reads a request as JSON from stdin, limits its memory and CPU time, forbids itself network access, writing
+and child processes, and answers with JSON. It imports nothing from this package, so Python can start the file alone.
 
 A request is `{"builtin": FOLDER, "builtin_names": […], "user": FOLDER | null, "template": NAME, "values": {…},
-"limit": CHARACTERS}`; the answer `{"text": …}`, or `{"error": {"kind", "message", "where"}}`.
+"limit": CHARACTERS}`. The answer is `{"text": …}`, or `{"error": {"kind", "message", "where"}}`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class RefusedError(Exception):
-    """An action that templates may not do, described for the template's author."""
+    """A template did something that is not allowed; the message tells the template's author what."""
 
 
 def quote(value: object) -> str:
-    """Puts a value of ENV or LABEL in double quotes, so that the image gets it unchanged."""
+    """Puts a value of ENV or LABEL in double quotes and escapes it, so that the image gets it unchanged."""
     text = _plain(value)
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$") + '"'
 
@@ -43,9 +43,9 @@ def shell(value: object) -> str:
 
 
 def exec_json(value: object) -> str:
-    """Returns a list of words as the JSON form of RUN, CMD or ENTRYPOINT."""
+    """Formats a list of words as JSON, for RUN, CMD or ENTRYPOINT."""
     if not isinstance(value, list | tuple):
-        raise RefusedError(f"exec_json takes a list of text, not {_kind(value)}")
+        raise RefusedError(f"exec_json expects a list of texts, found {_kind(value)}")
     return json.dumps([_plain(word) for word in value], ensure_ascii=False)
 
 
@@ -55,7 +55,7 @@ def _plain(value: object) -> str:
     text = str(value)
     for character in text:
         if unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}:
-            raise RefusedError(f"a value holds the control character U+{ord(character):04X}")
+            raise RefusedError(f"a value contains the control character U+{ord(character):04X}")
     return text
 
 
@@ -64,7 +64,7 @@ def _kind(value: object) -> str:
 
 
 def render(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Renders a template; never raises an exception for a fault of a template."""
+    """Renders a template. Returns any fault of the template as an error, and never raises one."""
     from jinja2.exceptions import TemplateSyntaxError
 
     environment = _environment(request["builtin"], tuple(request["builtin_names"]), request["user"], request["limit"])
@@ -115,7 +115,7 @@ def _text(template: Any, values: Mapping[str, Any], limit: int) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _environment(builtin: str, builtin_names: tuple[str, ...], user: str | None, limit: int) -> Any:
-    """Makes a Jinja environment with imgtool's rules, and caches it, so that a spec's roles compile a template once."""
+    """Makes a Jinja environment with imgtool's rules; caches it, so a spec's roles share compiled templates."""
     from jinja2 import StrictUndefined, Undefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -156,11 +156,11 @@ def _loader(builtin: str, builtin_names: tuple[str, ...], user: str | None, limi
 
 
 def _source(root: str, name: str, limit: int) -> str | None:
-    """Returns the text of a template below `root`; None if it does not exist. Raises RefusedError outside of `root`."""
+    """Returns the text of the template `name`; None if there is none. Raises RefusedError for a path outside `root`."""
     top = Path(root).resolve()
     path = (top / name).resolve()
     if not path.is_relative_to(top):
-        raise RefusedError(f"the template {name!r} lies outside the spec's folder")
+        raise RefusedError(f"the template {name!r} is outside the spec's folder")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
@@ -168,7 +168,7 @@ def _source(root: str, name: str, limit: int) -> str | None:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
-            raise RefusedError(f"the template {name!r} is not a file, or longer than {limit} bytes")
+            raise RefusedError(f"the template {name!r} is not a file, or is longer than {limit} bytes")
         data = file.read(limit)
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -177,7 +177,7 @@ def _source(root: str, name: str, limit: int) -> str | None:
 
 
 def _find_place(traceback: TracebackType | None) -> str:
-    """Finds `TEMPLATE:LINE` of the innermost template in a traceback that Jinja rewrote."""
+    """Returns the `TEMPLATE:LINE` at which the innermost template failed, from a traceback that Jinja rewrote."""
     where = ""
     while traceback is not None:
         if "__jinja_exception__" in traceback.tb_frame.f_globals:
@@ -187,13 +187,13 @@ def _find_place(traceback: TracebackType | None) -> str:
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuses network, processes and writing; Python calls it as an audit hook."""
+    """Refuses network access, child processes and writing to files. Python calls this function as an audit hook."""
     if event.startswith(_FORBIDDEN) or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES):
         raise RefusedError(f"a template may not do this: {event}")
 
 
 def main() -> None:
-    """Answers one request on stdin."""
+    """Reads one request from stdin, and prints the answer."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))

@@ -1,7 +1,7 @@
-"""Prints a recipe as a Dockerfile, for people, for `render -o`, and for an engine that builds the whole image.
+"""Prints a recipe as a Dockerfile, for people, for `render -o` and for buildx if it builds the whole image.
 
-imgtool's own template renders in this process. A user's template may come from a pull request, so it renders in a child
-process with limits (`model.recipe.jinja`).
+imgtool renders its own template in this process. A user's template may come from an untrusted pull request, so imgtool
+renders it in a child process with limits (`model.recipe.jinja`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _PATIENCE = 60  # seconds of wall time for a child that may use 5 of CPU
 
 
 class TemplateError(InputError):
-    """The template cannot be rendered, or prints a text that imgtool must not send."""
+    """imgtool cannot render the template, or the Dockerfile that it prints is invalid or contains a credential."""
 
 
 def print_dockerfile(recipe: Recipe, key: str, *, base: str | None = None) -> str:
-    """Prints the Dockerfile of an image; ends in one newline.
+    """Returns the Dockerfile of an image, which ends with one newline.
 
     Args:
         recipe: the image's recipe.
         key: the recipe's key, for the last label.
-        base: the name of the base's repository, instead of the name in the recipe.
+        base: the repository of the base image, which replaces the one in the recipe.
     """
     if recipe.template is not None:
         return with_key(recipe.template.text, key)
@@ -48,10 +48,10 @@ def print_dockerfile(recipe: Recipe, key: str, *, base: str | None = None) -> st
 
 
 def print_template(recipe: Recipe, template: str, folder: Path, *, allow_secrets: Collection[str] = ()) -> str:
-    """Prints the Dockerfile of a user's template, without the key.
+    """Returns the Dockerfile that a user's template prints, without the image's key.
 
     Args:
-        recipe: has the values for the template.
+        recipe: the recipe, which contains the values for the template.
         template: the template's path below `folder`.
         folder: the spec's folder.
         allow_secrets: settings such as `env.NAME` that look like secrets but are not.
@@ -61,7 +61,7 @@ def print_template(recipe: Recipe, template: str, folder: Path, *, allow_secrets
     text = _render(recipe, template, folder, None)
     if not re.search(r"(?im)^FROM\s.*\sAS\s+image\s*$", text):
         raise TemplateError(
-            f"{template}: prints no stage `image`",
+            f"{template} does not print a stage `image`",
             hint=f'let the template begin with {{% extends "{BASE_TEMPLATE}" %}}',
         )
     _check_secrets(text, template, allow_secrets)
@@ -69,7 +69,7 @@ def print_template(recipe: Recipe, template: str, folder: Path, *, allow_secrets
 
 
 def with_key(text: str, key: str) -> str:
-    """Adds the content key to a printed Dockerfile as the last label. The key does not cover this label."""
+    """Adds the image's key to a printed Dockerfile, as the last label. The key itself does not depend on this label."""
     return f'{text}LABEL {KEY_LABEL}="{key}"\n'
 
 
@@ -97,7 +97,7 @@ def _render_here(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _render_in_child(request: dict[str, Any]) -> dict[str, Any]:
-    """Runs the program `jinja.py` with limits; also returns an answer if the program fails."""
+    """Runs the program `jinja.py` with limits; if the limits end the program, returns an answer that says so."""
     child = Path(__file__).with_name("jinja.py")
     limits = {"error": {"kind": "limits", "message": "", "where": ""}}
     try:
@@ -138,32 +138,32 @@ def _make_error(template: str, error: Mapping[str, str], values: Mapping[str, An
 
 
 def _check_secrets(text: str, template: str, allow_secrets: Collection[str]) -> None:
-    """Refuses a credential in a printed text, since everyone who pulls the image could read it; never shows it."""
+    """Raises TemplateError if a printed text contains a credential, which everyone who pulls the image could read."""
     lines = without_variables(text, allowed_variables(allow_secrets)).split("\n")
     places = {line: number for number, line in (*_expand(lines), *enumerate(lines, 1))}
     for line, number in places.items():
         if kind := find_secret(line):
             raise TemplateError(
-                f"{template}: line {number} of the Dockerfile that it prints holds {kind}",
+                f"{template}: line {number} of the Dockerfile that the template prints contains {kind}",
                 hint="everyone who pulls the image can read it; mount a secret of the spec in that RUN, or list "
-                "env.NAME in allow_secrets if it is no secret; `imgtool render` prints the Dockerfile",
+                "env.NAME in allow_secrets if it is not a secret; `imgtool render` prints the Dockerfile",
             )
 
 
 def allowed_variables(allow_secrets: Collection[str]) -> tuple[str, ...]:
-    """Lists the variables that may look like secrets by the spec, such as PAD_TOKEN for `env.PAD_TOKEN`."""
+    """Lists the variables that `allow_secrets` lets look like secrets, such as PAD_TOKEN for `env.PAD_TOKEN`."""
     return tuple(name.rpartition("env.")[2] for name in allow_secrets if "env." in name)
 
 
 def without_variables(text: str, names: Iterable[str]) -> str:
-    """Removes the values of some variables."""
+    """Removes the values of the variables `names` from a text."""
     for name in names:
         text = re.sub(rf"""\b{re.escape(name)}["']?[=\s][ ]*("(?:\\.|[^"\\])*"|\S+)""", "", text)
     return text
 
 
 def _expand(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yields each instruction as one line with the values of ARG and ENV, and the number of its last line."""
+    """Yields each instruction as (number of its last line, one line in which values replace variables)."""
     values: dict[str, str] = {}
     whole = ""
     for number, line in enumerate(lines, 1):
@@ -184,7 +184,7 @@ def _value_of(values: Mapping[str, str], match: re.Match[str]) -> str:
 
 
 def find_secret(line: str) -> str | None:
-    """Returns the kind of credential in an instruction of a Dockerfile or a text of an image's config, or None."""
+    """Returns the kind of credential in an instruction of a Dockerfile, or in a text of an image's config, or None."""
     instruction, name, value = (*line.split(None, 2), "", "", "")[:3]
     if instruction.upper() in {"ENV", "LABEL"} and (kind := detect_named_secret(name, value)):
         return kind  # the old form without `=`
@@ -192,7 +192,7 @@ def find_secret(line: str) -> str | None:
 
 
 def list_values(recipe: Recipe, base: str | None = None) -> dict[str, Any]:
-    """Returns the values for a template: only text, lists and dictionaries of text."""
+    """Returns the values that a template can use, which are only texts, lists and dictionaries."""
     variant = recipe.locked.variant
     debian = recipe.debian
     return {
@@ -234,14 +234,14 @@ def list_values(recipe: Recipe, base: str | None = None) -> dict[str, Any]:
 
 
 def _describe_copy(copy: Copy) -> dict[str, str]:
-    """Returns the source of a COPY in a builder's context, and its target; paths of folders end with `/`."""
+    """Returns the source and target of a COPY instruction for a build context; paths of folders end with `/`."""
     source = posixpath.normpath(posixpath.join(install_step.CODE, copy.source))
     slash = "/" if copy.is_folder else ""
     return {"source": f"{source}{slash}", "target": f"{copy.target}{slash}"}
 
 
 def _refer_to_base(recipe: Recipe, repository: str | None) -> str:
-    """Returns `REPOSITORY:TAG@DIGEST`. The tag is for people; builders use the digest."""
+    """Returns the base image as `REPOSITORY:TAG@DIGEST`. The tag is for people; builders use the digest."""
     name, colon, tag = recipe.base_name.rpartition(":")
     with_tag = f":{tag}" if colon and "/" not in tag and "@" not in name else ""
     return f"{repository or recipe.base.repository}{with_tag}@{recipe.base.digest}"

@@ -1,7 +1,7 @@
-"""The recipe: all inputs of one image, as one frozen value. Its hash is the image's key.
+"""The recipe of an image: all inputs of the image, as one frozen value. Its hash is the image's key.
 
-The direct builder executes the recipe, `model.recipe.printing` prints it as a Dockerfile, and a push attaches it as
-JSON. Roles with equal recipes share an image, because a recipe does not contain the role.
+imgtool's own builder executes the recipe, `model.recipe.printing` prints it as a Dockerfile, and a push attaches it to
+the image as JSON. A recipe does not contain the role, so roles with equal recipes share an image.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Files of the context that go into the image: a file to `target`, or the contents of a folder into `target`.
+    """Files to copy from the build context into the image: a file to `target`, or a folder's contents into `target`.
 
     Attributes:
         source: the path relative to the context's root; a folder's path ends with `/`.
@@ -45,7 +45,7 @@ class Copy:
 
     @property
     def is_folder(self) -> bool:
-        """Whether `target` is a folder."""
+        """Whether the copy is a folder's contents instead of one file."""
         return self.source.endswith("/")
 
     def list_paths(self) -> Iterator[tuple[str, Entry]]:
@@ -56,7 +56,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """Lines that /bin/sh runs in the image, as root, one after the other.
+    """Lines that /bin/sh runs in the image, as root and one after the other.
 
     Attributes:
         lines: the lines; the build ends if one fails.
@@ -71,13 +71,13 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A part of an image with a key of its own and, in a registry, an image of its own.
+    """A part of an image. Each stage has a key, and the registry stores it as a separate image.
 
     Attributes:
         name: SYSTEM, RUN, PACKAGES, SETUP or IMAGE.
         key: the key of the stage and all stages below it, 64 hexadecimal digits.
-        engine: why only an engine can make the stage; empty if imgtool can.
-        text: the instructions that an engine runs on the stage below; empty if imgtool can make the stage.
+        engine: why the stage needs buildx; empty if imgtool can make the stage itself.
+        text: the instructions that buildx runs on the stage below; empty if imgtool can make the stage itself.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A user's template. An engine builds the whole image from the Dockerfile that the template prints.
+    """A user's template. buildx builds the whole image from the Dockerfile that the template prints.
 
     Attributes:
         name: the template's path, relative to the spec.
@@ -105,7 +105,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """The inputs of one image.
+    """All inputs of one image.
 
     Attributes:
         platform: the platform, such as linux/amd64.
@@ -125,7 +125,7 @@ class Recipe:
         labels: the image's labels, without the key's.
         user: the image's user; None for the base's.
         entrypoint: the entry point in exec form.
-        template: the user's template, which decides the image instead of all these values.
+        template: the user's template; if there is one, it alone decides the image.
     """
 
     platform: str
@@ -150,18 +150,18 @@ class Recipe:
 
     @property
     def debian(self) -> LockedDebian | None:
-        """The Debian packages of the image; None for none."""
+        """The Debian packages of the image; None if there are none."""
         return self.locked.debian
 
     @property
     def apt_script(self) -> str:
-        """The argument of the RUN that installs the Debian packages; empty for none."""
+        """The argument of the RUN instruction that installs the Debian packages; empty if there are none."""
         if self.debian is None:
             return ""
         return apt_step.install_script(self.locked.variant, self.debian.requested, self.libraries)
 
     def make_document(self) -> dict[str, Any]:
-        """Returns the recipe as plain data, which its key hashes."""
+        """Returns the recipe as plain data. The keys of the image and its stages are hashes of this data."""
         wheels = {wheel.name: f"{wheel.version} {wheel.sha256}" for wheel in self.locked.wheels}
         document: dict[str, Any] = {"platform": self.platform, "base": self.base.digest}
         if self.template is not None:
@@ -188,7 +188,7 @@ class Recipe:
         return document
 
     def publish_document(self, allow_secrets: Collection[str]) -> dict[str, Any]:
-        """Returns the recipe for the registry, with hashes instead of variables that look like secrets."""
+        """Returns the recipe for the registry. Hashes replace the variables' values that `allow_secrets` lists."""
         document = self.make_document()
         hidden = {name.rpartition("env.")[2] for name in allow_secrets if "env." in name}
         for part in (document, document.get("run") or {}, document.get("run_after_packages") or {}):
@@ -216,7 +216,7 @@ class Recipe:
         return (*stages, Stage(name=IMAGE, key=_hash([key, document])))
 
     def _list_parts(self) -> Iterator[tuple[str, str, str]]:
-        """Yields the stages below the image: name, why only an engine can make it, and an engine's instructions."""
+        """Yields each stage below the image: its name, why it needs buildx, and the instructions for buildx."""
         path = f'ENV LD_LIBRARY_PATH="{self.library_path}"\n' if self.library_path else ""
         if self.debian is not None:
             engine = self.debian.engine
@@ -237,7 +237,7 @@ class Recipe:
 
 
 def print_lines(lines: Lines) -> str:
-    """Formats lines for a shell as instructions of a Dockerfile."""
+    """Formats lines for a shell as RUN instructions of a Dockerfile."""
     text = "# Lines run as root, whoever runs the image.\n# hadolint ignore=DL3002\nUSER 0:0\n"
     if lines.env:
         pairs = " \\\n    ".join(f"{name}={quote(value)}" for name, value in sorted(lines.env.items()))
