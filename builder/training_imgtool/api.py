@@ -1,4 +1,4 @@
-"""The Python interface: five functions. `training_imgtool` exports them, the types of their results, and the errors.
+"""The Python interface: five functions. `training_imgtool` exports the functions, their result types and errors.
 
 Each function reads the machine's settings from the environment, as the corresponding command does, and prints nothing:
 `progress` receives the events that the command would show. `import training_imgtool` changes neither logging nor

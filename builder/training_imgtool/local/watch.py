@@ -117,7 +117,7 @@ def _hold(files: Files | None) -> Files | None:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The next version to run. Its containers use the images of `built`; `ready` is set if these images are new."""
+    """The next version to run, in containers of the images of `built`; `ready` is set if these images are new."""
 
     version: Version
     how: How

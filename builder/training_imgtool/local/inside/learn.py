@@ -1,6 +1,6 @@
 """Records what a program imports, and gives these modules to the next program, which need not import them again.
 
-This is the first part of the source of `warm_program`. It imports only the standard library, and runs on Python 3.7.
+This first part of the source of `warm_program` imports only the standard library, and runs on Python 3.7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs a program as `python` does.
 
-This file is a part of `warm_program`. It imports only the standard library, and runs on Python 3.7.
+This file, a part of `warm_program`, imports only the standard library, and runs on Python 3.7.
 """
 
 from __future__ import annotations
