@@ -57,7 +57,7 @@ def request_of(role: RoleSpec) -> Request:
 
 
 def machine_size(machine: str | None) -> tuple[float | None, int | None]:
-    """Returns the CPUs and bytes of memory of a type such as `n1-standard-4`; (None, None) if the name has no size."""
+    """Returns CPUs and bytes of a machine type such as `n1-standard-4`; (None, None) if the name states no size."""
     match = _MACHINE.match(machine or "")
     if match is None:
         return None, None

@@ -99,7 +99,7 @@ def _may_be_meant(path: str) -> bool:
 
 
 def describe_names(names: Iterable[str]) -> str:
-    """Lists three names, models and checkpoints first, and says how many more there are."""
+    """Lists up to three names, models and checkpoints first, and says how many more there are."""
     listed = sorted(names, key=kind_of, reverse=True)
     folders = tuple(path.rpartition("saved_model.")[0] for path in listed if _SAVED_MODEL.search(path))
     listed.sort(key=lambda path: path.startswith(folders) and not _SAVED_MODEL.search(path))  # of a SavedModel
