@@ -47,23 +47,23 @@ class Trainer:
     SHORTHAND = "source"  # `trainer: train.py` is `trainer: {source: train.py}`
 
     source: str = key(
-        "The folder with the code, or the Python file to run, relative to the spec; `.` is the spec's folder.",
+        "The folder with the code, or the Python file to run, relative to the spec; `.` means the spec's folder.",
         default="trainer",
         rule="code",
     )
     module: str | None = key(
-        "The module that `python -m` runs. Without `module` and `script`: SOURCE's task.py, or its only program.",
+        "The module that `python -m` runs. Without `module` and `script`, SOURCE's task.py runs, or its only program.",
         default=None,
         pattern=r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
         expected="a module's dotted name, such as trainer.task",
     )
     script: str | None = key("The Python file to run, relative to SOURCE.", default=None)
-    function: str | None = key("The function of `module` to call, as a console script does.", default=None)
+    function: str | None = key("The function in `module` to call, as a console script does.", default=None)
     include: tuple[str, ...] = key(
         "Further folders and files to copy into the image, such as ../common.", default=(), rule="shared"
     )
     workdir: str | None = key(
-        "The folder that the program starts in, relative to the spec; by default the spec's folder.",
+        "The folder in which the program starts, relative to the spec; by default the spec's folder.",
         default=None,
         rule="shared",
     )
@@ -94,8 +94,8 @@ class Tpu:
     """The TPU of one replica."""
 
     type: str = key("The service's name for the TPU, such as TPU_V3.")
-    count: int = key("The number of cores.", default=8, minimum=1)
-    topology: str | None = key("The chip layout, for TPU VMs that need one, such as 2x2.", default=None)
+    count: int = key("The number of TPU cores.", default=8, minimum=1)
+    topology: str | None = key("The layout of the chips, such as 2x2, which some TPU types need.", default=None)
     tf_version: str | None = key("AI Platform's tpuTfVersion; by default TensorFlow's minor version.", default=None)
 
 
@@ -112,9 +112,9 @@ class Toleration:
     """A taint that a role's Pods tolerate, with the keys that Kubernetes uses."""
 
     operator: str | None = key("Exists or Equal; by default Equal.", default=None, choices=("Exists", "Equal"))
-    value: str | None = key("The taint's value, with Equal.", default=None)
+    value: str | None = key("With Equal: the taint's value.", default=None)
     effect: str | None = key(
-        "The taint's effect that the Pods accept; by default every effect.",
+        "The effect of the taint; by default every effect.",
         default=None,
         choices=("NoSchedule", "PreferNoSchedule", "NoExecute"),
     )
@@ -126,27 +126,27 @@ class RoleSpec:
     """One role: its machines, and what is different in its image."""
 
     count: int = key("The number of replicas; there is always one master.", default=1, minimum=0)
-    machine: str | None = key("The machine type, in the service's words.", default=None)
+    machine: str | None = key("The machine type, as the service names it.", default=None)
     accelerator: Accelerator | None = key(
-        "What the role computes on; by default from gpus and tpu, otherwise as at the top of the spec.", default=None
+        "What the role computes on; by default what gpus or tpu says, else what the top of the spec says.", default=None
     )
     gpus: Gpus | None = key("GPUs per replica.", default=None)
     tpu: Tpu | None = key("The TPU per replica.", default=None)
     disk: Disk | None = key("The boot disk.", default=None)
     reservation: str | None = key(
-        "The Compute Engine reservation of the machines: projects/P/zones/Z/reservations/NAME. On Vertex also any or"
-        " none, on GKE also only the name.",
+        "The Compute Engine reservation to use: projects/P/zones/Z/reservations/NAME. Vertex also accepts any or none,"
+        " and GKE also a name alone.",
         default=None,
     )
     cpus: str | None = key("CPUs per replica, such as 4 or 500m, if the target accepts a number.", default=None)
     memory: str | None = key("Memory per replica, such as 16Gi, if the target accepts a size.", default=None)
-    base: str | None = key("Another base image for this role.", default=None, rule="reference")
-    template: str | None = key("Another Dockerfile template for this role.", default=None, rule="file")
+    base: str | None = key("Base image instead of the spec's.", default=None, rule="reference")
+    template: str | None = key("Dockerfile template instead of the spec's.", default=None, rule="file")
     args: tuple[str, ...] | None = key("Arguments instead of the spec's.", default=None, rule="arguments")
     command: tuple[str, ...] | None = key(
-        "Replaces the image's entry point in the job.", default=None, rule="arguments"
+        "The command that the job starts, instead of the image's entry point.", default=None, rule="arguments"
     )
-    env: Mapping[str, str] = key("Environment variables on top of the spec's.", default={}, rule="env")
+    env: Mapping[str, str] = key("Environment variables to add to the spec's.", default={}, rule="env")
     node_selector: Mapping[str, str] = key("Kubernetes: labels of the nodes that may run the role.", default={})
     tolerations: tuple[Toleration, ...] = key("Kubernetes: taints that the Pods accept.", default=())
 
@@ -161,14 +161,14 @@ class Secret:
     """Where a secret is stored. The secret's value is never in the spec, in an image or in an image's key."""
 
     env: str | None = key(
-        "The environment variable with the value.",
+        "The environment variable that contains the secret.",
         default=None,
         pattern=r"[A-Za-z_][A-Za-z0-9_]*",
         expected="a variable's name, such as HF_TOKEN",
     )
-    src: str | None = key("The file with the value, relative to the spec.", default=None)
+    src: str | None = key("The file that contains the secret, relative to the spec.", default=None)
     index: str | None = key(
-        "The name in UV_INDEX of the index to which the secret is the login: USER:PASSWORD, or a token.",
+        "The secret is a login (USER:PASSWORD, or a token) to the package index that has this name in UV_INDEX.",
         default=None,
         pattern=r"[A-Za-z0-9][A-Za-z0-9_-]*",
         expected="an index's name, such as team",
@@ -185,12 +185,12 @@ class ImageSpec:
         expected="lower-case letters and digits, joined by single '.', '_' or '-'",
     )
     registry: str | None = key(
-        "The images' registry and path, such as us-central1-docker.pkg.dev/project/repository.",
+        "The registry and path for the images, such as us-central1-docker.pkg.dev/project/repository.",
         default=None,
         rule="registry",
     )
     tensorflow: str | None = key(
-        'The TensorFlow release, such as "2.15.1". A spec has this key or `jax`.',
+        'The TensorFlow release, such as "2.15.1". A spec contains either this key or `jax`.',
         default=None,
         pattern=r"\d{1,4}\.\d{1,4}\.\d{1,4}(?:\.post\d{1,4}|rc\d{1,4})?",
         expected='a full release, such as "2.15.1"',
@@ -202,20 +202,20 @@ class ImageSpec:
         expected='a full release, such as "0.10.2"',
     )
     python: str | None = key(
-        "Python's minor version, such as 3.11; by default the newest that the release and every base support.",
+        "Python's minor version, such as 3.11; by default the newest that the framework and all base images support.",
         default=None,
         pattern=r"[23]\.\d{1,2}",
         expected="MAJOR.MINOR, such as 3.11",
     )
-    accelerator: Accelerator = key("What the roles compute on; a role may differ.", default=Accelerator.CPU)
+    accelerator: Accelerator = key("What the roles compute on; each role can override it.", default=Accelerator.CPU)
     base: str | None = key("A base image instead of the one that imgtool chooses.", default=None, rule="reference")
     sdists: str = key(
-        "How to handle releases that have a source archive but no wheel: build (only pure Python), or refuse.",
+        "What to do with a release that has a source archive but no wheel: build it (pure Python only), or refuse it.",
         default="build",
         choices=("build", "refuse"),
     )
     cuda_from: str = key(
-        "gpu: CUDA comes from the `base` (an nvidia/cuda image) or from NVIDIA's `wheels` (always with JAX).",
+        "gpu: the source of CUDA: `base` (an nvidia/cuda image) or `wheels` (NVIDIA's wheels; JAX always uses them).",
         default="base",
         choices=("base", "wheels"),
     )
@@ -234,7 +234,7 @@ class ImageSpec:
         rule="file",
     )
     python_packages: tuple[str, ...] = key(
-        "Requirements without a file, such as pandas>=2.",
+        "Requirements in addition to the file's, such as pandas>=2.",
         default=(),
         pattern=r"[A-Za-z0-9.][^\x00-\x1f\x7f]*",
         expected="a requirement, such as pandas>=2 or ./libs/mylib",
@@ -251,45 +251,45 @@ class ImageSpec:
         expected="an absolute path in the image, such as /etc/app.yaml",
     )
     run: tuple[str, ...] = key(
-        "Lines for /bin/sh, which an engine runs as root on the base and its Debian packages.",
+        "Lines for /bin/sh, which buildx runs as root once the Debian packages are installed.",
         default=(),
         rule="lines",
     )
     run_after_packages: tuple[str, ...] = key(
-        "Lines for /bin/sh, which an engine runs as root once the Python packages are installed.",
+        "Lines for /bin/sh, which buildx runs as root once the Python packages are installed.",
         default=(),
         rule="lines",
     )
     user: str | None = key(
-        "The user that the images run as; by default root, which the training services need.",
+        "The user as which the images run; by default root, which the training services need.",
         default=None,
         pattern=r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?",
         expected="a user's name or number, with :GROUP or without",
     )
     template: str | None = key(
-        "A Dockerfile template, relative to the spec, that extends imgtool's. An engine builds the whole image.",
+        "A Dockerfile template, relative to the spec, that extends imgtool's. buildx then builds the whole image.",
         default=None,
         rule="file",
     )
     platform: str = key(
-        "The platform of the images, or a list of platforms: then each role's image is an index of them.",
+        "The platform of the images. With a list of platforms, each role's image is an index with one image for each.",
         default="linux/amd64", choices=("linux/amd64", "linux/arm64"), several=True,
     )  # fmt: skip
     exclude: tuple[str, ...] = key(
-        "Folders below site-packages to leave out, such as pandas/tests.",
+        "Folders in site-packages to leave out of the images, such as pandas/tests.",
         default=(),
         pattern=r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*",
         expected="a path below site-packages, such as pandas/tests",
     )
     trim: bool | None = key("Leave out files that nothing in the image can open; by default true.", default=None)
     compression: str = key(
-        "How imgtool compresses layers. To run zstd layers, a machine needs Docker 23 or containerd 1.5.",
+        "How imgtool compresses layers. Machines that pull zstd layers need Docker 23 or containerd 1.5, or newer.",
         default="gzip",
         choices=("gzip", "zstd"),
     )
     attestations: bool = key("Whether push attaches a bill of materials and the provenance to images.", default=True)
     allow_secrets: tuple[str, ...] = key(
-        "Files, or keys such as env.PAD_TOKEN, that look like secrets but belong in the image.", default=()
+        "Files, or keys such as env.PAD_TOKEN, that look like secrets but are not.", default=()
     )
     secrets: Mapping[str, Secret] = key("Secrets that lines of `run` and a template's RUN mount, by id.", default={})
     roles: Mapping[Role, RoleSpec] = key("The roles: master, worker, ps, evaluator.")
