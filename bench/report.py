@@ -30,6 +30,15 @@ ratio is taken within its round, and its median is in bold: below 1, imgtool too
 - The base image is a stand-in of 53 MB made of Debian packages, the wheels are real.
 """
 
+GROWTH = """## How the cost of a push grows
+
+![CPU seconds of three pushes with more images, packages, files and variants](growth.svg)
+
+`python -m bench.growth` measures one push of each kind and draws this picture, in CPU seconds of imgtool. "From nothing" makes all layers of TensorFlow's
+wheels and of the code; the other two pushes follow it. *roles* are different images with the same wheels, *packages* small wheels beside TensorFlow,
+*files* small files of code, and *variants* roles with a base of their own each. imgtool makes the layers of wheels once for all roles and bases.
+"""
+
 
 def line(sample: Sample) -> str:
     """One sample, while it goes on."""
@@ -46,7 +55,7 @@ def results(machine: str, samples: Sequence[Sample], left_out: Sequence[str]) ->
     """All tables, and before them who was faster than imgtool and who failed."""
     parts = ["# Measured\n", machine, _NOTES, "".join(f"- {note}\n" for note in (*_faster(samples), *left_out))]
     parts += [f"## {scenario.title}: {_track(track)}\n\n{table(chosen)}" for scenario, track, chosen in _races(samples)]
-    return "\n".join(parts)
+    return "\n".join([*parts, GROWTH])
 
 
 def _faster(samples: Sequence[Sample]) -> Iterator[str]:
