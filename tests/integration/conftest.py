@@ -16,14 +16,19 @@ import pytest
 
 from tests import forked_imgtool
 from tests.integration.push_world import Project, Wheels, make_base
+from tests.local.project import Project as ScriptProject
+from tests.local.project import unique
+from tests.make.engines.support import shared_engine
 from tests.outputs import check_output
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.registry_process import list_tags, run_registry
+from training_imgtool.make.engines.docker.engine import DockerEngine
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BASE = "library/python:3.11-slim-bookworm"
 MNIST = CHECKOUT / "images/mnist"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+MakeCluster = Callable[..., ScriptProject]
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,29 @@ class Mnist:
 
     images: dict[str, str]
     env: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerEngine]:
+    """A Docker Engine for the tests of one file."""
+    with shared_engine(tmp_path_factory.mktemp("home")) as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(engine: DockerEngine, tmp_path: Path) -> Iterator[MakeCluster]:
+    """Makes projects whose images are scripts; at the end, no container of theirs is left."""
+    made: list[ScriptProject] = []
+
+    def make(scripts: dict[str, str], **changes: Any) -> ScriptProject:
+        made.append(ScriptProject(tmp_path, engine, scripts, **{"name": unique(tmp_path), **changes}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        left = one.left()
+        one.remove()
+        assert not left
 
 
 @pytest.fixture(scope="session")

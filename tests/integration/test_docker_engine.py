@@ -16,7 +16,6 @@ from tests.make.engines.support import (
     free_port,
     refusing_server,
     registry_server,
-    shared_engine,
 )
 from training_imgtool.base.errors import (
     CredentialsError,
@@ -34,12 +33,6 @@ pytestmark = pytest.mark.engine
 PLATFORM = "linux/amd64"
 LOADED = hashlib.sha256(b"loaded").hexdigest()
 NONE = f"sha256:{'1' * 64}"
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerEngine]:
-    with shared_engine(tmp_path_factory.mktemp("home")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +78,7 @@ def test_pulls_a_base_by_digest_once(engine: DockerEngine, base: str, registry: 
     events = Events()
     engine.pull_base(found, PLATFORM, None, events)
     assert events == []
-    with pytest.raises(InputError, match="is an image for linux/amd64, but the spec's platform is linux/s390x"):
+    with pytest.raises(InputError, match="is an image for linux/amd64, and the spec's platform is linux/s390x"):
         engine.pull_base(found, "linux/s390x", None, events)
 
 

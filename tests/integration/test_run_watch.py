@@ -17,7 +17,7 @@ import pytest
 from tests.integration.conftest import CHECKOUT, Mnist
 from tests.local.project import unique
 from tests.local.watch_project import TASK, Watching, WatchProject, python_base
-from tests.make.engines.support import private_engine, private_podman, settings, shared_engine, wait_for
+from tests.make.engines.support import private_engine, private_podman, settings, wait_for
 from tests.other_user import NOBODY
 from training_imgtool.make.engines.docker.connect import connect
 from training_imgtool.make.engines.docker.engine import DockerEngine
@@ -25,12 +25,6 @@ from training_imgtool.make.engines.docker.engine import DockerEngine
 pytestmark = [pytest.mark.engine, pytest.mark.registry]
 Make = Callable[..., WatchProject]
 ALONE = {"master": {"machine": "n1-standard-4"}}
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerEngine]:
-    with shared_engine(tmp_path_factory.mktemp("home")) as found:
-        yield found
 
 
 @pytest.fixture

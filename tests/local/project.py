@@ -40,6 +40,7 @@ SPEC: dict[str, Any] = {
     "job": {"target": "ai-platform", "region": "us-central1", "job_dir": "gs://bucket/demo", "pass_job_dir": True},
 }
 SERVE = "trap 'exit 0' TERM; while :; do sleep 0.2; done\n"  # what workers do until they are stopped
+STARTS = 'echo started >> "/job/starts-$(hostname)"; hostname -i >> "/job/addresses-$(hostname)"\n'
 
 
 def write_lock(folder: Path, numpy: str = "1.26.4") -> None:
