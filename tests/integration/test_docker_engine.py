@@ -78,7 +78,7 @@ def test_pulls_a_base_by_digest_once(engine: DockerEngine, base: str, registry: 
     events = Events()
     engine.pull_base(found, PLATFORM, None, events)
     assert events == []
-    with pytest.raises(InputError, match="is an image for linux/amd64, and the spec's platform is linux/s390x"):
+    with pytest.raises(InputError, match="is an image for linux/amd64, but the spec's platform is linux/s390x"):
         engine.pull_base(found, "linux/s390x", None, events)
 
 

@@ -71,7 +71,7 @@ class DockerEngine:
         if not _is_for(image, platform):
             raise InputError(
                 f"base image {base} is an image for {image.get('Os')}/{image.get('Architecture')}, "
-                f"and the spec's platform is {platform}",
+                f"but the spec's platform is {platform}",
                 hint="set `platform:` to the base image's platform, or name a base image for the spec's platform",
             )
         progress(Done(subject, Outcome.FETCHED, base.digest, time.monotonic() - started))
