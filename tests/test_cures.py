@@ -176,7 +176,7 @@ CASES: list[tuple[Reader, str, str, str]] = [
         "write git+https://HOST/PATH@COMMIT, or git+ssh://",
         f"git+https://h.example/a@{'0' * 40}",
     ),
-    (_requirement, "-e /home/me/a", "write it relative: ./FOLDER", "-e ./a"),
+    (_requirement, "-e /home/me/a", "write a relative path: ./FOLDER", "-e ./a"),
     (
         _requirement,
         "../../a b",
@@ -186,13 +186,13 @@ CASES: list[tuple[Reader, str, str, str]] = [
     (
         _requirement,
         "numpy==${VERSION}",
-        "write the value: a lock does not depend on a machine's variables",
+        "write the value itself, because a lock must not depend on a machine's variables",
         "numpy==1.26.4",
     ),
     (
         _requirement,
         "!pip install -U pandas",
-        "write what follows `pip install`, a line for each package",
+        "write only what follows `pip install`, one line per package",
         "pandas",
     ),
     (

@@ -87,7 +87,7 @@ def test_from_to_another_target_is_refused(tmp_path: Path, capsys: pytest.Captur
     source = tmp_path / "old.yaml"
     source.write_text(OLD.format(digest=DIGEST))
     assert _run(["config", "--from", str(source), "--target", "tfjob"]) == 2
-    assert "--from converts to vertex, not to tfjob" in capsys.readouterr().err
+    assert "--from converts only to vertex, not to tfjob" in capsys.readouterr().err
 
 
 def test_a_runtime_version_needs_no_image_and_packs_the_trainer(

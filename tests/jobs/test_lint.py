@@ -69,7 +69,7 @@ def test_bare_scalars_are_judged_as_gcloud_reads_them() -> None:
     ("text", "who"),
     [
         ("trainingInput: {scaleTier: BASIC}\n", "AI Platform Training closed"),
-        ('{"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}}', "the program does it"),
+        ('{"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}}', "the program checks TF_CONFIG"),
     ],
 )
 def test_what_other_programs_check_is_left_to_them(text: str, who: str) -> None:

@@ -142,7 +142,7 @@ def test_max_wait_counts_only_with_flex_start() -> None:
         (
             AI,
             spec(TRIO, grace_period=5, namespace="n"),
-            "job.grace_period (a Spot VM has 30 seconds at most, and nothing changes that), job.namespace",
+            "job.grace_period (a Spot VM always gets at most 30 seconds), job.namespace",
         ),
         (
             VX,

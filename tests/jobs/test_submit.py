@@ -326,7 +326,7 @@ def test_status_as_a_document(services: Services, capsys: pytest.CaptureFixture[
 
 
 def test_what_nobody_submitted_has_no_status(services: Services) -> None:
-    with pytest.raises(InputError, match="no job of these inputs"):
+    with pytest.raises(InputError, match="no job with these inputs"):
         services.submission(Target.VERTEX).status()
 
 
@@ -373,7 +373,7 @@ def test_without_the_program_or_a_service(services: Services) -> None:
     job = written(spec_of(Target.VERTEX), Target.VERTEX, "job.yaml")
     with pytest.raises(UsageError, match="gcloud is not on PATH"):
         Submission(job, {"PATH": "/nonexistent"}, lambda _event: None).submit()
-    with pytest.raises(UsageError, match="no service"):
+    with pytest.raises(UsageError, match="cannot submit a job"):
         Submission(replace(job, job=None), {}, lambda _event: None)
 
 

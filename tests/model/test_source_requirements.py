@@ -79,12 +79,12 @@ def test_a_git_place() -> None:
         ("-e /home/me/x", "./FOLDER"),
         ("x @ file:///home/me/x", "./FOLDER"),
         ("https://host/z.whl", "./FILE"),
-        ("../w/z-1.0-py3-none-any.whl", "copy it"),
-        ("-r https://host/r.txt", "download it"),
-        ("-c https://host/c.txt", "download it"),
-        ("--constraint='http://host/c.txt'", "download it"),
-        ("--requirement=https://host/r.txt", "download it"),
-        ("--no-binary six", "leave it out"),
+        ("../w/z-1.0-py3-none-any.whl", "copy the wheel"),
+        ("-r https://host/r.txt", "download the file"),
+        ("-c https://host/c.txt", "download the file"),
+        ("--constraint='http://host/c.txt'", "download the file"),
+        ("--requirement=https://host/r.txt", "download the file"),
+        ("--no-binary six", "remove this option"),
     ],
 )
 def test_lines_that_no_lock_can_hold_have_a_cure(line: str, cure: str) -> None:

@@ -23,7 +23,7 @@ VERBS = (*_FIRST, *_MORE, *_ABOUT)  # in the order of the help; every other verb
 
 
 class _Verbs(typer.core.TyperGroup):
-    """Lists the verbs that most people need before the others."""
+    """Lists the verbs that most people need before all other verbs."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes two sections of verbs, with columns of equal width."""

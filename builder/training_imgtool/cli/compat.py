@@ -18,7 +18,7 @@ def compat(
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Print the version matrix. It lists Python, CUDA, cuDNN, base images and sources per TensorFlow release.
+    """Print the version matrix. The matrix lists Python, CUDA, cuDNN, base images and sources per TensorFlow release.
 
     `imgtool compat jax` prints the newest JAX releases on the package index, and the Pythons that they support.
     """

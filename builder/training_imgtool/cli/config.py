@@ -1,4 +1,4 @@
-"""`imgtool config`: writes the job file, in which every image has its digest."""
+"""`imgtool config`: writes the job file, which names every image by its digest."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def config(
         Path | None, typer.Option("--from", metavar="FILE", help="Convert this AI Platform job file.")
     ] = None,
     region: Annotated[
-        str | None, typer.Option(metavar="REGION", help="With --from: the job's region, if FLAGS do not name it.")
+        str | None, typer.Option(metavar="REGION", help="With --from: the job's region, unless --flags names it.")
     ] = None,
     flags: Annotated[
         str, typer.Option(metavar="TEXT", help="With --from: the gcloud command of the old job, or its flags.")

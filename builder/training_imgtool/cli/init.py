@@ -34,8 +34,8 @@ def init(
         bool | None,
         typer.Option(
             "--lock/--no-lock",
-            help="Write the lock too, and drop version limits that no wheel satisfies. This is the default if the "
-            "folder has a program.",
+            help="Write the lock, too, and drop version limits that no wheel satisfies. --lock is the default if "
+            "FOLDER has a program.",
         ),
     ] = None,
     attempt: Annotated[bool, typer.Option("--try", help="Run the code, and add missing packages to the spec.")] = False,
@@ -43,7 +43,7 @@ def init(
 ) -> None:
     """Write a first spec for the code in FOLDER.
 
-    If FOLDER has no code, write a trainer, too. If it has a spec, print how the proposal differs from that spec.
+    If FOLDER has no code, write a trainer, too. If FOLDER has a spec, only print how a new spec would differ from it.
     """
     from training_imgtool.cli.commands.init import write_starter
     from training_imgtool.cli.commands.init_try import adopt

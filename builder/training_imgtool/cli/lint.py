@@ -32,8 +32,8 @@ def lint(
     """Check a job file against the rules of its service.
 
     An error means that the service refuses the file. A warning means that the service accepts a value that causes
-    trouble later, or that imgtool did not check a document. A hint is for your information, such as about a placeholder
-    that you have to replace. If there is an error, the exit code is 3.
+    trouble later, or that imgtool did not check a document. A hint is only information, for example that a value is a
+    placeholder. If there is an error, the exit code is 3.
     """
     from training_imgtool.base.yamlfile.reader import read_bytes
     from training_imgtool.jobs.lint import lint as judge
@@ -54,7 +54,7 @@ def lint(
 
 
 def _ask_slurm(text: str) -> str | None:
-    """Returns why Slurm refuses a batch script; empty if Slurm accepts it, None if Slurm cannot be asked."""
+    """Returns why Slurm refuses a batch script; empty if Slurm accepts it, None if Slurm does not answer."""
     if "#SBATCH" not in text or not shutil.which("sbatch"):
         return None
     command = ["sbatch", "--test-only"]

@@ -32,7 +32,7 @@ _GLYPHS = {
 
 
 class _Column(ProgressColumn):
-    """A column of rich. The function `show` makes each cell from a task of rich and imgtool's `Row`."""
+    """A column of rich. The function `show` makes each cell from rich's task and imgtool's `Row`."""
 
     def __init__(self, show: Callable[[Task, Row], RenderableType], column: Column | None = None) -> None:
         super().__init__(column or Column(no_wrap=True, justify="right", style="cyan"))
@@ -63,7 +63,7 @@ class _Rows(Progress):
 
 
 class LiveView:
-    """Shows one row per subject. When a subject ends, a line above the rows replaces its row.
+    """Shows one row per subject. When a subject ends, a line above the rows replaces the subject's row.
 
     Only one thread draws. rich computes a line's place before it writes the line, so two threads would overwrite each
     other's lines. The cursor stays visible, so a process that is killed leaves the terminal usable.

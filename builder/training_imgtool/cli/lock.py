@@ -29,7 +29,7 @@ def lock(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Resolve versions, base images and wheels, and write the lock. Versions in an old lock stay if they still fit."""
+    """Resolve versions, base images and wheels, and write the lock. A new lock keeps old versions that still fit."""
     from training_imgtool.jobs import check_job
     from training_imgtool.make.current_lock import ensure_lock, find_moved_bases
     from training_imgtool.make.inputs import prepare
@@ -40,7 +40,7 @@ def lock(
 
     renewal = Renewal(upgrade, frozenset(map(normalise_name, upgrade_package or ())))
     if locked and renewal:
-        raise UsageError("--locked forbids a change of the lock, and --upgrade asks for one", hint="give one of them")
+        raise UsageError("--locked forbids writing the lock, and --upgrade writes it", hint="give one of them")
     choice = opt.read_choice(spec, changes)
     with open_machine(progress) as machine:
         spec_file = choice.open()

@@ -49,10 +49,10 @@ def _run_verb(arguments: list[str], cancelled: threading.Event) -> int:
 
 
 def _exit(code: int) -> None:
-    """Exits without Python's own shutdown.
+    """Ends the process at once, without Python's shutdown.
 
-    The shutdown waits for every worker thread, so a server that does not answer would hold up Ctrl-C; and its flush
-    prints a traceback when nobody reads stdout.
+    Python's shutdown waits for every worker thread, so Ctrl-C would wait for a server that does not answer. It also
+    prints a traceback if it cannot flush stdout.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

@@ -35,7 +35,7 @@ _SHARED = {  # by the name of the parameter: option, its letter, and what it doe
 
 
 class Verb(typer.core.TyperCommand):
-    """Adds the options of all verbs to a verb, and refuses empty values before the verb does anything."""
+    """Adds to a verb the options that all verbs have, and refuses empty values before the verb does anything."""
 
     def __init__(self, *args: Any, **keys: Any) -> None:
         super().__init__(*args, **keys)
@@ -92,7 +92,7 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Use VALUE for KEY of the spec; repeatable."),
 ]
-Roles = Annotated[list[Role] | None, typer.Option("--role", metavar="ROLE", help="Handle only this role; repeatable.")]
+Roles = Annotated[list[Role] | None, typer.Option("--role", metavar="ROLE", help="Only do this for ROLE; repeatable.")]
 Registry = Annotated[
     str | None,
     typer.Option(metavar="HOST/PATH", help="The images' registry [default: the spec's]."),
@@ -137,7 +137,7 @@ Push = Annotated[bool, typer.Option("--push", help="First push the images that t
 AllowUnknown = Annotated[
     bool, typer.Option("--allow-unknown", help="Accept machines and accelerators not in imgtool's tables.")
 ]
-Issuer = Annotated[str | None, typer.Option(metavar="URL", help="The OIDC provider that issues the identity.")]
+Issuer = Annotated[str | None, typer.Option(metavar="URL", help="With --signature: the OIDC provider of the identity.")]
 NoCheck = Annotated[bool, typer.Option("--no-check", help="Do not check the job or the trainer's syntax and imports.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would happen; change nothing.")]
 Tags = Annotated[
@@ -169,5 +169,5 @@ def read_changes(texts: list[str] | None) -> Mapping[str, str]:
 
 
 def is_stdout(path: Path | None) -> bool:
-    """Returns whether the path to which the user wants a result means stdout."""
+    """Returns whether a path that the user gives for a result means stdout."""
     return path is not None and str(path) in {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}

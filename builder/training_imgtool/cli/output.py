@@ -33,7 +33,7 @@ _ELSEWHERE = {  # options of Docker, and what does the same here
 
 
 class ReaderGone(Exception):  # noqa: N818 - a state, not an error
-    """The program that read stdout has ended. What the command did until then stays done."""
+    """The program that read stdout has ended. imgtool does not undo what the command has done until then."""
 
 
 def open_missing_streams() -> None:
@@ -66,7 +66,7 @@ def set_volume(*, quiet: bool, verbose: bool, requests: bool) -> None:
 
 
 def _show_request(record: Any) -> bool:
-    """Removes the query, which may contain a signature, from a request's URL; drops log records of other libraries."""
+    """Removes the query, which may contain a signature, from the URL of a request; drops records of other libraries."""
     record.msg, record.args = re.sub(r"\?\S+", "?…", sanitize_lines(record.getMessage())), ()
     return str(record.name) == "urllib3.connectionpool"
 
@@ -160,7 +160,7 @@ def emit_failure(failure: ImgtoolError) -> None:
 
 
 def error_data(failure: ImgtoolError) -> dict[str, Any]:
-    """Returns the `error` of a JSON document: the same keys for every failure."""
+    """Returns the value of `error` in a JSON document, which has the same keys for every failure."""
     fields = failure.errors if isinstance(failure, FieldListError) else (failure,)
     fields = tuple(error for error in fields if isinstance(error, FieldError))
     return {

@@ -40,7 +40,7 @@ def open_progress(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Progress]:
-    """Yields a Progress that writes to `stream` until the block ends; it is thread-safe and never raises.
+    """Yields a thread-safe Progress that writes to `stream` until the block ends, and never raises an error.
 
     Args:
         mode: one of `Mode`; another word raises UsageError.

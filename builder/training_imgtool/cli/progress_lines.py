@@ -1,7 +1,7 @@
 """Progress as lines for logs, pipes and programs, without escape sequences and carriage returns.
 
-The JSON lines are a contract: `{"time": seconds since the start, "event": planned|step|transfer|log|done|note, …}` with
-the event's own fields: `subject`, `size`, `text`, `what`, `done`, `total`, `outcome`, `seconds`.
+The JSON lines, on which users rely, are `{"time": seconds since the start, "event": planned|step|transfer|log|done|
+note, …}` with the fields of the event: `subject`, `size`, `text`, `what`, `done`, `total`, `outcome`, `seconds`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Row:
             self._planned = size + (self._planned or 0)
 
     def step(self, text: str, now: float) -> None:
-        """Begins a step; its bytes count from 0."""
+        """Begins a step of the subject, and counts the step's bytes from 0."""
         is_first = not self.text
         self.began = now if self.began is None else self.began
         self.text, self.log = text, ""
@@ -73,7 +73,7 @@ class Row:
         self._parts[what] = (done, total)
 
     def moved(self) -> Moved | None:
-        """Returns how many bytes the step has moved; None if it has moved none and none were announced."""
+        """Returns how many bytes the step has moved; None if no bytes were moved or announced."""
         if self.is_idle and self._planned is None:
             return None
         done = sum(part for part, _ in self._parts.values())
@@ -92,12 +92,12 @@ class Row:
         return not self._parts
 
     def elapsed(self, now: float) -> float | None:
-        """Returns the seconds since the subject began; None while it waits."""
+        """Returns the seconds since the subject began; None while the subject waits to begin."""
         return None if self.began is None else now - self.began
 
 
 class Writer:
-    """A text stream that ignores its own failures: a closed stderr must not fail a build."""
+    """A text stream that ignores errors of writing, because a closed stderr must not fail a build."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -140,7 +140,7 @@ class Writer:
 
 
 class PlainLines:
-    """Writes a line per step and log line, the bytes moved every few seconds, and a sign of life in long pauses."""
+    """Writes a line per step and log line, every few seconds the bytes moved, and in long pauses a sign of life."""
 
     def __init__(
         self, writer: Writer, clock: Callable[[], float], *, heartbeat_seconds: float = _HEARTBEAT_SECONDS

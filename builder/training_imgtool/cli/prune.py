@@ -52,9 +52,9 @@ def prune(
 
 
 def _prune_engine(settings: Settings, before: float, *, dry_run: bool) -> dict[str, Any] | None:
-    """Removes old images from the engine; returns how many and which, or None if no engine answers.
+    """Removes old images from the engine; returns how many images and which, or None without an engine.
 
-    `freedBytes` is the space that the engine freed. It is 0 in a dry run, because other images may share the layers.
+    `freedBytes` is the space that the engine freed. A dry run returns 0, because other images may share the layers.
     """
     from training_imgtool.make.engines.docker.connect import connect
     from training_imgtool.make.engines.docker.engine import list_stages, measure_layers, remove_stage

@@ -27,7 +27,7 @@ def push(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Push the images that the registry lacks. Check that it has the others."""
+    """Push the images that the registry lacks. Check that the registry has the other images."""
     from training_imgtool.cli.build_images import build_and_print
     from training_imgtool.make.request import BuildOptions
 

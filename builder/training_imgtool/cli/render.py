@@ -24,7 +24,7 @@ def render(
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
-    """Print the Dockerfile of each role. Any Docker builder makes the same images from these files."""
+    """Print the Dockerfile of each role. Any Docker builder makes the same images from the Dockerfiles."""
     from training_imgtool.cli.commands.render import write_build_folder
     from training_imgtool.make.inputs import prepare
 

@@ -45,7 +45,7 @@ class _Command(opt.Verb):
                 raise
             given = next((word for word in words if word.partition("=")[0] == wrong), wrong)
             raise UsageError(
-                f"run has no option {wrong}", hint=f"to pass it to the program, write it after --: -- {given}"
+                f"imgtool run has no option {wrong}", hint=f"to pass the option to your program, write -- {given}"
             ) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -72,7 +72,7 @@ def run(
     ] = None,
     job_dir: Annotated[
         str | None,
-        typer.Option("--job-dir", metavar="DIR", help="Folder for the results [default: ./job]."),
+        typer.Option("--job-dir", metavar="DIR", help="Folder for job results [default: ./job]."),
     ] = None,
     kill: Annotated[
         list[str] | None,
@@ -204,7 +204,7 @@ def _output(mode: str, ready: Ready, reader: LossReader | None) -> Iterator[Prog
 
 @contextmanager
 def _show(mode: str, ready: Ready) -> Iterator[Progress]:
-    """Opens the view that `mode` names: JSON lines, nothing, or the replicas' lines, each after the replica's name."""
+    """Opens the view for `mode`: JSON lines, nothing, or the replicas' lines, each after its replica's name."""
     if mode in {"json", "quiet"}:
         with machine.progress(mode) as view:
             yield view

@@ -33,7 +33,7 @@ def show(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Print the parts and the tag of each image."""
+    """Print the tag and the contents of each image."""
     from training_imgtool.cli.commands import show
     from training_imgtool.cli.commands.images import plan_images
 

@@ -16,7 +16,7 @@ def sign(
     changes: opt.Changes = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="A private key that cosign accepts, instead of an OIDC token."),
+        typer.Option("--key", metavar="KEY", help="A private key for cosign, instead of an OIDC token."),
     ] = None,
     roles: opt.Roles = None,
     registry: opt.Registry = None,

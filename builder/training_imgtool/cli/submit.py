@@ -1,4 +1,4 @@
-"""`imgtool submit`: submits the job to its service once, however often it runs."""
+"""`imgtool submit`: submits the job to its service, but only once for the same inputs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def verify(
         typer.Option(
             "--accept",
             metavar="WHAT",
-            help="Succeed although this machine cannot check bytecode, engine, gone or attached.",
+            help="Accept that a check is impossible here: bytecode, engine, gone or attached.",
             autocompletion=lambda: ["bytecode", "engine", "gone", "attached"],
         ),
     ] = None,
@@ -40,7 +40,7 @@ def verify(
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
-    """Make the images again, and compare them with the pushed ones."""
+    """Make the images again, and compare them with the pushed images."""
     from training_imgtool.cli.commands.images import verify_images
     from training_imgtool.verify import report
     from training_imgtool.verify.findings import read_accepted

@@ -30,7 +30,7 @@ class Screen:
         self._lock = threading.Lock()
 
     def __call__(self, sign: Sign) -> None:
-        """Shows an event, from any thread."""
+        """Shows an event. Any thread can call this method."""
         with self._lock:
             if self._as_json:
                 emit_json(make_event(sign), indent=None)

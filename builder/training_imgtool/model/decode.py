@@ -62,7 +62,7 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
 
 @cache
 def list_key_paths(kind: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
-    """Returns the paths of each name of a key in a dataclass and its parts, such as `job.region` for `region`."""
+    """Returns, by name, the paths of all keys in a dataclass and its parts, such as `job.region` for `region`."""
     occurrences: dict[str, tuple[str, ...]] = {}
     for name, annotation in list_field_kinds(kind).items():
         path = f"{prefix}{name}"
@@ -285,7 +285,7 @@ class Reader:
         return _WRONG if any(value is _WRONG for value in values) else tuple(values)
 
     def _suggest_list(self, kind: Any, text: str, limits: Mapping[str, Any]) -> str | None:
-        """Suggests how to write `text` as a list; None if no way to split the text gives only valid items."""
+        """Suggests how to write `text` as a list; None if imgtool cannot split the text into valid items."""
         whole = [text]
         for words in (re.split(r",\s+", text.strip()), text.split(), text.split(","), whole):
             with suppress(InputError):
@@ -371,7 +371,7 @@ class Reader:
 
 
 def find_position(positions: Mapping[str, Position], path: str) -> Position:
-    """Returns the place of the key `path`, else of the nearest parent with a place, else the start of the file."""
+    """Returns the place of the key at `path`, or of the nearest parent with a place, or else the start of the file."""
     while path and path not in positions:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
     return positions.get(path, Position(1, 1))

@@ -27,7 +27,7 @@ PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPoint:
-    """The program of an image. All paths except `top` are relative to `top`; `.` is `top` itself.
+    """The program of an image. All paths except `top` are relative to `top`. The path `.` means `top`.
 
     Attributes:
         folder: the folder with the code.
@@ -68,7 +68,7 @@ class EntryPoint:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The folders and files of all code in the image; no path is inside another one."""
+        """The folders and files with all code of the image. None of these paths is inside another."""
         is_included = any(_inside(self.folder, path) for path in self.include)
         return self.include if is_included else (self.folder, *self.include)
 
@@ -123,7 +123,7 @@ def find_entry_point(trainer: Trainer, folder: Path) -> EntryPoint:
     Raises FieldError if the module or script does not exist, or if there are several programs and the spec names none.
     """
     if trainer.module and trainer.script:
-        raise FieldError("a module and a script: expected one of them", field="trainer.script", hint="remove one")
+        raise FieldError("a module and a script: expected only one", field="trainer.script", hint="remove one")
     place = _locate(trainer, folder)
     _check_function(trainer)
     if (place.top / place.source).is_file():
@@ -168,7 +168,7 @@ def _locate(trainer: Trainer, folder: Path) -> _Place:
 
 
 def _outermost(paths: tuple[str, ...], folder: str) -> tuple[str, ...]:
-    """Returns the paths that are neither in `folder` nor in another of the paths."""
+    """Returns the paths that are neither in `folder` nor in another one of `paths`."""
     others = sorted({path for path in paths if not _inside(path, folder)})
     return tuple(path for path in others if not any(path != other and _inside(path, other) for other in others))
 
@@ -227,7 +227,7 @@ def _check_function(trainer: Trainer) -> None:
     if trainer.function is None:
         return
     if not trainer.module:
-        raise FieldError("there is a function, but no module", field="trainer.function", hint="add trainer.module")
+        raise FieldError("a function needs a module", field="trainer.function", hint="add trainer.module")
     if not re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", trainer.function, re.ASCII):
         raise FieldError(f"{quote(trainer.function)} is not a valid name of a function", field="trainer.function")
 

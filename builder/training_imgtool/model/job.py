@@ -1,4 +1,4 @@
-"""The types of the section `job` in `image.yaml`, which describes the job that runs the images, for every target."""
+"""The types of the section `job` in `image.yaml`. This section describes the job for all targets."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Volume:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of storage that the keys describe, in the words of `Row.volumes`; one kind in a valid volume."""
+        """The kinds of storage that the keys describe, in the words of `Row.volumes`. A valid volume has one kind."""
         nfs = ["nfs"] if self.nfs_server or self.nfs_path else []
         return nfs + [kind for kind in ("claim", "bucket", "host_path", "memory") if getattr(self, kind)]
 

@@ -1,4 +1,4 @@
-"""Makes the JSON schema of `image.yaml` for editors, in the version draft-07, which most of them support.
+"""Makes the JSON schema of `image.yaml` for editors, in the version draft-07, which most editors support.
 
 The schema follows from the dataclasses of `model.spec`. An editor reads the value `3` as a number where imgtool reads
 text. So the schema also allows numbers and booleans for text, except for keys whose text cannot look like a number.
@@ -67,7 +67,7 @@ def _dataclass(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe(schema: dict[str, Any], field: dataclasses.Field[Any], *, nullable: bool) -> dict[str, Any]:
-    """Returns the schema of a key: `schema` with the key's description and default. With `nullable`, it allows null."""
+    """Adds a key's description and default to the key's schema; with `nullable`, the schema allows null."""
     if nullable:
         schema = _nullable(schema)
     described = {"description": field.metadata["doc"], **schema}

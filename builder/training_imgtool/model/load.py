@@ -98,7 +98,7 @@ def load(path: Path, values: Mapping[str, str] | None = None) -> SpecFile:
 
 
 def _decode(path: Path, root: Table, text_sha256: str, values: Mapping[str, str], plain: SpecFile | None) -> SpecFile:
-    """Converts a file's tree, with `values` in place of the file's for some keys; raises FieldListError."""
+    """Converts a file's tree to a spec; `values` replace the file's values of some keys. Raises FieldListError."""
     tree = root
     for key, text in values.items():
         tree = _with_value(tree, key.split("."), text)
@@ -198,7 +198,7 @@ def _find_above(folder: Path) -> str:
 
 
 def _shorten(path: Path, cwd: Path) -> Path:
-    """Returns `path` as users type it: relative to `cwd`, if it is inside and the process runs there."""
+    """Returns `path` relative to `cwd` if that is the process's folder and contains the path; otherwise `path`."""
     return path.relative_to(cwd) if cwd == Path.cwd() and path.is_relative_to(cwd) else path
 
 
@@ -225,7 +225,7 @@ def _read_allowed(root: Table) -> frozenset[str]:
 
 
 def _check_roles(root: Table, reader: Reader) -> None:
-    """Records an error unless the spec has one master, or workers; without a master, worker 0 is the chief.
+    """Records an error unless the spec has a master or workers. Without a master, worker 0 is the chief.
 
     A job with `runtime_version` needs neither, because AI Platform's predefined clusters need no roles in the spec.
     """

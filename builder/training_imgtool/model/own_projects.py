@@ -1,7 +1,7 @@
-"""Finds the requirements that name the trainer's own project, such as `-e .`. Its packages need no wheel.
+"""Finds the requirements that name the trainer's own project, such as `-e .`. Such a project needs no wheel.
 
-The lock contains only the requirements of such a project and not the project. The image gets the project's code with
-the trainer, and a change of the code must not change the lock.
+The lock contains the requirements of such a project, but not the project itself. The image gets the project's code with
+the trainer's code, and a change of the code must not change the lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(r"(?:^\s*|[(,]\s*)name\s*=\s*[\"']?([\w.-]+)", re.MULTILINE) 
 
 
 def is_own_project(requirement: SourceRequirement, spec_file: SpecFile) -> bool:
-    """Returns whether a requirement names a project of the trainer. The program finds its packages without a wheel."""
+    """Returns whether a requirement names a project of the trainer, for which the program needs no wheel."""
     if requirement.is_git or is_archive(requirement.path):
         return False
     folder = requirement.path
@@ -43,7 +43,7 @@ def own_names(spec_file: SpecFile) -> frozenset[str]:
 
 
 def _read_names(folder: Path) -> Iterator[str]:
-    """Yields the names that a project's files give the project. If only the build knows the name, there is none."""
+    """Yields the names of a project in the project's files; none if only the project's build knows the name."""
     texts = {name: path.read_text(errors="replace") for name in PROJECT_FILES if (path := folder / name).is_file()}
     with suppress(ValueError, RecursionError):
         document = tomllib.loads(texts.pop("pyproject.toml", ""))

@@ -86,7 +86,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """One wheel or source archive, by name and hash. The settings of each machine say where to download it."""
+    """One wheel or source archive, by name and hash. Each machine's settings say where to download the file."""
 
     name: str = field(metadata=text(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"))
     version: str = field(metadata=text(r"[0-9][0-9A-Za-z.+!_-]*"))
@@ -101,7 +101,7 @@ class Source:
     """The source from which imgtool built a wheel.
 
     `origin` is the file name of an archive on an index, a path relative to the spec, or
-    `git+URL@REVISION#subdirectory=PATH`. `commit` is the commit of that revision when the lock was made.
+    `git+URL@REVISION#subdirectory=PATH`. `commit` is the commit to which REVISION led when imgtool made the lock.
     """
 
     origin: str = field(metadata=text(_LINE))
@@ -169,7 +169,7 @@ class LockedVariant:
 
     @property
     def has_keras_3(self) -> bool:
-        """Whether one of the wheels is Keras 3 or newer. These releases read their backend from the environment."""
+        """Whether the wheels contain Keras 3 or newer, which reads its backend from the environment."""
         return any(wheel.name == "keras" and int(wheel.version.split(".")[0]) >= 3 for wheel in self.wheels)
 
 
@@ -214,7 +214,7 @@ class RolePlan:
 
     @property
     def entrypoint(self) -> tuple[str, ...]:
-        """The image's entry point, in exec form, which starts the program."""
+        """The image's entry point in exec form. It starts the program."""
         return (*INIT, "/opt/venv/bin/python", *self.entry.arguments)
 
 

@@ -156,7 +156,7 @@ def _read_pylock(document: dict[str, Any], name: str) -> str:
         marker, vcs = f" ; {row['marker']}" if "marker" in row else "", row.get("vcs", {})
         if re.search(r"\b(?:extras|dependency_groups)\b", marker):
             hint = "export the file again, with only the extras and groups that the image needs"
-            raise FieldError(f"{name}: {row['name']} is only for an extra or a group", field=FIELD, hint=hint)
+            raise FieldError(f"{name}: only an extra or a group requires {row['name']}", field=FIELD, hint=hint)
         files = (*row.get("wheels", ()), row.get("sdist", {}))
         hashes = "".join(f" --hash=sha256:{one['hashes']['sha256']}" for one in files if one)
         source = row.get("directory") or row.get("archive") or {"git": vcs.get("url"), "rev": vcs.get("commit-id")}
@@ -169,7 +169,7 @@ def _read_pylock(document: dict[str, Any], name: str) -> str:
 
 
 def _find_workspace(folder: Path) -> tuple[Path | None, dict[str, Any], dict[str, Any]]:
-    """Finds the uv workspace of a folder; returns its root, its members as sources, and the sources of the root.
+    """Finds the uv workspace that contains a folder: its root, its members as sources, and the root's other sources.
 
     Source: https://docs.astral.sh/uv/concepts/projects/workspaces/
     """
@@ -193,7 +193,7 @@ def _find_workspace(folder: Path) -> tuple[Path | None, dict[str, Any], dict[str
 def read_dependencies(
     text: str, name: str, *, extras: tuple[str, ...], groups: tuple[str, ...], folder: Path | None = None
 ) -> str:
-    """Returns the project's dependencies as the text of a requirements file, with those of `extras` and `groups`.
+    """Returns the dependencies of a project and of its `extras` and `groups`, as the text of a requirements file.
 
     If only the project's build knows the dependencies, as with setuptools or Poetry, the text names the folder
     instead. Raises FieldError if the file is not TOML, does not describe a project, or lacks an extra or a group.
@@ -234,7 +234,7 @@ def read_dependencies(
 
 
 def _list_uv_options(uv: dict[str, Any], name: str) -> Iterator[str]:
-    """Yields uv's settings of indexes as options of a requirements file; raises FieldError for a limit of versions.
+    """Converts uv's settings of indexes to options of a requirements file; raises FieldError for a limit of versions.
 
     Source: https://docs.astral.sh/uv/reference/settings/
     """
@@ -298,7 +298,7 @@ def project_line(extras: tuple[str, ...]) -> str:
 
 
 def _extra(project: dict[str, Any], extra: str, name: str, above: tuple[str, ...]) -> Iterator[str]:
-    """Yields the requirements of an extra. If the extra names other extras of the same project, includes theirs."""
+    """Yields the requirements of an extra, and those of other extras of the same project that this extra names."""
     from packaging.requirements import InvalidRequirement, Requirement  # 8 ms, which a push without them saves
 
     table = _by_name(project.get("optional-dependencies"))

@@ -1,6 +1,6 @@
 """Reads the parts of pip's requirements files that imgtool needs; uv later reads the whole files.
 
-The texts are those of a requirements file and the files that it includes with `-r` and `-c`. The lock depends on them.
+The texts are those of a requirements file and of the files that it includes with `-r` and `-c`.
 The format: https://pip.pypa.io/en/stable/reference/requirements-file-format/.
 """
 
@@ -48,7 +48,7 @@ class Named:
 
 
 def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
-    """Returns the requirements that name a release; skips URLs, paths, options. Raises FieldError for other lines."""
+    """Returns the requirements that name a release; skips URLs, paths and options. A wrong line raises FieldError."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     requirements = []
@@ -74,7 +74,7 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
 
 
 def find_unlockable_lines(texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str, str], ...]:
-    """Returns (place, reason, cure) for each line that a lock cannot contain, such as (`requirements.txt:3`, …).
+    """Returns (place, reason, cure) for each line that a lock cannot contain. A place is like `requirements.txt:3`.
 
     The result does not contain the line itself, which may be secret.
     """
@@ -127,9 +127,9 @@ def list_code(texts: tuple[tuple[str, str], ...]) -> tuple[SourceRequirement, ..
 
 
 def index_options(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Returns the options in the files that say where to find wheels: on indexes or, by absolute path, in folders.
+    """Returns the options that say where to find wheels: URLs of indexes, and absolute paths of folders.
 
-    For each local wheel, the result has a --find-links with the wheel's folder.
+    A requirement that names a wheel's file becomes a --find-links with the wheel's folder.
     """
     options = []
     for name, text in texts:
@@ -154,7 +154,7 @@ def _absolute(folder: Path, name: str, line: str) -> str:
 
 
 def _local_wheel(name: str, line: str) -> str | None:
-    """Returns the path of the wheel that a line names, relative to the spec's folder; None without a wheel in there."""
+    """Returns the path of the wheel that a line names, relative to the spec's folder; None if there is none."""
     match = re.match(_LOCAL_WHEEL, line)
     path = join_path(name, match["path"]) if match else ".."
     return None if path.startswith(("..", "/")) else path
@@ -165,12 +165,12 @@ def _is_relative(place: str) -> bool:
 
 
 def normalise_name(name: str) -> str:
-    """Returns the normalised form of a package's name, in which indexes compare names (PEP 503)."""
+    """Returns a package's name in normalised form, because indexes compare names in this form (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_hashes(texts: tuple[tuple[str, str], ...]) -> dict[str, frozenset[str]]:
-    """Returns the sha256 values in `--hash` options, by the normalised name of the package."""
+    """Returns, for each package, by its normalised name, the sha256 values of its `--hash` options."""
     allowed: dict[str, frozenset[str]] = {}
     for _, text in texts:
         for _, line in list_lines(text):
@@ -189,7 +189,7 @@ def _constraint_files(texts: tuple[tuple[str, str], ...]) -> frozenset[str]:
 
 
 def list_lines(text: str) -> list[tuple[int, str]]:
-    """Returns the lines with their numbers, continuation lines joined, without comments and empty lines."""
+    """Returns lines with their numbers. Joins continued lines; removes comments and empty lines."""
     lines: list[tuple[int, str]] = []
     held, start = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
@@ -209,12 +209,12 @@ def list_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _place(name: str, number: int) -> str:
-    """Returns a line's place for a message; without a line number if imgtool converted the text from another format."""
+    """Returns a line's place for a message; without a number if imgtool converted the text from another format."""
     if name == PACKAGES:
         return f"{PACKAGES}[{number - 1}]"
     return name if name.endswith((".toml", ".py", ".cfg")) else f"{name}:{number}"
 
 
 def join_path(current: str, file: str) -> str:
-    """Returns the path that the name `file` means inside a file at the path `current`."""
+    """Returns the path of `file`, a path that is relative to the folder of the file `current`."""
     return posixpath.normpath(PurePosixPath(current).parent / file)

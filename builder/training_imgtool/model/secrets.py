@@ -1,4 +1,4 @@
-"""Finds where the secrets of a spec are stored, and the logins of package indexes among these secrets."""
+"""Finds where the secrets of a spec are stored. Some of these secrets are logins of package indexes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def parse_secret(text: str) -> SecretSource:
 
 
 def secret_sources(spec_file: SpecFile, settings: Settings) -> dict[str, SecretSource]:
-    """Returns where each secret is stored, by the secret's id; an entry on the command line replaces the spec's."""
+    """Returns where each secret is stored, by the secret's id. --secret replaces the place that the spec names."""
     sources = {}
     for name, secret in spec_file.spec.secrets.items():
         file = (spec_file.folder / Path(secret.src).expanduser()).absolute() if secret.src else None

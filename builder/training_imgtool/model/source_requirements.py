@@ -1,6 +1,6 @@
 """Parses requirements that name code instead of a release: a folder, a source archive or a Git repository.
 
-They have the forms of pip and uv: `./libs/x[extra]`, `-e ./libs/x`, `name @ ./libs/x`, `name @ file:./libs/x`,
+The lines have the forms of pip and uv: `./libs/x[extra]`, `-e ./libs/x`, `name @ ./libs/x`, `name @ file:./libs/x`,
 `./x-1.0.tar.gz`, `git+https://HOST/PATH@REVISION#subdirectory=libs/x` and `name @ git+https://…`.
 https://pip.pypa.io/en/stable/topics/vcs-support/ describes the Git form.
 """

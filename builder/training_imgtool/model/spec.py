@@ -1,7 +1,7 @@
 """The types of `image.yaml`; `model.load` reads the file.
 
-The reader, the error messages, the JSON schema and docs/spec.md all follow from these dataclasses. A field is a key,
-its annotation is the key's type, a default makes the key optional, and `doc` in its metadata describes it for people.
+The reader, the error messages, the JSON schema and docs/spec.md all follow from these dataclasses. A field is a
+key, the field's annotation is the key's type, a default makes the key optional, and `doc` is the key's description.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ the program, not to the program's child processes.
 
 
 class Role(StrEnum):
-    """A task of a cluster. Services have other names for these tasks, which only the package `jobs` uses."""
+    """A task of a cluster. Only the package `jobs` uses the names that services have for these tasks."""
 
     MASTER = "master"
     WORKER = "worker"
@@ -123,7 +123,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSpec:
-    """One role: its machines, and what is different in its image."""
+    """One role: its machines, and how its image differs from the images of other roles."""
 
     count: int = key("The number of replicas; there is always one master.", default=1, minimum=0)
     machine: str | None = key("The machine type, as the service names it.", default=None)

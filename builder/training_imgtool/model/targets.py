@@ -1,4 +1,4 @@
-"""The targets, which are the formats of job files: one row of facts for each, which the rest of imgtool uses.
+"""The targets, which are the formats of job files. The rest of imgtool reads the facts about a target from its row.
 
 Each target has a row in `data/targets.toml`, and a module of the same name in `jobs/targets/`.
 """
@@ -130,7 +130,7 @@ def _make_row(*, runtime: str, job_dir: str = "UNUSED", signs: tuple[str, ...] =
 
 
 def _expand(words: Iterable[str]) -> Iterator[str]:
-    """Yields the words of a list; a word `@NAME` stands for the words of the list NAME."""
+    """Yields the words of a list; replaces a word `@NAME` by the words of the list NAME."""
     for word in words:
         if word.startswith("@"):
             yield from _expand(_read_table()["lists"][word.removeprefix("@")])

@@ -44,7 +44,7 @@ def quote(text: str) -> str:
 
 
 def find_nearest(text: str, options: Iterable[str]) -> str | None:
-    """Returns the one of the options that the user probably meant with `text`, or None."""
+    """Returns the option that the user probably meant when they wrote `text`, or None."""
     folded = {option.lower().replace("-", "_"): option for option in options}
     other = find_word("values", text.lower())
     if other in folded.values():
@@ -66,7 +66,7 @@ def _read_words() -> dict[str, dict[str, str]]:
 def check_text(text: str, *, lines: bool = False) -> None:
     """Raises InputError for invisible characters and for line breaks, which would add instructions to a Dockerfile.
 
-    `lines` allows line feeds and tabs, for values that do not go into a Dockerfile as they are, such as arguments.
+    `lines` allows line feeds and tabs, for values that do not go into a Dockerfile unchanged, such as arguments.
     """
     for place, character in enumerate(text, start=1):
         if lines and character in "\n\t":

@@ -58,10 +58,14 @@ def test_the_package_may_lie_deeper(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--flags", "--module-name=model.task", "--spec", "image.yaml"], 3, "the job starts the module model.task"),
-        (["--flags", "--package-path=../elsewhere", "--spec", "x/image.yaml"], 3, "is not a folder"),
+        (
+            ["--flags", "--module-name=model.task", "--spec", "image.yaml"],
+            3,
+            "expected the folder with the job's module model.task",
+        ),
+        (["--flags", "--package-path=../elsewhere", "--spec", "x/image.yaml"], 3, "expected the folder with"),
         (["--flags", "--package-path=trainer", "--spec", "deep/image.yaml"], 3, "is not below"),
-        (["--spec", "image.yaml", "-o", "vertex.yaml"], 2, "the Vertex job file needs digests"),
+        (["--spec", "image.yaml", "-o", "vertex.yaml"], 2, "the job file needs the digests of the images"),
         (["--flags", "--region='us", "--spec", "image.yaml"], 2, "--flags: not a command line: No closing quotation"),
         (["--flags", "--regoin us", "--spec", "image.yaml"], 2, "--regoin is not a flag of gcloud"),
     ],

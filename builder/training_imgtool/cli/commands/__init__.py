@@ -1,1 +1,1 @@
-"""What verbs do between parsing their arguments and printing the result, if that is more than one call."""
+"""The work of each verb that makes more than one call between parsing its arguments and printing its result."""

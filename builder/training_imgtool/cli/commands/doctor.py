@@ -70,7 +70,7 @@ def examine(choice: SpecChoice, settings: Settings) -> tuple[Check, ...]:
 
 
 def _settings(settings: Settings) -> Iterator[Check]:
-    """Yields each setting that the environment or the user's configuration file contains, and names that place."""
+    """Yields each setting that the user has made, with the variable or configuration file that contains the setting."""
     for key in KEYS:
         name = f"IMGTOOL_{key.upper()}"
         given = Given(settings.environ[name], name) if settings.environ.get(name) else settings.config.get(name)
@@ -95,7 +95,7 @@ def exit_code(checks: tuple[Check, ...]) -> int:
 
 
 def _command(settings: Settings) -> str:
-    """Describes the program that the command `imgtool` starts; raises UsageError if that is not this imgtool."""
+    """Describes the program that the command `imgtool` starts; raises UsageError if it starts another program."""
     if (path := shutil.which("imgtool", path=settings.environ.get("PATH"))) is None:
         return f"{__version__}; PATH has no imgtool"
     with suppress(OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""`imgtool show --history`: lists the images of a repository by their first push, as the registry records it."""
+"""`imgtool show --history`: lists the images of a repository by the date of their first push."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def list_pushed(inputs: Inputs, machine: Machine) -> tuple[Pushed, ...]:
 
 
 def _read_note(registry: Registry, image: Digest) -> dict[str, str]:
-    """Returns the earliest note about an image. There may be two, because two machines can push an image at once."""
+    """Returns the earliest note about an image. Several machines can push an image at once."""
     return min(_notes(registry, image), key=lambda note: note[DATE], default={})
 
 

@@ -49,7 +49,7 @@ def prepare_build(
     renewal: Renewal | None = None,
     write: bool = True,
 ) -> Inputs:
-    """Reads a spec, announces its roles to the progress view, and prepares the build."""
+    """Reads a spec, shows the spec's roles in the progress view, and prepares the build."""
     spec_file = choice.open()
     if options.check and not renewal:
         check_job(spec_file)
@@ -63,7 +63,7 @@ def build_images(choice: SpecChoice, options: BuildOptions, machine: Machine) ->
 
     The archives of Debian and Ubuntu keep only the newest version of a package. If the registry has the layer of the
     packages, the build needs no archive. Otherwise no machine can build the locked versions any more.
-    Raises PackageGoneError if `choice.locked` forbids a new lock, or if a package of the new lock is gone too.
+    Raises PackageGoneError if `choice.locked` forbids a new lock, or if a package of the new lock is missing, too.
     """
     inputs = prepare_build(choice, options, machine)
     try:
@@ -132,7 +132,7 @@ def watch_images(
     *,
     show: Callable[[Sign], None],
 ) -> None:
-    """Runs the images of one spec as `run_images` does, and again after each change of a file of the images.
+    """Runs the images of one spec as `run_images` does, and runs them again whenever one of their files has changed.
 
     Args:
         choice: the spec.

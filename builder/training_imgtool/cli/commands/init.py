@@ -134,7 +134,7 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
 
 
 def quote_yaml(text: str) -> str:
-    """Writes a value for a YAML mapping in braces; puts it in quotes, so that digits stay text."""
+    """Writes a value of a YAML mapping in braces, in quotes so that digits stay text."""
     return text if text.startswith("/") else f'"{text}"'
 
 
@@ -155,7 +155,7 @@ def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
 
 
 def _write_job_dir(proposal: Proposal) -> str:
-    """Writes the key `pass_job_dir`, or a comment with it if the program would refuse `--job-dir`."""
+    """Writes the key `pass_job_dir`, as a comment if the program would refuse the option `--job-dir`."""
     line = "pass_job_dir: true  # appends --job-dir=DIR to the arguments"
     names = {option.name for option in proposal.program.source.options} if proposal.program else {"--job-dir"}
     if "--job-dir" in names:

@@ -71,7 +71,7 @@ def make_knowledge(matrix: Matrix, settings: Settings | None = None) -> Knowledg
 
 
 def _find_newest(package: str, limit: str, settings: Settings | None) -> str | None:
-    """Returns the newest release of a package within a limit; None if the index has none or does not answer."""
+    """Returns the newest release of a package within a limit; None if the index has none, or does not answer."""
     exact = [part.version for part in SpecifierSet(limit) if part.operator == "==" and part.version.count(".") == 2]
     if settings is None or exact:
         return next((version for version in exact if "*" not in version), None)

@@ -45,7 +45,7 @@ def lock_proposal(
     lock: Callable[[SpecFile, Machine], object] | None = None,
     concessions: Concessions | None = None,
 ) -> Concessions:
-    """Writes a proposed spec and its lock, and returns the concessions: the limits and packages that it had to drop.
+    """Writes a proposed spec and its lock, and returns the concessions: the limits and packages that do not fit.
 
     Args:
         folder: the folder of the spec.
@@ -81,7 +81,7 @@ def lock_proposal(
 
 
 def check_proposal(folder: Path, machine: Machine) -> ImgtoolError | None:
-    """Returns why the program could not start with the locked packages, as far as its code shows, or None."""
+    """Returns why the program cannot start with the locked packages, as far as the code shows; None if it can."""
     try:
         check_trainer(prepare(load(own_spec(folder)), machine), machine)
     except ImgtoolError as error:
@@ -110,11 +110,11 @@ def concede(
     wanted: frozenset[str] = frozenset(),
     spared: frozenset[str] | None = None,
 ) -> Concessions | None:
-    """Returns the concessions with the next one that the resolver's message suggests; None if nothing is left to try.
+    """Adds the next concession (a limit or package to drop) that the resolver's message suggests; None if none is left.
 
-    This function drops limits before packages, and first the limits that contradict another package. It drops packages
-    that the program does not import before those in `wanted`, which it imports. If `spared` is given, the requirements
-    list a whole machine; then it drops packages outside `spared` at once, as packages that need them install them.
+    This function drops limits before packages, and first the limits that contradict another package. The packages in
+    `wanted`, which the program imports, are dropped last. `spared` is given if the requirements list all packages of a
+    machine; then a package outside `spared` is dropped at once, because packages that need such a package install it.
     """
     text = " ".join(" ".join((error.message, *error.details)).split())
     named = _NO_WHEEL.search(text) or _BUILT.search(text)
@@ -146,7 +146,7 @@ def concede(
 
 
 def _list_wanted(written: Written, *, also: bool = False) -> frozenset[str]:
-    """Returns the packages that the program always imports; with `also`, those too that it imports in some cases."""
+    """Returns the packages that the program always imports; with `also`, those also that it sometimes imports."""
     reached = written.proposal.reached
     found = {item.module for item, _, always in reached.foreign if always or also} if reached else set()
     tops = {module.partition(".")[0] for module in found}

@@ -1,4 +1,4 @@
-"""Writes the keys of a proposed spec as YAML. A comment after each key names its origin, or calls the value a guess."""
+"""Writes the keys of a proposed spec as YAML. Comments say where values come from, or that they are guesses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def framework_of(proposal: Proposal) -> tuple[Framework, str]:
 
 
 def write_framework(proposal: Proposal, *, given: bool) -> str:
-    """Writes the key of the framework, such as `tensorflow`, and where its value comes from."""
+    """Writes the key of the framework, such as `tensorflow`, with a comment that says where the release comes from."""
     choice, (framework, release) = proposal.choice, framework_of(proposal)
     rows = [row.statement for row in choice.rows if row.statement.fact == framework.title and row.followed]
     far = next((item for item in rows if not SpecifierSet(item.value).contains(release)), None)
@@ -40,7 +40,7 @@ def write_framework(proposal: Proposal, *, given: bool) -> str:
 
 
 def write_python(proposal: Proposal) -> str:
-    """Writes the key `python`, and where its value comes from."""
+    """Writes the key `python`, with a comment that says where the version comes from."""
     choice = proposal.choice
     rows = [row for row in choice.rows if row.statement.fact is Fact.PYTHON]
     if choice.python is None:
@@ -103,7 +103,7 @@ def write_trainer(proposal: Proposal) -> str:
 
 
 def write_args(proposal: Proposal) -> str:
-    """Writes `args` with the arguments from the project's Dockerfile, or as a comment those from another file."""
+    """Writes `args` with the arguments from the project's Dockerfile; arguments from other files become a comment."""
     program = proposal.program
     if program is None:
         return "# args: []\n"
@@ -124,5 +124,5 @@ def write_args(proposal: Proposal) -> str:
 
 
 def _is_for_more(command: Statement) -> bool:
-    """Returns whether a command, found in the project, may start the program for something other than training."""
+    """Returns whether a command in the project's files may start the program for something other than training."""
     return not is_dockerfile(command.file) and not re.search(r"(?i)\btrain", " ".join(list_words(command)[1:]))

@@ -54,7 +54,7 @@ class Trial:
 
     @property
     def lacks(self) -> str | None:
-        """The name of the module that the program could not import; None if it did not fail for that reason."""
+        """The name of the module that the program could not import; None if the program did not fail so."""
         found = [match["name"] for line in self.lines if (match := _MODULE.search(line))]
         return found[-1] if found and self.failed else None
 
@@ -173,7 +173,7 @@ def mend(trial: Trial, concessions: Concessions) -> Concessions | None:
 
 
 def start_usefully(start: Callable[..., Trial], *, with_help: bool) -> Trial:
-    """Starts a program; then again without `--help` if it refuses `--help`, and for longer if it printed nothing."""
+    """Starts a program, again without `--help` if the program refuses it, and for longer if nothing is printed."""
     trial = start(with_help=with_help)
     if trial.failed and with_help and any(map(_NO_HELP.search, trial.lines)):
         with_help, trial = False, start(with_help=False)
@@ -181,7 +181,7 @@ def start_usefully(start: Callable[..., Trial], *, with_help: bool) -> Trial:
 
 
 def start_program(folder: Path, machine: Machine, *, with_help: bool, seconds: float = _SECONDS) -> Trial:
-    """Runs the image of the master alone, with the argument `--help` if `with_help`, and ends it after `seconds`.
+    """Runs only the master's image, with the argument `--help` if `with_help`, and ends the program after `seconds`.
 
     Raises:
         ImgtoolError: imgtool cannot make the image, or the engine does not answer.
@@ -222,5 +222,5 @@ def start_program(folder: Path, machine: Machine, *, with_help: bool, seconds: f
 
 
 def is_help(lines: tuple[str, ...]) -> bool:
-    """Returns whether the last lines of a program are its help and not an error. After its help, absl exits with 1."""
+    """Returns whether the last lines of a program are help, not an error. With absl, help ends with exit code 1."""
     return "--" in " ".join(lines) and not any(map(_RAISED.match, lines))

@@ -1,6 +1,6 @@
 """`imgtool prune`: deletes files that no run has used for a while from the machine's cache.
 
-It deletes only files whose names have imgtool's patterns, so other files in the same folder are safe. The last use of
+imgtool deletes only files whose names have its patterns, so other files in the same folder are safe. The last use of
 a file is its access time or its modification time, whichever is later. Many systems do not update the access time, so
 `base.atomic_files.mark_used` sets it.
 """
@@ -33,7 +33,7 @@ _UNDER_WAY = 60  # seconds: a download that has grown since then still runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freed:
-    """How many files of one kind the cache had, and how many `prune` deleted or would delete; sizes in bytes."""
+    """The number and bytes of the files of one kind, and of those that `prune` deleted or would delete."""
 
     kind: str
     count: int

@@ -2,7 +2,7 @@
 
     DIR/<role>.Dockerfile   DIR/context/…   DIR/docker-bake.json
 
-`docker build -f DIR/worker.Dockerfile DIR/context` and, in DIR, `docker buildx bake` make the same images.
+`docker build -f DIR/worker.Dockerfile DIR/context` makes the same image; so does `docker buildx bake` in DIR.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write_build_folder(output: Path, inputs: Inputs, images: tuple[RoleImage, ..
 
 
 def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:
-    """Returns the text of docker-bake.json, with one target per role; `docker buildx bake` builds all of them."""
+    """Returns the text of docker-bake.json, with one target per role; `docker buildx bake` builds all targets."""
     targets: dict[str, Mapping[str, object]] = {}
     for role in roles:
         # Bake resolves the Dockerfile's path from the context's folder.
@@ -90,7 +90,7 @@ def export(output: Path, roles: tuple[RenderedRole, ...], context: Context, plat
 
 
 def _clear(output: Path, names: list[str]) -> None:
-    """Makes the folder, or removes an earlier export and the files in `names` from it; refuses other folders."""
+    """Makes the folder `output`, or removes an earlier export and the files `names` from it; refuses other folders."""
     output.mkdir(parents=True, exist_ok=True)
     present = {path.name for path in output.iterdir()}
     if not present:
@@ -130,9 +130,9 @@ def _write(folder: Path, entry: Entry) -> None:
 
 
 def make_mtime(entry: Entry) -> int:
-    """Derives a file's modification time in an export from its content; returns a time between 1980 and 1988.
+    """Derives a modification time between 1980 and 1988 from a file's content.
 
-    BuildKit sends a file again only if the file's size or time differs; it does not compare contents. If all files had
+    BuildKit sends a file again only if the file's size or time differs, and does not compare contents. If all files had
     the same time, a change of code that keeps the file's length would not reach the image.
     """
     return MTIME + int((entry.sha256 or "0")[:7], 16)

@@ -64,7 +64,7 @@ def _advice(inputs: Inputs, image: RoleImage) -> str | None:
 
 
 def _stages(image: RoleImage) -> list[dict[str, Any]]:
-    """Lists the stages of the image: whether imgtool or buildx makes each stage, and why it needs buildx."""
+    """Lists the stages of the image: whether imgtool or buildx makes each stage, and why a stage needs buildx."""
     return [
         {
             "stage": stage.name,

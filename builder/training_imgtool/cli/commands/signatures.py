@@ -19,7 +19,7 @@ from training_imgtool.oci.registry.connect import Machine
 def find_proven(
     choice: SpecChoice, key: str | None, machine: Machine, *, roles: tuple[Role, ...] = (), unproven: bool = False
 ) -> tuple[tuple[tuple[Role, Digest], ...], Callable[[Sequence[Digest]], None]]:
-    """Verifies the images of the current inputs, and returns the images and a function that signs images.
+    """Verifies the images of the current inputs; returns these images, and a function that signs images.
 
     If the spec has several platforms, the indexes come last. Anyone with access may have pushed an image under the tag,
     so imgtool first checks each image as `imgtool verify` does.
@@ -61,7 +61,7 @@ def _prove(inputs: Inputs, found: list[tuple[Role, Digest]], machine: Machine, r
     proven = {report.image for report in reports} | {report.index for report in reports}
     for role, image in found:
         if image not in proven:
-            raise VerificationError(f"{role}: while imgtool verified {image}, its tag moved to another image")
+            raise VerificationError(f"{role}: while imgtool verified {image}, the image's tag moved to another image")
 
 
 def open_signer(key: str | None, settings: Settings) -> Callable[[Sequence[Digest]], None]:

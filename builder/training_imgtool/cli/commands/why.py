@@ -30,7 +30,7 @@ from training_imgtool.oci.registry.referrers import statement_tag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """One role's image now and the image pushed last; `differences` has name, old text and new text of each part."""
+    """One role's image now and the one pushed last; each of `differences` is (part's name, old text, new text)."""
 
     image: RoleImage
     pushed: str
@@ -103,7 +103,7 @@ def _read_recipe(registry: Registry, image: Digest) -> dict[str, Any] | None:
 
 
 def _flatten(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields the name and the text of each part of a recipe, such as `wheels numpy` and its hash."""
+    """Yields the name and the text of each part of a recipe, such as `wheels numpy` and the wheel's hash."""
     for name, value in document.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{name} ")

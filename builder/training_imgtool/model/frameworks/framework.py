@@ -1,4 +1,4 @@
-"""The type of the facts about a framework."""
+"""Defines the type `Framework`, which contains the facts about a framework."""
 
 from __future__ import annotations
 

@@ -27,5 +27,5 @@ KERAS_2 = "TF_USE_LEGACY_KERAS"
 
 
 def asks_for_keras_2(env: Mapping[str, str]) -> bool:
-    """Returns whether the variables make tf.keras use Keras 2, which is in the package tf-keras."""
+    """Returns whether the variables make tf.keras use Keras 2 from the package tf-keras."""
     return env.get(KERAS_2) in {"1", "true", "True"}

@@ -35,7 +35,7 @@ def apt_packages(variant: Variant, system_packages: tuple[str, ...]) -> tuple[st
 
 
 def library_check(libraries: tuple[str, ...]) -> str:
-    """Returns a Python program that opens each library. It needs no GPU, and finds a wrong base before the job does."""
+    """Returns a Python program that opens each library, without a GPU, so a build already fails on a wrong base."""
     if not libraries:
         return ""
     names = ", ".join(f'"{name}"' for name in libraries)

@@ -42,7 +42,7 @@ def site_packages(locked: LockedVariant) -> str:
 def library_path(locked: LockedVariant, *, cuda_base: bool) -> str:
     """Returns the LD_LIBRARY_PATH of an image that computes on GPUs; empty for other images.
 
-    With CUDA from NVIDIA's wheels, too, an image needs it. TensorFlow's RUNPATH contains most folders of these wheels,
+    Images with NVIDIA's wheels need the variable, too. TensorFlow's RUNPATH contains most folders of these wheels,
     but not that of cuSOLVER, without which 2.21.0 finds no GPU, and that of CUPTI, without which 2.15.1 cannot profile.
     cuDNN 9.3 does not look for NVRTC in the folder of the wheel. Source: runs on an H100; docs/howto/gpu.md.
     """
@@ -96,7 +96,7 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...]) -> tuple[s
 
 
 def _number(version: str) -> tuple[int, ...]:
-    """Reads the first two numbers of a version."""
+    """Returns the first two numbers of a version."""
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 

@@ -1,7 +1,7 @@
-"""Renders templates. This is the only module that imports Jinja. It is also a program, which renders users' templates.
+"""Renders templates. Only this module imports Jinja. The file is also a program, which renders users' templates.
 
 The program reads a request as JSON from stdin, limits its memory and CPU time, forbids itself network access, writing
-and child processes, and answers with JSON. It imports nothing from this package, so Python can start the file alone.
+and child processes, and answers with JSON. The file imports nothing from this package, so Python can run it alone.
 
 A request is `{"builtin": FOLDER, "builtin_names": […], "user": FOLDER | null, "template": NAME, "values": {…},
 "limit": CHARACTERS}`. The answer is `{"text": …}`, or `{"error": {"kind", "message", "where"}}`.
@@ -28,7 +28,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class RefusedError(Exception):
-    """A template did something that is not allowed; the message tells the template's author what."""
+    """A template did something that is not allowed. The message describes this to the template's author."""
 
 
 def quote(value: object) -> str:
@@ -115,7 +115,7 @@ def _text(template: Any, values: Mapping[str, Any], limit: int) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _environment(builtin: str, builtin_names: tuple[str, ...], user: str | None, limit: int) -> Any:
-    """Makes a Jinja environment with imgtool's rules; caches it, so a spec's roles share compiled templates."""
+    """Makes a Jinja environment with imgtool's rules; caches it, so that a spec's roles share compiled templates."""
     from jinja2 import StrictUndefined, Undefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 

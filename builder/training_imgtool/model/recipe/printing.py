@@ -31,7 +31,7 @@ _PATIENCE = 60  # seconds of wall time for a child that may use 5 of CPU
 
 
 class TemplateError(InputError):
-    """imgtool cannot render the template, or the Dockerfile that it prints is invalid or contains a credential."""
+    """imgtool cannot render a template, or the printed Dockerfile is invalid or contains a credential."""
 
 
 def print_dockerfile(recipe: Recipe, key: str, *, base: str | None = None) -> str:
@@ -69,7 +69,7 @@ def print_template(recipe: Recipe, template: str, folder: Path, *, allow_secrets
 
 
 def with_key(text: str, key: str) -> str:
-    """Adds the image's key to a printed Dockerfile, as the last label. The key itself does not depend on this label."""
+    """Adds the image's key to a printed Dockerfile as the last label. The image's key does not depend on this label."""
     return f'{text}LABEL {KEY_LABEL}="{key}"\n'
 
 
@@ -97,7 +97,7 @@ def _render_here(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _render_in_child(request: dict[str, Any]) -> dict[str, Any]:
-    """Runs the program `jinja.py` with limits; if the limits end the program, returns an answer that says so."""
+    """Runs the program `jinja.py` with limits; if a limit ends the program, the returned answer says so."""
     child = Path(__file__).with_name("jinja.py")
     limits = {"error": {"kind": "limits", "message": "", "where": ""}}
     try:
@@ -151,7 +151,7 @@ def _check_secrets(text: str, template: str, allow_secrets: Collection[str]) -> 
 
 
 def allowed_variables(allow_secrets: Collection[str]) -> tuple[str, ...]:
-    """Lists the variables that `allow_secrets` lets look like secrets, such as PAD_TOKEN for `env.PAD_TOKEN`."""
+    """Lists the variables that `allow_secrets` names, such as PAD_TOKEN for `env.PAD_TOKEN`."""
     return tuple(name.rpartition("env.")[2] for name in allow_secrets if "env." in name)
 
 
@@ -163,7 +163,7 @@ def without_variables(text: str, names: Iterable[str]) -> str:
 
 
 def _expand(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yields each instruction as (number of its last line, one line in which values replace variables)."""
+    """Yields each instruction, as one line with the values of variables, after the number of its last line."""
     values: dict[str, str] = {}
     whole = ""
     for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""The recipe of an image: all inputs of the image, as one frozen value. Its hash is the image's key.
+"""The recipe of an image: all inputs of the image, as one frozen value. The recipe's hash is the image's key.
 
 imgtool's own builder executes the recipe, `model.recipe.printing` prints it as a Dockerfile, and a push attaches it to
 the image as JSON. A recipe does not contain the role, so roles with equal recipes share an image.
@@ -71,7 +71,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A part of an image. Each stage has a key, and the registry stores it as a separate image.
+    """A part of an image. Each stage has a key, and is stored as a separate image in a registry.
 
     Attributes:
         name: SYSTEM, RUN, PACKAGES, SETUP or IMAGE.
@@ -188,7 +188,7 @@ class Recipe:
         return document
 
     def publish_document(self, allow_secrets: Collection[str]) -> dict[str, Any]:
-        """Returns the recipe for the registry. Hashes replace the variables' values that `allow_secrets` lists."""
+        """Returns the recipe for the registry. Hashes replace the values of variables that `allow_secrets` names."""
         document = self.make_document()
         hidden = {name.rpartition("env.")[2] for name in allow_secrets if "env." in name}
         for part in (document, document.get("run") or {}, document.get("run_after_packages") or {}):

@@ -1,1 +1,1 @@
-"""The verbs about job files, which write, convert and submit them."""
+"""The verbs that write, convert and submit job files."""

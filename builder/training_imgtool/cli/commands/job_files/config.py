@@ -1,4 +1,4 @@
-"""`config`: makes a job file from a spec, and prints or writes it. `convert.py` starts from an older job file."""
+"""`imgtool config`: makes a job file from a spec, and prints or writes it. `convert.py` converts old job files."""
 
 from __future__ import annotations
 
@@ -60,16 +60,15 @@ class Written:
 
 
 def write_job_file(choice: SpecChoice, request: Request, machine: Machine) -> Written:
-    """Makes the job file of a spec and writes it to `request.output` if given.
+    """Makes the job file of a spec, and writes the file to `request.output` if that is set.
 
     The registry must have the images, unless `request.push` is set.
 
     Raises:
-        FieldListError: the service would refuse the job; the error has every violation with its place in the spec.
+        FieldListError: the service would refuse the job; the error lists every reason with its place in the spec.
         InputError: an image of the current inputs is not in the registry.
-        VerificationError: an image is not signed by the key that `request` names.
         LocalFileError: imgtool cannot write the file; an older file stays unchanged.
-        ImgtoolError: with `request.push`, as `make.build.build` raises it.
+        ImgtoolError: with `request.push`, the errors of `make.build.build`.
     """
     if request.output is not None and not request.dry_run:
         check_writable(request.output)
@@ -108,7 +107,7 @@ def _push(inputs: Inputs, machine: Machine) -> Mapping[Role, Digest]:
 
 
 def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:
-    """Writes the job of a spec with a runtime version: no images, but the trainer's package beside the file."""
+    """Writes the job file of a spec with `runtime_version` (without images), and beside it the trainer's package."""
     from training_imgtool.jobs.package import build_package, staged_uri
 
     options = job_options(request, None)
@@ -129,7 +128,7 @@ def make_text(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> 
 
 
 def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
-    """Returns the job's options from the command line and, if there are images, from their inputs."""
+    """Returns the options of the job, from the command line and, if there are images, from the inputs of the images."""
     from training_imgtool.jobs.targets.tf_config import parse_hosts
 
     cuda = {image.role: image.plan.locked.variant.cuda for image in inputs.images} if inputs else {}
@@ -143,14 +142,14 @@ def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
 
 
 def _as_argument(path: Path) -> str:
-    """Writes a path for a command line, on which a path with a leading dash would be an option."""
+    """Returns a path for a command line. A path with a leading dash gets `./`, because it would look like an option."""
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def job_document(
     choice: SpecChoice, request: Request, images: Mapping[str, str] | None, machine: Machine
 ) -> dict[str, Any]:
-    """Returns the job as data, with the given images by role; raises as `training_imgtool.job`."""
+    """Returns the job as data, with `images` (None: the current images), by role; raises as `training_imgtool.job`."""
     if images is None:
         document: dict[str, Any] = json.loads(write_job_file(choice, replace(request, form=Format.JSON), machine).text)
         return document
@@ -165,7 +164,7 @@ def job_document(
 
 
 def parse_target(name: str) -> Target:
-    """Reads a target's name; raises UsageError."""
+    """Converts the name of a target; raises UsageError for an unknown name."""
     if name not in list(Target):
         raise UsageError(f"target {name!r}: expected {', '.join(Target)}")
     return Target(name)
@@ -182,12 +181,12 @@ def _digests(images: Mapping[str, str]) -> dict[Role, Digest]:
 
 
 def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
-    """Returns the spec with another job name."""
+    """Returns the spec with `job_id` as the job's name; without a `job_id`, the spec itself."""
     return replace(spec, job=replace(spec.job, id=job_id)) if job_id else spec
 
 
 def write_output(written: Written, request: Request, progress: Progress) -> None:
-    """Writes the text to `request.output` if given; raises LocalFileError."""
+    """Writes the job file to `request.output` if that is set; raises LocalFileError."""
     if request.output is None or request.dry_run:
         return
     with hold_lock(request.output, lambda text: progress(Note(text))):

@@ -1,4 +1,4 @@
-"""`config --from`: converts an AI Platform job to a Vertex AI job, by way of a spec."""
+"""`imgtool config --from`: converts an AI Platform job to a spec, and the spec to a Vertex AI job."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from training_imgtool.resolve.versions.matrix import load_matrix
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldJob:
-    """A job file of the closed service.
+    """A job file of AI Platform Training, a service that has closed.
 
     Attributes:
         file: AI Platform's config.yaml, or the output of `gcloud ai-platform jobs describe`.
-        flags: the flags of the gcloud command that submitted it, or the whole command.
-        region: the region, which counts like `--region` in the flags.
-        spec: the image.yaml to write for a packaged job; by default beside the package.
+        flags: the flags of the gcloud command that submitted the job, or the whole command.
+        region: the region; the same as `--region` in the flags.
+        spec: the image.yaml to write for a job with a package; by default beside the package.
     """
 
     file: Path
@@ -51,20 +51,20 @@ class OldJob:
 
 
 def convert_file(old: OldJob, choice: SpecChoice, request: Request, machine: Machine) -> Written:
-    """Converts an AI Platform job: a job with images directly, a packaged job through an image.yaml.
+    """Converts an AI Platform job to a Vertex AI job file.
 
-    imgtool replaces tags in the job by the digests that the registry has for them now. For a packaged job, imgtool
-    writes `old.spec`; with `request.push`, it also pushes the images and writes the Vertex file.
+    In a job with images, imgtool replaces each tag by the image's current digest. For a job with a Python package
+    instead, imgtool writes `old.spec`; with `request.push`, it also pushes the images and writes the job file.
 
     Raises:
         InputError: the file is not an AI Platform job.
-        FieldListError: imgtool cannot convert a part of the job; the error has every reason with its field.
-        UsageError: options that exclude each other.
+        FieldListError: imgtool cannot convert a part of the job; the error lists every reason with its field.
+        UsageError: two options exclude each other.
         LocalFileError: imgtool cannot write a file, or `old.spec` exists with other content.
-        ImgtoolError: what the registry and the build raise.
+        ImgtoolError: an error of the registry or the build.
     """
     if request.target not in {None, Target.VERTEX}:
-        raise UsageError(f"--from converts to vertex, not to {request.target}")
+        raise UsageError(f"--from converts only to vertex, not to {request.target}")
     text = read_bytes(old.file).decode("utf-8", errors="replace")
     job = read_job(text, str(old.file), flags=old.flags, region=old.region, allow_unknown=request.allow_unknown)
     job |= {"jobId": request.job_id} if request.job_id else {}
@@ -80,7 +80,7 @@ def convert_file(old: OldJob, choice: SpecChoice, request: Request, machine: Mac
         return written
     if request.output is not None and not request.push:
         raise UsageError(
-            "--output: the Vertex job file needs digests, which images have once they are pushed", hint="add --push"
+            "--output: the job file needs the digests of the images, which are not pushed yet", hint="add --push"
         )
     spec, missing = _with_files(spec, path.parent, package)
     notes = (*notes, *missing, *([f"note: wrote {path}"] if _write_checked(path, spec_text(spec)) else []))
@@ -100,7 +100,7 @@ def _refuse_options(old: OldJob, request: Request) -> None:
 
 
 def _pin(images: Mapping[Role, Digest | Tag], machine: Machine) -> dict[Role, Digest]:
-    """Asks the registry for the digests of tags; raises FieldListError for tags that the registry lacks."""
+    """Returns the images by digest; asks the registry about tags, and raises FieldListError for missing tags."""
     tags = {image for image in images.values() if isinstance(image, Tag)}
     found: dict[Any, Digest] = {image: image for image in images.values() if isinstance(image, Digest)}
     for tag in sorted(tags, key=str):
@@ -121,15 +121,15 @@ def _of_images(spec: ImageSpec, notes: tuple[str, ...], images: Mapping[Role, Di
 
 
 def _with_files(spec: ImageSpec, folder: Path, package: str | None) -> tuple[ImageSpec, tuple[str, ...]]:
-    """Adds the code and the requirements file in the folder to the spec, and returns notes about missing parts."""
+    """Adds the code and the requirements file in the folder to the spec; returns a note if that file is missing."""
     source = Path(package) if package else folder / spec.trainer.source
     if not source.is_dir():
         raise InputError(
-            f"{source} is not a folder: the job starts the module {spec.trainer.module}",
-            hint="--flags '--package-path FOLDER --module-name FOLDER.MODULE' names it",
+            f"{source}: expected the folder with the job's module {spec.trainer.module}",
+            hint="name the folder with --flags '--package-path FOLDER --module-name FOLDER.MODULE'",
         )
     if not source.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"the package {source} is not below {folder}, where image.yaml will be", hint="--spec FILE")
+        raise InputError(f"the package {source} is not below {folder}, the folder for image.yaml", hint="--spec FILE")
     listed = next((name for name in ("requirements.txt", "setup.py") if (folder / name).is_file()), None)
     missing = () if listed else ("note: list the program's packages beside the framework in a requirements file",)
     trainer = replace(spec.trainer, source=str(source.resolve().relative_to(folder.resolve())))
@@ -139,7 +139,7 @@ def _with_files(spec: ImageSpec, folder: Path, package: str | None) -> tuple[Ima
 def _write_checked(path: Path, text: str) -> bool:
     """Writes an image.yaml and checks that `config` accepts it; returns whether the file is new.
 
-    Raises LocalFileError if the file exists with other content, and InputError for a refused file, which it deletes.
+    Raises LocalFileError if the file exists with other content. Deletes a refused file, and raises InputError.
     """
     check_writable(path)
     if path.exists():
@@ -147,7 +147,7 @@ def _write_checked(path: Path, text: str) -> bool:
             return False
         raise LocalFileError(
             f"{path} already exists with other content",
-            hint=f"remove the file, or use it unchanged: imgtool config {shlex.quote(str(path))} --push",
+            hint=f"remove the file, or use it as it is: imgtool config {shlex.quote(str(path))} --push",
         )
     write_atomic(path, text.encode())
     try:

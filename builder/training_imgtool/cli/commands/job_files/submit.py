@@ -1,7 +1,7 @@
-"""`submit`: submits a job to its service once, with the commands that `config --command` prints.
+"""`imgtool submit`: submits a job to its service once, with the commands that `imgtool config --command` prints.
 
-Before it submits a job, imgtool asks the service's own program whether the job exists. The job's name or label follows
-from its inputs. So if somebody kills `submit` at any point and runs it again, it finds the job that it had submitted.
+Before it submits a job, imgtool asks the service's own program whether the job exists. The job's name or label is
+derived from the job's inputs. So a second run of `submit` finds the job even if somebody killed the first run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PROGRAMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """A job that the service has, and the commands about it.
+    """A job that exists in the service, and the commands that watch, log and stop this job.
 
     Attributes:
         now: whether this run submitted the job; otherwise an earlier run did.
@@ -65,7 +65,7 @@ class Submitted:
 
 
 class Submission:
-    """One job and the service that it goes to.
+    """One job and the service to which imgtool submits it.
 
     Args:
         written: the job file, as `write_job_file` returns it.
@@ -79,7 +79,7 @@ class Submission:
         job = written.job
         if job is None or job.service is None:
             hint = "imgtool config --format docker-run prints a command per machine"
-            raise UsageError("no service accepts jobs for the machines of tf-config", hint=hint)
+            raise UsageError("tf-config is for your own machines, to which imgtool cannot submit a job", hint=hint)
         self._job: JobFile = job
         self._service: Service = job.service
         self._environ, self._progress = environ, progress
@@ -87,7 +87,7 @@ class Submission:
         self.lock: int | None = None  # programs inherit the lock and keep it after a killed run
 
     def commands(self) -> str:
-        """Writes the run's commands for a shell: the one that finds the job, and those that submit it."""
+        """Returns the commands for a shell: the command that finds the job, and the commands that submit the job."""
         return f"{command_line(self._service.find)}\n{submit_lines(self._job)}\n"
 
     def submit(self) -> Submitted:
@@ -96,7 +96,7 @@ class Submission:
         Raises:
             InputError: the service has another job of this name.
             UsageError: a program is not on PATH.
-            ImgtoolError: a program failed, and the job does not exist; see `program_error`.
+            ImgtoolError: the program that submits failed, and the job does not exist; see `program_error`.
             TemporaryError: the service does not list the submitted job.
         """
         there = self._find()
@@ -113,7 +113,7 @@ class Submission:
             if there := self._find():
                 return self._submitted(there, now=True)
         hint = "look for the job before you submit it again"
-        raise TemporaryError(f"{self._service.name} is submitted, but the service does not list it", hint=hint)
+        raise TemporaryError(f"imgtool submitted {self._service.name}, but the service does not list it", hint=hint)
 
     def wait(self) -> None:
         """Follows the job until it ends, and then ends the replicas that the service leaves running.
@@ -138,10 +138,10 @@ class Submission:
         """Returns the job's state, and why replicas do not run; raises InputError if there is no such job."""
         if standing := self._find():
             return standing, (self._described(standing), *map(str, self._troubles()))
-        raise InputError("the service has no job of these inputs", hint="imgtool submit submits it")
+        raise InputError("the service has no job with these inputs", hint="imgtool submit submits one")
 
     def show_logs(self) -> None:
-        """Shows the chief's log with the service's program until it ends; raises as `status` and `submit`."""
+        """Runs the service's program that shows the chief's log, until it ends; raises as `status` and `submit`."""
         self._pass_on(named(self._service.logs, self.status()[0].name))
 
     def cancel(self) -> None:
@@ -166,7 +166,7 @@ class Submission:
         return () if done.returncode else tuple(self._service.troubles(done.stdout))
 
     def _check_stuck(self, standing: Standing) -> None:
-        """Raises VerificationError if a replica waits longer than `_PATIENCE` allows for the reason."""
+        """Raises VerificationError if a replica waits too long; `_PATIENCE` has the limit for each reason."""
         troubles = {trouble.reason: trouble for trouble in self._troubles() if trouble.reason in _PATIENCE}
         self._stuck = {reason: self._stuck.get(reason, 0) + 1 for reason in troubles}
         for reason, questions in self._stuck.items():
@@ -186,7 +186,7 @@ class Submission:
             else:
                 failures = 0
                 if standing is None:
-                    raise VerificationError(f"{self._service.name} is gone: the service no longer lists it")
+                    raise VerificationError(f"{self._service.name} is gone: the service no longer lists this job")
                 if standing.state != state:
                     self._progress(Note(f"{self._service.name} is {standing.state}"))
                     state = standing.state
@@ -194,7 +194,7 @@ class Submission:
             time.sleep(_SECONDS)
 
     def _find(self) -> Standing | None:
-        """Asks the service for the job; raises as `program_error` if that fails, and InputError for another job."""
+        """Asks the service for the job; raises as `program_error`, and InputError if another job has the name."""
         service = self._service
         done = self._run(service.find, quiet=True)
         if done.returncode:
@@ -226,7 +226,7 @@ class Submission:
         return shutil.which(argv[0], path=self._environ.get("PATH"))
 
     def _run(self, argv: Argv, *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-        """Runs a program and waits for it; notes each line of its output, or none with `quiet`."""
+        """Runs a program and waits until it ends; unless `quiet`, shows each line of the program's output as a note."""
         program = self._program(argv)
         if program is None:
             raise UsageError(f"the program {argv[0]} is not on PATH", hint=_PROGRAMS.get(argv[0]))
@@ -261,13 +261,13 @@ def prepare_submission(choice: SpecChoice, request: Request, machine: Machine) -
     """
     output = request.output or DEFAULT
     if request.output is None and output.exists() and b"Written by imgtool" not in output.read_bytes()[:400]:
-        raise UsageError(f"{output} exists, and imgtool did not write it", hint="-o FILE writes another one")
+        raise UsageError(f"{output} exists, and imgtool did not write it", hint="-o FILE writes to another file")
     written = write_job_file(choice, replace(request, output=output), machine)
     return Submission(written, machine.settings.environ, machine.progress), written
 
 
 def submit_once(submission: Submission, output: Path, progress: Progress) -> Submitted:
-    """Submits the job after other runs on this machine with the same file; raises as `Submission.submit`."""
+    """Submits the job, once no other run on this machine uses the same job file; raises as `Submission.submit`."""
     with hold_lock(output.with_name(f"{output.name}.submit"), lambda text: progress(Note(text))) as lock:
         submission.lock = lock
         try:
