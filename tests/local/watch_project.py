@@ -217,7 +217,12 @@ class Watching:
                 return found
 
     def printed(self, replica: str = "master") -> list[str]:
-        """What a replica printed."""
+        """What a replica printed, also the lines that are on their way here when an event has come by stdout."""
+        for _ in range(20):
+            before = len(self.lines)
+            time.sleep(0.05)
+            if len(self.lines) == before:
+                break
         begin = f"{replica} "
         return [line.partition("| ")[2].rstrip("\n") for line in self.lines if line.startswith(begin)]
 
