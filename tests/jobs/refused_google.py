@@ -31,7 +31,7 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
         AI,
         spec({M: cpu(), W: RoleSpec(tpu=Tpu(type="TPU_V3", topology="2x2"))}),
         "roles.worker.tpu.topology",
-        "AI Platform has no TPU topology",
+        "AI Platform does not support TPU topologies",
     ),
     ("env", AI, spec(ONE, env={"A": "1"}), "job.env", "AI Platform cannot set environment variables"),
     (
@@ -39,14 +39,14 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
         AI,
         spec(ONE, scale_tier="BASIC"),
         "roles.master.machine",
-        "goes only with the scale tier CUSTOM",
+        "works only with the scale tier CUSTOM",
     ),
     (
         "tier and GPUs",
         AI,
         spec({M: RoleSpec(gpus=Gpus(type=V100))}, scale_tier="BASIC_GPU"),
         "roles.master.gpus",
-        "goes only with",
+        "works only with",
     ),
     ("tier and roles", AI, spec({M: RoleSpec(), P: RoleSpec()}, scale_tier="BASIC"), "roles.ps", "BASIC has no ps"),
     (
@@ -75,6 +75,6 @@ GOOGLE: list[tuple[str, Target, ImageSpec, str, str]] = [
         AI,
         spec({M: cpu(command=("x",))}, tensorflow="2.11.1", package_uris=("gs://bkt/p.tgz",), **RUNTIME),
         "roles.master.command",
-        "goes only with images",
+        "works only with images",
     ),
 ]

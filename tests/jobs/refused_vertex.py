@@ -159,7 +159,7 @@ VERTEX: list[tuple[str, Target, ImageSpec, str, str]] = [
         VX,
         spec({M: RoleSpec(tpu=Tpu(type="TPU_V2", tf_version="2.15"))}),
         "roles.master.tpu.tf_version",
-        "only AI Platform has this key",
+        "only the target ai-platform supports this key",
     ),
     (
         "vertex cloud_tpu",

@@ -151,7 +151,7 @@ def test_what_imgtool_writes_for_both_services(case: Case) -> None:
     [
         ("a: b\n", "config.yaml: not an AI Platform Job"),
         ("trainingInput: {}\n---\ntrainingInput: {}\n", "expected one document"),
-        ("trainingInput: {region: us-central1}\n", "it decides the TensorFlow"),
+        ("trainingInput: {region: us-central1}\n", "it decides TensorFlow's version"),
         ("trainingInput: {runtimeVersion: '1.4'}\n", "imgtool builds no TensorFlow 1.4: expected 1.15 to 2.11"),
         ("trainingInput: {scaleTier: BASIC_TPU, runtimeVersion: '2.11'}\n", "a TPU beside a CPU master"),
         (f"trainingInput: {{workerConfig: {{imageUri: {IMAGE}}}}}\n", "pool 0 needs an image"),

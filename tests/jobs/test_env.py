@@ -90,7 +90,7 @@ def test_one_machines_variables_are_an_env_file() -> None:
     assert dump(job, Format.ENV).count("TF_CONFIG=") == 2
     with pytest.raises(UsageError, match="--machine ps-0: expected master-0, worker-0"):
         dump(job, Format.ENV, machine="ps-0")
-    with pytest.raises(UsageError, match="goes with --target tf-config"):
+    with pytest.raises(UsageError, match="works only with --target tf-config"):
         dump(job, machine="worker-0")
 
 

@@ -149,7 +149,7 @@ def test_how_many_hosts_a_slice_has(machine: str | None, kind: str, topology: st
             {M: RoleSpec()},
             {"queue": "q", "required_topology": "a", "preferred_topology": "b"},
             "job.preferred_topology",
-            "one of them",
+            "only one of the two",
         ),
         ({M: RoleSpec()}, {"priority_class": "A"}, "job.priority_class", "not a Kubernetes name"),
     ],

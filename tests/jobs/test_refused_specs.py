@@ -50,7 +50,7 @@ def test_every_violation_is_said_at_once() -> None:
 
 @pytest.mark.parametrize("target", Target)
 def test_an_image_that_is_missing(target: Target) -> None:
-    with pytest.raises(InputError, match="no image of worker was given"):
+    with pytest.raises(InputError, match="there is no image for the role worker"):
         job_data(spec(TRIO), {M: images(spec(TRIO))[M]}, target)
 
 
@@ -100,8 +100,8 @@ def test_hosts_are_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("hosts", "field", "message"),
     [
-        ("master=a,worker=b,ps=c", "roles.worker.count", "--hosts names 1, the spec has 2"),
-        ("master=a,worker=b,worker=c,ps=d,evaluator=e", "roles.evaluator.count", "--hosts names 1, the spec has 0"),
+        ("master=a,worker=b,ps=c", "roles.worker.count", "expected 2, but --hosts names 1"),
+        ("master=a,worker=b,worker=c,ps=d,evaluator=e", "roles.evaluator.count", "expected 0, but --hosts names 1"),
         ("master=a,worker=b,worker=b,ps=d", "roles.worker", "b:2222 appears twice"),
     ],
 )

@@ -76,7 +76,7 @@ def test_the_header_says_by_whom_from_what_and_how_to_submit() -> None:
     ],
 )
 def test_a_format_that_the_target_does_not_have(target: Target, form: Format, having: str) -> None:
-    with pytest.raises(UsageError, match=f"{target} has no format {form}; it has {having}$"):
+    with pytest.raises(UsageError, match=f"{target} does not support the format {form}; it supports {having}$"):
         dump(job_data(spec(ONE), images(spec(ONE)), target), form)
 
 

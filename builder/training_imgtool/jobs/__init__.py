@@ -1,4 +1,4 @@
-"""Job files: one module per target, each a pure function from a spec and digests to plain data."""
+"""Writes job files: each target has one module, whose pure functions turn a spec and digests into plain data."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ _PACKAGE_KEYS = ("python_version", "package_uris", "staging")
 
 
 class JobTarget(Protocol):
-    """The module of a target in `jobs.targets`."""
+    """The functions that each target's module in `jobs.targets` has."""
 
     def check(self, spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
         """Returns every reason why the spec cannot be a job of this target."""
 
     def make(self, spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-        """Makes the job file of a spec that `check` found nothing wrong with."""
+        """Makes the job file of a spec in which `check` found no error."""
 
     def judge(self, document: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:
-        """Finds faults in a document that someone else wrote; for Kubernetes, beyond its shape. Optional."""
+        """Finds faults in a document for `lint`; for Kubernetes, only those that its shape does not find. Optional."""
 
 
 def module_of(target: Target) -> JobTarget:
@@ -90,18 +90,18 @@ def check(
         for role in replicas(spec):
             image_of(images, role)  # checked at run time too, so that no tag gets into a job file
     if leader(spec) is None:
-        return [FieldError("expected a master or workers: one of them is the chief", field="roles")]
+        return [FieldError("expected a master or workers, because every job needs a chief", field="roles")]
     refused = list(_misfits(spec, target))
     if KEY in spec.job.labels:
-        refused.append(FieldError("imgtool sets this label: it tells the job from others", field=f"job.labels.{KEY}"))
+        refused.append(FieldError("imgtool sets this label itself: remove it", field=f"job.labels.{KEY}"))
     refused += _volume_errors(spec.job, target)
     refused += (
-        FieldError("is in job.env too: expected it once", field=f"job.secrets.{name}")
+        FieldError("is also in job.env: expected it in only one of the two", field=f"job.secrets.{name}")
         for name in spec.job.secrets.keys() & spec.job.env.keys()
     )
     if spec.job.secrets and not spec.job.secrets_file and "secrets_file" in target.row.job:
         hint = "the path of a file with a NAME=VALUE line per secret, which you put on the machines"
-        refused.append(FieldError(f"is missing: {target} keeps none", field="job.secrets_file", hint=hint))
+        refused.append(FieldError(f"is missing: {target} does not store secrets", field="job.secrets_file", hint=hint))
     if refused:
         return refused
     seen = view_of(spec, images, target)
@@ -119,7 +119,7 @@ def chosen(target: Target | None) -> Target:
     if target is None:
         raise UsageError(
             "the spec names no job.target, and there is no default",
-            hint=f"--target, or job.target in the spec: {', '.join(Target)}",
+            hint=f"choose one with --target, or with job.target in the spec: {', '.join(Target)}",
         )
     return target
 
@@ -145,7 +145,7 @@ def job_data(
             f"{sum(replicas(spec).values())} replicas: the variable that lists them has {_ARGUMENT} characters or more"
         )
         raise FieldListError(
-            (FieldError(message, field="roles", hint="Linux cannot start a program with it; use fewer replicas"),)
+            (FieldError(message, field="roles", hint="Linux cannot pass such a variable; use fewer replicas"),)
         )
     notes = (*(seen.named(note) for note in job.notes), *seen.notes, *_leftovers(spec, target))
     return replace(job, header=header, notes=notes)
@@ -160,7 +160,7 @@ def _longest(data: Any) -> int:
 
 
 def _with_key(seen: TargetView, target: Target, options: JobOptions) -> ImageSpec:
-    """Labels the job with its key, by which `submit` recognizes the job."""
+    """Adds the job's key to its labels, so that `submit` recognizes the job."""
     if "labels" not in target.row.job:
         return seen.spec
     labels = {**seen.spec.job.labels, KEY: job_key(seen.images, seen.spec, options.package_uri)}
@@ -168,17 +168,17 @@ def _with_key(seen: TargetView, target: Target, options: JobOptions) -> ImageSpe
 
 
 def check_job(spec_file: SpecFile) -> None:
-    """Checks `job` for verbs that write no job file, so that nobody pushes images for a job that imgtool refuses.
+    """Checks the spec's `job` section before images are pushed, so that nobody pushes images for a refused job.
 
-    Accepts a spec without a target, because `config --target` may name one, and tf-config, because only `config` gets
-    its hosts. Raises FieldListError with places in the spec.
+    Accepts a spec without a target, because `config --target` may name one. Accepts the target tf-config, because only
+    `config` receives its hosts. Raises FieldListError, which gives each error's line and column in the spec.
     """
     if errors := check_spec(spec_file.spec):
         raise FieldListError(tuple(_with_no_check(spec_file.located(error)) for error in errors))
 
 
 def check_spec(spec: ImageSpec) -> list[FieldError]:
-    """Checks the spec for its own target as `check` does, but without images."""
+    """Runs `check` for the target in the spec before the images exist, with a made-up digest for each image."""
     if spec.job.target in {None, Target.TF_CONFIG}:
         return []
     made_up = parse_repository("docker.io/library/image").digest("sha256:" + "0" * 64)
@@ -187,7 +187,7 @@ def check_spec(spec: ImageSpec) -> list[FieldError]:
 
 
 def _with_no_check(error: FieldError) -> FieldError:
-    """Replaces `--allow-unknown` in the hint, because only `config` has this option."""
+    """Replaces the hint at `--allow-unknown`, which only `config` has, with one at `--no-check`."""
     if error.hint and error.hint.startswith("--allow-unknown"):
         error.hint = "--no-check skips this check; later, config takes --allow-unknown"
     return error
@@ -195,19 +195,19 @@ def _with_no_check(error: FieldError) -> FieldError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetView:
-    """A spec as one target sees it, with the images of its roles, and notes on differences from the user's spec."""
+    """The user's spec adapted to one target, the images of its roles, and notes on what changed."""
 
     spec: ImageSpec
     images: Images
     notes: tuple[str, ...] = ()
 
     def named(self, text: str) -> str:
-        """Replaces the target's role names in a message or a field by those of the user's spec."""
+        """Replaces `roles.master` in a message or a field with `roles.worker` if the user's spec has no master."""
         return text.replace("roles.master", "roles.worker") if self.notes else text
 
 
 def view_of(spec: ImageSpec, images: Images, target: Target) -> TargetView:
-    """Returns the spec as `target` sees it: for Google's services, worker 0 becomes the master that a spec lacks."""
+    """Adapts the spec to `target`: for Google's services, worker 0 becomes the master if the spec has no master."""
     if leader(spec) is Role.MASTER or not target.row.always_chief:
         return TargetView(spec=spec, images=images)
     worker = spec.roles[Role.WORKER]
@@ -224,7 +224,7 @@ def view_of(spec: ImageSpec, images: Images, target: Target) -> TargetView:
 
 
 def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
-    """Finds keys that the target does not support and without which the job would do something else."""
+    """Finds keys that the target does not support and that imgtool must not drop, because they change what runs."""
     for key, hint in _REFUSED.items():
         if getattr(spec.job, key) and key not in target.row.job:
             yield FieldError(f"{target} has none", field=f"job.{key}", hint=hint)
@@ -244,7 +244,7 @@ def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
 
 
 def _volume_errors(job: JobSpec, target: Target) -> Iterator[FieldError]:
-    """Finds volumes with none or several sources, volumes that the target cannot mount, and mounts used twice."""
+    """Finds volumes with no source or several, volumes that the target cannot mount, and mount paths used twice."""
     takes = target.row.volumes
     hint = f"it mounts {', '.join(_VOLUMES[kind] for kind in _VOLUMES if kind in takes)}" if takes else None
     for index, volume in enumerate(job.volumes):
@@ -260,12 +260,12 @@ def _volume_errors(job: JobSpec, target: Target) -> Iterator[FieldError]:
 
 
 def note_loss(spec: ImageSpec, target: Target | None) -> tuple[str, ...]:
-    """Warns if the job has no place where its results outlive its containers."""
+    """Warns if the job's results would be lost when its containers end."""
     return (NOWHERE,) if target and keeps_nothing(spec) else ()
 
 
 def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
-    """Lists keys of the spec that have no counterpart in the target; warns about GPUs and compression."""
+    """Notes which keys of the spec imgtool leaves out for this target; warns about GPUs, compression and others."""
     row = target.row
     left = [f"job.{name}" for name in _list_given(JobSpec, spec.job) if name not in row.job | _EVERY_JOB]
     times = spec.job.scheduling
@@ -295,7 +295,7 @@ def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
 
 
 def _runtime(spec: ImageSpec, target: Target) -> Runtime:
-    """Finds the program that pulls the images. Nodes of some clouds stream images from the cloud's own registry."""
+    """Finds the program that pulls the images. On some clouds, nodes stream images from the cloud's registry."""
     host = (spec.registry or "").partition("/")[0].partition(":")[0]
     runtime = target.row.runtime
     return (find_streaming(host) or runtime) if runtime.zstd else runtime
@@ -315,7 +315,7 @@ def _without_effect(spec: ImageSpec, target: Target) -> Iterator[str]:
 
 
 def _gpu_warnings(spec: ImageSpec, target: Target) -> Iterator[str]:
-    """Warns of roles whose image has CUDA and for which the spec asks for no GPU."""
+    """Warns of roles whose image contains CUDA although the spec requests no GPU for them."""
     preset = "scale_tier" in target.row.job and spec.job.scale_tier not in {None, "CUSTOM"}
     for role in replicas(spec):
         of_role = spec.roles[role]

@@ -1,14 +1,14 @@
-"""The variables that describe the cluster to a replica: TF_CONFIG and CLUSTER_SPEC of each service, and JAX's.
+"""The variables that describe the cluster to a replica: each service's TF_CONFIG and CLUSTER_SPEC, and JAX's variables.
 
 Sources: Google's pages on distributed training of AI Platform and Vertex AI; kubeflow/training-operator v1.9,
-pkg/controller.v1/tensorflow/tensorflow.go. The services set:
+pkg/controller.v1/tensorflow/tensorflow.go. Who sets which variable:
 
 - AI Platform sets TF_CONFIG on every machine. The first key of `cluster` is `master`, or `chief` with
-  useChiefInTfConfig; the evaluator appears only in `task.type`. CLUSTER_SPEC, which jobs with images get, lists every
-  replica with the evaluator, and always has `master`, even where TF_CONFIG has `chief`.
-- Vertex AI sets TF_CONFIG, always with `chief`, only when there is more than one replica. CLUSTER_SPEC is
-  on every machine and names the pools: `workerpool0` to `workerpool3`.
-- A TFJob sets only TF_CONFIG, when there is more than one replica; the evaluator is in `cluster`.
+  useChiefInTfConfig; the evaluator appears only in `task.type`. Jobs with images also get CLUSTER_SPEC. It lists every
+  replica, also the evaluator, and always calls the master `master`, even if TF_CONFIG calls it `chief`.
+- Vertex AI sets TF_CONFIG if the job has more than one replica, and always calls the master `chief`. It sets
+  CLUSTER_SPEC on every machine, with the pools `workerpool0` to `workerpool3`.
+- A TFJob sets TF_CONFIG if the job has more than one replica, with the evaluator in `cluster`; no CLUSTER_SPEC.
 - The user's own machines (`local`) get what TensorFlow itself expects: `cluster` without the evaluator, and `task`.
 """
 
@@ -27,7 +27,7 @@ PORT = 2222
 
 
 class Flavour(StrEnum):
-    """The service whose TF_CONFIG it is; the `-master` ones have `master` where the others have `chief`."""
+    """A form of TF_CONFIG, named after its service. It calls the master `master` if the name ends so, else `chief`."""
 
     AI_PLATFORM = "ai-platform"
     AI_PLATFORM_MASTER = "ai-platform-master"
@@ -39,7 +39,7 @@ class Flavour(StrEnum):
 
     @property
     def first(self) -> str:
-        """The name of the master's task."""
+        """The master's name in TF_CONFIG."""
         return "master" if self.value.endswith("-master") else "chief"
 
 
@@ -59,10 +59,10 @@ def tf_config(
     trial: str | None = None,
     cloud: str | None = None,
 ) -> dict[str, Any] | None:
-    """Returns the TF_CONFIG of one replica, or None where the service sets none.
+    """Returns the TF_CONFIG of one replica, or None if the service sets no TF_CONFIG.
 
     Args:
-        flavour: the service whose TF_CONFIG it is.
+        flavour: the form of TF_CONFIG.
         hosts: each role's machines as `HOST` or `HOST:PORT`, in order of index; port 2222 is added.
         role: the replica's role.
         index: the replica's number within the role, from 0.
@@ -95,9 +95,9 @@ def cluster_spec(
     trial: str | None = None,
     cloud: str | None = None,
 ) -> dict[str, Any] | None:
-    """Returns the CLUSTER_SPEC of one replica, or None where the service has none; arguments as for `tf_config`.
+    """Returns the CLUSTER_SPEC of one replica, or None if the service sets none. Takes the arguments of `tf_config`.
 
-    Unknown: further keys of AI Platform, such as open ports.
+    AI Platform may set further keys, such as open ports; they are not documented.
     """
     _must_have(hosts, role, index)
     if flavour in _TFJOB:
@@ -127,8 +127,8 @@ def cluster_env(
     """Returns the variables that describe the cluster to a replica; the other arguments are those of `tf_config`.
 
     TensorFlow reads TF_CONFIG. The first process of JAX, in the order of roles, runs the coordinator. Keras 3 reads
-    three variables of its own. `jax.distributed.initialize()` reads the coordinator's address. Programs for Kubeflow's
-    JAX runtime pass the number of processes and the rank to it.
+    three variables, KERAS_DISTRIBUTION_…. `jax.distributed.initialize()` reads the coordinator's address. Programs for
+    Kubeflow's JAX runtime pass the number of processes and the rank to this function.
     """
     if framework is TENSORFLOW:
         values = {
@@ -143,7 +143,7 @@ def cluster_env(
 
 
 def process_env(addresses: Sequence[str], rank: str) -> dict[str, str]:
-    """Returns the variables of a process of JAX; a process without others needs none."""
+    """Returns the variables of a JAX process; empty if the job has only one process."""
     if len(addresses) == 1:
         return {}
     return {
@@ -181,4 +181,4 @@ def _replicas(hosts: Hosts) -> int:
 def _must_have(hosts: Hosts, role: Role, index: int) -> None:
     having = len(hosts.get(role, ()))
     if not 0 <= index < having:
-        raise InputError(f"there is no {role} {index}: the cluster has {having}")
+        raise InputError(f"there is no {role} {index}: the number of {role} replicas is {having}")

@@ -1,7 +1,7 @@
-"""The `gcloud` command lines of both services with a file, and those of AI Platform with flags alone.
+"""The `gcloud` commands: with a file for AI Platform and Vertex AI, and with flags alone for AI Platform.
 
-Source: gcloud 528.0.0. Its flags take precedence over the file. gcloud reads `region` only from a flag, and overwrites
-`packageUris` and `enableWebAccess` in the file, so imgtool writes these as flags too.
+Source: gcloud 528.0.0. A flag takes precedence over the same key in the file. gcloud reads `region` only from a flag,
+and overwrites `packageUris` and `enableWebAccess` in the file, so imgtool writes these as flags too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def file_command(job: Mapping[str, Any], file: str, project: str | None) -> tupl
 
 
 def ai_platform_service(job: Mapping[str, Any], project: str | None) -> Service:
-    """Makes the commands about a Job. The service accepts each job ID only once."""
+    """Makes the commands that find, watch and stop an AI Platform Job. The service accepts each job ID only once."""
     verb, name = ("gcloud", *_TRAINING[:2]), str(job["jobId"])
     of = tuple(_flag("--project", project))
     return Service(
@@ -57,7 +57,7 @@ def ai_platform_service(job: Mapping[str, Any], project: str | None) -> Service:
 
 
 def vertex_service(kind: str, name: str, region: str, key: str, project: str | None) -> Service:
-    """Makes commands about a job of `CUSTOM_JOBS` or `TUNING_JOBS`. A label has the key."""
+    """Makes the commands about a job of the kind `CUSTOM_JOBS` or `TUNING_JOBS`, found by the label with its key."""
     verb, of = ("gcloud", "ai", kind), ("--region", region, *_flag("--project", project))
     return Service(
         name=name,
@@ -110,7 +110,7 @@ def flag_command(job: Mapping[str, Any], project: str | None) -> tuple[str, ...]
 def vertex_file_command(
     kind: str, name: str, region: str, file: str, *, project: str | None, labels: Mapping[str, str], kms_key: str | None
 ) -> tuple[str, ...]:
-    """Writes the command that submits a file of `CUSTOM_JOBS` or `TUNING_JOBS`; name, labels and KMS key are flags."""
+    """Writes the command that submits a job file; `kind` is `CUSTOM_JOBS` or `TUNING_JOBS`. Some keys become flags."""
     argv = ["gcloud", "ai", kind, "create", "--region", region]
     argv += [*_flag("--display-name", name), *_flag("--config", file), *_labels({"labels": labels})]
     return (*argv, *_flag("--kms-key", kms_key), *_flag("--project", project))
@@ -144,24 +144,24 @@ def _without_flag(training: Mapping[str, Any]) -> Iterator[FieldError]:
     for key in ("jobDir", "packageUris"):
         values = training.get(key) or []
         for finding in (f for uri in ([values] if key == "jobDir" else values) for f in bucket_findings(uri, ())):
-            yield FieldError(f"gcloud refuses it in a flag: {finding.message}", field=f"trainingInput.{key}")
+            yield FieldError(f"gcloud refuses this value in a flag: {finding.message}", field=f"trainingInput.{key}")
 
 
 def _list_flag(flag: str, values: Sequence[str]) -> list[str]:
-    """Returns a list flag. gcloud splits at commas, or at the delimiter in a leading `^DELIMITER^`.
+    """Returns a flag with a list. gcloud splits it at commas, or at DELIMITER if it starts with `^DELIMITER^`.
 
-    Raises FieldListError if the values contain every delimiter.
+    Raises FieldListError if each possible delimiter occurs in a value.
     """
     delimiter = next((mark for mark in ",;|#~" if not any(mark in value for value in values)), None)
     if delimiter is None:
-        raise FieldListError((FieldError("gcloud cannot carry these names as a flag", field="job.package_uris"),))
+        raise FieldListError((FieldError("the URIs contain all of gcloud's delimiters", field="job.package_uris"),))
     joined = delimiter.join(values)
     is_plain = delimiter == "," and not joined.startswith("^")
     return _flag(flag, joined if is_plain else f"^{delimiter}^{joined}")
 
 
 def _flag(flag: str, value: object) -> list[str]:
-    """Returns the flag with its value, or nothing for None; joins a value that looks like a flag with `=`."""
+    """Returns the flag and its value, or nothing for None; writes `FLAG=VALUE` if the value starts with a hyphen."""
     if value is None:
         return []
     return [f"{flag}={value}"] if str(value).startswith("-") else [flag, str(value)]

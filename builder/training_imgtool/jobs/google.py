@@ -1,4 +1,4 @@
-"""Checks that both Google services share: keys, buckets, projects, and the images that a service can pull."""
+"""Checks for AI Platform and Vertex AI: KMS keys, buckets, projects, and images that the service can pull."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MULTI_REGIONS = {"us": ("us-", "northamerica-"), "europe": ("europe-",), "asia"
 
 
 def kms_findings(value: Any, path: Path, region: str | None = None) -> Iterator[Finding]:
-    """Checks the full name of a Cloud KMS key, in the job's region where that is known."""
+    """Checks the full name of a Cloud KMS key, and that it is in the job's region if the region is known."""
     if not isinstance(value, str):
         return
     match = _KMS.match(value)
@@ -34,7 +34,7 @@ def kms_findings(value: Any, path: Path, region: str | None = None) -> Iterator[
 
 
 def bucket_findings(value: Any, path: Path) -> Iterator[Finding]:
-    """Checks a path in Cloud Storage. An impossible bucket name is a warning: the job only fails later."""
+    """Checks a path in Cloud Storage. A bucket name that cannot exist gives only a warning."""
     if not isinstance(value, str):
         return
     match = _STORAGE.match(value)
@@ -85,7 +85,7 @@ def _registry_findings(registry: str, path: Path, region: str | None, agent: str
 
 
 def pull_rights_findings(images: Mapping[Path, str], project: str | None, agent: str) -> Iterator[Finding]:
-    """Hints at images in another project than the job's."""
+    """Yields a hint for each image that is in a project other than the job's."""
     for path, image in images.items():
         host, _, rest = image.partition("/")
         owner = rest.partition("/")[0]

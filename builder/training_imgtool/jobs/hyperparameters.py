@@ -27,7 +27,7 @@ _NUMERIC = {"DOUBLE", "INTEGER", "DISCRETE"}
 
 
 def number_errors(spec: Hyperparameters) -> Iterator[FieldError]:
-    """Finds values that are not numbers but should be; the spec stores them as text."""
+    """Finds values that should be numbers but are not; the spec stores all values as text."""
     for index, param in enumerate(spec.params):
         if param.type not in _NUMERIC:
             continue
@@ -48,7 +48,7 @@ def _number(text: str | None) -> int | float | None:
 
 
 def range_findings(low: Any, high: Any, scale: Any, path: Path) -> Iterator[Finding]:
-    """Checks a smallest and a largest value against each other and the scale."""
+    """Checks that the smallest value is not above the largest, and that the scale allows it."""
     if not (isinstance(low, int | float) and isinstance(high, int | float)):
         return
     if low > high:
@@ -58,7 +58,7 @@ def range_findings(low: Any, high: Any, scale: Any, path: Path) -> Iterator[Find
 
 
 def value_findings(values: Any, path: Path) -> Iterator[Finding]:
-    """Checks whether discrete values increase and are not too many."""
+    """Checks that discrete values increase, and that there are not too many of them."""
     if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
         return
     if any(after <= before for before, after in pairwise(values)):
@@ -97,7 +97,7 @@ def _parameter(param: Parameter) -> Document:
 
 
 def study_findings(job: Mapping[str, Any]) -> Iterator[Finding]:
-    """Finds what is wrong with a HyperparameterTuningJob beyond its keys, enums and trial job."""
+    """Finds faults in a HyperparameterTuningJob, except in its keys, enums and trial job."""
     trials, parallel = job.get("maxTrialCount"), job.get("parallelTrialCount")
     if isinstance(trials, int) and isinstance(parallel, int) and parallel > trials:
         message = f"{parallel} parallel trials of only {trials} in all"

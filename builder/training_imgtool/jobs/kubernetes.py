@@ -42,7 +42,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def job_name(spec: ImageSpec, images: Images) -> str:
-    """Returns the object's name: `job.id`, or the spec's name with the job's key."""
+    """Returns the object's name: `job.id`, or else the spec's name followed by the job's key."""
     if spec.job.id:
         return spec.job.id
     name = re.sub(r"[._]", "-", spec.name)
@@ -50,7 +50,7 @@ def job_name(spec: ImageSpec, images: Images) -> str:
 
 
 def labels(spec: ImageSpec, job: str, role: Role | None = None) -> dict[str, str]:
-    """Returns the object's labels: the well-known ones and the spec's."""
+    """Returns the object's labels: the `app.kubernetes.io` labels, and those of the spec."""
     standard = {
         "app.kubernetes.io/name": spec.name[: names.LABEL_LENGTH].rstrip("._-"),
         "app.kubernetes.io/instance": job,
@@ -76,7 +76,7 @@ def queue_label(spec: ImageSpec) -> dict[str, str]:
 
 
 def pod_annotations(spec: ImageSpec) -> dict[str, str]:
-    """Makes the annotations of a Pod, by which Kueue places a role's Pods near each other and GKE mounts buckets."""
+    """Makes a Pod's annotations. They tell Kueue to place a role's Pods near each other, and GKE to mount buckets."""
     fuse = {"gke-gcsfuse/volumes": "true"} if any(volume.bucket for volume in spec.job.volumes) else {}
     wanted = {"required": spec.job.required_topology, "preferred": spec.job.preferred_topology}
     return {**{f"kueue.x-k8s.io/podset-{word}-topology": label for word, label in wanted.items() if label}, **fuse}
@@ -88,7 +88,7 @@ def literal(text: str) -> str:
 
 
 def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[Document]) -> Document:
-    """Makes the role's container. Its resources are limits, which Kubernetes also uses as requests."""
+    """Makes the role's container, with its resources as limits, which Kubernetes also uses as requests."""
     of_role = spec.roles[role]
     limits = {**without_none({"cpu": of_role.cpus, "memory": of_role.memory}), **placement.limits(spec, role)}
     mounts = [{"name": f"volume-{index}", "mountPath": each.mount} for index, each in enumerate(spec.job.volumes)]
@@ -120,7 +120,7 @@ def _shares_memory(spec: ImageSpec, role: Role) -> bool:
 
 
 def _volume(volume: Volume) -> Document:
-    """Makes a volume of a Pod. GKE's driver mounts a bucket or one of its folders."""
+    """Makes a volume of a Pod. For a bucket or a folder in a bucket, it names GKE's driver."""
     if volume.bucket:
         bucket, _, folder = volume.bucket.removeprefix("gs://").partition("/")
         options = ",".join(["implicit-dirs", *([f"only-dir={folder.strip('/')}"] if folder else [])])
@@ -136,7 +136,7 @@ def _volume(volume: Volume) -> Document:
 
 
 def pod_spec(spec: ImageSpec, role: Role, running: Document, **more: Any) -> Document:
-    """Makes the PodSpec of a container; `more` are further keys of the PodSpec."""
+    """Makes the PodSpec around the container `running`; `more` are further keys of the PodSpec."""
     job = spec.job
     volumes = [{"name": f"volume-{index}", **_volume(volume)} for index, volume in enumerate(job.volumes)]
     if _shares_memory(spec, role):
@@ -157,7 +157,7 @@ def pod_spec(spec: ImageSpec, role: Role, running: Document, **more: Any) -> Doc
 
 
 def seconds(duration: str | None) -> int | None:
-    """Returns the whole seconds of a duration in which `errors` found no fault."""
+    """Converts a valid duration, such as `90s`, to whole seconds."""
     return None if duration is None else int(float(duration.removesuffix("s")))
 
 
@@ -182,7 +182,7 @@ def errors(spec: ImageSpec, images: Images, *, suffix: str) -> Iterator[FieldErr
     room = names.LABEL_LENGTH - len(suffix)
     if len(name) > room:
         yield FieldError(
-            f"{name!r} has {len(name)} characters: with {suffix!r} there is room for {room}",
+            f"{name!r} has {len(name)} characters: expected {room} at most, because {suffix!r} follows it",
             field=field,
             hint=None if spec.job.id else "give job.id a shorter name",
         )
@@ -209,10 +209,10 @@ def _scheduler_errors(spec: ImageSpec) -> Iterator[FieldError]:
         if (text := getattr(spec.job, key)) and (message := names.label_key(text)):
             yield FieldError(message, field=f"job.{key}")
     if spec.job.required_topology and spec.job.preferred_topology:
-        yield FieldError("does not go with required_topology: expected one of them", field="job.preferred_topology")
+        yield FieldError("excludes required_topology: expected only one of the two", field="job.preferred_topology")
     for key in ("queue_priority", "required_topology", "preferred_topology"):
         if getattr(spec.job, key) and not spec.job.queue:
-            yield FieldError("is Kueue's: expected job.queue with it", field=f"job.{key}")
+            yield FieldError("needs Kueue: expected job.queue too", field=f"job.{key}")
     for key in ("queue_priority", "priority_class"):
         if (text := getattr(spec.job, key)) and (message := names.subdomain(text)):
             yield FieldError(message, field=f"job.{key}")
@@ -282,11 +282,11 @@ def job_file(
     end: Argv = (),
     notes: tuple[str, ...] = (),
 ) -> JobFile:
-    """Makes the job file of Kubernetes objects, with the kubectl commands about it.
+    """Makes the job file of Kubernetes objects, and the kubectl commands that submit, find and stop the job.
 
     Args:
         target: the target.
-        documents: the objects. The last kind that can end tells the job's state.
+        documents: the objects. The job's state is the state of the last object whose kind can end.
         spec: the spec, with the job's key.
         images: the images, for the job's name.
         options: the file's name.
@@ -304,7 +304,7 @@ def job_file(
 
 
 def _service(spec: ImageSpec, images: Images, file: str, count: int, *, chief: Argv, end: Argv) -> Service:
-    """Makes the kubectl commands about a job of `count` objects."""
+    """Makes the kubectl commands that find, watch and stop a job of `count` objects."""
     name = job_name(spec, images)
     here = ("--namespace", spec.job.namespace) if spec.job.namespace else ()
     selector = f"app.kubernetes.io/instance={name}"
@@ -340,7 +340,7 @@ def _troubles(text: str) -> Iterator[Trouble]:
 
 
 def chief_selector(spec: ImageSpec, name: str, index: str) -> Argv:
-    """Makes the selector of the chief's Pod; the controller labels each Pod with its number under `index`."""
+    """Makes kubectl's option that selects the chief's Pod; `index` is the label with a Pod's number."""
     role = leader(spec) or Role.MASTER
     own = f"app.kubernetes.io/instance={name},app.kubernetes.io/component={role}"
     return ("--selector", own if role is Role.MASTER else f"{own},{index}=0")
@@ -368,7 +368,7 @@ def _standing(text: str, name: str, count: int, chief: Argv) -> Standing | None:
 
 
 def _conditions(item: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the conditions that are true, and first those that end a job."""
+    """Yields the types of the conditions that are true; those that end a job come first."""
     yield from sorted((each["type"] for each in _true(item)), key=lambda kind: kind not in {*_SUCCEEDED, "Failed"})
 
 
@@ -377,7 +377,7 @@ def _true(item: Mapping[str, Any]) -> list[Document]:
 
 
 def is_cluster(spec: ImageSpec) -> bool:
-    """Tells whether there is more than one replica."""
+    """Tells whether the job has more than one replica."""
     return sum(replicas(spec).values()) > 1
 
 

@@ -1,7 +1,7 @@
-"""Describes the cluster when the program starts, for services that do not name the machines before.
+"""Describes the cluster to a starting trainer, for services that name the machines only when they start the job.
 
 The launcher is a Python program of a few lines in an environment variable of the job. It reads the machines' names and
-this machine's rank, sets the variables of `jobs.cluster`, and becomes the trainer.
+this machine's rank, sets the variables of `jobs.cluster`, and then executes the trainer in its place.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ Neither a job file nor `docker inspect` shows the values of these variables.
 
 
 def with_secrets(spec: ImageSpec, role: Role, place: str) -> tuple[str, ...]:
-    """Returns the command of a container that reads the job's secrets from `place`."""
+    """Returns the command that reads the job's secrets from the file or folder `place` and starts the trainer."""
     return (PYTHON, "-c", SECRETS_SOURCE, place, ",".join(spec.job.secrets), *trainer_command(spec, role))
 
 
 def ranks(spec: ImageSpec) -> dict[Role, int]:
     """Counts each role's replicas, in the order of ranks.
 
-    As in TensorFlow's SlurmClusterResolver, the order is that of the tasks' names: chief, ps, worker. Evaluators come
+    As in TensorFlow's SlurmClusterResolver, the tasks are in alphabetical order: chief, ps, worker. Evaluators come
     last, because they are not part of the resolver's cluster.
     """
     counts = replicas(spec)
@@ -86,7 +86,7 @@ def ranks(spec: ImageSpec) -> dict[Role, int]:
 
 
 def cluster_tasks(spec: ImageSpec) -> str:
-    """Writes TensorFlow's name and count of each role in the order of ranks, as JSON."""
+    """Maps TensorFlow's name of each role to its number of replicas, in the order of ranks, as JSON."""
     return json.dumps({task_name(local_flavour(spec), role): count for role, count in ranks(spec).items()})
 
 
@@ -98,7 +98,7 @@ def variables(spec: ImageSpec) -> dict[str, str]:
 
 
 def vertex_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """Returns the command of a container on Vertex AI, which describes the cluster only in TensorFlow's variables.
+    """Returns a container's command on Vertex AI. For JAX, it starts the launcher that reads TensorFlow's variables.
 
     An empty command means the image's entry point.
     """
@@ -108,7 +108,7 @@ def vertex_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
 
 
 def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """Returns the role's command, or the entry point's, without the init, for services that ignore the entry point."""
+    """Returns the whole command that starts the trainer, for services that ignore the image's entry point."""
     return spec.roles[role].entrypoint or (*INIT, PYTHON, *spec.trainer.arguments)
 
 

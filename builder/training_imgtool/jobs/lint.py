@@ -1,4 +1,4 @@
-"""Checks a file that someone else wrote against the rules of its target. Each finding has its place in the file."""
+"""Checks a job file, whoever wrote it, against the rules of its target. Each finding has a line and a column."""
 
 from __future__ import annotations
 
@@ -53,15 +53,16 @@ def lint(
     strict: bool = False,
     answer: str | None = None,
 ) -> tuple[Message, ...]:
-    """Finds everything wrong with a job file of any target, in the order of the file.
+    """Finds all faults in a job file of any target, and returns them in the order of their lines.
 
     Args:
         text: the file's text: YAML or JSON.
         file: the file's name, for the places.
         allow_unknown: whether values that the tables lack (keys, machines, accelerators, regions) are only warnings.
-        region: the job's region, for files of Google's services, which take it from a flag.
-        strict: whether warnings are errors. They always are in a file of which imgtool could check nothing.
-        answer: for a batch script, what Slurm itself refuses in it: empty if nothing, None if nobody asked Slurm.
+        region: the job's region, for files of Google's services, where a flag sets the region.
+        strict: whether warnings are errors. In a file of which imgtool could check nothing, they always are.
+        answer: for a batch script, the error of `sbatch --test-only`: empty if there was none, None if sbatch did not
+        run.
 
     Raises:
         InputError: the text is not YAML.
@@ -95,7 +96,7 @@ def lint(
 
 
 def _lint_script(text: str, file: str, answer: str | None) -> Iterator[Message]:
-    """Passes on Slurm's answer, because Slurm knows the cluster; without one, finds faults in options and images."""
+    """Finds faults in options and images, and adds sbatch's error. If sbatch accepts the script, returns no errors."""
     for line, finding in sorted(script_findings(text), key=lambda placed: placed[0]):
         if answer != "" or finding.severity is not Severity.ERROR:
             yield replace(_message(_filled_in(finding, None), file, None), line=line + 1)
@@ -133,7 +134,7 @@ def _unchecked(target: Target) -> Finding:
 
 
 def find_target(data: Any) -> Target | None:
-    """Returns the target that a document is a job file of, by its kind or by the keys at its top."""
+    """Returns the target of a job file; recognizes the target by the document's `kind` or its top-level keys."""
     if not isinstance(data, dict):
         return None
     if "kind" not in data:
@@ -149,7 +150,7 @@ def find_target(data: Any) -> Target | None:
 
 
 def _is_header(data: Any) -> bool:
-    """Tells whether a document is the header of a SkyPilot file with several tasks."""
+    """Tells whether a document is the header that starts a SkyPilot file with several tasks."""
     return (
         isinstance(data, dict)
         and bool(data)
@@ -165,7 +166,7 @@ def _items(items: list[Any], *, allow_unknown: bool) -> Iterator[Finding]:
 
 
 def _check_unrecognized(data: dict[str, Any]) -> Iterable[Finding]:
-    """Finds why a document is not a job file: a key at its top is misspelt or missing, or its kind is unknown."""
+    """Explains why a document is not a job file: a top-level key is misspelt or missing, or `kind` is unknown."""
     others = {"kind": "apiVersion", "apiVersion": "kind"}
     signs = [others[key] for key in others if key in data] or [sign for target in Target for sign in target.row.signs]
     for key in data.keys() - others.keys():
@@ -179,7 +180,7 @@ def _check_unrecognized(data: dict[str, Any]) -> Iterable[Finding]:
 
 
 def _filled_in(finding: Finding, data: Any) -> Finding:
-    """Turns an error about `${NAME}` or `<name>` into a hint, because users replace it before they submit the file."""
+    """Turns an error about a placeholder (`${NAME}`, `<name>`), which users replace before they submit, into a hint."""
     value = _value_at(data, finding.path)
     texts = (finding.message, value if isinstance(value, str) else "")
     if finding.at_key or finding.severity is not Severity.ERROR or not any(map(_PLACEHOLDER.search, texts)):
@@ -197,7 +198,7 @@ def _value_at(data: Any, path: Path) -> Any:
 
 
 def _with_bare_text(finding: Finding, parsed: Parsed) -> Finding:
-    """Adds the text of the file where YAML reads it differently: `2.10` is 2.1, and `y` is true."""
+    """Adds a hint to quote a value that YAML reads differently from its text: `2.10` as 2.1, or `y` as true."""
     mark = parsed.marks.get(finding.path)
     if mark is None or mark.bare is None or "in quotes" not in (finding.hint or ""):
         return finding

@@ -39,7 +39,7 @@ class Severity(StrEnum):
     """The severity of a finding.
 
     Error: the service refuses the file. Warning: the service accepts the file, but the job will fail or suffer.
-    Hint: flags supply the value, or imgtool does not check it.
+    Hint: a flag of the service's program supplies the value, or imgtool does not check the value.
     """
 
     ERROR = "error"
@@ -49,7 +49,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A fault or a hint about one value of a job file.
+    """A message about one value of a job file: an error, a warning or a hint.
 
     Attributes:
         path: the value's path in the document.
@@ -128,7 +128,7 @@ def format_path(path: Path) -> str:
 
 
 def spec_field(path: Path, names: Mapping[str, str]) -> str:
-    """Finds the spec's key for a path of the document: replaces the longest prefix in `names`, and keeps the rest."""
+    """Converts a path in the job file to a key of the spec: replaces the longest prefix that is in `names`."""
     for cut in range(len(path), 0, -1):
         field_name = names.get(format_path(path[:cut]))
         if field_name is not None:
@@ -138,7 +138,7 @@ def spec_field(path: Path, names: Mapping[str, str]) -> str:
 
 
 def add_source(findings: Iterable[Finding], source: str) -> Iterator[Finding]:
-    """Adds the source to errors without one."""
+    """Adds `source`, the document that states the rule, to each error that names no such document."""
     for finding in findings:
         named = finding.source or finding.severity is not Severity.ERROR
         yield finding if named else replace(finding, source=source)
@@ -154,7 +154,7 @@ def first_of_each(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def errors_of(findings: Iterable[Finding], names: Mapping[str, str]) -> list[FieldError]:
-    """Returns the errors among the findings, each under the spec's own key."""
+    """Returns the errors among the findings; each names a key of the spec."""
     return [
         FieldError(finding.message, field=spec_field(finding.path, names), hint=finding.hint)
         for finding in first_of_each(findings)
@@ -163,7 +163,7 @@ def errors_of(findings: Iterable[Finding], names: Mapping[str, str]) -> list[Fie
 
 
 def notes_of(findings: Iterable[Finding], names: Mapping[str, str]) -> Iterator[str]:
-    """Writes each warning and hint as a line; one line names all fields with the same message."""
+    """Writes warnings and hints, one line per message; the line lists every field that has this message."""
     places_by_text: dict[tuple[Severity, str], list[str]] = {}
     for finding in first_of_each(findings):
         if finding.severity is not Severity.ERROR:
@@ -174,10 +174,10 @@ def notes_of(findings: Iterable[Finding], names: Mapping[str, str]) -> Iterator[
 
 
 def image_of(images: Images, role: Role) -> str:
-    """Returns the role's image by digest; raises InputError when there is none or it is only a tag."""
+    """Returns the role's image reference; raises InputError if the role has no image, or a tag instead of a digest."""
     image = images.get(role)
     if image is None:
-        raise InputError(f"no image of {role} was given", hint=f"imgtool build --role {role} --push makes it")
+        raise InputError(f"there is no image for the role {role}", hint=f"imgtool build --role {role} --push makes it")
     if not isinstance(image, Digest):
         raise InputError(f"{image} is not a digest: a job file names images as REPOSITORY@sha256:…")
     return str(image)
@@ -202,15 +202,15 @@ def is_default(item: Field[Any], owner: Any) -> bool:
 
 
 def spec_hash(spec: ImageSpec) -> str:
-    """Hashes the values of the spec, not the text of its file. Later versions with more keys give the same hash."""
+    """Hashes the values of the spec, not the text of its file. A later imgtool with more keys gets the same hash."""
     text = json.dumps(plain(spec), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def job_key(images: Images, spec: ImageSpec, package: str | None = None) -> str:
-    """Returns the job's key: twelve hexadecimal digits that depend on the images, the spec and a staged package.
+    """Returns the job's key: twelve hexadecimal digits computed from the images, the spec and the uploaded package.
 
-    If the spec has the label `imgtool-job`, its value is the key.
+    If the spec has the label `imgtool-job`, the label's value is the key.
     """
     if KEY in spec.job.labels:
         return spec.job.labels[KEY]
@@ -229,7 +229,7 @@ def roles_of(spec: ImageSpec) -> Iterator[Role]:
 
 
 def replicas(spec: ImageSpec) -> dict[Role, int]:
-    """Counts each role's replicas; leaves out roles without any. There is always one master."""
+    """Counts each role's replicas; leaves out roles with none. The count of a master is always 1."""
     counts = {role: 1 if role is Role.MASTER else spec.roles[role].count for role in roles_of(spec)}
     return {role: count for role, count in counts.items() if count}
 
@@ -241,37 +241,38 @@ def leader(spec: ImageSpec) -> Role | None:
 
 
 def minor_of(spec: ImageSpec) -> str:
-    """Returns the minor version, such as `2.15` for `2.15.1`."""
+    """Returns the minor version of the framework, such as `2.15` for `2.15.1`."""
     return ".".join(spec.release.split(".")[:2])
 
 
 def says_chief(spec: ImageSpec) -> bool:
-    """Tells whether the cluster resolver expects `chief`, as TensorFlow's does from 2.0 on."""
+    """Tells whether the framework calls the master `chief`, as TensorFlow does from 2.0 on."""
     return spec.framework.has_servers and int(spec.release.split(".", maxsplit=1)[0]) >= 2
 
 
 def local_flavour(spec: ImageSpec) -> Flavour:
-    """Chooses the TF_CONFIG of machines whose cluster imgtool describes itself."""
+    """Chooses the form of TF_CONFIG for services where imgtool, and not the service, writes TF_CONFIG."""
     return Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
 
 
 def model_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
-    """Chooses `model_dir` in TF_CONFIG, which RunConfig of Estimators reads up to TensorFlow 2.15.
+    """Returns the value for `model_dir` in TF_CONFIG. Up to TensorFlow 2.15, Estimators read it.
 
-    Returns None with `job.pass_job_dir`, because an Estimator fails if its program passes another directory.
+    Returns None if the spec sets `job.pass_job_dir`, because an Estimator fails if the program then passes a different
+    directory.
     """
     major, minor = (int(part) for part in minor_of(spec).split("."))
     return job_dir if (major, minor) < (2, 16) and not spec.job.pass_job_dir else None
 
 
 def job_args(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """Returns a replica's arguments: the role's own, else the spec's."""
+    """Returns a replica's arguments: those of its role, or those of the spec if the role sets none."""
     own = spec.roles[role].args
     return spec.args if own is None else own
 
 
 def passed_job_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
-    """Returns the directory for the argument `--job-dir`; None unless the spec sets `job.pass_job_dir`."""
+    """Returns `job_dir`, for the argument `--job-dir`, if the spec sets `job.pass_job_dir`; else None."""
     return job_dir if spec.job.pass_job_dir else None
 
 
@@ -282,19 +283,19 @@ _BUCKET = re.compile(  # Vertex AI mounts them at /gcs
 
 
 def names_bucket(text: str) -> bool:
-    """Tells whether an argument or a variable names a place in a bucket, which outlives a container."""
+    """Tells whether the value of an argument or a variable contains the URL of a bucket."""
     return bool(_BUCKET.search(text))
 
 
 def keeps_nothing(spec: ImageSpec) -> bool:
-    """Tells whether the job has no place for results that outlives its containers, in the spec or in a bucket."""
+    """Tells whether the results end with the containers: the job has no job directory, lasting volume or bucket."""
     given = (text for role in replicas(spec) for text in (*job_args(spec, role), *spec.roles[role].env.values()))
     named = any(names_bucket(text) for text in (*given, *spec.env.values(), *spec.job.env.values()))
     return not (spec.job.job_dir or results_folder(spec) or named)
 
 
 def results_folder(spec: ImageSpec) -> str | None:
-    """Returns the mount of the first volume that outlives the containers."""
+    """Returns the mount path of the first volume that outlives the containers."""
     return next((volume.mount for volume in spec.job.volumes if not volume.memory), None)
 
 
@@ -305,12 +306,12 @@ def args_with_job_dir(spec: ImageSpec, role: Role, job_dir: str | None) -> list[
 
 
 def has_job_dir(args: Iterable[str]) -> bool:
-    """Tells whether the arguments name a job directory; `--job-directory` is another option."""
+    """Tells whether the arguments contain the option `--job-dir`; `--job-directory` is a different option."""
     return any(arg == "--job-dir" or arg.startswith("--job-dir=") for arg in args)
 
 
 def reserved_errors(spec: ImageSpec, *names: str) -> Iterator[FieldError]:
-    """Finds variables of the job that imgtool sets itself."""
+    """Finds variables in the spec's `job` section that only imgtool may set."""
     for name in names:
         if name in spec.job.variables:
             yield FieldError("imgtool sets this variable", field=f"job.env.{name}")
@@ -319,7 +320,7 @@ def reserved_errors(spec: ImageSpec, *names: str) -> Iterator[FieldError]:
 def size_errors(
     spec: ImageSpec, cpus: re.Pattern[str], memory: re.Pattern[str], *, examples: tuple[str, str] = _SIZES
 ) -> Iterator[FieldError]:
-    """Finds the roles whose `cpus` and `memory` do not match the patterns of a target, of which `examples` are such."""
+    """Finds roles whose `cpus` or `memory` does not match the target's pattern; `examples` are valid values."""
     for role in replicas(spec):
         of_role = spec.roles[role]
         if of_role.cpus and not cpus.match(of_role.cpus):
@@ -339,7 +340,7 @@ def get(mapping: Mapping[str, Any], *keys: str) -> Any:
 
 
 def count_of(value: Any) -> int | None:
-    """Reads a count as a number. Google's int64 is a number, or a text of digits."""
+    """Converts a count to an int, or to None if it is not one. Google writes an int64 as a number or as text."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

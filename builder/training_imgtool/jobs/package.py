@@ -60,10 +60,10 @@ def trainer_package(spec: ImageSpec, files: Mapping[str, bytes]) -> Package:
 
 
 def build_package(spec: ImageSpec, folder: Path) -> Package:
-    """Packs the trainer beside the spec in `folder`.
+    """Packs the trainer of the spec in `folder`.
 
-    Leaves out hidden files, caches and links. Raises InputError as `trainer_package`, LocalFileError when a file
-    cannot be read.
+    Leaves out hidden files, caches and links. Raises InputError as `trainer_package` does, and LocalFileError for an
+    unreadable file.
     """
     source = folder / spec.trainer.source
     files: dict[str, bytes] = {}
@@ -81,7 +81,7 @@ def build_package(spec: ImageSpec, folder: Path) -> Package:
 def staged_uri(spec: ImageSpec, package: Package) -> str:
     """Returns the URL of the package: below `job.staging`, in a folder with the package's hash as its name."""
     if not spec.job.staging:
-        raise FieldError("is missing: imgtool stages the package in Cloud Storage", field="job.staging")
+        raise FieldError("is missing: imgtool uploads the package to this folder of Cloud Storage", field="job.staging")
     digest = hashlib.sha256(package.data).hexdigest()
     return f"{spec.job.staging.rstrip('/')}/{digest[:32]}/{package.file}"
 

@@ -1,4 +1,4 @@
-"""Places a role's Pods: GPUs, TPU slices, spot capacity and reservations as node labels, tolerations and limits.
+"""Writes a role's GPUs, TPU slice, spot capacity and reservation as node labels, tolerations and limits of Pods.
 
 Google's names (NVIDIA_L4, TPU_V6E, SPOT) choose nodes by GKE's labels. A GPU's name in NVIDIA's own label (NVIDIA-L4)
 chooses nodes by that label, on any cluster with GPU feature discovery. `any` allows every type.
@@ -38,7 +38,7 @@ _RESERVATION = re.compile(
 
 
 def slice_of(spec: ImageSpec, role: Role) -> Slice | None:
-    """Returns the slice of a role in which `errors` found no fault; None for a role without a TPU."""
+    """Returns the TPU slice of a role that passed `errors`; None for a role without a TPU."""
     of_role = spec.roles[role]
     label = _label(of_role.tpu) if of_role.tpu else None
     if of_role.tpu is None or label is None:
@@ -47,7 +47,7 @@ def slice_of(spec: ImageSpec, role: Role) -> Slice | None:
 
 
 def limits(spec: ImageSpec, role: Role) -> Document:
-    """Counts the role's devices as limits, which Kubernetes also uses as requests."""
+    """Returns the role's GPUs and TPU chips as limits, which Kubernetes also uses as requests."""
     gpus, found = spec.roles[role].gpus, slice_of(spec, role)
     return {**({GPU: gpus.count} if gpus else {}), **({TPU: found.chips} if found else {})}
 
@@ -69,7 +69,7 @@ def selector(spec: ImageSpec, role: Role) -> dict[str, str]:
 
 
 def tolerations(spec: ImageSpec, role: Role) -> list[Document]:
-    """Tolerates the taints of nodes with these devices, and of spot nodes, unless the spec does so already."""
+    """Returns tolerations for nodes with the role's devices and for spot nodes, unless the spec has them already."""
     times = spec.job.scheduling
     made: list[Document] = [{"key": device, "operator": "Exists"} for device in limits(spec, role)]
     if times and times.strategy in _CAPACITY:
@@ -88,7 +88,7 @@ def errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
         return
     tpu = of_role.tpu
     if tpu is None or tpu.topology is None:
-        yield FieldError("a TPU slice has a type and a topology", field=f"{field}.tpu", hint="such as 4x4")
+        yield FieldError("expected a type and a topology", field=f"{field}.tpu", hint="for example topology: 4x4")
         return
     yield from _slice_errors(tpu, _label(tpu), of_role.machine, field)
     found = slice_of(spec, role)
@@ -112,7 +112,7 @@ def _slice_errors(tpu: Tpu, label: str | None, machine: str | None, field: str) 
         fitting = ", ".join(found.machine for found in find_slices(label, topology))
         yield FieldError(f"{machine!r} cannot form {label} {topology}: expected {fitting}", field=f"{field}.machine")
     if tpu.tf_version:
-        yield FieldError("only AI Platform has this key", field=f"{field}.tpu.tf_version")
+        yield FieldError("only the target ai-platform supports this key", field=f"{field}.tpu.tf_version")
 
 
 def _label(tpu: Tpu) -> str | None:

@@ -23,21 +23,21 @@ _WORDS = {
 
 
 def published_findings(data: Any, name: str, source: str) -> Iterator[Finding]:
-    """Finds what the schema `name` does not allow, with the most helpful reason for each place."""
+    """Finds values that the schema `name` does not allow, each with the most helpful reason."""
     for error in _validator(name).iter_errors(data):
         leaf = _leaf(error)
         yield from _findings(leaf, tuple(leaf.absolute_path), source)
 
 
 def _leaf(error: Any) -> Any:
-    """Returns the most helpful reason: among alternatives, the deepest error of one whose type matches."""
+    """Returns the most helpful error: the deepest one inside those alternatives whose type matches the value."""
     inner = [each for each in error.context or [] if each.path or each.validator not in {"type", "anyOf", "oneOf"}]
     return _leaf(max(inner, key=lambda each: len(each.absolute_path))) if inner else error
 
 
 @cache
 def _validator(name: str) -> Any:
-    """Makes the validator of a schema. SkyPilot's schema has two keywords of its own."""
+    """Makes the validator of a schema, with two keywords that only SkyPilot's schema uses."""
     from jsonschema import Draft7Validator, ValidationError
     from jsonschema.validators import extend
 

@@ -1,4 +1,4 @@
-"""Reads what a service's own program reports about a job: whether it exists, its state, and its result."""
+"""Reads what a service's program, such as kubectl, reports about a job: its existence, its state, and its result."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Standing:
         code: the chief's exit code, if the service reports it.
         cause: the service's reason for a failure.
         whole: whether all objects of the job exist; a killed `submit` may have created only some.
-        others: other running jobs of the same inputs, which a parallel `submit` created.
+        others: other running jobs with the same inputs, which a parallel `submit` created.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """The commands that find, watch, log and stop a job, with `JOB` in place of its name.
+    """The commands that find, watch and stop a job and print its log, with `JOB` in place of the job's name.
 
     Attributes:
         name: the job's name before the service has chosen one.
@@ -108,12 +108,12 @@ class Service:
 
 
 def named(argv: Argv, name: str) -> Argv:
-    """Replaces `JOB` in a command by the job's name."""
+    """Replaces `JOB` in a command with the job's name."""
     return tuple(word.replace(JOB, name) for word in argv)
 
 
 def read_objects(text: str) -> list[dict[str, Any]]:
-    """Reads JSON: a list, one object, or one object a line; raises ValueError."""
+    """Parses JSON objects: a list, a single object, or one object per line; raises ValueError for other text."""
     if not text.strip():
         return []
     try:
@@ -124,19 +124,19 @@ def read_objects(text: str) -> list[dict[str, Any]]:
 
 
 def result_of(state: str, succeeded: Iterable[str], failed: Iterable[str]) -> bool | None:
-    """Tells whether a state is a success or a failure; None for any other."""
+    """Returns True for a state in `succeeded`, False for a state in `failed`, and None for any other state."""
     return True if state in succeeded else False if state in failed else None
 
 
 def latest(standings: Iterable[Standing], key: str) -> Standing | None:
-    """Chooses among several jobs with one name: the first with this key, else the first."""
+    """Chooses among jobs with the same name: the first job with `key`, or the first job if none has `key`."""
     found = sorted(standings, key=lambda each: each.key != key)
     others = tuple(each.name for each in found[1:] if each.key == key and each.succeeded is None)
     return replace(found[0], others=others) if found else None
 
 
 def program_error(argv: Argv, code: int, said: str) -> ImgtoolError:
-    """Makes the error of a service's program that failed, from its message; a login or a second try may help."""
+    """Makes the error for a service's program that failed; its class tells whether a login or a retry may help."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not _BOILERPLATE.match(line.strip())]
     first = next((index for index, line in enumerate(lines) if _CAUSE.match(line)), max(0, len(lines) - 1))
     cause, *more = lines[first : first + 4] or [shlex.join(argv)]
@@ -147,6 +147,6 @@ def program_error(argv: Argv, code: int, said: str) -> ImgtoolError:
 
 
 def key_in(labels: Mapping[str, Any] | None) -> str | None:
-    """Returns the key among a job's labels."""
+    """Returns the job's key from the job's labels; None if they do not contain it."""
     value = (labels or {}).get(KEY)
     return value if isinstance(value, str) else None

@@ -1,4 +1,4 @@
-"""Checks that a document has only the keys and kinds of value that its service knows, by the tables in `rules/`.
+"""Checks that a document has only keys and kinds of values that its service knows, with the tables in `rules/`.
 
 gcloud and kubectl forward unknown keys, misspelt keys and wrong enum values unchanged, so no other program finds them
 before the service does.
@@ -38,7 +38,7 @@ Rules = Mapping[str, Callable[[Any, Path, Any], Iterable[Finding]]]
 
 
 class Checker:
-    """Checks values against shapes.
+    """Checks values against shapes: tables that give the kind of each key's value.
 
     Args:
         rules: further rules, by shape.
@@ -127,7 +127,7 @@ def shape_findings(value: Any, kind: str, rules: Rules | None = None, *, allow_u
 
 
 def well_typed(value: Any, kind: str) -> Any:
-    """Returns `value` without parts of a wrong kind, so that rules see what they expect; None if nothing remains."""
+    """Returns `value` without its parts of a wrong kind, so that rules need not check them; None if nothing is left."""
     head, rest = _split(_resolve(kind))
     name = head.partition(":")[0]
     if head == "double":
@@ -151,7 +151,7 @@ def _split(kind: str) -> tuple[str, str]:
 
 
 def _resolve(kind: str) -> str:
-    """Returns the kind that a table defines for a name, else the name."""
+    """Returns the kind that a table defines under the name `kind`; if there is no such entry, `kind` itself."""
     named = _find(kind) if kind[:1].isupper() else None
     return named if isinstance(named, str) else kind
 
@@ -163,7 +163,7 @@ def _is_typed(value: Any, head: str) -> bool:
 
 
 def _choices(value: Mapping[str, Any], shape: Mapping[str, str], path: Path) -> Iterator[Finding]:
-    """Finds keys of a shape that exclude each other (`^one`), and groups of which one key must be there (`^some`)."""
+    """Finds two keys that exclude each other (`^one`), and a mapping without any of the keys after `^some`."""
     one, some = (shape.get(rule, "").split() for rule in ("^one", "^some"))
     given = [key for key in one if value.get(key) is not None]
     if len(given) > 1:
@@ -174,7 +174,7 @@ def _choices(value: Mapping[str, Any], shape: Mapping[str, str], path: Path) -> 
 
 
 def _typed(value: Any, kind: str, path: Path) -> Iterator[Finding]:
-    """Finds a value that does not have its kind, such as `text`, `int`, `bool` or `quantity`."""
+    """Finds a value that is not of its kind, such as `text`, `int`, `bool` or `quantity`."""
     if isinstance(value, bool) and kind != "bool":
         hint = "put it in quotes" if kind == "text" else None
     elif not isinstance(value, _TYPES[kind]):
@@ -216,7 +216,7 @@ def _formatted(value: Any, kind: str, path: Path) -> Iterator[Finding]:
 
 @cache
 def _find(name: str) -> Any:
-    """Finds a name in the tables; reads them one by one until one has the name, because each takes 5 ms."""
+    """Finds an entry in the tables. Reads no table after the one with the entry, because each takes 5 ms."""
     return next((table[name] for table in map(_read, _TABLES) if name in table), None)
 
 
@@ -227,7 +227,7 @@ def _read(name: str) -> Mapping[str, Any]:
 
 
 def _shape(name: str) -> Mapping[str, str]:
-    """Returns the keys of a shape; for an object of Kubernetes, its spec and the usual keys."""
+    """Returns the keys of a shape; for a Kubernetes object, `spec` and the keys that every object has."""
     if (own := _find(name)) is not None:
         return dict(own)
     spec = _read("shapes_others.yaml")["^objects"][name].split()[0]

@@ -1,4 +1,4 @@
-"""TPU slices: the machine types and the number of machines that form one, and the chips of each machine. Pure.
+"""TPU slices: the machine types that form a slice, the number of machines, and the chips of each machine. Pure.
 
 The table is `data/machines/tpus.yaml`, with its sources.
 """
@@ -80,7 +80,7 @@ def _count(topology: str) -> int:
 
 
 def find_slices(label: str, topology: str, machine: str | None = None) -> tuple[Slice, ...]:
-    """Returns the slices of a TPU with a topology, for each machine type that can form one, or only for `machine`."""
+    """Returns the slices with this TPU and topology: one for each suitable machine type, or only that of `machine`."""
     table = read_table("machines/tpus.yaml")
     names = [name for name in table["labels"][label]["machines"] if machine in {None, name} and fits(name, topology)]
     total = _count(topology) if names else 0

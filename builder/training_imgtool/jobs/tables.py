@@ -1,4 +1,4 @@
-"""The tables in `data/machines`, and the functions by which targets read them."""
+"""Reads the tables in `data/machines`, for the targets."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _REGION = re.compile(r"[a-z]+(?:-[a-z]+)+[0-9]+\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Vertex AI's machines. `unknown` is the severity of a value that the table lacks."""
+    """Vertex AI's machines. `unknown` is the severity of findings about values that are not in the table."""
 
     table: Mapping[str, Any]
     unknown: Severity
 
     @property
     def gpus_by_machine(self) -> dict[str, Mapping[str, list[int]]]:
-        """Machine type → GPU type → the possible counts."""
+        """Maps a machine type to its GPU types, and each GPU type to the possible counts."""
         return {name: row["gpus"] for row in self.table["machines"] for name in row["machines"]}
 
     def gpus_that_fit(self, gpu: str, count: int) -> list[str]:
-        """Lists the machine types that support `count` of `gpu`, in the table's order."""
+        """Lists the machine types that support `count` GPUs of the type `gpu`, in the table's order."""
         return [name for name, gpus in self.gpus_by_machine.items() if count in gpus.get(gpu, [])]
 
 
@@ -39,7 +39,7 @@ def machines(*, allow_unknown: bool) -> Machines:
 
 
 def nearest(value: str, choices: Iterable[str]) -> str | None:
-    """Makes the hint `did you mean X?` with the closest choice; NVIDIA_L4 is closer to NVIDIA_TESLA_L4 than any T4."""
+    """Makes the hint `did you mean X?` with the closest choice: for NVIDIA_L4, NVIDIA_TESLA_L4 and not a T4."""
     names = list(choices)
     last = value.rpartition("_")[2]
     same_end = [name for name in names if "_" in name and name.rpartition("_")[2] == last]
@@ -50,7 +50,7 @@ def nearest(value: str, choices: Iterable[str]) -> str | None:
 
 
 def _same_series(value: str, name: str) -> bool:
-    """Tells whether a suggestion is plausible: n1-standard-32 is no typing error for n1-standard-2."""
+    """Tells whether a suggestion is plausible: `n1-standard-32` is not a misspelt `n1-standard-2`."""
     digits = [re.findall(r"[0-9]+", text) for text in (value, name)]
     return "-" not in name or digits[0] == digits[1]
 
@@ -63,7 +63,7 @@ def has_gpus(machine: str | None) -> bool:
 
 
 def gpu_label(kind: str) -> dict[str, str]:
-    """Returns the label of nodes with this GPU; empty if the name is neither Google's nor NVIDIA's."""
+    """Returns the label of the nodes that have this GPU; empty if `kind` is neither Google's nor NVIDIA's name."""
     table: Mapping[str, str] = read_table("machines/gke.yaml")["gpus"]
     if kind in table:
         return {_GKE_GPU: table[kind]}
@@ -73,7 +73,7 @@ def gpu_label(kind: str) -> dict[str, str]:
 def gpu_findings(
     tables: Machines, *, machine_type: str, count: tuple[Path, int], gpu: tuple[Path, str]
 ) -> Iterator[Finding]:
-    """Checks that a known machine type supports this number of this GPU."""
+    """Checks that a known machine type supports this type and this number of GPUs."""
     gpus = tables.gpus_by_machine.get(machine_type)
     if gpus is None:
         return
@@ -100,7 +100,7 @@ def gpu_findings(
 
 
 def region_findings(tables: Machines, path: Path, region: str) -> Iterator[Finding]:
-    """Checks that training is available in `region`."""
+    """Checks that Vertex AI offers training in `region`."""
     choices = read_table("machines/vertex.yaml")["regions"]
     if region in choices:
         return

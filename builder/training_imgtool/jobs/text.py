@@ -1,4 +1,4 @@
-"""A job file as text."""
+"""Writes a job file as text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def dump(job: JobFile, form: Format = Format.YAML, *, machine: str | None = None
     """Formats the job file, or only the part of one machine.
 
     Raises:
-        UsageError: the target lacks this format, or the format lacks this machine.
-        FieldListError: a value that the format cannot hold.
+        UsageError: the target does not support this format, or the job has no such machine.
+        FieldListError: the format cannot express a value.
     """
     if machine is not None and form not in job.texts:
-        raise UsageError("--machine goes with --target tf-config and --format env or docker-run")
+        raise UsageError("--machine works only with --target tf-config and --format env or docker-run")
     if form is Format.YAML:
         return _yaml(job)
     if form is Format.JSON:
@@ -29,7 +29,7 @@ def dump(job: JobFile, form: Format = Format.YAML, *, machine: str | None = None
     if form in job.texts:
         return job.texts[form](machine)
     having = [Format.YAML, Format.JSON, *([Format.GCLOUD] if job.flags else []), *job.texts]
-    raise UsageError(f"{job.target} has no format {form}; it has {', '.join(having)}")
+    raise UsageError(f"{job.target} does not support the format {form}; it supports {', '.join(having)}")
 
 
 def command_line(argv: Sequence[str]) -> str:

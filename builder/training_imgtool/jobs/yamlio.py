@@ -1,8 +1,8 @@
-"""Job files as YAML: writes them so that every reader agrees, and reads them with the place of every value.
+"""Writes job files as YAML that all parsers read alike, and reads job files with the line and column of every value.
 
-Readers differ on bare scalars. PyYAML reads YAML 1.1 without `y` and `n`. gcloud uses ruamel.yaml with YAML 1.1, where
-`y` is true and `1e3` is a number. kubectl reads YAML 1.2 with parts of 1.1. So imgtool writes every string in double
-quotes, in ASCII, on one line, and reads other people's files as gcloud does.
+Parsers disagree on scalars without quotes. PyYAML reads YAML 1.1, but `y` and `n` as text. gcloud uses ruamel.yaml with
+YAML 1.1, where `y` is true and `1e3` is a number. kubectl reads YAML 1.2 with parts of 1.1. So imgtool writes every
+string in double quotes, in ASCII, on one line, and reads other people's files as gcloud does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_NODES = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Where a value begins (line and column from 1), and its text if it is a bare scalar."""
+    """Where a value begins (line and column from 1), and its text if it is a scalar without quotes."""
 
     line: int
     column: int
@@ -38,7 +38,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """One YAML document: its data, the place of every value and key by path, and faults of the YAML itself."""
+    """One YAML document: its data, maps from the paths of values and keys to their marks, and faults in its YAML."""
 
     data: Any
     marks: Mapping[Path, Mark]
@@ -47,7 +47,7 @@ class Parsed:
 
 
 def to_yaml(document: Any) -> str:
-    """Writes one document as YAML, with quoted strings, keys in the given order, and bare numbers and booleans."""
+    """Writes one document as YAML: keys in the given order, strings in quotes, numbers and booleans without."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -76,7 +76,7 @@ def _key(yaml: Any, key: str) -> Any:
 
 @cache
 def read_table(name: str, folder: str = "data") -> Any:
-    """Reads the table `name` in a folder of the package."""
+    """Reads the YAML table `name` from a folder of imgtool's own package."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -84,7 +84,7 @@ def read_table(name: str, folder: str = "data") -> Any:
 
 
 def reread(parsed: Parsed, booleans: frozenset[str]) -> Any:
-    """Returns a document's data for readers that accept only these words as booleans, and read `22:22` as text."""
+    """Returns the data as a service reads it that treats only `booleans` as booleans, and `22:22` as text."""
 
     def value(data: Any, path: Path) -> Any:
         if isinstance(data, dict):
@@ -101,11 +101,11 @@ def reread(parsed: Parsed, booleans: frozenset[str]) -> Any:
 
 
 def read(text: str, file: str) -> list[Parsed]:
-    """Reads every document of a YAML (or JSON) text, empty ones as None; raises InputError with the place."""
+    """Parses each document of a YAML or JSON text, an empty one as None; raises InputError with line and column."""
     import yaml
 
     if len(text) > _LONGEST:
-        raise InputError(f"{file}: {len(text)} characters: a job file has at most {_LONGEST}")
+        raise InputError(f"{file}: {len(text)} characters: a job file may have {_LONGEST} at most")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _check_depth(yaml.parse(text, Loader=loader), file)
@@ -117,7 +117,7 @@ def read(text: str, file: str) -> list[Parsed]:
 
 
 def _check_depth(events: Iterable[Any], file: str) -> None:
-    """Raises InputError for a value that lies too deep for PyYAML, which composes nodes with recursion."""
+    """Raises InputError for values that are nested too deeply for PyYAML, which calls itself for each level."""
     depth = 0
     for event in events:
         kind = type(event).__name__
@@ -129,7 +129,7 @@ def _check_depth(events: Iterable[Any], file: str) -> None:
 
 
 def _explain(error: Any, text: str) -> tuple[int, int, str]:
-    """Returns the line, the column and the problem of PyYAML's error, or of its error about a character."""
+    """Returns line, column and problem of an error of PyYAML, also of one about a character that YAML forbids."""
     mark = getattr(error, "problem_mark", None)
     if mark is not None:
         return mark.line + 1, mark.column + 1, error.problem
@@ -139,7 +139,7 @@ def _explain(error: Any, text: str) -> tuple[int, int, str]:
 
 
 class _Reader:
-    """Makes plain data from a node tree, and notes the place of each value."""
+    """Makes plain data from a node tree, and records the line and column of each value."""
 
     def __init__(self, yaml: Any, file: str) -> None:
         self._yaml = yaml
@@ -187,7 +187,7 @@ class _Reader:
         return {**merged, **data}
 
     def _merge(self, node: Any, path: Path) -> dict[str, Any]:
-        """Reads the keys that `<<` merges, from one mapping or several; the first mapping with a key counts."""
+        """Reads the keys that `<<` merges from one or more mappings; if several have a key, the first one wins."""
         nodes = node.value if isinstance(node, self._yaml.SequenceNode) else [node]
         values = [self._value(item, path) for item in nodes]
         return {key: item for value in reversed(values) if isinstance(value, dict) for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""Reads the AI Platform Job to convert: gcloud's config.yaml, the flags of the command, or `jobs describe` output.
+"""Reads an AI Platform Job from gcloud's config.yaml, from the command's flags, or from the output of `jobs describe`.
 
 Source: the ml.v1 discovery document, and gcloud 528.0.0, whose flags take precedence over the file and whose
 arguments replace those in the file.
@@ -24,7 +24,7 @@ _ALONE = {"--enable-web-access", "--stream-logs", "--async", "--quiet"}
 def read_job(
     text: str, file: str, *, flags: str = "", region: str | None = None, allow_unknown: bool = False
 ) -> Document:
-    """Returns the whole Job that gcloud would have sent, with only keys and values of the Job's schema.
+    """Returns the complete Job that gcloud would send, with only those keys and values that the Job's schema allows.
 
     Args:
         text: the file's text: a Job, or the part of one that gcloud takes as --config.
@@ -34,7 +34,7 @@ def read_job(
         allow_unknown: whether to leave out keys that imgtool does not know, instead of refusing them.
 
     Raises:
-        InputError: the text is no Job.
+        InputError: the text is not a Job.
         FieldListError: a key or value is wrong.
         UsageError: a flag that gcloud does not have.
     """
@@ -43,7 +43,7 @@ def read_job(
     if not isinstance(job, dict) or not isinstance(job.get("trainingInput"), dict):
         raise InputError(
             f"{file}: not an AI Platform Job: expected one document with trainingInput",
-            hint="docs/jobs/README.md says what a spec has in place of other job files",
+            hint="docs/jobs/README.md lists what to write in a spec instead of another service's job file",
         )
     job = {key: value for key, value in job.items() if key not in _OUTPUT_ONLY}
     wrong = [
@@ -78,7 +78,7 @@ def _with_flags(job: Document, flags: str) -> Document:
 
 
 def _words(flags: str) -> list[str]:
-    """Returns the words of the flags, without the `gcloud … training` of a whole command."""
+    """Splits the flags into words, and drops `gcloud … training` from the start of a whole command."""
     try:
         words = shlex.split(flags.replace("\\\n", " "))
     except ValueError as error:
@@ -107,7 +107,7 @@ def _lay_over(job: Document, training: Document, name: str, value: str) -> None:
 
 
 def _lay_over_role(training: Document, name: str, value: str) -> bool:
-    """Applies a flag that belongs to one role to the Job; returns whether it is such a flag."""
+    """Applies a flag that concerns one role to the Job; returns False for any other flag."""
     for word, prefix in _ROLES.items():
         config = training.get(f"{prefix}Config", {})
         match name.removeprefix(f"--{word}-"):
@@ -131,7 +131,7 @@ def _lay_over_role(training: Document, name: str, value: str) -> bool:
 
 
 def flag_value(flags: str, name: str) -> str | None:
-    """Returns the value of one flag of the gcloud command, or None; raises UsageError as `read_job`."""
+    """Returns the value of a flag in the gcloud command, or None; raises UsageError as `read_job` does."""
     words = _words(flags)
     own = words[: words.index("--")] if "--" in words else words
     for place, word in enumerate(own):

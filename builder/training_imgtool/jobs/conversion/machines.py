@@ -1,4 +1,4 @@
-"""Replaces AI Platform's tiers, legacy machine types, and GPUs that Vertex AI lacks.
+"""Replaces what Vertex AI lacks: AI Platform's scale tiers, its legacy machine types, and some GPUs.
 
 Source: the service's page "Specifying machine types or scale tiers"; the table is in `data/machines/ai_platform.yaml`.
 """

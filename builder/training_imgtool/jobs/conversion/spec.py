@@ -37,7 +37,7 @@ _TUNING = {  # the API's keys, and the spec's
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OldRole(RoleSpec):
-    """A role whose command runs in the job's own image. imgtool adds no init to it, as the image may lack one."""
+    """A role whose command runs in the old Job's image. imgtool adds no init, because the image may not contain one."""
 
     @property
     def entrypoint(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class _OldRole(RoleSpec):
 
 
 def make_spec(job: Document, name: str, releases: Mapping[str, str]) -> tuple[ImageSpec, tuple[str, ...]]:
-    """Makes the spec of a Job, and notes on what it does not carry over.
+    """Makes a spec from a Job, and notes on the parts of the Job that the spec leaves out.
 
     Args:
         job: the Job, as `read_job` returns it.
@@ -80,7 +80,7 @@ def spec_text(spec: ImageSpec) -> str:
 
 
 def images_of(job: Document) -> dict[Role, Digest | Tag]:
-    """Returns the image of each role that runs; roles without an own image use the master's."""
+    """Returns the image of each role that runs; a role without an image uses the master's."""
     training = job["trainingInput"]
     given = {role: get(training, f"{prefix}Config", "imageUri") for role, prefix in PREFIX.items()}
     default = given[Role.MASTER]
@@ -158,7 +158,7 @@ def _refusals(training: Document, releases: Mapping[str, str]) -> Iterator[Field
         yield FieldError("is missing: pool 0 needs an image", field="trainingInput.masterConfig.imageUri")
     elif not images and version is None:
         hint = "--flags '--runtime-version 2.11' gives it"
-        yield FieldError("is missing: it decides the TensorFlow", field="trainingInput.runtimeVersion", hint=hint)
+        yield FieldError("is missing: it decides TensorFlow's version", field="trainingInput.runtimeVersion", hint=hint)
     elif not images and _minor(training) not in releases:
         message = f"imgtool builds no TensorFlow {version}: expected {min(releases)} to {[*releases][-1]}"
         hint = "--flags '--runtime-version 2.11' takes another"
@@ -172,7 +172,7 @@ def _refusals(training: Document, releases: Mapping[str, str]) -> Iterator[Field
     for prefix in PREFIX.values():
         own = without_none(training.get(f"{prefix}Config", {}))
         for key in [key for key in ("containerCommand", "containerArgs") if key in own and not images]:
-            yield FieldError("needs an image, which the job lacks", field=f"trainingInput.{prefix}Config.{key}")
+            yield FieldError("needs an image, but this job has none", field=f"trainingInput.{prefix}Config.{key}")
     tpus = [f"trainingInput.{prefix}Type" for prefix in PREFIX.values() if training.get(f"{prefix}Type") == "cloud_tpu"]
     tpus += ["trainingInput.scaleTier"] if training.get("scaleTier") == "BASIC_TPU" else []
     if tpus:

@@ -1,1 +1,1 @@
-"""The rules for job files that other people wrote, and the shapes of their documents."""
+"""The rules that `lint` applies to job files, and the shapes (keys and kinds of values) of their documents."""

@@ -1,7 +1,7 @@
-"""Checks image names in job files that someone wrote: tags, placeholders, and names that no runtime can pull.
+"""Checks image names in job files: finds tags, placeholders, and names that no runtime can pull.
 
-No service parses the name when it accepts the job. kubectl, Compose and gcloud pass `<project>/x` on, and the pull
-fails.
+No service checks image names when it accepts a job. kubectl, Compose and gcloud forward a name such as `<project>/x`,
+and the pull fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WORD = re.compile(r"(?:^|[/:])[A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)*(?=$|[/:@])")  # 
 
 
 def parse_image(value: Any, path: Path) -> tuple[Tag | Digest | None, list[Finding]]:
-    """Parses an image reference, or returns None if `value` is not one; also returns the faults."""
+    """Parses an image reference, and lists its faults; the reference is None if `value` is not one."""
     if not isinstance(value, str):
         return None, []
     try:
@@ -34,7 +34,7 @@ def parse_image(value: Any, path: Path) -> tuple[Tag | Digest | None, list[Findi
 
 
 def image_findings(value: Any, path: Path) -> Iterator[Finding]:
-    """Yields a hint for a placeholder, and a warning for a tag or a name that no runtime can pull."""
+    """Yields a hint for a placeholder, a warning for a tag, and a warning for a name that no runtime can pull."""
     yield from parse_image(value, path)[1]
 
 

@@ -1,4 +1,4 @@
-"""Finds faults in objects beyond their shapes that Kubernetes refuses and that kubectl's parser does not find.
+"""Finds what Kubernetes refuses in an object, but kubectl's parser and the object's shape do not find.
 
 Source: kubernetes/kubernetes pkg/apis/core/validation (1.34) and the list-map keys of the CRDs' Pod templates.
 The rules do not require values that a webhook sets.
@@ -29,7 +29,7 @@ _STRICT = {"TFJob", "JobSet", "TrainJob", "Service"}  # names of other kinds may
 
 
 def known_kind(document: Any) -> str | None:
-    """Returns the kind in `KINDS` whose group the object has, even with a misspelt version; None for others."""
+    """Returns the entry in `KINDS` for the object's kind and API group, even if its version is misspelt; else None."""
     kind, version = (document.get(key) for key in ("kind", "apiVersion"))
     group = _group(version)
     if f"{kind}.{group}" in KINDS:
@@ -47,7 +47,7 @@ def _group(version: Any) -> str:
 def object_findings(
     document: Any, kind: str, judge: Judge | None, target: Target | None, *, allow_unknown: bool
 ) -> list[Finding]:
-    """Finds faults in an object: in its keys, names and Pods, and with the target's function `judge`."""
+    """Finds faults in an object's keys, names and Pods, and the faults that the target's function `judge` finds."""
     version, versions = document.get("apiVersion"), KINDS[kind]
     findings = list(shape_findings(document, kind, _RULES, allow_unknown=allow_unknown))
     if version not in versions:
@@ -60,7 +60,7 @@ def object_findings(
 
 
 def unknown_kind(kind: Any, version: Any) -> Finding:
-    """Makes the finding for a kind without a shape: a suggestion, or a warning that imgtool does not check it."""
+    """Makes the finding for an unknown kind: a similar kind, or a warning that imgtool does not check the object."""
     if isinstance(kind, str) and isinstance(version, str | None):
         alike = [name for name in KINDS if name.lower() == kind.lower() != name and name != kind]
         of_version = [name.partition(".")[0] for name, versions in KINDS.items() if version in versions]
@@ -133,14 +133,14 @@ def slice_findings(pod: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 
 
 def _count_chips(pod: Mapping[str, Any]) -> int | None:
-    """Counts the TPU chips of a Pod's containers; None if the Pod requests none, or not a number."""
+    """Counts the TPU chips of a Pod's containers; None if there is no request, or if one is not a number."""
     asked = [get(item, "resources", "limits", slices.TPU) for item in pod.get("containers") or []]
     texts = [str(value) for value in asked if value is not None]
     return sum(map(int, texts)) if texts and all(text.isdecimal() for text in texts) else None
 
 
 def host_findings(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    """Checks that a Job on a TPU slice has a Pod per host, unless Kueue's annotations ask for a part of a slice."""
+    """Checks that a Job on a TPU slice has one Pod per host, unless Kueue's annotations ask for a part of a slice."""
     template = job.get("template") or {}
     pod, annotations = template.get("spec") or {}, get(template, "metadata", "annotations") or {}
     nodes, chips = pod.get("nodeSelector") or {}, _count_chips(pod)
@@ -158,7 +158,7 @@ def host_findings(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 
 
 def _container(running: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """Checks that no variable appears twice, which the API server does not check in a Pod without a controller."""
+    """Checks that no variable appears twice; only warns for a bare Pod, because the API server accepts it."""
     severity = Severity.WARNING if get(root or {}, "kind") == "Pod" else Severity.ERROR
     names = [get(item, "name") for item in running.get("env") or []]
     for index, name in enumerate(names):
@@ -168,7 +168,7 @@ def _container(running: Mapping[str, Any], path: Path, root: Any) -> Iterator[Fi
 
 
 def _resources(resources: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
-    """Checks that a request is not above its limit, and that GPUs are limits and whole numbers."""
+    """Checks that no request is above its limit, and that GPUs appear as limits, in whole numbers."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for key, request in requests.items():
         limit, whole = limits.get(key), "/" in key and "hugepages" not in key
@@ -201,7 +201,7 @@ def _toleration(item: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Fin
 
 
 def _job(job: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """Checks that a Job's Pods can end. JobSet's webhook replaces a missing policy by OnFailure."""
+    """Checks that the restart policy lets a Job's Pods end. JobSet's webhook sets a missing policy to OnFailure."""
     policy = get(job, "template", "spec", "restartPolicy")
     has_default = isinstance(root, dict) and root.get("kind") not in {"Job", "CronJob"}
     if policy not in {"Never", "OnFailure", *([None] if has_default else [])}:

@@ -1,6 +1,6 @@
-"""Rules for names, labels, taints, amounts and paths of Kubernetes, and for names of Vertex AI.
+"""Rules for names, labels, taints, amounts and paths in Kubernetes, and for names in Vertex AI.
 
-A rule returns a message, or None for a valid text.
+Each rule returns a message that explains the fault, or None if there is no fault.
 
 Source: k8s.io/apimachinery pkg/util/validation and kubernetes/kubernetes pkg/apis/core/validation (1.34).
 `re` compiles and caches a pattern when a rule first uses it, because most commands use few of the patterns.
@@ -103,7 +103,7 @@ def int32(value: int) -> str | None:
 
 
 def amount(text: str) -> str | None:
-    """Explains why `text` is not a quantity of Kubernetes of zero or more."""
+    """Explains why `text` is not a Kubernetes quantity that is at least zero."""
     return None if re.match(_AMOUNT, text) else f"{text!r} is not a quantity: expected a number such as 4, 500m or 16Gi"
 
 
@@ -126,7 +126,7 @@ def _inner_path(text: str) -> str | None:
 
 
 def _variable(text: str) -> bool:
-    """Tells whether the text contains a variable of a shell, so that imgtool does not know its value."""
+    """Tells whether the text contains a shell variable, whose value imgtool does not know."""
     return "${" in text or re.search(r"(?<!\$)\$[A-Za-z_]", text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Finds credentials in a job file that someone wrote: everyone who reads the file or the job can read them."""
+"""Finds credentials in a job file, because everyone who can read the file or the job can read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training_imgtool.jobs.rules.images import PLACEHOLDER
 
 
 def secret_findings(value: Any, path: Path = ()) -> Iterator[Finding]:
-    """Finds values that look like credentials, by their shape or by the name of their key."""
+    """Finds values that look like credentials, because of their form or because of their key's name."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from secret_findings(item, (*path, key))

@@ -1,6 +1,7 @@
-"""Checks batch scripts for Slurm that someone wrote: the #SBATCH options, by the table `slurm.yaml`, and pyxis' images.
+"""Checks Slurm batch scripts: the #SBATCH options, with the table `slurm.yaml`, and the names of pyxis' images.
 
-Source: the manual page of sbatch (Slurm 22.05 to 25.05), its parser's answers, and the pages of pyxis and enroot.
+Source: the manual page of sbatch (Slurm 22.05 to 25.05), the errors that sbatch prints, and the pages of pyxis and
+enroot.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _options(text: str) -> Iterator[tuple[str, Finding | None]]:
 
 
 def _find(given: str, *, long: bool) -> dict[str, str]:
-    """Returns the option with this name or letter, or all options with this prefix, and the kind of each value."""
+    """Maps the option with this name or letter, or else every option with this prefix, to its kind of value."""
     kinds = {name: kind for name, (kind, short) in _table()[0].items() if long or short == given}
     return {given: kinds[given]} if given in kinds else {
         name: kind for name, kind in kinds.items() if not long or name.startswith(given)
@@ -125,7 +126,7 @@ def _table() -> tuple[dict[str, tuple[str, str | None]], dict[str, str]]:
 
 
 def _image_findings(value: str) -> Iterator[Finding]:
-    """Warns of images that pyxis or enroot misreads, and of tags."""
+    """Warns about image names that pyxis or enroot misreads, and about tags."""
     scheme, _, rest = value.rpartition("://")
     if "$" in value or value.startswith(("/", "./")):
         return

@@ -1,4 +1,4 @@
-"""Finds faults in a CustomJobSpec or a HyperparameterTuningJob that Vertex AI refuses and gcloud does not find.
+"""Finds what Vertex AI refuses, but gcloud accepts, in a CustomJobSpec or a HyperparameterTuningJob.
 
 Source: the aiplatform.v1 discovery document (revision 20261106), Google's pages on distributed training and
 compute for custom training, and the behaviour of gcloud 528.0.0; the tables are in `data/machines/`.
@@ -34,7 +34,7 @@ _API = "aiplatform.v1 API, revision 20261106"
 def job_findings(
     job: Mapping[str, Any], kind: str, *, region: str | None, allow_unknown: bool, foreign: bool = False
 ) -> list[Finding]:
-    """Finds all faults in a CustomJob or a HyperparameterTuningJob, the API's bodies and the latter also gcloud's file.
+    """Finds all faults in the body of a CustomJob or a HyperparameterTuningJob. The latter is also gcloud's file.
 
     `kind` is the body's kind; the other arguments are as for `custom_job_spec_findings`.
     """
@@ -53,13 +53,13 @@ def custom_job_spec_findings(
 ) -> list[Finding]:
     """Finds all faults in a CustomJobSpec, the file of `gcloud ai custom-jobs create --config`.
 
-    gcloud also accepts a single pool in place of the list, as on Google's own page.
+    gcloud also accepts a single pool in place of the list of pools; Google's page shows such a file.
 
     Args:
         spec: the document.
         region: the region of the job, if known.
         allow_unknown: whether keys, accelerators, machines and sizes that imgtool does not know are only warnings.
-        foreign: whether only unknown machines and sizes are warnings, because Vertex AI adds new ones.
+        foreign: like `allow_unknown`, but only for machines and sizes, because Vertex AI adds new ones.
     """
     alone = isinstance(spec.get("workerPoolSpecs"), dict)
     if alone:
@@ -237,7 +237,7 @@ def _scheduling(scheduling: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 
 
 def _capacity(pools: list[Any], path: Path, strategy: Any, region: str | None) -> Iterator[Finding]:
-    """Finds pools that FLEX_START does not support, and reservations in another region or that no machine can use."""
+    """Finds pools that FLEX_START does not support, and reservations that fit no machine or are in another region."""
     gpus = read_table("machines/vertex.yaml")["flex_start"]
     given = [
         ((*path, index, "machineSpec"), pool.get("machineSpec") or {})
@@ -280,7 +280,7 @@ def _env(env: Any, path: Path) -> Iterator[Finding]:
 
 
 def cloud_tpu_findings(accelerator: Any, count: Any, path: Path, tables: Machines) -> Iterator[Finding]:
-    """Checks that a cloud-tpu machine has a TPU, with the number of cores of a slice."""
+    """Checks that a cloud-tpu machine names a TPU type, and a number of cores that a slice can have."""
     sizes = tables.table["tpu"]["counts"]
     if accelerator not in sizes:
         yield Finding(
@@ -295,7 +295,7 @@ def cloud_tpu_findings(accelerator: Any, count: Any, path: Path, tables: Machine
 
 
 def topology_findings(kind: str, topology: Any, path: Path, tables: Machines) -> Iterator[Finding]:
-    """Checks that a TPU machine type has a topology that it can form."""
+    """Checks that the topology is given, and that machines of this TPU type can form it."""
     example = read_table("machines/tpus.yaml")["machines"][kind]["topologies"][0]
     if topology is None:
         yield Finding(path=path, message=f"is missing: {kind} needs one, such as {example}")
@@ -309,7 +309,7 @@ def topology_findings(kind: str, topology: Any, path: Path, tables: Machines) ->
 
 
 def tpu_region_findings(machine: Mapping[str, Any], path: Path, region: str, tables: Machines) -> Iterator[Finding]:
-    """Warns if the table does not list the TPU in the region. Google may have added the region since."""
+    """Warns if the table does not list the TPU in the region. It is only a warning, as Google adds regions."""
     regions = tables.table["tpu"]["regions"]
     kind, accelerator = str(machine.get("machineType")), str(machine.get("acceleratorType"))
     series = accelerator if accelerator in regions else kind.partition("-")[0]
@@ -328,7 +328,7 @@ def is_tpu(pool: Any) -> bool:
 
 
 def resource_findings(spec: Mapping[str, Any], path: Path, region: str | None) -> Iterator[Finding]:
-    """Finds resources in another region than the job's, and missing or conflicting keys beside them."""
+    """Finds resources outside the job's region, a missing service account, and conflicting networks."""
     attachment: Path = ("pscInterfaceConfig", "networkAttachment")
     for where, what in (("tensorboard",), "the Tensorboard"), (attachment, "the network attachment"):
         match = re.search(r"/(?:locations|regions)/([^/]+)/", str(get(dict(spec), *map(str, where))))

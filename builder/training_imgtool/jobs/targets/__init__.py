@@ -1,1 +1,1 @@
-"""The targets. Each module checks a spec, makes its job file, and judges a file that someone else wrote."""
+"""The targets. Each module checks a spec, makes the spec's job file, and checks job files for `lint`."""

@@ -1,6 +1,6 @@
 """AI Platform Training: the Job for `gcloud ai-platform jobs submit training --config`.
 
-The service closed on 2025-01-31; `vertex` is its successor. So imgtool does not judge the values of a Job.
+The service closed on 2025-01-31; `vertex` is its successor. So imgtool does not check the values in a Job.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PREFIX = dict(zip(Role, ("master", "worker", "parameterServer", "evaluator"), st
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
-    """Finds every reason why the spec cannot be a Job, each under the spec's own key."""
+    """Finds every reason why the spec cannot be a Job; each error names a key of the spec."""
     return [
         *_spec_errors(spec, options),
         *errors_of(project_findings(spec.job.project, ("project",)), {"project": "job.project"}),
@@ -58,7 +58,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 
 def _stage(options: JobOptions) -> tuple[str, ...]:
-    """Makes the command that copies the package beside the job file to Cloud Storage."""
+    """Makes the command that uploads the package, a file beside the job file, to Cloud Storage."""
     if not options.package_uri:
         return ()
     file = PurePath(options.file).with_name(options.package_uri.rpartition("/")[2])
@@ -66,7 +66,7 @@ def _stage(options: JobOptions) -> tuple[str, ...]:
 
 
 def job_id(spec: ImageSpec, images: Images) -> str:
-    """Returns the job's ID: `job.id`, or the spec's name with the job's key."""
+    """Returns the job's ID: `job.id`, or else the spec's name followed by the job's key."""
     if spec.job.id:
         return spec.job.id
     name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
@@ -124,7 +124,7 @@ def machine_of(spec: ImageSpec, role: Role) -> str | None:
 
 
 def _replica(spec: ImageSpec, role: Role, images: Images, *, own_args: bool) -> Document:
-    """Makes a role's config, which names the image even if the role shares the master's."""
+    """Makes a role's config, which always names an image, even if it is the master's."""
     container: Document = {"imageUri": image_of(images, role)}
     if own_args:
         container["containerCommand"] = list(spec.roles[role].entrypoint)
@@ -173,27 +173,25 @@ def _common(spec: ImageSpec) -> Document:
 
 def _spec_errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
     if spec.job.env:
-        yield FieldError(
-            "AI Platform cannot set environment variables", field="job.env", hint="put them in `env`, for the images"
-        )
+        yield FieldError("AI Platform cannot set environment variables", field="job.env", hint="use the spec's `env`")
     if not spec.job.region:
         yield FieldError("is missing: every job runs in a region, such as us-central1", field="job.region")
     yield from _role_errors(spec)
     if spec.job.runtime_version:
         if spec.trainer.script is not None:
-            yield FieldError("a job with a runtime version can start only a module", field="trainer.script")
+            yield FieldError("with job.runtime_version, use trainer.module instead", field="trainer.script")
         if not spec.job.package_uris and not options.package_uri:
             yield FieldError(
                 "a job with a runtime version needs its package in Cloud Storage",
                 field="job.staging",
-                hint="give job.staging, such as gs://my-bucket/packages, or job.package_uris",
+                hint="set job.staging, such as gs://my-bucket/packages, or job.package_uris",
             )
         minor = minor_of(spec)
         if spec.job.runtime_version != minor:
             yield FieldError(
                 f"{spec.job.runtime_version!r} differs from the TensorFlow version {spec.tensorflow}",
                 field="job.runtime_version",
-                hint=f"expected {minor}, or another tensorflow",
+                hint=f"set it to {minor}, or change tensorflow",
             )
 
 
@@ -218,15 +216,15 @@ def _role_errors(spec: ImageSpec) -> Iterator[FieldError]:
             given = {"machine": of_role.machine, "gpus": of_role.gpus, "tpu": of_role.tpu}
             for key in (key for key, value in given.items() if value is not None):
                 yield FieldError(
-                    f"goes only with the scale tier CUSTOM, not {spec.job.scale_tier}", field=f"{field}.{key}"
+                    f"works only with the scale tier CUSTOM, not {spec.job.scale_tier}", field=f"{field}.{key}"
                 )
         elif machine_of(spec, role) is None:
             yield FieldError(
                 f"is missing: {role} needs a machine type", field=f"{field}.machine", hint="for example n1-standard-8"
             )
         if of_role.tpu and of_role.tpu.topology:
-            yield FieldError("AI Platform has no TPU topology", field=f"{field}.tpu.topology")
+            yield FieldError("AI Platform does not support TPU topologies", field=f"{field}.tpu.topology")
         if spec.job.runtime_version and of_role.command is not None:
-            yield FieldError("goes only with images, not with job.runtime_version", field=f"{field}.command")
+            yield FieldError("works only with images, not with job.runtime_version", field=f"{field}.command")
         if spec.job.runtime_version and of_role.args is not None:
             yield FieldError("with job.runtime_version, all roles must have the same args", field=f"{field}.args")

@@ -94,7 +94,7 @@ def _service_of(name: str, key: str, file: str, services: list[str]) -> Service:
 
 
 def _standing(text: str, name: str, services: list[str]) -> Standing | None:
-    """Reads the project's containers; the first service is the chief's."""
+    """Reads the output of `docker compose ps`; the first name in `services` is the chief's."""
     of = {row["Service"]: row for row in read_objects(text)}
     if not of:
         return None
@@ -194,7 +194,7 @@ def _volumes(spec: ImageSpec) -> Document:
 
 
 def _mount(volume: Volume, index: int) -> str | Document:
-    """Makes the mount of a volume of the file, of a folder that must exist, or of memory."""
+    """Makes a mount: of a folder that must exist, of memory, or of a volume that the file defines."""
     if volume.host_path:
         return {"type": "bind", "source": _literal(volume.host_path), "target": volume.mount}
     if volume.memory:
@@ -212,7 +212,7 @@ def _relative(folder: str) -> str:
 
 
 def _project(spec: ImageSpec, images: Images) -> str:
-    """Returns the project's name, which contains the key so that one job never replaces containers of another."""
+    """Returns the project's name. The key in it keeps a job from replacing the containers of another job."""
     return spec.job.id or f"{spec.name.replace('.', '-')}-{job_key(images, spec)}"
 
 

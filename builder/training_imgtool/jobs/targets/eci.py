@@ -1,6 +1,7 @@
 """Alibaba Cloud Serverless Kubernetes: Pods on Elastic Container Instances, and an ImageCache for their images.
 
-imgtool writes today's annotations. A GPU without an ECS type gets `eci-gpu-type` of an older page, with a warning.
+imgtool writes the annotations of the current documentation. A role with a GPU but no ECS type gets `eci-gpu-type`,
+which only an older page describes, and a warning.
 Source: Alibaba Cloud's ECI user guide (Pod annotations, image caches, GPU specifications).
 """
 
@@ -129,7 +130,7 @@ def _find_family(machine: str | None) -> Mapping[str, Any] | None:
 
 
 def _driver(machine: str | None, eci: Eci, cuda: str | None) -> str | None:
-    """Chooses the driver: the spec's, or the first that runs the image's CUDA if the default does not."""
+    """Chooses the driver: the spec's; or, if the default cannot run the image's CUDA, the first that can."""
     family = _find_family(machine)
     if eci.driver or not (cuda and family) or _runs(family["default"], cuda):
         return eci.driver
@@ -137,7 +138,7 @@ def _driver(machine: str | None, eci: Eci, cuda: str | None) -> str | None:
 
 
 def _runs(driver: str, cuda: str) -> bool:
-    """Tells whether a driver runs a CUDA version. A driver runs every minor version of its major version."""
+    """Tells whether a driver runs a CUDA version: the major version must not be above the driver's."""
     has = read_table("machines/eci.yaml")["drivers"].get(driver)
     return has is None or int(cuda.partition(".")[0]) <= int(has.partition(".")[0])
 
@@ -173,7 +174,7 @@ def _machine_errors(spec: ImageSpec, role: Role, options: JobOptions) -> Iterato
             )
     with_gpu = [name for name in types if name.startswith(("ecs.gn", "ecs.vgn", "ecs.sgn", "ecs.ebmgn"))]
     if with_gpu and len(with_gpu) != len(types):
-        yield FieldError(f"{of_role.machine!r} mixes GPU types with others", field=field)
+        yield FieldError(f"{of_role.machine!r} mixes ECS types with and without GPUs", field=field)
     elif of_role.gpus and not with_gpu and not options.allow_unknown:
         message = f"{of_role.machine!r} has no GPU, but {role} needs {of_role.gpus.count}"
         yield FieldError(message, field=field, hint="for example ecs.gn6i-c4g1.xlarge")
@@ -185,7 +186,7 @@ def _machine_errors(spec: ImageSpec, role: Role, options: JobOptions) -> Iterato
 
 
 def _is_size(text: str) -> bool:
-    """Tells whether the text gives CPUs and memory in place of a type, such as `4-8Gi`."""
+    """Tells whether the text gives CPUs and memory, such as `4-8Gi`, and not an ECS type."""
     cpus, _, memory = text.partition("-")
     return cpus.isdecimal() and memory.endswith("Gi") and memory[:-2].isdecimal()
 

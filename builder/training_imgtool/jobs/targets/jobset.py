@@ -72,7 +72,8 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 def _shape(spec: ImageSpec, role: Role) -> tuple[int, int]:
     """Counts the Jobs of a role and the Pods of each Job. A TPU slice is a Job, and the slice's hosts are Pods.
 
-    JAX numbers its processes across all roles. A JobSet numbers its Jobs in the same way, and a Job numbers its Pods.
+    JAX numbers its processes across all roles, as a JobSet numbers its Jobs. So with JAX and several roles, each
+    replica is a Job; with one role, the numbers of the Pods are enough.
     """
     found, count = slice_of(spec, role), replicas(spec)[role]
     if found:
@@ -176,7 +177,7 @@ _MANAGER = re.compile(r"[^/]+/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+\Z")
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
-    """Finds what the webhook refuses in a JobSet after it sets defaults, beyond keys and kinds of values."""
+    """Finds what the JobSet webhook refuses after it has set defaults, except wrong keys and kinds of values."""
     spec = document.get("spec")
     jobs = get(document, "spec", "replicatedJobs")
     if not isinstance(spec, dict) or not isinstance(jobs, list):
@@ -214,7 +215,7 @@ def _job(job: Mapping[str, Any], path: Path, before: list[str]) -> Iterator[Find
 
 
 def _generated_names(document: Mapping[str, Any], job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    """Checks the names of the Jobs, and with `completions` those of the Pods with their random ends."""
+    """Checks the names of the Jobs; with `completions`, also those of the Pods, which have a random end."""
     metadata = document["metadata"] if isinstance(document.get("metadata"), dict) else {}
     generated = metadata.get("generateName")
     own = metadata.get("name") or (f"{generated}abcde" if generated else None)

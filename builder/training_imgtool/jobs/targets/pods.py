@@ -1,4 +1,4 @@
-"""Plain Pods, one per replica, with a headless Service per role for their names."""
+"""Plain Pods, one per replica, and a headless Service per role, which gives the Pods DNS names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 
 def longest_suffix(spec: ImageSpec) -> str:
-    """Returns the longest text after the job's name in a Pod's name; a single Pod has the job's name itself."""
+    """Returns the longest text that follows the job's name in the name of a Pod; empty for a single Pod."""
     pods = [f"-{role}-{count - 1}" for role, count in replicas(spec).items()]
     return max(pods, key=len) if is_cluster(spec) else ""
 
@@ -57,9 +57,9 @@ def pods_file(
     before: tuple[Document, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> JobFile:
-    """Makes the job file of Services and Pods, which the target's function `change` edits, and of objects before them.
+    """Makes a job file: the objects in `before`, then Services, then Pods, each of which `change` edits for the target.
 
-    After the chief's end, the file's `end` deletes the other Pods.
+    After the chief has ended, the command `end` of the job file deletes the other Pods.
     """
     name, role = job_name(spec, images), leader(spec) or Role.MASTER
     whole = (*before, *_services(spec, images), *_pods(spec, images, change))
@@ -72,7 +72,7 @@ def pods_file(
 
 
 def _stay_note(spec: ImageSpec, images: Images) -> list[str]:
-    """Tells the user how to end replicas that never end by themselves, if there are any."""
+    """Tells the user how to end the replicas that are left when the chief has ended."""
     if not is_cluster(spec):
         return []
     selector = f"app.kubernetes.io/instance={job_name(spec, images)}"
@@ -82,7 +82,7 @@ def _stay_note(spec: ImageSpec, images: Images) -> list[str]:
 
 
 def _size_note(spec: ImageSpec) -> list[str]:
-    """Warns if every Pod lists so many others that the file grows by megabytes."""
+    """Warns if there are so many Pods that the list of all Pods in each of them makes the file large."""
     count = sum(replicas(spec).values())
     if count <= _MANY:
         return []
@@ -90,7 +90,7 @@ def _size_note(spec: ImageSpec) -> list[str]:
 
 
 def _services(spec: ImageSpec, images: Images) -> list[Document]:
-    """Makes a headless Service per role, so that each Pod has the name `POD.SERVICE`. A single replica needs none."""
+    """Makes a headless Service per role, so that each Pod has the name `POD.SERVICE`; none for a single replica."""
     if not is_cluster(spec):
         return []
     name = job_name(spec, images)
@@ -145,5 +145,5 @@ def _env(spec: ImageSpec, role: Role, index: int, name: str) -> list[Document]:
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:  # noqa: ARG001  one signature
-    """Finds nothing, because the shapes of a Pod and of a Service and their rules cover everything."""
+    """Finds nothing, because the shapes and the rules of Pods and Services cover everything."""
     return ()

@@ -1,6 +1,6 @@
-"""SkyPilot: a task of one role, because all its nodes are alike; TF_CONFIG comes from SKYPILOT_NODE_IPS.
+"""SkyPilot: a task with one role, because all nodes of a task are alike. TF_CONFIG comes from SKYPILOT_NODE_IPS.
 
-SkyPilot starts its own command in the container, not the image's entry point, so the task names the program.
+SkyPilot ignores the image's entry point, so the task contains the trainer's whole command.
 Source: SkyPilot 0.10's task schema (sky/utils/schemas.py) and its page on distributed tasks.
 """
 
@@ -100,7 +100,7 @@ def _service(name: str, key: str) -> Service:
 
 
 def _standing(text: str, name: str, key: str) -> Standing | None:
-    """Reads the queue, in which a job's name ends with the key."""
+    """Finds the job in SkyPilot's queue by the key at the end of the job's name."""
     failed = ("FAILED", "CANCELLED")
     found = [
         Standing(
@@ -117,7 +117,7 @@ def _standing(text: str, name: str, key: str) -> Standing | None:
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
-    """Finds what SkyPilot's schema refuses in a task, after SkyPilot drops empty keys and turns variables into text."""
+    """Finds what SkyPilot's schema refuses. Like SkyPilot, first drops empty keys and turns variables into text."""
     task = _given(document)
     for key in ("envs", "secrets"):
         if isinstance(task.get(key), dict):

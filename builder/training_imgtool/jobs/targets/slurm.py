@@ -1,7 +1,7 @@
-"""Slurm with pyxis: a batch script with a step per role, which makes TF_CONFIG from the list of nodes.
+"""Slurm with pyxis: a batch script with a step per role. Each task's launcher makes TF_CONFIG from the list of nodes.
 
-pyxis starts the given command, not the image's entry point. Every role has its own nodes. All nodes have the same
-resources, as in every Slurm allocation. Source: Slurm's pages on sbatch and srun; NVIDIA's pyxis and enroot.
+pyxis ignores the image's entry point, so the script gives the command. Every role has its own nodes. All nodes have the
+same resources, as in every Slurm allocation. Source: Slurm's pages on sbatch and srun; NVIDIA's pyxis and enroot.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the batch script of a spec in which `check` found no error; the document has the script's parts as data."""
+    """Makes the batch script of a spec in which `check` found no error; the document contains the script's parts."""
     options_of_job, steps = _options(spec, job_key(images, spec)), _steps(spec, images)
     return JobFile(
         target=Target.SLURM,
@@ -100,9 +100,9 @@ def _service(name: str, key: str) -> Service:
 
 
 def _standing(text: str, name: str, key: str) -> Standing | None:
-    """Reads `NUMBER|STATE|COMMENT|EXIT` lines. Accounting may drop comments, but imgtool's job names end with the key.
+    """Reads `NUMBER|STATE|COMMENT|EXIT` lines; the comment, or else the end of the job's name, is the key.
 
-    The queue shows the exit as the system's wait status, and accounting shows `CODE:SIGNAL`.
+    EXIT is a wait status in the output of squeue, and `CODE:SIGNAL` in that of sacct.
     """
     found = []
     for number, state, comment, *rest in (line.split("|") for line in text.splitlines() if line.count("|") >= 2):

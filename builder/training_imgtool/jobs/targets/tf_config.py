@@ -35,7 +35,7 @@ _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 
 
 def parse_hosts(text: str) -> dict[Role, tuple[str, ...]]:
-    """Reads `master=vm-1,worker=vm-2,worker=vm-3:2223` as hosts by role; raises UsageError with the wrong part."""
+    """Parses `master=vm-1,worker=vm-2,worker=vm-3:2223` to each role's hosts; raises UsageError for a wrong part."""
     hosts: dict[Role, tuple[str, ...]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         word, equals, host = part.partition("=")
@@ -57,7 +57,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Writes every node's variables, as data, as env files and as `docker run` lines."""
+    """Writes the variables of every machine in three forms: data, an env file, and a `docker run` command."""
     nodes = {f"{role}-{index}": (role, index) for role, hosts in options.hosts.items() for index in range(len(hosts))}
     variables = {name: _variables(spec, options, node, spec.job.job_dir) for name, node in nodes.items()}
     hosts = {name: options.hosts[role][index] for name, (role, index) in nodes.items()}
@@ -155,12 +155,12 @@ def _errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
         yield FieldError(f"{spec.job.id!r} is not a container's name: expected letters, digits, _ . -", field="job.id")
     if not given:
         example = ",".join(f"{role}=HOST" for role, count in wanted.items() for _ in range(min(count, 3)))
-        yield FieldError("the target tf-config needs the machines", field="roles", hint=f"--hosts {example}")
+        yield FieldError("tf-config needs the names of the machines", field="roles", hint=f"--hosts {example}")
         return
     for role in Role:
         have, want = len(given.get(role, ())), wanted.get(role, 0)
         if have != want:
-            yield FieldError(f"--hosts names {have}, the spec has {want}", field=f"roles.{role}.count")
+            yield FieldError(f"expected {want}, but --hosts names {have}", field=f"roles.{role}.count")
     yield from _find_repeated(given)
     job_dir = spec.job.job_dir
     if job_dir and is_folder(job_dir) and not job_dir.startswith("/"):

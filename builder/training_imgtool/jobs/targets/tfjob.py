@@ -1,4 +1,4 @@
-"""Kubeflow's TFJob (`kubeflow.org/v1`). The operator writes TF_CONFIG; the container must be called `tensorflow`.
+"""Kubeflow's TFJob (`kubeflow.org/v1`). The operator writes TF_CONFIG. The container's name must be `tensorflow`.
 
 Source: kubeflow/training-operator v1.9: the CRD, its webhook and its defaults.
 """
@@ -105,7 +105,7 @@ def _replica(spec: ImageSpec, images: Images, role: Role, name: str, count: int)
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:  # noqa: ARG001  one signature
-    """Finds what the operator and its webhook refuse in a TFJob, beyond keys and kinds of values."""
+    """Finds what the operator and its webhook refuse in a TFJob, except wrong keys and kinds of values."""
     specs, path = get(document, "spec", "tfReplicaSpecs"), ("spec", "tfReplicaSpecs")
     if not isinstance(specs, dict):
         return

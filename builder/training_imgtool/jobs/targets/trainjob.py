@@ -36,7 +36,7 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
-    """Makes the TrainingRuntime and the TrainJob; the cluster needs the TrainingRuntime first."""
+    """Makes the TrainingRuntime and the TrainJob, in the order in which the cluster needs them."""
     name = job_name(spec, images)
     (template,) = jobset.make(spec, images, options).documents
     annotations = template["metadata"].get("annotations")
@@ -62,7 +62,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:
-    """Finds what the webhooks refuse in a TrainJob or in a runtime, beyond keys and kinds of values."""
+    """Finds what the webhooks refuse in a TrainJob or a TrainingRuntime, except wrong keys and kinds of values."""
     if document.get("kind") == "TrainJob":
         yield from _train_job(document.get("spec") or {})
         return

@@ -47,7 +47,7 @@ _NFS = "/mnt/nfs/"  # where Vertex AI mounts every NFS export
 
 
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:
-    """Finds every reason why the spec cannot be a job, each under the spec's own key."""
+    """Finds every reason why the spec cannot be a job; each error names a key of the spec."""
     errors = list(_spec_errors(spec))
     if spec.job.hyperparameters:
         errors += number_errors(spec.job.hyperparameters)
@@ -85,7 +85,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 
 def display_name(spec: ImageSpec, images: Images) -> str:
-    """Returns the job's display name: `job.id`, or the spec's name with the job's key."""
+    """Returns `job.display_name`, or else `job.id`, or else the spec's name followed by the job's key."""
     return spec.job.display_name or spec.job.id or f"{spec.name}-{job_key(images, spec)}"
 
 
@@ -214,7 +214,7 @@ def _machine_errors(spec: ImageSpec) -> Iterator[FieldError]:
             message = f"{spec.tensorflow}: a TPU VM needs TensorFlow {first} or newer in the image"
             yield FieldError(message, field="tensorflow")
         if tpu and tpu.tf_version:
-            yield FieldError("only AI Platform has this key", field=f"roles.{role}.tpu.tf_version")
+            yield FieldError("only the target ai-platform supports this key", field=f"roles.{role}.tpu.tf_version")
 
 
 def _minor(version: str) -> tuple[int, ...]:
