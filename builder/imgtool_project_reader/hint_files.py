@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from packaging.requirements import Requirement
 
@@ -28,7 +29,7 @@ _CUDA_IMAGE = re.compile(_PATH + r"(?:nvidia/cuda:[\w.-]+|tensorflow:[\w.-]*-gpu
 _APT = re.compile(r"apt(?:-get)?\s+(?:-\S+\s+)*install\s+(?P<words>[^;&|`<()]+)")
 _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _CD = re.compile(r"(?:^|&&|;)\s*\$?\s*cd\s+(?P<folder>[\w./-]+)")
-_PYTHON = re.compile(r"(?:^|[\s`$(/])(?:\S*/)?python[\d.]*\s+(?P<words>[^`;&|>)\n]+)")
+_PYTHON = re.compile(r"(?:^|[\s`$(/])python[\d.]*\s+(?P<words>[^`;&|>)\n]+)")
 _INSTALL = re.compile(r"(?:pip[\d.]*|uv pip)\s+install\s+(?P<words>(?:[^`;&|>)\n]|>=|>(?=\d))+)")
 _COMMAND = re.compile(
     r"(?: {4}|\t)|\s*(?:[-*+>]|\d+[.)])?\s*[$>!%]?\s*(?:sudo\s+)?(?:[\w./]*python[\d.]*\s+-m\s+)?(?:pip|uv)"
@@ -70,6 +71,7 @@ _ROW = re.compile(  # a row in a list of needs, such as: * NumPy (1.19.1)
 _BADGE = re.compile(
     r"img\.shields\.io/badge/(?:[\w.]+(?:%2F|/))?(?P<name>[A-Za-z]\w*)-v?(?P<version>\d+\.\d+(?:\.\d+)?)-"
 )
+_LONGEST_LINE = 2000  # characters: some expressions read a line again from each of its words
 _LONGEST = 300  # characters of a heading, or of the line before a list: each line of the list is read with both
 _NEEDS = re.compile(r"(?i)require|depend|prerequisite|environment|install|librar|package")
 _KERAS_VERSION = re.compile(
@@ -196,17 +198,17 @@ def _read_pins(line: str, *, is_list: bool) -> Iterator[str]:
 
 
 def _join(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines with their numbers; joins a line that ends with a backslash with the next line."""
+    """Yields the start of each line with its number; joins a line that ends with a backslash with the next line."""
     number, start, before = 0, 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         start = start or number
         if re.search(r"\s\\\s*$", line):
             before += line.rstrip()[:-1]
             continue
-        yield start, f"{before} {line.strip()}" if before else line
+        yield start, (f"{before} {line.strip()}" if before else line)[:_LONGEST_LINE]
         start, before = 0, ""
     if before:
-        yield start, before
+        yield start, before[:_LONGEST_LINE]
 
 
 def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> Iterator[Statement]:
@@ -219,14 +221,18 @@ def _read_versions(line: str, file: str, number: int, certainty: Certainty) -> I
         if limit := _limit_tensorflow(match, plain):
             yield Statement(Fact.TENSORFLOW, limit, file, number, certainty)
     for match in _KERAS_VERSION.finditer(plain):
-        limit = limit_by_companion(Requirement(f"keras{match['operator'] or '=='}{match['version']}"))
-        if limit:
+        if limit := _limit_by_keras(f"{match['operator'] or '=='}{match['version']}"):
             yield Statement(Fact.TENSORFLOW, limit, file, number, Certainty.GUESS)
     for match in _PYTHON_VERSION.finditer(plain):
         is_open = match["more"] or match["operator"] in {">=", ">", "≥"}
         limit = f">={match['version']}" if is_open else f"=={match['version']}.*"
         if match["operator"] not in {"<", "<="}:
             yield Statement(Fact.PYTHON, limit, file, number, Certainty.GUESS)
+
+
+@lru_cache(maxsize=1024)
+def _limit_by_keras(specifier: str) -> str | None:
+    return limit_by_companion(Requirement(f"keras{specifier}"))
 
 
 def _limit_tensorflow(match: re.Match[str], line: str) -> str | None:

@@ -93,8 +93,9 @@ def parse_requirement(text: str) -> Requirement | None:
     For `NAME @ file:///…`, returns only the name, because the path is on another machine. `NAME=1.2=BUILD` means
     `NAME==1.2`.
     """
-    plain = re.sub(r"\s+--(?:hash|config-settings?|global-option)\b.*", "", text.strip())
-    plain = re.sub(r"\s*@\s*file:.*", "", plain)
+    plain = " ".join(text.split())  # so that no expression below tries each place of a long run of blanks
+    plain = re.sub(r" --(?:hash|config-settings?|global-option)\b.*", "", plain)
+    plain = re.sub(r" ?@ ?file:.*", "", plain)
     plain = re.sub(r"^([\w.-]+)=([\w.]+)(?:=[\w.]+)?$", r"\1==\2", plain)
     try:
         return Requirement(plain)

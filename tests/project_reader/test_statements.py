@@ -217,3 +217,16 @@ def test_what_a_file_states(read: Reader, text: str, expected: str) -> None:
 )
 def test_limits_of_poetry(text: str, expected: str) -> None:
     assert caret(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (read_prose, "/" * 200_000),
+        (READ_CONDA, f"dependencies: ['a{' ' * 200_000}b']"),
+        (read_prose, "keras 2.2 " * 9000),
+    ],
+)
+def test_long_lines_take_no_time(read: Reader, text: str) -> None:
+    """Without a bound on the work for each character, these texts take minutes."""
+    assert len([*read(text, "a")]) < 1000
