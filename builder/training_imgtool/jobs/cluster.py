@@ -97,7 +97,7 @@ def cluster_spec(
 ) -> dict[str, Any] | None:
     """Returns the CLUSTER_SPEC of one replica, or None if the service sets none. Takes the arguments of `tf_config`.
 
-    AI Platform may set further keys, such as open ports; they are not documented.
+    AI Platform may add further keys, such as open ports, which Google does not document.
     """
     _must_have(hosts, role, index)
     if flavour in _TFJOB:

@@ -61,8 +61,8 @@ def lint(
         allow_unknown: whether values that the tables lack (keys, machines, accelerators, regions) are only warnings.
         region: the job's region, for files of Google's services, where a flag sets the region.
         strict: whether warnings are errors. In a file of which imgtool could check nothing, they always are.
-        answer: for a batch script, the error of `sbatch --test-only`: empty if there was none, None if sbatch did not
-        run.
+        answer: for a batch script, the error of `sbatch --test-only`: empty if it printed none, None if it
+            did not run.
 
     Raises:
         InputError: the text is not YAML.

@@ -65,7 +65,7 @@ def test_another_machine_takes_the_wheel_from_the_registry_and_builds_none(archi
     wheel = locked(archives)[0]["dep"]
     first = WheelStore(archives.settings).require(wheel).read_bytes()
     fresh = replace(archives.settings, cache=archives.folder / "other")
-    with pytest.raises(VerificationError, match=r"was built from dep-2\.0\.tar\.gz where image\.lock was written"):
+    with pytest.raises(VerificationError, match=r"which another machine built from dep-2\.0\.tar\.gz"):
         WheelStore(fresh).fetch([wheel])
     WheelStore(fresh, read_artifact=lambda _: iter((first,))).fetch([wheel])
     assert WheelStore(fresh).require(wheel).read_bytes() == first

@@ -157,8 +157,8 @@ BAD = [
     ("sha256:" + "b" * 64, "sha256:b", "base_digest: expected"),
     ('base = "python:3.10-slim-bookworm"', 'base = "Python:3.10"', "lower case|repository path"),
     ('"master", "ps"', '"master", "boss"', "boss"),
-    ('roles = ["worker"]', 'roles = ["ps"]', "ps is there twice"),
-    ('name = "gpu"', 'name = "cpu"', "cpu is there twice"),
+    ('roles = ["worker"]', 'roles = ["ps"]', "ps appears twice"),
+    ('name = "gpu"', 'name = "cpu"', "cpu appears twice"),
     ('"libcudnn.so.8"', '"libcudnn.so.8; x"', "libraries"),
     ('"setuptools<81"', '"setuptools<81\\nRUN x"', "constraints"),
     ("wheels = [", "<<<<<<< HEAD\nwheels = [", "not a lock"),
@@ -219,7 +219,7 @@ def test_a_row_that_is_lost_doubled_or_swapped_is_refused(name: str, number: int
 def test_a_package_that_is_there_twice_is_refused_whatever_the_sum_says() -> None:
     for twice in (wheel("numpy", "1.26.3"), wheel("NumPy", "1.26.4"), wheel("numpy", "1.26.4")):
         text = dump_lock(replace(LOCK, variants=(replace(CPU, wheels=(*CPU.wheels, twice)), GPU)))
-        with pytest.raises(InputError, match=r"variant\[0\].wheels: numpy is there twice"):
+        with pytest.raises(InputError, match=r"variant\[0\].wheels: numpy appears twice"):
             parse_lock(text.encode(), "image.lock")
 
 

@@ -98,7 +98,7 @@ REFUSED = [
     pytest.param(
         spec("2.15.1", accelerator=GPU, base=cuda("12.2.2-base-ubuntu22.04")),
         "base",
-        "CUDA runtime only",
+        "only the CUDA runtime",
         "12.2.2-cudnn8-runtime-ubuntu22.04",
         id="flavour-base",
     ),

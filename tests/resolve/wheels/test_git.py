@@ -49,5 +49,5 @@ def test_a_commit_is_checked_out_with_its_tags_and_submodules(git: Git, tmp_path
 def test_a_pointer_of_git_lfs_is_no_file(git: Git, tmp_path: Path) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n"
     made = commit(tmp_path / "repository", {"data/weights.bin": pointer})
-    with pytest.raises(InputError, match=r"data/weights\.bin is kept by Git LFS"):
+    with pytest.raises(InputError, match=r"data/weights\.bin is stored in Git LFS"):
         git.check_out((tmp_path / "repository").as_uri(), made, tmp_path / "out")

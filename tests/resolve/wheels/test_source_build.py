@@ -92,7 +92,7 @@ def test_build_requirements_come_from_any_index_where_the_user_says_so(tmp_path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tag": "cp311-cp311-linux_x86_64"}, "it needs a compiler: its wheel is for this machine only"),
+        ({"tag": "cp311-cp311-linux_x86_64"}, "it needs a compiler: its wheel works only on machines like this one"),
         ({"body": "raise SystemExit(\"error: command '/bin/false' failed with exit code 1\")"}, "it needs a compiler"),
         ({"body": "raise ValueError('no such thing')"}, "its build fails: ValueError: no such thing"),
         ({"body": "os._exit(3)"}, "its build fails: "),

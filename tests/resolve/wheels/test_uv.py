@@ -200,10 +200,10 @@ def test_the_file_that_uv_config_file_names_counts(tmp_path: Path, environ: dict
 )
 def test_a_project_s_file_reads_no_variable_of_the_machine(environ: dict[str, str], line: str, allowed: str) -> None:
     own = {**environ, "CANARY": "s3cret", "TEAM": "team", "IMGTOOL_INDEX_VARIABLES": allowed}
-    with pytest.raises(InputError, match="this machine does not give") as caught:
+    with pytest.raises(InputError, match="you have not allowed them to read") as caught:
         find_indexes(own, (line,))
     assert "s3cret" not in str(caught.value)
-    with pytest.raises(InputError, match="this machine does not give"):
+    with pytest.raises(InputError, match="you have not allowed them to read"):
         compile_requirements(f"{line}\nlib\n", TARGET, environ=own)
 
 

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 class Index(Protocol):
-    """The questions that a framework's module asks a package index."""
+    """The queries that a framework's module sends to a package index."""
 
     def list_files(self, package: str) -> tuple[str, ...]:
         """Lists the files of a package."""
 
     def read(self, file: str) -> Package:
-        """Reads the metadata of a wheel from `list_files`."""
+        """Reads the metadata of a wheel whose file name `list_files` returned."""
 
     def find_links(self) -> Iterable[str]:
-        """Lists the find-links places, which also have wheels."""
+        """Lists the find-links places: further folders and pages with wheels."""
 
 
 class Rules(Protocol):
-    """The module of a framework."""
+    """The functions that the module of each framework has."""
 
     def needs_index(self, matrix: Matrix, version: str) -> bool:
-        """Returns whether only an index knows the needs of a release."""
+        """Returns whether imgtool must ask an index what the release needs."""
 
     def learn(self, matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
         """Returns the matrix with a row for the spec's release, and a warning about that row or an empty text.
@@ -46,28 +46,28 @@ class Rules(Protocol):
         """Returns notes for users who upgrade from one release to another."""
 
     def package(self, request: Request, accelerator: Accelerator) -> str:
-        """Names the distribution that a role installs."""
+        """Returns the name of the distribution that a role installs."""
 
     def requirements(self, request: Request, accelerator: Accelerator) -> Iterator[str]:
-        """Lists the framework, and packages that it needs but does not require."""
+        """Lists the framework, and packages that it needs although its metadata do not require them."""
 
     def constraints(self, request: Request, accelerator: Accelerator) -> Iterator[str]:
-        """Lists upper limits for packages, without which the release does not install or import."""
+        """Lists upper limits for packages; pip cannot install, or Python cannot import, the release without them."""
 
     def check_spec(self, request: Request, accelerators: list[Accelerator]) -> list[Finding]:
         """Finds a platform, an accelerator or a TPU that does not fit the release."""
 
     def cuda_base(self, request: Request, python: str) -> FittingBase | None:
-        """Chooses the nvidia/cuda tag of GPU roles; None if CUDA comes from wheels."""
+        """Chooses the nvidia/cuda tag for the base of GPU roles; None if CUDA comes from wheels."""
 
     def check_cuda_base(self, request: Request, image: BaseImage, field: str) -> list[Finding]:
-        """Checks an nvidia/cuda base whose CUDA libraries the wheels open."""
+        """Checks that an nvidia/cuda base contains the CUDA libraries that the wheels load."""
 
     def libraries(self, minor: Minor) -> tuple[str, ...]:
-        """Lists the libraries of the base that the wheels open."""
+        """Lists the names of the shared libraries that the wheels load from the base."""
 
     def cuda(self, request: Request, image: BaseImage) -> tuple[str, str]:
-        """Returns the CUDA and cuDNN that a GPU role has on an image."""
+        """Returns the versions of CUDA and cuDNN that a GPU role has if `image` is its base."""
 
     def check_gpus(self, request: Request, roles: tuple[Role, ...], cuda: str, python: str) -> list[Finding]:
         """Finds settings that do not fit the GPUs of roles."""
@@ -78,7 +78,7 @@ class Rules(Protocol):
     def check_wheels(
         self, spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]
     ) -> Variant:
-        """Returns the variant with facts from its wheels; `named` are the packages of the requirements.
+        """Adds facts from the wheels to the variant; `named` are the packages that the requirements name.
 
         Raises FieldError for wheels that do not fit together.
         """

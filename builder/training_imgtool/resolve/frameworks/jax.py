@@ -1,7 +1,7 @@
-"""JAX, with the functions of `frameworks.Rules`. Its wheels' metadata have all facts except the GPUs of a CUDA version.
+"""The functions of `frameworks.Rules` for JAX. Its wheels' metadata state all facts except the GPUs for each CUDA.
 
 CUDA always comes from wheels, never from the base. Sources: METADATA of jax 0.10.2 and of its plug-ins; JAX's page
-"Installation" and NVIDIA's of compute capabilities (CUDA 13 begins with 7.5, JAX's wheels for CUDA 12 with 5.2).
+"Installation" and NVIDIA's page on compute capabilities (CUDA 13 begins with 7.5, JAX's wheels for CUDA 12 with 5.2).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def needs_index(matrix: Matrix, version: str) -> bool:
 
 
 def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
-    """Returns the matrix with a row for the spec's release, from its wheels' names and metadata.
+    """Returns the matrix with a row for the spec's release, made from the names and metadata of JAX's wheels.
 
-    Raises FieldError if no index has the release, or none answers.
+    Raises FieldError if no index has the release, or if no index answers.
     """
     version = spec.release
     try:
@@ -58,7 +58,7 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
         built = [row for extra in extras for row in _list_built(package, extra)]
         files = {row: _newest(index, row) for row in dict.fromkeys(map(str, built))}
     except TemporaryError as error:
-        raise FieldError(f"what JAX {version} needs: {error.message}", field="jax", hint=error.hint) from error
+        raise FieldError(f"JAX {version} cannot be resolved: {error.message}", field="jax", hint=error.hint) from error
     pythons = {
         machine: tuple(
             python
@@ -116,7 +116,7 @@ def _read(index: Index, name: str, version: str) -> Package | None:
 
 
 def _list_built(package: Package, extra: str) -> Iterator[Requirement]:
-    """Yields JAX's requirements, with an extra, that have a wheel for each Python: JAX's own packages and libtpu."""
+    """Yields JAX's requirements with an extra whose wheels depend on the Python version: JAX's packages, libtpu."""
     environment = {**marker_environment("3.11", "linux/amd64"), "extra": extra}
     for requirement in map(Requirement, package.requires):
         applies = requirement.marker is None or requirement.marker.evaluate(environment)
@@ -125,7 +125,7 @@ def _list_built(package: Package, extra: str) -> Iterator[Requirement]:
 
 
 def _newest(index: Index, requirement: str) -> tuple[str, tuple[str, ...]]:
-    """Returns the newest version that a requirement allows, and the files of its package."""
+    """Returns the newest version that a requirement allows, and the names of the package's files."""
     wanted = Requirement(requirement)
     files = index.list_files(wanted.name)
     versions = {file.split("-")[1] for file in files if file.endswith(".whl")}
@@ -151,26 +151,26 @@ def _extra(spec: ImageSpec, accelerator: Accelerator) -> str:
 
 
 def package(request: Request, accelerator: Accelerator) -> str:
-    """Names the distribution that a role installs; extras bring the accelerator."""
+    """Returns the name of the distribution that a role installs; its extras add support for accelerators."""
     del request, accelerator
     return "jax"
 
 
 def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """Lists JAX with the extra of the accelerator, and the init."""
+    """Lists JAX with the accelerator's extra, and the package that contains the init."""
     extra = _extra(request.spec, accelerator)
     yield f"jax{f'[{extra}]' if extra else ''}=={request.release.version}"
     yield INIT_PACKAGE
 
 
 def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """Lists nothing, because each release's metadata have the limits."""
+    """Lists nothing, because the metadata of each release state the limits."""
     del request, accelerator
     yield from ()
 
 
 def check_spec(request: Request, accelerators: list[Accelerator]) -> list[Finding]:
-    """Finds a platform without wheels, and keys that only TensorFlow has."""
+    """Finds a platform without wheels, and keys that only TensorFlow supports."""
     spec, findings = request.spec, []
     if not usable_pythons(request.release, spec.platform):
         extras = sorted({_extra(spec, accelerator) or "cpu" for accelerator in accelerators})
@@ -189,19 +189,19 @@ def cuda_base(request: Request, python: str) -> FittingBase | None:
 
 
 def check_cuda_base(request: Request, image: BaseImage, field: str) -> list[Finding]:
-    """Finds nothing, because the wheels do not open a base's CUDA."""
+    """Finds nothing, because JAX's wheels do not use the CUDA of a base."""
     del request, image, field
     return []
 
 
 def libraries(minor: Minor) -> tuple[str, ...]:
-    """Lists nothing, because the wheels contain the libraries that they open."""
+    """Lists nothing, because JAX's wheels contain the libraries that they load."""
     del minor
     return ()
 
 
 def cuda(request: Request, image: BaseImage) -> tuple[str, str]:
-    """Returns the major versions; `check_wheels` adds the rest."""
+    """Returns the major versions of CUDA and cuDNN; `check_wheels` reads the full versions from the wheels."""
     del image
     return request.minor.cuda, request.minor.cudnn
 
@@ -229,7 +229,7 @@ def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
 def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]) -> Variant:
     """Returns the variant with the CUDA and cuDNN of its wheels.
 
-    Raises FieldError for Keras 2, which does not support JAX, and for a TensorFlow that no requirement names.
+    Raises FieldError for Keras 2, which does not support JAX, and for a TensorFlow wheel that no requirement names.
     """
     del spec
     versions = {wheel.name: wheel.version for wheel in wheels}

@@ -1,4 +1,4 @@
-"""Finds the Pythons that wheels support, by their file names. Pure."""
+"""Finds the Python versions that wheels support, from the file names of the wheels. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training_imgtool.resolve.versions.matrix import version_key
 
 
 def list_pythons(files: Iterable[str], version: str, machine: str) -> tuple[str, ...]:
-    """Lists the Pythons that a version's wheels, by their file names, support on Linux on a machine, oldest first."""
+    """Lists the Python versions, oldest first, that the wheels of `version` support on Linux and `machine`."""
     found = set()
     for file in files:
         try:

@@ -1,7 +1,8 @@
-"""Resolves with source archives: builds the pure-Python archives that uv needs, and reports the effect of others.
+"""Resolves with source archives: builds pure-Python archives, and names packages that are older for lack of a wheel.
 
-uv reports which archive it needs next; imgtool builds that archive and runs uv again. Otherwise uv would choose
-the newest release that has wheels for itself and all its requirements, which may be years old.
+uv reports which archive it needs next; imgtool builds that archive and runs uv again. Otherwise uv would choose the
+newest release for which an index has wheels of the package and of all its requirements. Such a release may be years
+old.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _REFUSED_BY_SPEC = SourceBuildError("the spec says `sdists: refuse`")
 
 @dataclass(frozen=True, slots=True)
 class BuiltWheel:
-    """A wheel, and the hash of the archive or folder that it was built from, or the name of the commit."""
+    """A wheel, and the source of its build: the hash of an archive or a folder, or a Git commit."""
 
     wheel: Wheel
     sha256: str
@@ -57,7 +58,7 @@ class ArchiveBuilder:
         store: keeps archives and wheels.
         environ: the machine's environment for uv.
         progress: receives each build.
-        built: wheels that an earlier, similar lock of this run built; the builder adds its own.
+        built: wheels that an earlier, similar lock of this run built; the builder adds the wheels that it builds.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class ArchiveBuilder:
         return tuple(built for built in tuple(self._results.values()) if isinstance(built, BuiltWheel))
 
     def allow_built(self, hashes: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-        """Returns the allowed sha256 values per package: `hashes`, and those of wheels built from such archives."""
+        """Adds to each package's allowed `hashes` the hashes of the wheels that were built from an allowed archive."""
         allowed = dict(hashes)
         for built in self._built():
             name = normalise_name(built.wheel.name)
@@ -84,7 +85,7 @@ class ArchiveBuilder:
         return allowed
 
     def add_sources(self, wheels: tuple[Wheel, ...]) -> tuple[Wheel, ...]:
-        """Returns the wheels, and adds the source to those that were built here."""
+        """Returns the wheels; sets `source` in each wheel that imgtool built from an archive or code."""
         built = {built.wheel.sha256: built.wheel for built in self._built()}
         return tuple(
             replace(wheel, source=built[wheel.sha256].source) if wheel.sha256 in built else wheel for wheel in wheels
@@ -93,7 +94,7 @@ class ArchiveBuilder:
     def resolve(
         self, compile_with: Callable[[frozenset[str]], tuple[ResolvedWheel, ...]], target: Target, *, build: bool
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
-        """Resolves, and names the packages that are older because an archive could not be built.
+        """Resolves requirements, and names the packages that are older because imgtool cannot build an archive.
 
         Args:
             compile_with: resolves without the archives of the given packages.
@@ -112,7 +113,7 @@ class ArchiveBuilder:
                     refused[error.name] = Refused(error.version, result.message, error.wanted_by)
         raise InputError(
             f"the requirements need more than {_MOST_ARCHIVES} source archives",
-            hint="pin newer versions, or give wheels of them in a folder in UV_FIND_LINKS",
+            hint="pin newer versions, or put wheels of the packages into a folder that UV_FIND_LINKS names",
         )
 
     def _result(self, name: str, version: str, target: Target) -> Wheel | SourceBuildError:
@@ -124,12 +125,12 @@ class ArchiveBuilder:
                 except SourceBuildError as error:
                     self._results[key] = error
             elif isinstance(self._results[key], BuiltWheel):
-                return SourceBuildError("uv refuses the wheel that was built from it")
+                return SourceBuildError("uv refuses the wheel that imgtool built from its archive")
             result = self._results[key]
             return result if isinstance(result, SourceBuildError) else result.wheel
 
     def build_code(self, folder: Path, source: Source, sha256: str, python: str, version: str) -> Wheel:
-        """Builds the wheel of code, once per Python; raises SourceBuildError.
+        """Builds a wheel from code, once for each version of Python; raises SourceBuildError.
 
         Args:
             folder: the code, which the build may write into; or an archive.
@@ -177,7 +178,7 @@ class ArchiveBuilder:
     def _archive(self, name: str, version: str) -> Wheel:
         rows = [row for row in self._store.index.files(name) if _is_archive(row, version)]
         if not rows:
-            raise SourceBuildError("no index has its archive as .tar.gz or .zip")
+            raise SourceBuildError("no index has a source archive of it as .tar.gz or .zip")
         row = min(rows, key=lambda row: not row.file.endswith(".tar.gz"))
         digest, size = row.sha256, row.size
         if digest is None or size is None:
@@ -200,7 +201,7 @@ def _is_archive(row: IndexedFile, version: str) -> bool:
 def _name_refused(
     refused: Mapping[str, Refused], resolve: Callable[[], tuple[ResolvedWheel, ...]]
 ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
-    """Resolves without the refused archives; adds a sentence for each package that is older because of an archive."""
+    """Resolves without the refused archives; also returns a sentence for each package that is older without them."""
     try:
         resolved = resolve()
     except ArchiveNeededError:

@@ -1,6 +1,7 @@
 """Chooses the versions and base digests that a new lock keeps from the previous one, if they still fit.
 
-So a new package, or a newer imgtool, changes no more of the lock than it must. `--upgrade` takes newer versions.
+So a new package, or a newer imgtool, changes only those entries of the lock that must change. `--upgrade` takes newer
+versions.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from training_imgtool.model.plan import Lock, LockedVariant
 
 @dataclass(frozen=True, slots=True)
 class CarriedOver:
-    """Versions by package for each variant of the previous lock, digests by base, and commits by origin."""
+    """From the previous lock: each variant's versions by package, the bases' digests, and the commits by origin."""
 
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)
     commits: Mapping[str, str] = field(default_factory=dict)
 
     def versions(self, variant: str) -> Mapping[str, str]:
-        """Returns the versions of a variant. A new variant gets them from the first variant that has the package."""
+        """Returns a variant's versions; for a new variant, those in the first variant that contains the package."""
         if variant in self.variants:
             return self.variants[variant]
         return {name: version for pins in reversed(tuple(self.variants.values())) for name, version in pins.items()}
@@ -32,7 +33,7 @@ NOTHING_CARRIED_OVER = CarriedOver()
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The entries that a new lock resolves again: all, some packages by normalised name, or Debian packages."""
+    """What a new lock resolves again: everything, packages with these normalised names, or the Debian packages."""
 
     everything: bool = False
     packages: frozenset[str] = frozenset()
@@ -42,11 +43,11 @@ class Renewal:
         return self.everything or self.debian or bool(self.packages)
 
     def carry_over(self, lock: Lock, platform: str) -> CarriedOver:
-        """Selects the entries that a new lock for `platform` keeps. Bases of another platform have other digests.
+        """Selects the entries that a new lock for `platform` keeps. On another platform, bases have other digests.
 
-        It keeps no Debian packages, because an archive has only the newest versions.
+        A new lock keeps no Debian packages, because Debian archives contain only the newest versions.
 
-        Raises UsageError for a package that the lock does not have.
+        Raises UsageError for a package that the lock does not contain.
         """
         debian = (package.name for row in lock.variants if row.debian for package in row.debian.packages)
         unknown = sorted(self.packages.difference(debian, *map(_packages, lock.variants)))

@@ -1,8 +1,9 @@
 """Builds wheels for requirements that name code: folders, source archives and Git commits.
 
-imgtool builds such a wheel like one from an index's archive. The lock has the wheel's hash, and the commit of a Git
-repository. From the project that contains the trainer, the lock takes only the requirements, because the image already
-has its code, and a changed line of code must not change the lock.
+imgtool builds these wheels as it builds wheels from an index's source archives. The lock contains the wheel's hash and,
+for a Git repository, the commit. If the folder is the project that contains the trainer, the lock contains only the
+project's requirements: the image already contains the project's code, and a changed line of code must not change the
+lock.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _CURE = (
 
 @dataclass(frozen=True, slots=True)
 class CodeWheels:
-    """The result for code requirements: lines for the resolver, and packages that do not go into the image."""
+    """The result for code requirements: lines for the resolver, and packages that images leave out."""
 
     lines: tuple[str, ...]
     left_out: frozenset[str]
@@ -51,7 +52,7 @@ class CodeBuilder:
     Args:
         spec_file: the spec; relative paths start from its folder.
         requirements: the requirements that name code.
-        archives: builds wheels and keeps those of this lock.
+        archives: builds the wheels, and stores those of this lock.
         store: has the wheels' files.
         git: reads repositories.
         commits: the commits of the previous lock by origin, which the new lock keeps.
@@ -72,7 +73,7 @@ class CodeBuilder:
         self._commits = dict(commits)
 
     def build(self, python: str) -> CodeWheels:
-        """Builds every wheel for a Python; raises FieldError with the place of a requirement that fails."""
+        """Builds every wheel for one Python version; raises FieldError with the place of a requirement that fails."""
         lines, left_out = [], set()
         for requirement in self._requirements:
             try:
@@ -109,7 +110,7 @@ class CodeBuilder:
             self._git.check_out(place.url, commit, Path(work, "code"))
             folder = Path(work, "code", place.subdirectory)
             if not folder.is_dir():
-                raise InputError(f"the repository has no folder {place.subdirectory} in {commit[:12]}")
+                raise InputError(f"the repository has no folder {place.subdirectory} at commit {commit[:12]}")
             return self._archives.build_code(folder, Source(origin=origin, commit=commit), commit, python, "")
 
     def _commit(self, origin: str) -> str:
@@ -120,7 +121,7 @@ class CodeBuilder:
 
 
 def _add_place(requirement: SourceRequirement, error: ImgtoolError) -> ImgtoolError:
-    """Adds the place of the requirement's line to an error; an error of the network keeps its exit code."""
+    """Adds the place of the requirement's line to an error; a network error keeps its exit code."""
     message = f"{requirement.place}: {requirement.origin}: {error.message}"
     hint = error.hint
     if isinstance(error, SourceBuildError) and hint is None:
@@ -134,7 +135,7 @@ def _add_place(requirement: SourceRequirement, error: ImgtoolError) -> ImgtoolEr
 
 
 def hash_code(spec_file: SpecFile, requirements: Iterable[SourceRequirement]) -> tuple[tuple[str, str], ...]:
-    """Returns the origin and the sha256 of all code on this machine that a lock depends on.
+    """Returns the origin and the sha256 of each folder and archive on this machine that a lock depends on.
 
     Raises FieldError for code that cannot be read.
     """
@@ -166,7 +167,7 @@ def _hash_file(path: Path) -> str:
 
 
 def _hash_metadata(folder: Path) -> str:
-    """Hashes the files with a project's requirements, and the lists that these files name."""
+    """Hashes the files that state a project's requirements, and the requirement lists that these files name."""
     digest = hashlib.sha256()
     files = {path for pattern in _METADATA_FILES for path in folder.glob(pattern)}
     texts = [path.read_text(errors="replace") for path in files if path.name in PROJECT_FILES]
@@ -182,7 +183,7 @@ def _require_reachable(path: str, folder: Path) -> None:
     top = next((parent for parent in (folder.resolve(), *folder.resolve().parents) if (parent / ".git").exists()), None)
     if not (folder / path).resolve().is_relative_to(top or folder.resolve()):
         raise FieldError(
-            "outside the repository that the spec is in",
+            "is outside the repository that contains the spec",
             field=FIELD,
-            hint="the lock depends on its files: move it there, or publish it as a Git repository or a wheel",
+            hint="the lock depends on this code: move it into the repository, or publish it as a repository or a wheel",
         )

@@ -3,7 +3,7 @@
 A lock is beside its spec and has the spec's name: `gpu.lock` belongs to `gpu.yaml`.
 
 The file is TOML. It names wheels by file name, size and hash, and bases by digest. It contains no URL and no host of an
-index, because each machine has its own settings for them, and the hash identifies the file.
+index, because each machine has its own settings for indexes, and the hash identifies a file.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class LockIdentity:
 
 
 def lock_path(spec_file: SpecFile) -> Path:
-    """Returns the path of a spec's lock; raises as `identify_lock`."""
+    """Returns the path of a spec's lock; raises what `identify_lock` raises."""
     return identify_lock(spec_file).path
 
 
 def identify_lock(spec_file: SpecFile) -> LockIdentity:
-    """Identifies the lock of a spec: `gpu.lock` beside `gpu.yaml` (or `.yml`); to other names, it adds `.lock`.
+    """Identifies the lock of a spec: `gpu.lock` for `gpu.yaml` or `gpu.yml`, `NAME.lock` for a spec with another NAME.
 
     If the lock depends on values from `--set`, the spec with these values has its own lock, such as
     `gpu.tensorflow-2.16.2.lock`.
-    Raises as `lock_inputs`.
+    Raises what `lock_inputs` raises.
     """
     path, plain, inputs = spec_file.path, spec_file.plain, lock_inputs(spec_file)
     changed = spec_file.values and (plain is None or lock_inputs(plain) != inputs)
@@ -94,7 +94,7 @@ def lock_inputs(spec_file: SpecFile) -> str:
 
 
 def inputs_hash(spec: ImageSpec, texts: Iterable[tuple[str, str]], matrix_version: str) -> str:
-    """Hashes the inputs of a lock. The result has `NAME=HASH` for each input, so that imgtool can name a changed input.
+    """Hashes the inputs of a lock. The result lists `NAME=HASH` per input, so that imgtool can name changed inputs.
 
     Args:
         spec: the user's choices.
@@ -125,7 +125,7 @@ def list_changed(old: str, new: str) -> tuple[str, ...]:
 
 
 def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
-    """Returns the inputs of a role's variant and of the rules, because imgtool must check a changed GPU again."""
+    """Returns a role's inputs to resolving and to the rules; a changed GPU, for example, needs a new check."""
     of_role, accelerator = spec.roles[role], spec.accelerator_of(role)
     inputs: list[str | None] = [str(accelerator), of_role.base]
     if accelerator is Accelerator.GPU:
@@ -145,7 +145,7 @@ def _variant_text(locked: LockedVariant) -> str:
 
 
 def _list_pairs(row: Any) -> Iterator[tuple[str, str]]:
-    """Yields the names and texts of a dataclass's values, except None and empty values, which a reader adds."""
+    """Yields the names and texts of a dataclass's values, except None and empty values, which are the defaults."""
     for field in dataclasses.fields(row):
         value = getattr(row, field.name)
         if value is not None and field.name != "variant" and (value or value != field.default):

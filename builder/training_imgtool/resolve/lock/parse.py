@@ -1,7 +1,7 @@
-"""Reads a lock strictly, because its content goes into Dockerfiles and paths.
+"""Reads a lock strictly, because its values become parts of Dockerfiles and paths.
 
-The types of `plan` are the grammar: a row has exactly the fields of its dataclass, and a text matches its field's
-pattern.
+The dataclasses in `plan` define the format: a row contains exactly the fields of its dataclass, and each text matches
+its field's pattern.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def parse_lock(data: bytes, name: str) -> Lock:
     except _WrongError as error:
         raise DamagedLockError(f"{name}: {error}") from None
     if total != sum_text(text) or not text.splitlines()[_SUM_LINE].startswith("sum = "):
-        raise DamagedLockError(f"{name}: its rows do not add up to its sum: somebody edited or merged them")
+        raise DamagedLockError(f"{name}: its rows do not match its checksum, because somebody edited or merged them")
     return lock
 
 
 def sum_text(text: str) -> str:
-    """Returns the sha256 of a lock's lines except the sum's own. A row that a merge drops or repeats changes it."""
+    """Returns the sha256 of a lock's lines except the line `sum`. It changes if a merge drops or repeats a row."""
     lines = (line for line in text.splitlines() if not line.startswith("sum = "))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -75,7 +75,7 @@ def _check_version(version: object, name: str) -> None:
 
 
 class _WrongError(Exception):
-    """A fault and its place: `variant[0].wheels[3].size: …`."""
+    """A fault in a lock, after its place: `variant[0].wheels[3].size: …`."""
 
 
 def _read_row(kind: type, row: object, where: str) -> Any:
@@ -130,7 +130,7 @@ def _join(where: str, name: str) -> str:
 
 
 def _check_names(lock: Lock) -> None:
-    """Checks that names occur only once, and that files have the names of their packages."""
+    """Checks that no name occurs twice, and that the name of each wheel file matches its package and version."""
     _check_once((locked.variant.name for locked in lock.variants), "variant")
     _check_once((role for locked in lock.variants for role in locked.variant.roles), "variant")
     for number, locked in enumerate(lock.variants):
@@ -154,7 +154,7 @@ def _list_wheels(locked: LockedVariant, where: str) -> Iterable[tuple[str, Wheel
 def _check_once(names: Iterable[str], where: str) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise _WrongError(f"{where}: {twice[0]} is there twice")
+        raise _WrongError(f"{where}: {twice[0]} appears twice")
 
 
 def _names_file(wheel: Wheel) -> bool:

@@ -1,13 +1,13 @@
 """Finds the files of a lock's wheels that nothing in the image can open, so that images leave them out.
 
-A rule has the paths that it covers, and texts in files that may open these paths: a library's name in an ELF file (the
-NEEDED entries of the dynamic section and the arguments of dlopen are strings in the file), a function of the library
-that a program may look up with dlsym, or a spelling in source code. NVIDIA's own runtime images
+A rule contains a pattern of paths, and texts that occur in files which may open such paths: a library's name in an ELF
+file (the NEEDED entries of the dynamic section and the arguments of dlopen are strings in the file), a function of the
+library that a program may look up with dlsym, or a spelling in source code. NVIDIA's own runtime images
 (`nvidia/cuda:*-runtime`) contain no headers and no static archives, so a training image does not need them either.
 
-The result depends on the content of every wheel, so it is in the lock. Every machine leaves out the same files, and the
-Dockerfile lists them. `data/wheel_contents.json` has the facts about the usual TensorFlow and CUDA wheels, by hash.
-This machine remembers the wheels that it has read. It downloads and reads others, which the build finds in the cache.
+The result depends on the content of every wheel, so the lock stores the result. Every machine leaves out the same
+files, and the Dockerfile lists them. `data/wheel_contents.json` contains the facts about the usual TensorFlow and CUDA
+wheels, by hash. imgtool downloads and reads any other wheel once, and stores the facts about the wheel on this machine.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimRule:
-    """One kind of file that images leave out if nothing names it.
+    """A rule for one kind of file, which images leave out if no other file names it.
 
     Attributes:
         name: the rule's name in the lock and in messages.
         paths: matches the start of a path below site-packages; images leave out the whole matched file or folder.
         source: matches source code that may open the files.
-        hints: texts of which matching source code has one; searching for them is much faster than the pattern.
-        words: texts of which an ELF file that may open the files has one.
+        hints: texts, one of which every match of `source` contains; imgtool searches for them first, which is faster.
+        words: texts, one of which each ELF file contains that may open the files.
         calls: the name of a function in the library; an ELF file that contains it may look the function up.
-        inside: a text of the library itself; an ELF file that contains it and `calls` is statically linked with it.
-        owners: packages that may name the files without keeping them; a hyphen at the end covers any continuation.
+        inside: a text in the library itself; an ELF file with this text and `calls` contains the library.
+        owners: packages whose mention of the files does not keep them; a name with a hyphen at its end is a prefix.
     """
 
     name: str
@@ -60,7 +60,7 @@ class TrimRule:
     owners: tuple[str, ...] = ()
 
     def is_named_by(self, tokens: frozenset[bytes]) -> bool:
-        """Returns whether an ELF file with exactly these of the rules' tokens may open the files."""
+        """Returns whether an ELF file may open the rule's files if it contains no rule's tokens except `tokens`."""
         return bool(tokens.intersection(self.words)) or (self.calls in tokens and self.inside not in tokens)
 
 
@@ -132,7 +132,7 @@ _AT_ONCE = 2  # wheels that are read in parallel
 
 
 def find_rule(path: str) -> tuple[str, str] | None:
-    """Returns the name of the rule for a path below site-packages, and the file or folder that may be left out."""
+    """Returns the name of the rule for a path below site-packages, and the file or folder that images may leave out."""
     for rule in TRIM_RULES:
         if match := re.match(rule.paths, path):
             return rule.name, match.group()
@@ -140,14 +140,14 @@ def find_rule(path: str) -> tuple[str, str] | None:
 
 
 def names_in_source(text: bytes) -> frozenset[str]:
-    """Returns the names of the rules whose files source code may open."""
+    """Returns the names of the rules whose files the source code in `text` may open."""
     return frozenset(
         rule.name for rule in TRIM_RULES if any(hint in text for hint in rule.hints) and re.search(rule.source, text)
     )
 
 
 def names_in_elf(blocks: Iterable[bytes]) -> frozenset[str]:
-    """Returns the names of the rules whose files an ELF file, or a setting with a library's name, may open."""
+    """Returns the names of the rules whose files may be opened by an ELF file, or by a setting that names a library."""
     present: set[bytes] = set()
     window = b""
     for block in blocks:
@@ -157,7 +157,7 @@ def names_in_elf(blocks: Iterable[bytes]) -> frozenset[str]:
 
 
 def names_in_file(name: str, blocks: Iterable[bytes]) -> frozenset[str]:
-    """Returns the names of the rules whose files an ELF file or a source file may open; none for other files."""
+    """Returns the names of the rules whose files an ELF file or a source file may open; empty for any other file."""
     stream = iter(blocks)
     first = next(stream, b"")
     if first.startswith(ELF):
@@ -174,12 +174,12 @@ def names_in_file(name: str, blocks: Iterable[bytes]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelContents:
-    """The facts about one wheel that trimming needs.
+    """What `list_unused` needs to know about one wheel.
 
     Attributes:
         paths: the size in bytes and the rule's name for each path below site-packages that a rule covers.
-        names: the names of the rules whose files this wheel's files may open. The key is the rule that covers the
-            opening files, or `ALWAYS`.
+        names: the names of the rules whose files this wheel's files may open. The key is the rule that covers
+            the wheel's file, or `ALWAYS` if no rule does.
     """
 
     paths: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -227,7 +227,7 @@ def read_contents(path: Path, package: str) -> WheelContents:
 
 @contextmanager
 def _opening(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Opens a wheel; whatever is wrong with it until the end of the block raises VerificationError."""
+    """Opens a wheel for a `with` block; raises VerificationError if the block finds that the wheel is damaged."""
     from training_imgtool.base.wheel_zip import ZIP_ERRORS  # late: each push loads this module
 
     try:
@@ -242,14 +242,14 @@ def _is_owner(package: str, owners: tuple[str, ...]) -> bool:
 
 
 def _read_blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yields a short block first, because most files need no more."""
+    """Yields the blocks of a file; the first one is short, because imgtool needs only the start of most files."""
     yield stream.read(len(ELF))
     while block := stream.read(_BLOCK):
         yield block
 
 
 def list_unused(contents: Iterable[WheelContents]) -> tuple[UnusedPath, ...]:
-    """Lists the paths covered by rules that no remaining file of the image names, sorted.
+    """Lists, sorted, the paths of those rules whose files no remaining file in the image names.
 
     A file that is itself left out keeps no other file in the image, so this repeats until the result is stable.
     """
@@ -269,7 +269,7 @@ def list_unused(contents: Iterable[WheelContents]) -> tuple[UnusedPath, ...]:
 
 
 class WheelReader:
-    """Reads the contents of wheels, and remembers them by the wheels' hashes.
+    """Reads the contents of wheels, and stores the results under the wheels' hashes.
 
     Args:
         store: downloads wheels that imgtool has not read before.
@@ -304,7 +304,7 @@ class WheelReader:
         return list_unused(filter(None, contents.values()))
 
     def _has_paths(self, wheel: Wheel) -> bool:
-        """Returns whether a rule covers a file of a wheel, without reading the wheel's files. Raises as `_read`."""
+        """Returns whether any rule covers a file in a wheel; reads only the list of the files. Raises as `_read`."""
         path = self._store.require(wheel)
         with _opening(path) as archive:
             return any(find_rule(_INSTALLED.sub("", name, count=1)) for name in archive.namelist())

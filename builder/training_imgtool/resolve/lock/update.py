@@ -83,7 +83,7 @@ def make_lock(
     lock_debian: LockDebian = _no_packages,
     built: Built | None = None,
 ) -> Lock:
-    """Resolves versions, bases and wheels.
+    """Resolves a spec to versions, digests of base images, and wheels.
 
     Args:
         spec_file: the spec.
@@ -93,10 +93,10 @@ def make_lock(
         progress: receives each step and the warnings.
         carried_over: the entries that the new lock keeps from the previous one.
         lock_debian: resolves the Debian packages of a variant on a base with a digest.
-        built: wheels that an earlier lock of this run built from source archives; this lock adds its own.
+        built: wheels that an earlier lock of this run built from source archives; this lock adds those that it builds.
 
     Raises:
-        FieldError, FieldListError: something in the spec or its requirements does not fit; the error has its place.
+        FieldError, FieldListError: something in the spec or its requirements does not fit; the error names the place.
         InputError: uv finds no set of wheels; `details` has uv's explanation.
         TemporaryError, CredentialsError: the index or the registry does not answer, or refuses.
     """
@@ -130,7 +130,7 @@ def make_lock(
 
 
 class _Maker:
-    """Makes one lock; has the values that all its variants share."""
+    """Makes one lock; stores the values that all variants of the lock share."""
 
     def __init__(
         self,
@@ -170,9 +170,9 @@ class _Maker:
         self._unreadable: dict[tuple[str, str], Package] = {}  # passed to uv
 
     def know_release(self) -> Matrix:
-        """Returns the matrix; adds a row for a release that only an index knows, and notes a warning about it.
+        """Returns the matrix; if only an index knows the release, adds a row for it and shows the user a note.
 
-        Raises FieldError if no index has the release, or none answers.
+        Raises FieldError if no index has the release, or if no index answers.
         """
         if self._rules.needs_index(self._matrix, self._spec.release):
             self._matrix, note = self._rules.learn(self._matrix, self._spec, self._index)
@@ -189,7 +189,7 @@ class _Maker:
         return findings + self._rules.check_lock(self._matrix, variant, self._index)
 
     def build_missing(self, variants: tuple[Variant, ...]) -> None:
-        """Builds wheels from the source archives in the matrix, once per machine."""
+        """Builds wheels from those source archives in the matrix that the variants need."""
         minors = [self._matrix.release(variant.release, variant.framework)[0] for variant in variants]
         needed = {f"{name}=={version}" for minor in minors for name, version in minor.sdists.items()}
         for requirement in sorted(needed):
@@ -235,7 +235,7 @@ class _Maker:
         )
 
     def _list_needed(self, wheels: tuple[Wheel, ...]) -> tuple[str, ...] | None:
-        """Lists the shared libraries that wheels need and no wheel contains, sorted, so that no push reads the wheels.
+        """Lists, sorted, the shared libraries that wheels need and no wheel contains. A push reads them from the lock.
 
         Returns None if a wheel cannot be read. Raises what `WheelStore.fetch` raises.
         """
@@ -248,9 +248,9 @@ class _Maker:
     def _resolve_for_python(
         self, variant: Variant, target: Target, preferred: Mapping[str, str]
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...], tuple[Wheel, ...]]:
-        """Returns the result of `_resolve` and its wheels. If possible, no wheel is only for older Pythons.
+        """Returns the result of `_resolve`, and its wheels; avoids, if possible, wheels that exclude this Python.
 
-        uv applies only the lower limit of a release's Requires-Python.
+        uv checks only the lower limit in a release's Requires-Python, not the upper limit.
         """
         unfit: tuple[str, ...] = ()
         resolved, notes = self._resolve(variant, target, preferred, unfit)
@@ -275,7 +275,7 @@ class _Maker:
     def _resolve(
         self, variant: Variant, target: Target, preferred: Mapping[str, str], unfit: tuple[str, ...]
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
-        """Returns wheels without those of `unfit`, and a sentence for each package that an archive makes older."""
+        """Resolves without the releases in `unfit`; adds a sentence for each package that an archive makes older."""
         lines, limits = resolver_lines(self._folder, self._texts)
         lines = tuple(line for line in lines if not _is_another_build(line, variant))
         if variant.accelerator is not Accelerator.GPU:
@@ -302,7 +302,7 @@ class _Maker:
         return tuple(row for row in resolved if row.name not in left_out), notes
 
     def _place_unknown(self, error: UnknownPackageError, known: Mapping[str, str]) -> InputError:
-        """Adds the line that names a package, and the nearest name that imgtool or the last lock knows."""
+        """Adds the line that names the package, and the most similar name that imgtool or the last lock knows."""
         name = normalise_name(error.name)
         line = next((row for row in self._named if normalise_name(row.requirement.name) == name), None)
         if line is None:
@@ -356,13 +356,13 @@ def _name_of(line: str) -> str:
 
 
 def _is_another_build(line: str, variant: Variant) -> bool:
-    """Returns whether a line names another package of the framework than the variant's, of which a rule has warned."""
+    """Returns whether a line names a package of the framework that the variant does not use; a rule warns about it."""
     name, (first, *_) = _name_of(line), variant.framework.packages
     return name in variant.framework.packages and name not in {variant.package, first}
 
 
 def _without_cuda(line: str, framework: Framework) -> str:
-    """Returns a line without the framework's extras for CUDA, which would install gigabytes that only GPUs need."""
+    """Removes the framework's CUDA extras from a line, because they install gigabytes that only GPUs need."""
     match = re.match(r"(?P<name>[\w.-]+)\s*\[(?P<extras>[^]]*)\]", line)
     if match is None or normalise_name(match["name"]) not in framework.packages:
         return line
@@ -372,7 +372,7 @@ def _without_cuda(line: str, framework: Framework) -> str:
 
 
 class _Index:
-    """Answers the questions of the modules of `resolve.frameworks` to an index."""
+    """Sends the queries of the modules in `resolve.frameworks` to this machine's indexes."""
 
     def __init__(self, store: WheelStore, metadata: WheelMetadata) -> None:
         self._store, self._metadata = store, metadata
@@ -391,10 +391,10 @@ class _Index:
 
 
 class Sizes:
-    """Converts the rows of a resolution to wheels of the lock. Safe for several threads.
+    """Converts resolved wheels to wheels of the lock. Safe for several threads.
 
     Args:
-        store: remembers the address of each file, and has the index.
+        store: stores the URL of each file, and contains the index.
         path: the file that keeps sizes by sha256 between runs.
     """
 
@@ -429,7 +429,7 @@ class Sizes:
 
 
 def _read_sizes(path: Path) -> dict[str, int]:
-    """Reads sizes by sha256, which never change; ignores a damaged file."""
+    """Reads the map from the sha256 of files to their sizes; returns an empty map if the map's file is damaged."""
     rows = read_cached(path)
     if not isinstance(rows, dict):
         return {}

@@ -1,4 +1,4 @@
-"""Finds a base image's system, its Python, and the CUDA of nvidia/cuda images, by the image's name."""
+"""Finds the system, the Python and the CUDA of a base image from the image's name."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class BaseImage:
 
 
 def describe(name: str, matrix: Matrix) -> BaseImage:
-    """Returns the facts that follow from `name`. Only the last parts of its path matter, so that mirrors work, too.
+    """Returns the facts that follow from `name`. Ignores the first parts of the path, so that mirrors work, too.
 
-    Raises InvalidReferenceError when `name` is no image's name.
+    Raises InvalidReferenceError if `name` is not the name of an image.
     """
     reference = parse_reference(name)
     before_digest = name.partition("@")[0]

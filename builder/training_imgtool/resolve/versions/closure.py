@@ -1,4 +1,4 @@
-"""Checks that a set of packages satisfies its own metadata, as `pip check` does, and also the extras' requirements.
+"""Checks that packages satisfy one another's requirements, as `pip check` does, and also the requirements of extras.
 
 Metadata follows the core metadata specification, requirements follow PEP 508. Pure.
 """
@@ -31,7 +31,7 @@ class Package:
 
 
 def parse_metadata(text: str, name: str = "") -> Package:
-    """Parses a METADATA file; `name` is used if the file has no name."""
+    """Parses a METADATA file; uses `name` if the file contains no name."""
     headers = HeaderParser().parsestr(text)
     return Package(
         name=canonicalize_name(str(headers.get("Name") or name).strip()),
@@ -67,9 +67,9 @@ def find_broken(
     wanted: Iterable[str] = (),
     own: Collection[str] = (),
 ) -> Iterator[str]:
-    """Yields requirements that are missing or present in another version, and packages for another Python.
+    """Yields a text for each requirement that no package satisfies, and for each package for another Python.
 
-    Like pip, it accepts pre-releases, and ignores requirements that it cannot read.
+    Like pip, this check accepts pre-releases, and ignores requirements that it cannot read.
 
     Args:
         present: the packages.
@@ -114,7 +114,7 @@ def find_broken(
 
 
 def _parse(text: str, environment: Mapping[str, str]) -> Requirement | None:
-    """Parses a requirement; None if it does not apply, or is not readable."""
+    """Parses a requirement; None if it does not apply in the environment, or cannot be parsed."""
     try:
         requirement = Requirement(text)
         return requirement if requirement.marker is None or requirement.marker.evaluate({**environment}) else None

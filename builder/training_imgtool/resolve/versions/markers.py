@@ -1,4 +1,4 @@
-"""The values of environment markers (PEP 508) in an image, without running the image's interpreter."""
+"""Computes the values of environment markers (PEP 508) in an image, without running the image's Python."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def full_version(python: str) -> str:
-    """Returns an early patch release of CPython `python`, such as 3.11; every base has this one or a later one."""
+    """Returns an early patch release of the minor `python`, such as 3.11; no base has an earlier one."""
     return f"{python}.2"
 
 
 def marker_environment(python: str, platform: str) -> dict[str, str]:
-    """Makes the marker variables of CPython `python`, such as 3.11, on `platform`, such as linux/amd64; no extra."""
+    """Makes the marker variables, without `extra`, of CPython `python` (3.11) on `platform` (linux/amd64)."""
     architecture = platform.split("/")[1]
     return {
         "implementation_name": "cpython",

@@ -1,7 +1,7 @@
 """The version matrix: the Python, CUDA, cuDNN and base image that fit each TensorFlow.
 
-The data is `data/compat.yaml`. This module has its types, reads it, and answers questions that need no choice.
-`resolve.versions.resolve` chooses, `resolve.versions.rules` refuses.
+The data is `data/compat.yaml`. This module defines the matrix's types, reads the matrix, and looks up facts.
+`resolve.versions.resolve` chooses versions, and `resolve.versions.rules` refuses versions.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Release:
     """One patch release on the package index.
 
     Attributes:
-        pythons: the minors that its Linux x86_64 wheels support, oldest first; `pythons_arm` for aarch64.
-        lacks: a needed package without a wheel, by Python; `lacks_arm` for aarch64.
+        pythons: the Python minors that its Linux x86_64 wheels support, oldest first; `pythons_arm` for aarch64.
+        lacks: maps a Python to a needed package that has no wheel for it; `lacks_arm` for aarch64.
         packages: the distributions that have a wheel of the release.
         cpu_wheel: whether its `tensorflow` wheel computes only on the CPU.
         constraints: limits that its own metadata lacks, in addition to those of its minor.
@@ -40,7 +40,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittingBase:
-    """An nvidia/cuda tag that fits a minor, and the Debian packages that complete it."""
+    """An nvidia/cuda tag that fits a minor, and the Debian packages that imgtool adds to it."""
 
     tag: str
     apt: tuple[str, ...]
@@ -127,7 +127,7 @@ class Libtpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """The whole matrix. `minors` are TensorFlow's; `learned` has rows that come from an index, by framework key."""
+    """The whole matrix. `minors` are TensorFlow's; `learned` maps a framework's key to a row made from an index."""
 
     version: str
     sources: Mapping[str, str]
@@ -144,7 +144,7 @@ class Matrix:
     learned: Mapping[str, tuple[Minor, Release]] = field(default_factory=dict)
 
     def release(self, version: str, framework: Framework = TENSORFLOW) -> tuple[Minor, Release]:
-        """Finds a release of a framework and its minor; raises FieldError that names the table's nearest one."""
+        """Finds a framework's release and its minor; if it is unknown, raises FieldError with the nearest one."""
         if framework.key in self.learned:
             return self.learned[framework.key]
         minor = self.minors.get(".".join(version.split(".")[:2]))
@@ -272,7 +272,7 @@ def has_cuda_wheels(minor: Minor, release: Release) -> bool:
 
 
 def gpu_of(service_name: str, matrix: Matrix) -> Gpu | None:
-    """Finds the GPU for a service's name such as NVIDIA_A100_80GB, or None."""
+    """Finds the GPU that a service names, such as NVIDIA_A100_80GB; None if it is unknown."""
     words = f"_{service_name.upper().replace('-', '_')}_"
     named = [gpu for name, gpu in matrix.gpus.items() if f"_{name}_" in words]
     return max(named, key=lambda gpu: len(gpu.name)) if named else None

@@ -1,4 +1,4 @@
-"""Reads the file and the version of the matrix without parsing it, which is enough for a current lock."""
+"""Reads the matrix's file and version without parsing the YAML, which is enough to check that a lock is current."""
 
 from __future__ import annotations
 

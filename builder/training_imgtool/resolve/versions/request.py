@@ -1,4 +1,4 @@
-"""The input of every step of resolving a spec."""
+"""The input that all steps of resolving a spec share."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Roles that share a variant, because they have the same accelerator and the same base from the user."""
+    """Roles that share a variant, because they have the same accelerator, and the user set the same base for them."""
 
     name: str
     accelerator: Accelerator
@@ -123,7 +123,7 @@ def _check_base(request: Request, group: _Group, of_framework: Rules) -> list[Fi
 
 
 def _python(request: Request, groups: tuple[_Group, ...]) -> str:
-    """Chooses the Python of all roles: the user's, else a base's own, else the newest for which there is an image."""
+    """Chooses the Python of all roles: the user's, else a base's own, else the newest that some image has."""
     spec = request.spec
     if spec.python is not None:
         return spec.python
@@ -137,9 +137,7 @@ def _python(request: Request, groups: tuple[_Group, ...]) -> str:
             if others:
                 return others[-1]
             message = f"{group.image.name} comes with Python {own}, {request.title} has wheels for "
-            raise FieldError(
-                message + ", ".join(usable), field=group.field, hint="give another base, or remove the key"
-            )
+            raise FieldError(message + ", ".join(usable), field=group.field, hint="set another base, or remove the key")
     for group in groups:
         if group.accelerator is Accelerator.GPU and group.image is None and not request.wheels:
             systems = request.matrix.systems
@@ -149,7 +147,7 @@ def _python(request: Request, groups: tuple[_Group, ...]) -> str:
 
 
 def _source(request: Request, image: BaseImage, python: str) -> str | None:
-    """Returns how `image` gets `python`: image, apt, deadsnakes, or None if it cannot."""
+    """Returns where `python` on `image` comes from: image, apt or deadsnakes; None if `image` cannot have it."""
     if image.is_python:
         return "image" if image.python in (None, python) else None
     if image.os is None:
@@ -179,7 +177,7 @@ def _variant(request: Request, group: _Group, python: str, of_framework: Rules) 
     source = _source(request, image, python)
     if source is None:
         message = f"{image.name} has no Python {python}"
-        raise FieldError(message, field=group.field, hint=f"write python: {image.python}, or remove base")
+        raise FieldError(message, field=group.field, hint=f"set python: {image.python}, or remove base")
     cuda, cudnn = of_framework.cuda(request, image) if is_gpu else (None, None)
     findings += of_framework.check_gpus(request, group.roles, cuda, python) if cuda else []
     release: Any = {request.framework.key: request.release.version}

@@ -1,4 +1,4 @@
-"""Rules that forbid a build or warn of it. Each rule is a pure function that returns findings.
+"""Rules that refuse a build or warn about it. Each rule is a pure function that returns findings.
 
 A finding names the key of the spec, the fault, and a value that fits. The rules get their facts from the matrix.
 """
@@ -47,7 +47,7 @@ def raise_errors(findings: Iterable[Finding]) -> tuple[str, ...]:
 
 
 def usable_pythons(release: Release, platform: str) -> tuple[str, ...]:
-    """Lists the Pythons that `release` and what it needs have wheels for on `platform`, oldest first."""
+    """Lists the Pythons, oldest first, for which `release` and the packages it needs have wheels on `platform`."""
     arm = platform.startswith("linux/arm64")
     pythons, lacks = (release.pythons_arm, release.lacks_arm) if arm else (release.pythons, release.lacks)
     return tuple(python for python in pythons if version_key(python) >= _OLDEST_PYTHON and python not in lacks)
@@ -70,7 +70,7 @@ def limit_pythons(
         try:
             allowed = SpecifierSet(limit)
         except InvalidSpecifier:
-            raise FieldError(f"{name}: requires-python {limit!r} is no limit", field="requirements") from None
+            raise FieldError(f"{name}: requires-python {limit!r} is not a limit", field="requirements") from None
         # 3.9 means any of its patch releases, from the first to the last
         fits = {python for python in release.pythons if any(map(allowed.contains, (python, f"{python}.99")))}
         if python is not None and python in {*release.pythons} - fits:
@@ -79,14 +79,14 @@ def limit_pythons(
         if not fits:
             have = f"{framework.title} {release.version} has wheels for Python {', '.join(release.pythons)}"
             message = f"{name} says requires-python {limit}, and {have}"
-            raise FieldError(message, field="requirements", hint=f"take another {framework.title}, or change the limit")
+            raise FieldError(message, field="requirements", hint=f"use another {framework.title}, or change the limit")
         pythons, arm = (tuple(filter(fits.__contains__, row)) for row in (release.pythons, release.pythons_arm))
         release = replace(release, pythons=pythons, pythons_arm=arm)
     return release
 
 
 def check_python(python: str, release: Release, spec: ImageSpec) -> list[Finding]:
-    """Checks that exactly this patch release has wheels for the Python, since patch releases may drop Pythons."""
+    """Checks that this patch release has wheels for the Python, because patch releases of one minor differ in that."""
     platform, title = spec.platform, f"{spec.framework.title} {release.version}"
     usable = usable_pythons(release, platform)
     if python in usable:
@@ -101,7 +101,7 @@ def check_python(python: str, release: Release, spec: ImageSpec) -> list[Finding
 
 
 def check_system(image: BaseImage, system: System | None, request: Request, field: str) -> list[Finding]:
-    """Checks that the base's glibc is new enough for the wheels, and that the base does not have musl instead."""
+    """Checks that the base's glibc is new enough for the wheels, and that the base does not use musl."""
     minor = request.minor
     if image.tag and _MUSL in image.tag:
         return [

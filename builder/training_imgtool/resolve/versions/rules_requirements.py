@@ -1,4 +1,4 @@
-"""Rules about the user's requirements that conflict with the framework, its constraints, or the base's CUDA."""
+"""Rules that find conflicts of the user's requirements with the framework, its constraints, or the base's CUDA."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check_requirements(
 
 
 def check_lines(texts: tuple[tuple[str, str], ...]) -> list[Finding]:
-    """Finds every line that no lock can contain, because a lock names wheels by hash and no index.
+    """Finds every line that imgtool cannot lock: a lock names wheels by hash, and contains no index options.
 
     Args:
         texts: the requirements file and those it includes, by name.
@@ -123,7 +123,7 @@ def _merge(requirements: tuple[str, ...], environment: Mapping[str, str] | None 
 
 
 def _agree(wanted: SpecifierSet, allowed: SpecifierSet) -> bool:
-    """Returns whether a version may satisfy both. It tries the versions that they name, and those next to these."""
+    """Returns whether some version satisfies both; tries the versions that they name, and versions close to these."""
     tried = set()
     for specifier in (*wanted, *allowed):
         text = specifier.version.removesuffix(".*")
@@ -142,7 +142,7 @@ def _agree(wanted: SpecifierSet, allowed: SpecifierSet) -> bool:
 
 
 def _before(parts: list[int]) -> Version | None:
-    """Returns a high version below `parts`, such as 1.9999 for 2.0."""
+    """Returns a version just below `parts`, such as 1.9999 for 2.0."""
     for index in range(len(parts) - 1, -1, -1):
         if parts[index] > 0:
             return Version(".".join(map(str, [*parts[:index], parts[index] - 1, 9999])))

@@ -1,7 +1,7 @@
 """Finds the modules that the wheels of a lock provide.
 
-imgtool reads a wheel in the cache. Of any other wheel, it reads the zip's directory from the index, with one or two
-range requests. If neither works, a module stays unknown, and imgtool refuses nothing because of it.
+imgtool reads the list of files in a wheel: from the cache, or else from the index, with one or two range requests.
+If it can read neither, it does not know the wheel's modules, and refuses nothing because of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HARMLESS_PATHS = ("distutils-precedence.pth", "-nspkg.pth")  # these add no mod
 
 @cache
 def _read_versions(table: str) -> dict[str, tuple[int, ...]]:
-    """Maps standard modules to the version of Python that added (`since`) or removed them (`until`)."""
+    """Maps modules of the standard library to the version of Python that added (`since`) or removed (`until`) them."""
     rows = _read_table()[table].items()
     return {name: tuple(map(int, version.split("."))) for version, names in rows for name in names.split()}
 
@@ -40,7 +40,7 @@ def _read_table() -> dict[str, Any]:
 
 
 class ImportNames:
-    """The modules of some wheels.
+    """The modules that the image's Python and some wheels provide.
 
     Args:
         wheels: the wheels.
@@ -58,7 +58,7 @@ class ImportNames:
         self._offline = False
 
     def provides(self, module: str) -> bool | None:
-        """Returns whether Python or a wheel provides a module; None if a wheel that may have it cannot be read."""
+        """Returns whether Python or a wheel provides a module; None if imgtool cannot read a wheel that may."""
         top = module.partition(".")[0]
         if self._is_standard(top) or self._is_named(module):
             return True
@@ -70,14 +70,14 @@ class ImportNames:
         return False if complete else None
 
     def _is_standard(self, top: str) -> bool:
-        """Returns whether the image's Python has a module; the version of the running Python does not matter."""
+        """Returns whether the standard library of the image's Python, not of the running one, contains a module."""
         since, until = _read_versions("since"), _read_versions("until")
         if top in since or top in until:
             return since.get(top, (3,)) <= self._python < until.get(top, (4,))
         return (top in sys.stdlib_module_names and top not in _OTHER_SYSTEMS) or top in _ALWAYS_THERE
 
     def _is_named(self, module: str) -> bool:
-        """Returns whether the module has the name of a wheel, of a namespace package, or a well-known import name."""
+        """Returns whether a module's name is that of a wheel, or a known name for a wheel or namespace package."""
         distributions = _read_table()["distributions"]
         if distributions.get(module.partition(".")[0]) in self._names:
             return True
@@ -122,7 +122,7 @@ class ImportNames:
 
 
 def find_root_modules(members: Iterable[str]) -> Iterator[str]:
-    """Lists the dotted names of a wheel's modules and packages that lie in no package with an `__init__.py`."""
+    """Lists the dotted names of a wheel's modules and packages, except those inside a package with `__init__.py`."""
     paths = [find_installed_path(member) for member in members if not member.endswith("/")]
     packages = {path.rpartition("/")[0] for path in paths if path.endswith("/__init__.py")}
     for path in paths:
@@ -135,7 +135,7 @@ def find_root_modules(members: Iterable[str]) -> Iterator[str]:
 
 
 def find_installed_path(member: str) -> str:
-    """Returns a member's path below site-packages; a member that goes elsewhere keeps its path in the wheel."""
+    """Returns a member's path below site-packages; if pip installs it elsewhere, returns its path in the wheel."""
     parts = member.split("/")
     if parts[0].endswith(".data") and len(parts) > 2 and parts[1] in {"purelib", "platlib"}:
         return "/".join(parts[2:])

@@ -47,7 +47,7 @@ def _ask_uv(version: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _ask_program(path: str, environ: Mapping[str, str]) -> Interpreter | None:
-    """Asks a program for its version and path, because a shim of pyenv or asdf starts a program in another folder."""
+    """Runs a Python to learn its version and path, because a shim of pyenv or asdf starts a Python elsewhere."""
     answer = (_run([path, "-I", "-S", "-c", _ASK], environ) or "").splitlines()
     if len(answer) != 6 or answer[0] != "cpython":
         return None

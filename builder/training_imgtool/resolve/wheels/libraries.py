@@ -1,7 +1,8 @@
 """Finds shared libraries that the wheels of a lock need and do not contain, and the imports that load such wheels.
 
 imgtool follows only imports that always run, outside of functions, conditions and `try`, from the program to the
-extension module. It reads only wheels in the cache, and refuses nothing because of unknown facts.
+extension module. imgtool reads only wheels in the cache, and refuses nothing because of a wheel that it
+cannot read.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ def _always() -> re.Pattern[str]:
 
 
 def name_packages(soname: str) -> tuple[str, ...]:
-    """Returns the Debian packages with a library: first that of Debian 12, then those of later releases."""
+    """Returns the Debian packages that contain a library: first Debian 12's, then those of later releases."""
     name = _tables()["packages"].get(soname)
     return (name, *(later for _, later in _tables()["renamed"].get(name, {}).values())) if name else ()
 
 
 def choose_package(soname: str, distribution: str, version: str) -> str | None:
-    """Returns the Debian package with a library in a release such as `debian` 12; None for unknown libraries."""
+    """Returns the Debian package that contains a library in a release such as `debian` 12; None if unknown."""
     name: str | None = _tables()["packages"].get(soname)
     since, later = _tables()["renamed"].get(name, {}).get(distribution, (None, None))
     return later if since and _order(version) >= _order(since) else name
@@ -70,7 +71,7 @@ def _order(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A shared library of a wheel: its name for the loader, and the names of the libraries that it needs."""
+    """A shared library of a wheel: its soname, and the names of the libraries that it needs."""
 
     soname: str
     needed: tuple[str, ...]
@@ -86,7 +87,7 @@ class Reached:
 
 @dataclass(slots=True)
 class _Modules:
-    """The modules of some wheels by dotted name: a source by file and member, an extension module by path."""
+    """Maps dotted names of modules to their places: wheel and member for a source, path for an extension module."""
 
     sources: dict[str, tuple[Path, str]] = field(default_factory=dict)
     packages: set[str] = field(default_factory=set)
@@ -94,14 +95,14 @@ class _Modules:
 
 
 class WheelLibraries:
-    """The shared libraries of a lock's wheels. As a context manager, it closes the wheels that it reads.
+    """The shared libraries of a lock's wheels. Leaving its `with` block closes the wheels.
 
     Args:
         wheels: the wheels.
         store: has the wheels' files.
         cache: remembers the results by the wheel's hash.
-        known: hashes of wheels that need no library that a base lacks; imgtool does not read them. A wheel that it
-            does not read may contain any library that no Debian package has.
+        known: hashes of wheels that need no library that a base lacks; imgtool does not read them. A wheel that
+            imgtool does not read may contain any library that no Debian package contains.
     """
 
     def __init__(self, wheels: Iterable[Wheel], store: WheelStore, cache: Path, known: frozenset[str]) -> None:
@@ -127,7 +128,7 @@ class WheelLibraries:
         self._archives.clear()
 
     def find_missing(self, brought: frozenset[str]) -> Mapping[str, frozenset[str]]:
-        """Maps the paths of libraries to the missing libraries that they, or the libraries that they load, need.
+        """Maps the path of each library to the missing libraries that it needs, directly or indirectly.
 
         Args:
             brought: the names of other libraries in the image.
@@ -149,7 +150,7 @@ class WheelLibraries:
         return {path: frozenset(names) for path, names in missing.items() if names}
 
     def reach(self, item: Import, missing: Mapping[str, frozenset[str]]) -> tuple[Reached, ...]:
-        """Lists the missing libraries that an absolute import loads, sorted."""
+        """Lists, sorted, the missing libraries that an absolute import would load."""
         key = " ".join((item.module, *item.names))
         if key not in self._loaded:  # TensorFlow's 600 modules take two seconds to parse
             modules = sorted(self._load(item), reverse=True)
@@ -165,7 +166,7 @@ class WheelLibraries:
 
     @cached_property
     def _loaded(self) -> dict[str, list[list[str]]]:
-        """The extension modules that an import always loads, with their libraries, by import."""
+        """Maps each import to the extension modules that the import always loads, and to their libraries."""
         present = read_cached(self._record, _MOST_RECORD)
         return present if isinstance(present, dict) else {}
 
@@ -177,7 +178,7 @@ class WheelLibraries:
 
     @cached_property
     def _libraries(self) -> dict[str, Library]:
-        """The libraries of the wheels by path below site-packages."""
+        """Maps paths below site-packages to the shared libraries of the wheels."""
         found: dict[str, Library] = {}
         with ThreadPoolExecutor() as pool:  # inflating runs without the interpreter's lock
             reading = [self._read_libraries(wheel, file, pool) for wheel, file in self._files.items()]
@@ -186,7 +187,7 @@ class WheelLibraries:
         return found
 
     def _read_libraries(self, wheel: Wheel, file: Path, pool: ThreadPoolExecutor) -> Callable[[], dict[str, Library]]:
-        """Starts to read a wheel unless its result is remembered; returns a function that waits for the result."""
+        """Starts to read a wheel unless the cache contains the result; returns a function that waits for the result."""
         record = self._cache / f"{wheel.sha256}.json"
         present = read_cached(record, _MOST_RECORD)
         if isinstance(present, dict):

@@ -1,7 +1,7 @@
 """Reads the metadata of a lock's wheels, and checks that the lock satisfies it.
 
 The resolver gets a wheel's requirements from an index, but only the wheel's own METADATA is evidence. imgtool reads
-wheels in the cache. Of other wheels, it reads the zip's directory and METADATA with range requests.
+METADATA from wheels in the cache. For other wheels, range requests fetch only the zip's directory and METADATA.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DAMAGED = (*ZIP_ERRORS, ValueError)
 
 
 class WheelMetadata:
-    """Reads the metadata of wheels, and remembers it by the wheel's hash.
+    """Reads the metadata of wheels, and stores it under the wheel's hash.
 
     Args:
         store: has the wheels' files, or their addresses on an index.
@@ -57,7 +57,7 @@ class WheelMetadata:
             wheels: the wheels of one variant, without pip's.
             variant: the variant.
             platform: a platform such as linux/amd64.
-            everything: whether to read also wheels that are not on this machine and not remembered.
+            everything: whether to read also wheels that are not in the cache and whose metadata imgtool has not stored.
             own: the normalised names of the project's own packages, whose code is in the image.
 
         Also raises VerificationError for a damaged wheel, and what fetching raises.
@@ -72,8 +72,8 @@ class WheelMetadata:
         if broken:
             raise InputError(
                 f"{variant.name} ({', '.join(variant.roles)}): the locked packages do not fit together: {broken[0]}",
-                hint="run imgtool lock to resolve again; if that fails in the same way, the index tells uv something "
-                "else than the wheels' own metadata",
+                hint="run imgtool lock to resolve again; if that fails in the same way, the index's metadata "
+                "differ from the metadata in the wheels",
                 details=broken,
             )
 
@@ -102,7 +102,7 @@ class WheelMetadata:
         try:
             return _read(io.BytesIO(data), file.file)
         except (LookupError, *_DAMAGED) as error:
-            raise VerificationError(f"{file.file}: damaged wheel: no METADATA in it") from error
+            raise VerificationError(f"{file.file}: damaged wheel: it contains no METADATA") from error
 
     def _read(self, wheel: Wheel, *, everything: bool) -> Package:
         path = self._cache / f"{wheel.sha256}.json"
@@ -130,7 +130,7 @@ class WheelMetadata:
 
 
 def _read(stream: IO[bytes], file: str) -> Package:
-    """Reads the METADATA of a wheel; raises LookupError and `_DAMAGED`, and what reading the stream raises."""
+    """Reads a wheel's METADATA; raises LookupError if it is missing, `_DAMAGED`, and what reading `stream` raises."""
     with zipfile.ZipFile(stream) as archive:
         name = next((name for name in archive.namelist() if _METADATA.match(name)), None)
         if name is None:

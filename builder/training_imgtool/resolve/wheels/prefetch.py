@@ -20,11 +20,11 @@ _LARGE = 32 << 20  # bytes of a wheel
 
 
 class WheelPrefetcher:
-    """Fetches expected wheels in the background: the first one, then the largest ones, only a few at a time.
+    """Fetches expected wheels in the background: the first wheel, then the largest wheels, a few at a time.
 
-    The layers of a large wheel take longest. If all downloads shared the network, they would all end late, and imgtool
-    could make no layer meanwhile. A wheel that is larger than all others together, such as TensorFlow's, has the
-    network to itself.
+    imgtool needs longest for the layers of a large wheel. If all downloads shared the network, they would all end late,
+    and imgtool could make no layer meanwhile. A wheel that is larger than all others together, such as TensorFlow's, is
+    downloaded alone.
     """
 
     def __init__(self, open_store: Callable[[], WheelStore], progress: Progress) -> None:

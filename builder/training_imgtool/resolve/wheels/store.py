@@ -1,7 +1,8 @@
 """The wheel cache: `CACHE/wheels/<2 digits>/<sha256>/<file>`, filled from this machine's indexes.
 
-The store checks the hash of a file, which is also the name of its folder, during the download, and renames the file at
-the end. The next run continues a broken download. `url` beside the file has its last address on an index.
+The name of a file's folder is the file's hash. The store checks the hash during the download, and renames the file at
+the end. The next run continues a broken download. The file `url` beside a wheel contains the wheel's last URL on an
+index.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ ReadArtifact = Callable[[Wheel], "Iterator[bytes] | None"]
 
 
 class WheelGoneError(VerificationError):
-    """No index has a wheel of the lock any more."""
+    """A wheel of the lock is no longer on any index."""
 
 
 class WheelStore:
-    """The cache of one machine. Safe for several threads and processes.
+    """The wheel cache of one machine. Safe for several threads and processes.
 
     Args:
         settings: the machine's settings for the cache and the network.
@@ -66,7 +67,7 @@ class WheelStore:
 
     @cached_property
     def index(self) -> Index:
-        """The machine's indexes, opened at the first request; most runs send none."""
+        """The machine's indexes, opened at the first request; most runs send no request."""
         from training_imgtool.resolve.wheels.index.index import open_index
 
         return open_index(self._settings, self._options())
@@ -94,7 +95,7 @@ class WheelStore:
         """Downloads the missing `wheels`, `jobs` at a time.
 
         Raises VerificationError if no index has a file with the lock's hash, TemporaryError, CredentialsError,
-        LocalFileError. After an error, complete downloads stay.
+        LocalFileError. After an error, complete downloads stay in the cache.
         """
         missing = [wheel for wheel in dict.fromkeys(wheels) if self.path(wheel) is None]
         if not missing:
@@ -116,7 +117,7 @@ class WheelStore:
             progress(Done(SUBJECT, Outcome.FETCHED, f"{len(missing)} wheels"))
 
     def open_remote(self, wheel: Wheel) -> BinaryIO:
-        """Opens a wheel on an index, to read parts of it; raises LookupError if no index has it, TemporaryError."""
+        """Opens a wheel on an index, to read parts; raises LookupError if no index has the wheel, TemporaryError."""
         for url in self._list_urls(wheel):
             return self.index.open(url, wheel.size)
         raise LookupError(wheel.file)
@@ -136,7 +137,7 @@ class WheelStore:
         return wheel
 
     def remember(self, sha256: str, url: str) -> None:
-        """Remembers the address of the file with a hash, for the next download."""
+        """Stores the URL of the file with this hash, for the next download."""
         place = self._root / sha256[:2] / sha256
         with suppress(OSError):
             place.mkdir(parents=True, exist_ok=True)
@@ -151,7 +152,7 @@ class WheelStore:
         self._download(wheel, progress, stop)
 
     def _download(self, wheel: Wheel, progress: Progress, stop: Flag) -> None:
-        """Downloads the file to its place, and continues a broken download; ends early when `stop` is set."""
+        """Downloads a wheel into the cache, and continues a broken download; ends early when `stop` is set."""
         with self._open_part(wheel) as (part, growing, target):
             ready = self.path(wheel)
             if ready is not None:  # another process was faster
@@ -186,14 +187,14 @@ class WheelStore:
                 raise VerificationError(
                     f"{wheel.file}: got {have} bytes with sha256 {digest.hexdigest()}, "
                     f"the lock says {wheel.size} bytes with {wheel.sha256}",
-                    hint=f"the index serves another file; imgtool lock --upgrade-package {wheel.name} takes it",
+                    hint=f"the index serves another file; to use it, run imgtool lock --upgrade-package {wheel.name}",
                 )
             growing.replace(target)
 
     def _read_bytes(
         self, wheel: Wheel, offset: int, restarted: Callable[[], None], progress: Progress
     ) -> Iterator[bytes]:
-        """Yields the bytes from `offset` on, from the last address or else from an index."""
+        """Yields a wheel's bytes from `offset` on, from its last URL or else from an index."""
         from training_imgtool.resolve.wheels.index.client import MissingFileError
         from training_imgtool.resolve.wheels.sources.sdist import remake_wheel
 
@@ -211,10 +212,10 @@ class WheelStore:
             return
         if wheel.source is not None:
             raise VerificationError(
-                f"{wheel.file} was built from {wheel.source.origin} where image.lock was written, and neither this "
-                "machine nor the images' registry has it",
-                hint="push once from the machine that locked it: the registry keeps its wheel; "
-                f"or imgtool lock --upgrade-package {wheel.name} builds it here",
+                f"image.lock names {wheel.file}, which another machine built from {wheel.source.origin}; "
+                "neither this machine nor the images' registry has this wheel",
+                hint="push once from that machine, so that the registry stores the wheel; "
+                f"or run imgtool lock --upgrade-package {wheel.name} to build it here",
             )
         if data := remake_wheel(wheel, self.index):
             yield data[offset:]
@@ -223,7 +224,7 @@ class WheelStore:
         else:
             raise WheelGoneError(
                 f"no index of this machine has {wheel.file} with sha256 {wheel.sha256}",
-                hint="give its index or folder to uv or pip (UV_INDEX_URL, UV_FIND_LINKS), or imgtool lock --upgrade",
+                hint="name its index or folder in UV_INDEX_URL or UV_FIND_LINKS, or run imgtool lock --upgrade",
             )
 
     def _list_urls(self, wheel: Wheel, progress: Progress = silent) -> Iterator[str]:
@@ -257,7 +258,7 @@ class WheelStore:
 
 
 def describe_yank(what: str, why: str) -> str:
-    """Returns a sentence that the publishers of a release withdrew it (PEP 592), with their reason."""
+    """Returns the sentence that tells the user that, and why, the publishers withdrew a release (PEP 592)."""
     return f"{what} was yanked{f': {join_lines(why)}' if why else ''}; imgtool lock --upgrade takes another if it can"
 
 
@@ -269,7 +270,7 @@ def _from_start(blocks: Iterator[bytes], restarted: Callable[[], None]) -> Itera
 
 @contextmanager
 def open_locked(path: Path) -> Iterator[BinaryIO]:
-    """Opens `path` for reading and writing, and locks the file that has this name at that moment."""
+    """Opens `path` for reading and writing, and locks it; starts again if another process replaces the file."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         stream = os.fdopen(handle, "r+b")

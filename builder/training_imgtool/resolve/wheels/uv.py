@@ -1,8 +1,8 @@
 """Resolves requirements for an image's Python with uv, and finds the indexes that this machine uses.
 
-uv runs as a program, and never runs code of an archive. Either it uses only wheels, or the processes that it starts for
-a build end at once, and `ArchiveNeededError` names the archive that it needs. uv uses its own settings for the indexes,
-including netrc and keyring. The result for a lock contains no URL and no credential.
+uv runs as a program, and never executes code from an archive. Either uv uses only wheels, or each process that uv
+starts for a build ends at once, and `ArchiveNeededError` names the archive that uv needs. uv uses its own settings for
+the indexes, including netrc and keyring. The result for a lock contains no URL and no credential.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ArchiveNeededError(InputError):
     Args:
         name: the package.
         version: the version of the release.
-        wanted_by: name and version of the first package through which uv got to it; None if the requirements name it.
+        wanted_by: name and version of the first package that requires this one; None if the requirements name it.
     """
 
     def __init__(self, name: str, version: str, wanted_by: tuple[str, str] | None) -> None:
@@ -76,7 +76,7 @@ class ArchiveNeededError(InputError):
 
 
 class UnknownPackageError(InputError):
-    """The index has no package of a name.
+    """The index has no package with this name.
 
     Args:
         name: the name in the requirements, or in another package's requirements.
@@ -90,7 +90,7 @@ class UnknownPackageError(InputError):
 
 
 class UnreadableMetadataError(InputError):
-    """A release has an old form of requirement that pip accepts and uv refuses, such as `pytz (>=2011k)`.
+    """A release contains a requirement in an old form that pip accepts and uv refuses, such as `pytz (>=2011k)`.
 
     Args:
         name: the package.
@@ -105,10 +105,10 @@ class UnreadableMetadataError(InputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedWheel:
-    """One wheel of a resolution, and its address for this machine.
+    """One resolved wheel, and its URL for this machine.
 
-    `size` is None if the index does not have it. `url` may be `file:` and is only for this machine. `yanked` is the
-    reason why the publishers withdrew the release, possibly empty; None if they did not.
+    `size` is None if the index does not state the size. `url` may be a `file:` URL, and is valid only on this machine.
+    `yanked` is the reason why the publishers withdrew the release, possibly empty; None if they did not withdraw it.
     """
 
     name: str
@@ -275,7 +275,7 @@ def _choose(
 
 
 def _read_candidates(package: Mapping[str, object], work: Path) -> dict[str, tuple[str, int | None, str]]:
-    """Reads hash, size and address by file name; paths are relative to the folder of the pylock.toml."""
+    """Maps file names to hash, size and URL; a relative path starts at the folder of the pylock.toml."""
     rows = package.get("wheels") or ([package["archive"]] if "archive" in package else [])
     candidates = {}
     for row in rows if isinstance(rows, list) else []:
@@ -313,9 +313,9 @@ def _run(
 
 
 def _check_variables(requirements: str, environ: Mapping[str, str]) -> None:
-    """Raises InputError for a `${NAME}` that the machine does not allow as a login for the host.
+    """Raises InputError for a `${NAME}` that the user has not allowed in the login of that host.
 
-    Otherwise, uv would put any variable of the machine into any URL in a project's file.
+    Without this check, a project's file could send any environment variable of the machine to any host.
     """
     allowed = {part.strip() for part in environ.get(_ALLOWED, "").split(",")}
     for line in requirements.splitlines():
@@ -324,8 +324,8 @@ def _check_variables(requirements: str, environ: Mapping[str, str]) -> None:
             inside = login is not None and login.start("login") <= variable.start() < login.end("login")
             if login is None or not inside or f"{variable[1]}@{login['host']}" not in allowed:
                 raise InputError(
-                    f"the requirements name {variable[0]}, which this machine does not give to them",
-                    hint=f"as the login of an index: export {_ALLOWED}={variable[1]}@HOST, with the index's host",
+                    f"the requirements use {variable[0]}, which you have not allowed them to read",
+                    hint=f"to allow it as login of the index on HOST: export {_ALLOWED}={variable[1]}@HOST",
                 )
 
 
@@ -344,7 +344,7 @@ def read_version() -> str:
     try:
         done = subprocess.run([find_program(), "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        raise LocalFileError(f"uv does not run: {error}", hint="install imgtool again; uv comes with it") from error
+        raise LocalFileError(f"cannot run uv: {error}", hint="install imgtool again; uv comes with it") from error
     return done.stdout.strip()
 
 
@@ -356,7 +356,7 @@ def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
     if is_solved and _DISK.search(text) and not _UNREACHABLE.search(text):
         path, cause = _QUOTED_PATH.search(text), _CAUSE.search(text)
         message = f"{path[1] if path else 'its cache'}: uv cannot use it{f': {cause[1]}' if cause else ''}"
-        return LocalFileError(message, hint="IMGTOOL_CACHE chooses another folder, for uv's cache too", details=lines)
+        return LocalFileError(message, hint="set IMGTOOL_CACHE to another folder, for uv too", details=lines)
     if fault := _explain_releases(text, lines):
         return fault
     if _LOCKED_OUT.search(text) or (_REFUSED.search(text) and is_solved):
@@ -375,7 +375,7 @@ def explain_failure(stderr: str, temporary: str) -> ImgtoolError:
 
 
 def _explain_releases(text: str, lines: tuple[str, ...]) -> InputError | None:
-    """Returns the error for releases without a wheel; None if uv's output does not mention any."""
+    """Returns the error for releases without a wheel; None if uv's output mentions no such release."""
     archive, wanted_by = _ARCHIVE.search(text), _WANTED_BY.search(text)
     if archive:
         return ArchiveNeededError(archive[1], archive[2], (wanted_by[1], wanted_by[2]) if wanted_by else None)
@@ -384,12 +384,12 @@ def _explain_releases(text: str, lines: tuple[str, ...]) -> InputError | None:
 
 
 def machine_of(platform: str) -> str:
-    """Returns `linux/amd64` as `x86_64`; raises KeyError for a platform without TensorFlow wheels."""
+    """Converts `linux/amd64` to `x86_64`; raises KeyError for a platform without TensorFlow wheels."""
     return MACHINES["/".join(platform.split("/")[:2])]
 
 
 def name_uv_platform(platform: str, glibc: str) -> str:
-    """Returns uv's name of the platform: the newest known manylinux that is not newer than `glibc`."""
+    """Returns uv's name of the platform, with the newest manylinux version that `glibc` supports."""
     minor = int(glibc.split(".")[1])
     return f"{machine_of(platform)}-manylinux_2_{max(release for release in _UV_PLATFORMS if release <= minor)}"
 

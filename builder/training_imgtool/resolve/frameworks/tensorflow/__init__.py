@@ -1,4 +1,4 @@
-"""TensorFlow, with the functions of `resolve.frameworks.Rules`: the version matrix and its rules."""
+"""The functions of `resolve.frameworks.Rules` for TensorFlow, which use the version matrix."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = [
 
 
 def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
-    """Finds a libtpu of a variant that only Google's own page has, and no index."""
+    """Finds a libtpu that a variant needs and no index has, because only Google's own page offers it."""
     if variant.package != "tensorflow-tpu":
         return []
     return check_libtpu(matrix.release(variant.release)[1], matrix, index.find_links())
 
 
 def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]) -> Variant:
-    """Returns the variant; raises FieldError if the environment asks for Keras 2 and no wheel is Keras 2."""
+    """Returns the variant; raises FieldError if a variable selects Keras 2, but no wheel contains Keras 2."""
     del named
     check_keras(spec, variant, wheels)
     return variant

@@ -24,7 +24,7 @@ _BLACKWELL = 100  # compute capability 10.0; no wheel supports it so far (TF#892
 
 
 def cuda_base(request: Request, python: str) -> FittingBase | None:
-    """Chooses the best tag for `python`: one whose distribution has that Python, else one with deadsnakes."""
+    """Chooses the best tag for `python`: one whose distribution has this Python, else one for which deadsnakes does."""
     minor, matrix = request.minor, request.matrix
     if request.wheels:
         return None
@@ -47,7 +47,7 @@ def cuda_base(request: Request, python: str) -> FittingBase | None:
 
 
 def cuda(request: Request, image: BaseImage) -> tuple[str, str]:
-    """Returns the CUDA and cuDNN that a GPU role has on an image."""
+    """Returns the versions of CUDA and cuDNN that a GPU role has if `image` is its base."""
     minor = request.minor
     if request.wheels:
         cudnn = next((lowest(pin) for name, pin in minor.and_cuda.items() if "cudnn" in name), minor.cudnn)
@@ -76,10 +76,10 @@ def check_gpus(request: Request, roles: tuple[Role, ...], cuda: str, python: str
 
 
 def check_cuda_base(request: Request, image: BaseImage, field: str) -> list[Finding]:
-    """Checks that an nvidia/cuda base exists and has the CUDA and cuDNN that the wheels open."""
+    """Checks that an nvidia/cuda base exists and contains the CUDA and cuDNN that the wheels load."""
     minor, matrix = request.minor, request.matrix
     if image.flavour == "base":
-        return [Finding(field, f"{image.tag} holds the CUDA runtime only, no cuBLAS and no cuDNN", _fitting(minor))]
+        return [Finding(field, f"{image.tag} contains only the CUDA runtime, not cuBLAS and cuDNN", _fitting(minor))]
     if image.cuda is None:
         return _check_unlisted(image, minor, field)
     inside = image.cuda
@@ -171,7 +171,7 @@ def _it(why: str) -> str:
 
 
 def check_gpu(gpu: Gpu, minor: Minor, cuda: str | None, field: str) -> list[Finding]:
-    """Checks that the wheel has code for the GPU. For a newer GPU, the driver compiles the code at start."""
+    """Checks that the wheel has code for the GPU. For newer GPUs, the driver compiles the code at start."""
     if not minor.compute:
         return []
     codes = {name: int(name.rpartition("_")[2]) for name in minor.compute}

@@ -1,4 +1,4 @@
-"""The content of a variant: the framework's package, packages that it needs, limits, and libraries that it opens."""
+"""The content of a TensorFlow variant: its package, packages that it needs, limits, and libraries that it loads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIBRARIES: dict[str, tuple[str, ...]] = {
 
 
 def package(request: Request, accelerator: Accelerator) -> str:
-    """Names the distribution on the package index."""
+    """Returns the name of the distribution on the package index."""
     release = request.release
     if accelerator is Accelerator.GPU:
         cpu_only = release.cpu_wheel and "tensorflow-gpu" in release.packages
@@ -33,7 +33,7 @@ def package(request: Request, accelerator: Accelerator) -> str:
 
 
 def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """Lists TensorFlow, and packages that it needs but does not require."""
+    """Lists TensorFlow, and packages that it needs although its metadata do not require them."""
     minor, gpu = request.minor, accelerator is Accelerator.GPU
     extra = "[and-cuda]" if gpu and request.wheels else ""
     yield f"{package(request, accelerator)}{extra}=={request.release.version}"
@@ -45,7 +45,7 @@ def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
 
 
 def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """Lists constraints without which the release does not install or import, or installs a needless gigabyte."""
+    """Lists constraints; without them, the release does not install or import, or installs a needless gigabyte."""
     minor = request.minor
     yield from (*minor.constraints, *request.release.constraints)
     if accelerator is Accelerator.GPU and request.wheels and version_key(minor.name) >= _RANGES:
@@ -53,7 +53,7 @@ def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
 
 
 def libraries(minor: Minor) -> tuple[str, ...]:
-    """Lists the sonames that the wheels open (tensorflow/compiler/xla/tsl dso_loader.cc)."""
+    """Lists the sonames that the wheels load (tensorflow/compiler/xla/tsl dso_loader.cc)."""
     names = _LIBRARIES.get(minor.cuda.partition(".")[0], ())
     if minor.cuda == "11.0":
         names = tuple(name.replace("cusolver.so.11", "cusolver.so.10") for name in names)

@@ -1,6 +1,7 @@
-"""Makes a row of the matrix for a release newer than imgtool's table, from its wheels' names and METADATA.
+"""Makes a row of the matrix for a release newer than imgtool's table, from its wheels.
 
-Facts that are not in the metadata come from the nearest earlier release. Pure.
+imgtool reads the names and METADATA of the release's wheels. All other facts come from the nearest earlier release.
+Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NO_BASE = "imgtool's table does not know which nvidia/cuda tag has its CUDA and
 
 
 def needs_index(matrix: Matrix, version: str) -> bool:
-    """Returns whether a release is newer than the table's releases of its minor, or has a newer minor."""
+    """Returns whether a release is newer than every release of its minor in the table, or than the whole table."""
     minor = matrix.minors.get(".".join(version.split(".")[:2])) or [*matrix.minors.values()][-1]
     return Version(version) > max(map(Version, minor.releases))
 
@@ -41,7 +42,7 @@ def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
 def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
     """Returns the matrix with a row for the spec's release from its wheels, and a warning that the row is untested.
 
-    Raises FieldError if no index has the release, or none answers.
+    Raises FieldError if no index has the release, or if no index answers.
     """
     version, table = spec.release, f"imgtool's table of {matrix.version}"
     try:
@@ -49,7 +50,7 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
         fitting = [file for file in names["tensorflow"] if list_pythons((file,), version, "x86_64")]
         if not fitting:
             message = f"neither {table} nor the package index has TensorFlow {version}"
-            raise FieldError(message, field="tensorflow", hint="imgtool compat lists what the table has")
+            raise FieldError(message, field="tensorflow", hint="imgtool compat lists the releases in the table")
         requires = index.read(fitting[0]).requires
     except TemporaryError as error:
         message = f"{table} has no TensorFlow {version}, and {error.message}"
@@ -109,7 +110,7 @@ def _derive_minor(nearest: Minor, requires: Mapping[str, str], and_cuda: Mapping
 
 
 def _read_bounds(requires: Iterable[str], python: str, extra: str) -> dict[str, str]:
-    """Reads the requirements that apply on Linux with an extra: their bounds as text, by canonical name."""
+    """Maps the canonical names of the requirements that apply on Linux with `extra` to their version bounds."""
     bounds: dict[str, str] = {}
     for line in requires:
         try:
@@ -129,7 +130,7 @@ def _is_bounded(name: str, requires: Mapping[str, str]) -> bool:
 
 
 def _read_pin(and_cuda: Mapping[str, str], start: str) -> str | None:
-    """Returns the first two numbers of the oldest version that a pin of the extra allows."""
+    """Returns the oldest MAJOR.MINOR that the extra allows for the package whose name begins with `start`."""
     pins = (pin for name, pin in and_cuda.items() if name.startswith(start))
     pin = next((pin for pin in pins if ">=" in pin or "==" in pin), None)
     return ".".join(lowest(pin).split(".")[:2]) if pin else None

@@ -1,4 +1,4 @@
-"""Rules that forbid a build with TensorFlow or warn of it: platforms, TPUs, Keras 2."""
+"""Rules that refuse a TensorFlow build, or warn about it, because of the platform, TPUs or Keras 2."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_spec(request: Request, accelerators: list[Accelerator]) -> list[Findin
 
 
 def check_platform(platform: str, minor: Minor, release: Release, accelerators: Iterable[Accelerator]) -> list[Finding]:
-    """Checks that there are wheels: for x86_64 always, for aarch64 since 2.10 and only for the CPU."""
+    """Checks that TensorFlow has wheels for a platform: x86_64 always, aarch64 from 2.10 on and without GPUs."""
     if platform == "linux/amd64":
         return []
     if not platform.startswith("linux/arm64"):
@@ -59,7 +59,7 @@ def check_package(release: Release, accelerator: Accelerator, minor: Minor) -> l
 
 
 def check_tpu(spec: ImageSpec, role: Role, minor: Minor, matrix: Matrix) -> list[Finding]:
-    """Checks a TPU role: tpuTfVersion must be the TensorFlow minor, and TensorFlow does not support v6e."""
+    """Checks a TPU role: tpuTfVersion must equal TensorFlow's minor version, and the TPU must not be a v6e."""
     tpu, where = spec.roles[role].tpu, f"roles.{role}.tpu"
     if tpu is None:
         return []
@@ -87,7 +87,7 @@ def check_tpu(spec: ImageSpec, role: Role, minor: Minor, matrix: Matrix) -> list
 
 
 def check_libtpu(release: Release, matrix: Matrix, sources: Iterable[str]) -> list[Finding]:
-    """Checks the find-links `sources`: tensorflow-tpu 2.16 to 2.18 pin a libtpu that only Google's own page has."""
+    """Checks that find-links `sources` have the libtpu that tensorflow-tpu 2.16 to 2.18 need and no index has."""
     libtpu = matrix.libtpu.get(release.version)
     if libtpu is None or libtpu.on_index != "false" or any("libtpu" in source for source in sources):
         return []
@@ -96,14 +96,14 @@ def check_libtpu(release: Release, matrix: Matrix, sources: Iterable[str]) -> li
 
 
 def check_keras(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...]) -> None:
-    """Raises FieldError if the environment asks TensorFlow for Keras 2 as a package, and no wheel is that package."""
+    """Raises FieldError if a variable tells TensorFlow to use the package tf-keras (Keras 2), and no wheel has it."""
     asked = [role for role in variant.roles if asks_for_keras_2({**spec.env, **spec.roles[role].env})]
     if not asked or version_key(variant.release) < _OWN_KERAS_2:
         return
     if not any(normalise_name(wheel.name) == "tf-keras" for wheel in wheels):
         minor = ".".join(variant.release.split(".")[:2])
         raise FieldError(
-            f"with {KERAS_2}, tf.keras of {', '.join(asked)} is the package tf-keras, which is not there",
+            f"with {KERAS_2}, tf.keras of {', '.join(asked)} is the package tf-keras, which the lock does not contain",
             field=f"env.{KERAS_2}",
-            hint=f"add tf-keras=={minor}.* to the requirements, or leave the variable out",
+            hint=f"add tf-keras=={minor}.* to the requirements, or remove the variable",
         )

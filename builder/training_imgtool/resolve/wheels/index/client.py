@@ -54,7 +54,7 @@ class IndexClient:
         Raises:
             PassingError: another try may succeed.
             MissingFileError: there is no such file.
-            CredentialsError, RegistryRefusedError, TemporaryError: the server gives no file.
+            CredentialsError, RegistryRefusedError, TemporaryError: the server does not send the file.
         """
         try:
             answer = self._client.follow(
@@ -70,11 +70,11 @@ class IndexClient:
             raise MissingFileError(without_login(answer.url))
         if status in _REFUSALS:
             raise CredentialsError(
-                f"{host} refuses access ({status}); tried: the index's URL, UV_INDEX_…, netrc, keyring",
+                f"{host} refuses access ({status}); imgtool tried logins of the URL, UV_INDEX_…, netrc, keyring",
                 hint="put user name and password into the index's URL, netrc or keyring, as for uv and pip",
             )
         if 300 <= status < 500 and status not in {408, 429}:
-            raise TemporaryError(f"{host} answers {status} to {urlsplit(answer.url).path}", hint="is the URL an index?")
+            raise TemporaryError(f"{host} answers {status} to {urlsplit(answer.url).path}", hint="check the index URL")
         wait = retry_after(answer.headers.get("retry-after"), time.time())
         raise PassingError(f"answered {status}", retry_after=wait, status=status)
 

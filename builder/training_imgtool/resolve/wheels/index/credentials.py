@@ -37,7 +37,7 @@ def without_login(url: str) -> str:
 
 
 def add_login(url: str, environ: Mapping[str, str]) -> str:
-    """Returns `url` with the login of its named index, for a program that does not get the index's variables."""
+    """Adds the login in UV_INDEX_<NAME>_… variables to `url`, for a program that does not get these variables."""
     parts = urlsplit(url)
     login = _find_named(parts, environ) if parts.password is None else None
     if login is None:

@@ -1,4 +1,4 @@
-"""The package index over HTTP and in folders: the place, the size and the bytes of a file."""
+"""Finds and reads files on package indexes, over HTTP or in folders."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class Index:
             return self._indexes
 
     def locate(self, name: str, file: str, sha256: str) -> IndexedFile | None:
-        """Finds a project's file with a hash, or returns None if no index has it.
+        """Finds a project's file by name and hash; returns None if no index has the file.
 
-        Raises TemporaryError if an index that may have the file does not answer, CredentialsError if one refuses.
+        Raises TemporaryError if an index that may have the file does not answer, CredentialsError if an index refuses.
         """
         for row in self._list_files(name):
             digest = _digest(row.url) if row.file == file and row.url.startswith("file:") else row.sha256
@@ -79,7 +79,7 @@ class Index:
     def files(self, name: str) -> tuple[IndexedFile, ...]:
         """Lists every file of a project on this machine's indexes. Raises as `locate`.
 
-        A find-links place has files of many projects.
+        Selects by file name, because a find-links place has files of many projects.
         """
         own = re.compile(rf"{re.escape(normalise_name(name))}-\d")
         return tuple(file for file in self._list_files(name) if own.match(normalise_name(file.file)))
@@ -100,8 +100,8 @@ class Index:
     ) -> Generator[bytes, None, None]:
         """Yields a file's bytes from `offset` on; raises VerificationError for a file of more than `limit` bytes.
 
-        After a broken connection, it continues with a Range request. If the server does not support that, it calls
-        `restarted` and starts from the beginning; without `restarted`, it raises TemporaryError.
+        After a broken connection, `read` continues with a Range request. If the server does not support that, `read`
+        calls `restarted` and starts from the beginning; without `restarted`, it raises TemporaryError.
         """
         if urlsplit(url).scheme == "file":
             yield from _limit(_read_local(_path_of(url), offset), offset, limit, url)
@@ -194,7 +194,7 @@ def _limit(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator
 
 
 def _digest(url: str) -> str:
-    """Hashes a local file, so that another build with the same name does not hide the file with the right hash."""
+    """Hashes a local file, to tell it from a file with the same name on another index."""
     try:
         with _path_of(url).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -15,11 +15,11 @@ _INTERACTIVE = frozenset({"form", "input", "script"})
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file on a page.
+    """A file that a project's page lists.
 
     Attributes:
-        sha256: the hash; None if the page does not have it.
-        size: the size in bytes; None if the page does not have it.
+        sha256: the hash; None if the page does not state it.
+        size: the size in bytes; None if the page does not state it.
         yanked: why the publishers withdrew the file (PEP 592), possibly empty; None if they did not.
     """
 
@@ -31,7 +31,7 @@ class IndexedFile:
 
 
 class PageError(ValueError):
-    """The page is neither JSON nor HTML of the API."""
+    """The page is not in the API's JSON or HTML format."""
 
 
 def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, ...]:
@@ -44,7 +44,7 @@ def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, .
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, AssertionError) as error:  # of HTMLParser
         raise PageError(f"not a page of the simple repository API: {error}") from error
     if reader.is_interactive and not any(file.file.endswith(_ARCHIVES) for file in reader.files):
-        raise PageError("not a page of the simple repository API: a web page without files, such as that of a login")
+        raise PageError("not a page of the simple repository API: a web page without files, such as a login page")
     return tuple(reader.files)
 
 
@@ -68,7 +68,7 @@ def _parse_json(data: bytes, base: str) -> tuple[IndexedFile, ...]:
 
 
 class _Anchors(HTMLParser):
-    """Collects `<a href="…#sha256=…">`, and notices inputs and buttons, which only pages for people have."""
+    """Collects `<a href="…#sha256=…">`, and notices inputs and buttons, which index pages do not contain."""
 
     def __init__(self, base: str) -> None:
         super().__init__()

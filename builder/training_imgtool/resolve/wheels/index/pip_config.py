@@ -24,7 +24,7 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
 def make_uv_environ(environ: Mapping[str, str], *, ca_file: Path | None = None) -> dict[str, str]:
-    """Makes the environment for uv: `environ`, and pip's index settings where `environ` has no setting of uv.
+    """Makes the environment for uv: `environ`, plus those of pip's index settings that `environ` does not set for uv.
 
     `UV_NO_INDEX`, which uv itself does not read, means uv's option --no-index.
 
@@ -76,7 +76,7 @@ def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _list_files(environ: Mapping[str, str]) -> list[Path]:
-    """Lists pip's files: global, user, site, PIP_CONFIG_FILE. Later files win; /dev/null as the last means no file."""
+    """Lists pip's files; later ones take precedence. If PIP_CONFIG_FILE is /dev/null, pip reads no file."""
     chosen = environ.get("PIP_CONFIG_FILE")
     if chosen == "/dev/null":
         return []

@@ -17,7 +17,7 @@ ReadFrom = Callable[[int], Generator[bytes, None, None]]
 
 
 def open_remote(size: int, read: ReadFrom) -> BinaryIO:
-    """Opens a remote file for zipfile. Reads its end first, and each other part with a request; raises as `read`."""
+    """Opens a remote file for zipfile. Requests its end first, other parts when needed; raises what `read` raises."""
     return io.BufferedReader(_RemoteFile(size, read), _BLOCK)
 
 
@@ -36,7 +36,7 @@ class _RemoteFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if self._at < 0:
-            raise OSError("a place before the file")
+            raise OSError("a position before the start of the file")
         return self._at
 
     def readinto(self, buffer: Any) -> int:

@@ -1,1 +1,1 @@
-"""Code from other places than an index: folders on this machine, commits of Git repositories, and archives."""
+"""Code that does not come from an index: folders on this machine, commits of Git repositories, and archives."""

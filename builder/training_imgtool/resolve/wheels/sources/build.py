@@ -1,7 +1,7 @@
 """Builds a pure-Python wheel from third-party code with `uv build`.
 
-Like a build of pip or uv, the build runs as the user and with the user's network. But it does not get the variables
-with the machine's secrets, and it has a time limit.
+As with pip or uv, the build runs as the user, with access to the network. But imgtool hides the variables with the
+machine's secrets from the build, and limits its time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NO_SOLUTION = re.compile(r"No solution found when resolving: ")  # uv prints th
 
 
 class SourceBuildError(InputError):
-    """The archive does not give a pure-Python wheel; the message says why, `details` has the build's last lines."""
+    """imgtool cannot build a pure-Python wheel from the archive; `details` contains the build's last lines."""
 
 
 def build_wheel(
@@ -79,9 +79,7 @@ def build_wheel(
     """
     interpreter = find_interpreter(python, environ)
     if interpreter is None:
-        raise SourceBuildError(
-            f"building it needs Python {python}, which this machine lacks (uv python install {python})"
-        )
+        raise SourceBuildError(f"its build needs Python {python}: install it, with uv python install {python}")
     with tempfile.TemporaryDirectory(prefix="imgtool-build-") as temporary:
         work = Path(temporary).resolve()
         _write_settings(work / "uv.toml", indexes, environ)
@@ -93,12 +91,12 @@ def build_wheel(
         _run_one(command, _make_environment(environ, version), work, _CONSTRAINTS)
     wheel = next(output.glob("*.whl"))
     if not wheel.name.endswith("-none-any.whl"):
-        raise SourceBuildError("it needs a compiler: its wheel is for this machine only")
+        raise SourceBuildError("it needs a compiler: its wheel works only on machines like this one")
     return wheel
 
 
 def _run_one(command: tuple[str, ...], environ: Mapping[str, str], work: Path, constraints: tuple[str, ...]) -> None:
-    """Tries the constraints in turn until the build succeeds; if all fail, raises the error of the first one."""
+    """Runs the build with each of the constraints until it succeeds; if all runs fail, raises the first error."""
     (work / "constraints.txt").write_text(constraints[0], encoding="utf-8")
     try:
         _run(command, environ, work)
@@ -112,7 +110,7 @@ def _run_one(command: tuple[str, ...], environ: Mapping[str, str], work: Path, c
 
 
 def _write_settings(path: Path, indexes: Indexes, environ: Mapping[str, str]) -> None:
-    """Writes a uv.toml, because a file that only this user can read hides logins and proxies better than variables."""
+    """Writes the settings for uv to a file that only this user can read, to hide logins better than in variables."""
     proxies = {name: environ.get(name.upper()) or environ.get(name) for name in ("http_proxy", "https_proxy")}
     without = environ.get("NO_PROXY") or environ.get("no_proxy")
     settings = {

@@ -1,4 +1,4 @@
-"""Folders of code that requirements name: their relevant files, their hash, and a copy for the build."""
+"""Reads folders of code that requirements name: lists, hashes and copies the files that a build needs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LARGEST = 256 << 20  # bytes of all files
 
 
 class CodeFolder:
-    """A folder without files of builds, tools and version control, and without imgtool's own files.
+    """The files of a folder, except those of builds, tools and version control, and imgtool's own files.
 
     Args:
-        spec_folder: the spec's folder, from which `path` starts; it has imgtool's own files.
+        spec_folder: the spec's folder, from which `path` starts, and which contains imgtool's own files.
         path: the folder.
         spec_name: the spec's file, on which no package depends.
 
@@ -36,13 +36,13 @@ class CodeFolder:
         if not any((self._top / name).is_file() for name in PROJECT_FILES):
             raise InputError(
                 f"the folder has no {', no '.join(PROJECT_FILES)}",
-                hint="name the folder of a project; code without one enters the image as `trainer: {include: [...]}`",
+                hint="name the folder of a project; add other code to the image with `trainer: {include: [...]}`",
             )
         own = spec_folder.resolve()
         self._leave_out = {own / name for name in (*list_own_files(spec_folder), spec_name)}
 
     def hash(self) -> str:
-        """Returns the sha256 of names, modes and contents, in hexadecimal; raises InputError for a too large folder."""
+        """Returns the sha256 of names, modes and contents, in hexadecimal; raises InputError for too large a folder."""
         digest, size = hashlib.sha256(), 0
         for path in self._list_files(self._top):
             is_link = path.is_symlink()
@@ -50,8 +50,8 @@ class CodeFolder:
             size += len(content)
             if size > _LARGEST:
                 raise InputError(
-                    f"the folder holds more than {_LARGEST >> 20} MiB, too much for a package's source",
-                    hint="move data out of it, or name a folder below it that holds the package alone",
+                    f"the folder contains more than {_LARGEST >> 20} MiB, too much for a package's source",
+                    hint="move data out of the folder, or name a folder inside it that contains only the package",
                 )
             mode = "link" if is_link else "program" if path.stat().st_mode & 0o100 else "file"
             digest.update(f"{path.relative_to(self._top)}\0{mode}\0{len(content)}\0".encode(errors="surrogateescape"))

@@ -43,7 +43,7 @@ class Git:
             self._environ["GIT_SSL_CAINFO"] = str(ca_file)
 
     def resolve(self, url: str, revision: str) -> str:
-        """Returns the commit of a branch, a tag or a full commit; an empty text means the default branch.
+        """Returns the commit that a branch, a tag or a full hash names; an empty revision means the default branch.
 
         Raises InputError for a name that the repository does not have, CredentialsError, TemporaryError.
         """
@@ -63,7 +63,7 @@ class Git:
         )
 
     def check_out(self, url: str, commit: str, folder: Path) -> None:
-        """Clones a repository with its tags and submodules into `folder`, at a commit.
+        """Clones a repository with its tags and submodules into `folder`, and checks out a commit.
 
         Raises InputError if the repository lacks the commit, or if it has a file in Git LFS and git-lfs is not
         installed; CredentialsError, TemporaryError.
@@ -84,9 +84,7 @@ class Git:
                 command, stdin=subprocess.DEVNULL, env=self._environ, capture_output=True, timeout=_SECONDS, check=False
             )
         except FileNotFoundError as error:
-            raise LocalFileError(
-                "git is not on this machine", hint="install git; a Git requirement needs it"
-            ) from error
+            raise LocalFileError("git is not installed", hint="install git, which a Git requirement needs") from error
         except subprocess.TimeoutExpired as error:
             raise TemporaryError(f"git did not finish within {_SECONDS} seconds") from error
         if done.returncode:
@@ -103,8 +101,8 @@ def _refuse_pointers(folder: Path, url: str) -> None:
             if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
                 name = path.relative_to(folder)
                 raise InputError(
-                    f"{_hide_credentials(url)}: {name} is kept by Git LFS, and git-lfs is not installed",
-                    hint="install git-lfs and run `git lfs install`, or require a folder that has the files",
+                    f"{_hide_credentials(url)}: {name} is stored in Git LFS, and git-lfs is not installed",
+                    hint="install git-lfs and run `git lfs install`, or require a folder that contains the files",
                 )
 
 

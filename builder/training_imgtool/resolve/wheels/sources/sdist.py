@@ -1,8 +1,8 @@
-"""Makes wheels from the few pure-Python source archives without a wheel that TensorFlow's older minors need.
+"""Makes wheels of the few pure-Python packages that TensorFlow's older minors need and that have no wheel.
 
 imgtool runs no code of the archive; it copies the modules and PKG-INFO. The result has the same bytes on every
-machine (fixed order, dates and modes, no compression). So the lock can contain its hash, and any machine can make it
-again from the same archive.
+machine (fixed order, dates and modes, no compression). So the lock can contain the wheel's hash, and any machine can
+make the wheel again from the same archive.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def build_wheel(archive: SourceArchive, data: bytes) -> bytes:
         if name.endswith(".py") and _is_module(name.removeprefix("src/"), archive.name)
     }
     if not modules or "PKG-INFO" not in members:
-        raise VerificationError(f"{archive.file} holds no package {archive.name}")
+        raise VerificationError(f"{archive.file} contains no package {archive.name}")
     info = f"{archive.name}-{archive.version}.dist-info"
     files = {
         **modules,
@@ -65,7 +65,7 @@ def build_wheel(archive: SourceArchive, data: bytes) -> bytes:
 
 
 def remake_wheel(wheel: Wheel, index: Index) -> bytes | None:
-    """Makes a wheel from an archive of the matrix; None for other wheels, or if no index has the archive."""
+    """Makes a wheel again from its archive; None if the matrix does not list the archive, or no index has it."""
     archive = load_matrix().sdists.get(f"{wheel.name}=={wheel.version}")
     if archive is None or name_wheel(archive) != wheel.file:
         return None
@@ -88,7 +88,7 @@ def _is_module(path: str, name: str) -> bool:
 
 
 def _make_metadata(pkg_info: bytes) -> bytes:
-    """Copies PKG-INFO's fields, and raises Metadata-Version 1.x to a version that wheels may have."""
+    """Copies the fields of PKG-INFO, but sets Metadata-Version to 2.1, because wheels may not have 1.x."""
     _, _, rest = pkg_info.replace(b"\r\n", b"\n").partition(b"\n")
     return b"Metadata-Version: 2.1\n" + rest
 
