@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 
 from packaging.requirements import Requirement
 
@@ -129,7 +130,7 @@ def _read_words(text: str) -> list[str]:
     """Reads the words of an instruction in JSON form; returns an empty list for other forms."""
     try:
         return [str(word) for word in json.loads(text)]
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
 
 
@@ -296,7 +297,7 @@ def _read_installs(
 def _find_files(text: str) -> Iterator[tuple[Fact, str]]:
     """Yields the requirements files and the folders that a pip command names."""
     words = _words(text)
-    for option, value in zip(words, [*words[1:], ""], strict=True):
+    for option, value in pairwise([*words, ""]):
         if option in {"-r", "--requirement"} and re.fullmatch(r"[\w./-]+", value):
             yield Fact.INSTALL, value.removeprefix("./")
         elif option in {"-e", "--editable"} and re.fullmatch(r"[\w./-]+(?:\[[\w,-]*\])?", value):
@@ -342,7 +343,10 @@ def read_python_version(text: str, file: str) -> Iterator[Statement]:
 
 def read_cells(text: str) -> Iterator[tuple[int, str]]:
     """Yields the number and the text of each code cell of a notebook; raises ValueError for other files."""
-    document = json.loads(text)
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("the values are nested too deep") from None
     cells = document.get("cells") or [cell for sheet in document.get("worksheets", ()) for cell in sheet["cells"]]
     for number, cell in enumerate(cells, 1):
         if cell.get("cell_type") == "code":

@@ -9,6 +9,7 @@ import ast
 import configparser
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import wraps
@@ -29,6 +30,8 @@ _LINK = re.compile(r"(?:(?:-e|--editable)[\s=]+)?(?P<link>git\+|https?://)")
 _WHEEL = re.compile(  # the release without the local part, because no index has local versions
     r"/[\w.]+-(\d[\w.!]*)(?:\+[\w.]+)?(?:-\d\w*)?-(?:cp3(?P<python>\d+)-(?!abi3|none)|[\w.]+-)[\w.-]+\.whl(?:#|$)"
 )
+_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""  # of a key in TOML
+_LONG_KEY = re.compile(rf"""(?<![\w"'-]){_PART}(?:\.[ \t]*+{_PART}){{20}}""")
 _OWN_FOLDER = re.compile(r"(?:-e\s+|--editable[\s=])?(?:\.|file:\.)(?:\[[\w,\s-]*\])?")
 _LISTED = re.compile(r"(?P<name>[\w.-]+)\s+v?(?P<version>\d+(?:\.\d+)+\w*)(?:\s+/\S*)?")  # a row of `pip list`
 _EXPORTED = re.compile(r"(?m)^[\w.-]+=[\w.]+=\w+\s*$")
@@ -98,10 +101,17 @@ def read_link(link: str) -> Requirement | None:
     return parse_requirement(f"{name} @ {link}")
 
 
+def _parse_toml(text: str) -> dict[str, Any]:
+    """Parses TOML; raises ValueError for a key of many parts, for which tomllib needs time with their square."""
+    if _LONG_KEY.search(text):
+        raise ValueError("a key has more than 20 parts")
+    return tomllib.loads(text)
+
+
 @harmless
 def read_pyproject(text: str, file: str) -> Iterator[Statement]:
     """Reads a pyproject.toml: PEP 621 and 735, Poetry, setuptools' dynamic dependencies."""
-    document = tomllib.loads(text)
+    document = _parse_toml(text)
     project, tool = document.get("project", {}), document.get("tool", {})
     line = _line_finder(text)
     if name := project.get("name"):
@@ -168,7 +178,7 @@ def _place_in_git(table: Mapping[str, Any]) -> str:
 @harmless
 def read_pipfile(text: str, file: str) -> Iterator[Statement]:
     """Reads a Pipfile."""
-    document, line = tomllib.loads(text), _line_finder(text)
+    document, line = _parse_toml(text), _line_finder(text)
     for key in ("python_version", "python_full_version"):
         if version := document.get("requires", {}).get(key):
             yield Statement(Fact.PYTHON, f"=={'.'.join(version.split('.')[:2])}.*", file, line(key))
@@ -187,7 +197,7 @@ def read_pipfile(text: str, file: str) -> Iterator[Statement]:
 def read_script(text: str, file: str) -> Iterator[Statement]:
     """Reads the `# /// script` block of a program (PEP 723)."""
     (block,) = _SCRIPT.findall(text)
-    document, line = tomllib.loads(re.sub(r"(?m)^# ?", "", block)), _line_finder(text)
+    document, line = _parse_toml(re.sub(r"(?m)^# ?", "", block)), _line_finder(text)
     if limit := document.get("requires-python"):
         yield Statement(Fact.PYTHON, limit, file, line("requires-python"))
     for item in document.get("dependencies", []):
@@ -198,7 +208,7 @@ def read_script(text: str, file: str) -> Iterator[Statement]:
 @harmless
 def read_pylock(text: str, file: str) -> Iterator[Statement]:
     """Reads a pylock.toml (PEP 751), which is both a list of packages and a lock."""
-    document, line = tomllib.loads(text), _line_finder(text)
+    document, line = _parse_toml(text), _line_finder(text)
     if limit := document.get("requires-python"):
         yield Statement(Fact.PYTHON, limit, file, line("requires-python"))
     for row in (row for row in document["packages"] if "version" in row):
@@ -211,13 +221,13 @@ def read_pylock(text: str, file: str) -> Iterator[Statement]:
 @harmless
 def read_toml_lock(text: str, file: str) -> Iterator[Statement]:
     """Reads the versions in a lock of Poetry, uv, PDM or PEP 751; leaves out packages with several versions."""
-    document = tomllib.loads(text)
+    document = _parse_toml(text)
     rows = [row for row in (*document.get("package", ()), *document.get("packages", ())) if "version" in row]
-    names = [row["name"] for row in rows]
+    names = Counter(row["name"] for row in rows)
     for row in rows:
         source = row.get("source")
         is_local = isinstance(source, dict) and {"editable", "virtual", "directory"} & {*source, source.get("type", "")}
-        if names.count(row["name"]) == 1 and not is_local:
+        if names[row["name"]] == 1 and not is_local:
             yield Statement(Fact.PINNED, f"{row['name']}=={row['version']}", file)
 
 
@@ -225,7 +235,7 @@ def read_toml_lock(text: str, file: str) -> Iterator[Statement]:
 def read_setup_cfg(text: str, file: str) -> Iterator[Statement]:
     """Reads a setup.cfg."""
     parser, line = configparser.ConfigParser(interpolation=None), _line_finder(text)
-    parser.read_string(text)
+    parser.read_string(re.sub(r"[^\S\n]{20,}", " ", text))  # configparser tries each place of a run of blanks
     if name := parser.get("metadata", "name", fallback=""):
         yield Statement(Fact.NAME, name, file, line(name))
     if limit := parser.get("options", "python_requires", fallback=""):

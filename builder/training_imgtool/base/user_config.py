@@ -30,12 +30,12 @@ def read_user_config(environ: Mapping[str, str]) -> Mapping[str, Given]:
     path = Path(environ.get("XDG_CONFIG_HOME") or f"{home}/.config") / "imgtool/config.toml"
     if not os.path.isfile(path):  # noqa: PTH113 - Path's raises where another user's home cannot be read
         return {}
-    import tomllib  # imported late: it takes a while, and few machines have the file
+    from training_imgtool.base.toml import parse_toml  # imported late: it takes a while, and few machines have the file
 
     found = {}
     try:
         text = path.read_text(encoding="utf-8")
-        document = tomllib.loads(text)
+        document = parse_toml(text)
     except ValueError as error:
         raise UsageError(f"{path}: not TOML: {error}") from error
     except OSError as error:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from training_imgtool.base.toml import parse_toml
 from training_imgtool.model.entry_point import PROJECT_FILES
 from training_imgtool.model.load import SpecFile
 from training_imgtool.model.requirement_files import read_texts
@@ -45,8 +45,8 @@ def own_names(spec_file: SpecFile) -> frozenset[str]:
 def _read_names(folder: Path) -> Iterator[str]:
     """Yields the names of a project in the project's files; none if only the project's build knows the name."""
     texts = {name: path.read_text(errors="replace") for name in PROJECT_FILES if (path := folder / name).is_file()}
-    with suppress(ValueError, RecursionError):
-        document = tomllib.loads(texts.pop("pyproject.toml", ""))
+    with suppress(ValueError):
+        document = parse_toml(texts.pop("pyproject.toml", ""))
         tool = document.get("tool")
         tables = (document.get("project"), tool.get("poetry") if isinstance(tool, dict) else None)
         yield from (str(table["name"]) for table in tables if isinstance(table, dict) and "name" in table)

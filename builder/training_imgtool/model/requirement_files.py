@@ -5,13 +5,13 @@ from __future__ import annotations
 import codecs
 import os
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.base.errors import FieldError
+from training_imgtool.base.toml import parse_toml
 from training_imgtool.model.requirements import (
     FIELD,
     INCLUDE,
@@ -80,7 +80,7 @@ def _read_project(folder: Path, name: str, extras: tuple[str, ...], groups: tupl
         return _read_script(_read(folder, name), name)
     if _PYLOCK.fullmatch(file):
         try:
-            return _read_pylock(tomllib.loads(_read(folder, name)), name)
+            return _read_pylock(parse_toml(_read(folder, name)), name)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise FieldError(f"{name} is not a valid lock file (PEP 751): {error!r}", field=FIELD) from error
     return None
@@ -175,11 +175,11 @@ def _find_workspace(folder: Path) -> tuple[Path | None, dict[str, Any], dict[str
     """
     for root in (folder, *folder.parents):
         try:
-            uv = tomllib.loads((root / PYPROJECT).read_text(encoding="utf-8"))["tool"]["uv"]
+            uv = parse_toml((root / PYPROJECT).read_text(encoding="utf-8"))["tool"]["uv"]
             found = [
                 path for pattern in uv["workspace"].get("members", []) for path in root.glob(f"{pattern}/{PYPROJECT}")
             ]
-            names = {path.parent: tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] for path in found}
+            names = {path.parent: parse_toml(path.read_text(encoding="utf-8"))["project"]["name"] for path in found}
             sources = _by_name(uv.get("sources"))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             continue
@@ -199,8 +199,8 @@ def read_dependencies(
     instead. Raises FieldError if the file is not TOML, does not describe a project, or lacks an extra or a group.
     """
     try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = parse_toml(text)
+    except ValueError as error:
         raise FieldError(f"{name}: not TOML: {error}", field=FIELD) from None
     project = document.get("project")
     if isinstance(project, dict):

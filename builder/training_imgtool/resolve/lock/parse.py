@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
@@ -17,6 +16,7 @@ from typing import Any, get_args, get_origin
 
 from training_imgtool.base.errors import InputError
 from training_imgtool.base.reference import InvalidReferenceError, parse_reference
+from training_imgtool.base.toml import parse_toml
 from training_imgtool.model.decode import is_required, list_field_kinds, strip_none
 from training_imgtool.model.plan import Lock, LockedVariant, Variant, Wheel
 from training_imgtool.model.requirements import normalise_name
@@ -41,8 +41,8 @@ def parse_lock(data: bytes, name: str) -> Lock:
     """
     try:
         text = data.decode()
-        raw = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        raw = parse_toml(text)
+    except ValueError as error:
         raise DamagedLockError(f"{name}: not a lock, perhaps because of a merge conflict: {error}") from None
     _check_version(raw.pop("version", None), name)
     total, rows = raw.pop("sum", None), raw.pop("variant", None)
