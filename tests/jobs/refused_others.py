@@ -47,7 +47,7 @@ OTHERS: list[tuple[str, Target, ImageSpec, str, str]] = [
         PO,
         spec(BARE, volumes=(CLAIM, CLAIM)),
         "job.volumes[1].mount",
-        "another volume is mounted there",
+        "another volume uses this path",
     ),
     ("many", JS, spec({M: RoleSpec(), Role.WORKER: RoleSpec(count=4000)}), "roles", "4001 replicas: the variable that"),
     ("secrets", Target.VERTEX, spec(ONE, secrets=KEPT["secrets"]), "job.secrets", "vertex has none"),

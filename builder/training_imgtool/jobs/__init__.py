@@ -68,7 +68,7 @@ class JobTarget(Protocol):
         """Makes the job file of a spec in which `check` found no error."""
 
     def judge(self, document: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:
-        """Finds faults in a document for `lint`; for Kubernetes, only those that its shape does not find. Optional."""
+        """Finds faults in a document for `lint`; for Kubernetes, only faults that shapes do not find. Optional."""
 
 
 def module_of(target: Target) -> JobTarget:
@@ -187,7 +187,7 @@ def check_spec(spec: ImageSpec) -> list[FieldError]:
 
 
 def _with_no_check(error: FieldError) -> FieldError:
-    """Replaces the hint at `--allow-unknown`, which only `config` has, with one at `--no-check`."""
+    """Replaces a hint that names `--allow-unknown`, which only `config` has, with a hint that names `--no-check`."""
     if error.hint and error.hint.startswith("--allow-unknown"):
         error.hint = "--no-check skips this check; later, config takes --allow-unknown"
     return error
@@ -256,7 +256,7 @@ def _volume_errors(job: JobSpec, target: Target) -> Iterator[FieldError]:
         elif volume.nfs_path and not volume.nfs_path.startswith("/"):
             yield FieldError(f"{volume.nfs_path!r}: expected an absolute path", field=f"{field}.nfs_path")
         if volume.mount in {other.mount for other in job.volumes[:index]}:
-            yield FieldError(f"{volume.mount}: another volume is mounted there", field=f"{field}.mount")
+            yield FieldError(f"{volume.mount}: another volume uses this path", field=f"{field}.mount")
 
 
 def note_loss(spec: ImageSpec, target: Target | None) -> tuple[str, ...]:
@@ -265,7 +265,7 @@ def note_loss(spec: ImageSpec, target: Target | None) -> tuple[str, ...]:
 
 
 def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
-    """Notes which keys of the spec imgtool leaves out for this target; warns about GPUs, compression and others."""
+    """Yields a note on keys that imgtool leaves out for the target, and warnings, for example about GPUs."""
     row = target.row
     left = [f"job.{name}" for name in _list_given(JobSpec, spec.job) if name not in row.job | _EVERY_JOB]
     times = spec.job.scheduling

@@ -27,7 +27,7 @@ PORT = 2222
 
 
 class Flavour(StrEnum):
-    """A form of TF_CONFIG, named after its service. It calls the master `master` if the name ends so, else `chief`."""
+    """A form of TF_CONFIG, named after a service. Forms with `-master` call the master `master`, others `chief`."""
 
     AI_PLATFORM = "ai-platform"
     AI_PLATFORM_MASTER = "ai-platform-master"

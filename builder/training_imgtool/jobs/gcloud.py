@@ -57,7 +57,7 @@ def ai_platform_service(job: Mapping[str, Any], project: str | None) -> Service:
 
 
 def vertex_service(kind: str, name: str, region: str, key: str, project: str | None) -> Service:
-    """Makes the commands about a job of the kind `CUSTOM_JOBS` or `TUNING_JOBS`, found by the label with its key."""
+    """Makes the commands about a Vertex AI job. They find it by its kind and the label that contains its key."""
     verb, of = ("gcloud", "ai", kind), ("--region", region, *_flag("--project", project))
     return Service(
         name=name,
@@ -148,7 +148,7 @@ def _without_flag(training: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _list_flag(flag: str, values: Sequence[str]) -> list[str]:
-    """Returns a flag with a list. gcloud splits it at commas, or at DELIMITER if it starts with `^DELIMITER^`.
+    """Returns a flag with a list. gcloud splits the list at commas, or at X if the list starts with `^X^`.
 
     Raises FieldListError if each possible delimiter occurs in a value.
     """

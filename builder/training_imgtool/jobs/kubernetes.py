@@ -120,7 +120,7 @@ def _shares_memory(spec: ImageSpec, role: Role) -> bool:
 
 
 def _volume(volume: Volume) -> Document:
-    """Makes a volume of a Pod. For a bucket or a folder in a bucket, it names GKE's driver."""
+    """Makes a volume of a Pod. For a bucket or a folder in a bucket, the volume names GKE's driver."""
     if volume.bucket:
         bucket, _, folder = volume.bucket.removeprefix("gs://").partition("/")
         options = ",".join(["implicit-dirs", *([f"only-dir={folder.strip('/')}"] if folder else [])])
@@ -182,7 +182,7 @@ def errors(spec: ImageSpec, images: Images, *, suffix: str) -> Iterator[FieldErr
     room = names.LABEL_LENGTH - len(suffix)
     if len(name) > room:
         yield FieldError(
-            f"{name!r} has {len(name)} characters: expected {room} at most, because {suffix!r} follows it",
+            f"{name!r} has {len(name)} characters: expected {room} at most, because {suffix!r} follows the name",
             field=field,
             hint=None if spec.job.id else "give job.id a shorter name",
         )

@@ -1,7 +1,7 @@
 """Describes the cluster to a starting trainer, for services that name the machines only when they start the job.
 
 The launcher is a Python program of a few lines in an environment variable of the job. It reads the machines' names and
-this machine's rank, sets the variables of `jobs.cluster`, and then executes the trainer in its place.
+this machine's rank, sets the variables of `jobs.cluster`, and then replaces itself with the trainer.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def variables(spec: ImageSpec) -> dict[str, str]:
 
 
 def vertex_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """Returns a container's command on Vertex AI. For JAX, it starts the launcher that reads TensorFlow's variables.
+    """Returns a container's command on Vertex AI. For JAX, a launcher reads TensorFlow's variables.
 
     An empty command means the image's entry point.
     """

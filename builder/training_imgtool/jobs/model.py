@@ -38,7 +38,7 @@ class Format(StrEnum):
 class Severity(StrEnum):
     """The severity of a finding.
 
-    Error: the service refuses the file. Warning: the service accepts the file, but the job will fail or suffer.
+    Error: the service refuses the file. Warning: the service accepts the file, but the job will fail or run badly.
     Hint: a flag of the service's program supplies the value, or imgtool does not check the value.
     """
 
@@ -202,7 +202,7 @@ def is_default(item: Field[Any], owner: Any) -> bool:
 
 
 def spec_hash(spec: ImageSpec) -> str:
-    """Hashes the values of the spec, not the text of its file. A later imgtool with more keys gets the same hash."""
+    """Hashes the values that are not defaults, so that an imgtool which knows more keys computes the same hash."""
     text = json.dumps(plain(spec), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -300,7 +300,7 @@ def results_folder(spec: ImageSpec) -> str | None:
 
 
 def args_with_job_dir(spec: ImageSpec, role: Role, job_dir: str | None) -> list[str]:
-    """Adds `--job-dir` to a replica's arguments, unless `job_dir` is None or the arguments have this option."""
+    """Adds `--job-dir` to a replica's arguments, unless `job_dir` is None or they contain this option."""
     args = list(job_args(spec, role))
     return args if has_job_dir(args) or not job_dir else [*args, f"--job-dir={job_dir}"]
 
@@ -340,7 +340,7 @@ def get(mapping: Mapping[str, Any], *keys: str) -> Any:
 
 
 def count_of(value: Any) -> int | None:
-    """Converts a count to an int, or to None if it is not one. Google writes an int64 as a number or as text."""
+    """Converts a count to an int; None for any other value. Google writes an int64 as a number or as text."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

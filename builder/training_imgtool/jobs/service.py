@@ -136,7 +136,7 @@ def latest(standings: Iterable[Standing], key: str) -> Standing | None:
 
 
 def program_error(argv: Argv, code: int, said: str) -> ImgtoolError:
-    """Makes the error for a service's program that failed; its class tells whether a login or a retry may help."""
+    """Makes the error for a service's program that failed; the class tells whether a login or a retry may help."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not _BOILERPLATE.match(line.strip())]
     first = next((index for index, line in enumerate(lines) if _CAUSE.match(line)), max(0, len(lines) - 1))
     cause, *more = lines[first : first + 4] or [shlex.join(argv)]

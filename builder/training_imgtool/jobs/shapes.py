@@ -216,7 +216,7 @@ def _formatted(value: Any, kind: str, path: Path) -> Iterator[Finding]:
 
 @cache
 def _find(name: str) -> Any:
-    """Finds an entry in the tables. Reads no table after the one with the entry, because each takes 5 ms."""
+    """Finds an entry in the tables; stops at the table that contains it, because reading a table takes 5 ms."""
     return next((table[name] for table in map(_read, _TABLES) if name in table), None)
 
 

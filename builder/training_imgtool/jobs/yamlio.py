@@ -187,7 +187,7 @@ class _Reader:
         return {**merged, **data}
 
     def _merge(self, node: Any, path: Path) -> dict[str, Any]:
-        """Reads the keys that `<<` merges from one or more mappings; if several have a key, the first one wins."""
+        """Reads the keys that `<<` merges from one or more mappings; for a key in several, the first mapping counts."""
         nodes = node.value if isinstance(node, self._yaml.SequenceNode) else [node]
         values = [self._value(item, path) for item in nodes]
         return {key: item for value in reversed(values) if isinstance(value, dict) for key, item in value.items()}

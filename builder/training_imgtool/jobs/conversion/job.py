@@ -1,7 +1,7 @@
 """Reads an AI Platform Job from gcloud's config.yaml, from the command's flags, or from the output of `jobs describe`.
 
-Source: the ml.v1 discovery document, and gcloud 528.0.0, whose flags take precedence over the file and whose
-arguments replace those in the file.
+Source: the ml.v1 discovery document, and gcloud 528.0.0. In gcloud, flags take precedence over the file, and the
+arguments after `--` replace those in the file.
 """
 
 from __future__ import annotations

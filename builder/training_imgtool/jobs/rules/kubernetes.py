@@ -29,7 +29,7 @@ _STRICT = {"TFJob", "JobSet", "TrainJob", "Service"}  # names of other kinds may
 
 
 def known_kind(document: Any) -> str | None:
-    """Returns the entry in `KINDS` for the object's kind and API group, even if its version is misspelt; else None."""
+    """Returns the entry in `KINDS` for the object's kind and API group, even if the version is misspelt; else None."""
     kind, version = (document.get(key) for key in ("kind", "apiVersion"))
     group = _group(version)
     if f"{kind}.{group}" in KINDS:

@@ -34,9 +34,10 @@ _API = "aiplatform.v1 API, revision 20261106"
 def job_findings(
     job: Mapping[str, Any], kind: str, *, region: str | None, allow_unknown: bool, foreign: bool = False
 ) -> list[Finding]:
-    """Finds all faults in the body of a CustomJob or a HyperparameterTuningJob. The latter is also gcloud's file.
+    """Finds all faults in the body of a CustomJob or a HyperparameterTuningJob.
 
-    `kind` is the body's kind; the other arguments are as for `custom_job_spec_findings`.
+    gcloud's file for a HyperparameterTuningJob is such a body, too. `kind` is the body's kind; the other arguments are
+    as for `custom_job_spec_findings`.
     """
     findings = list(shape_findings(job, kind, allow_unknown=allow_unknown))
     job = well_typed(job, kind)

@@ -124,7 +124,7 @@ def machine_of(spec: ImageSpec, role: Role) -> str | None:
 
 
 def _replica(spec: ImageSpec, role: Role, images: Images, *, own_args: bool) -> Document:
-    """Makes a role's config, which always names an image, even if it is the master's."""
+    """Makes a role's config, which always names an image, even if the role uses the master's."""
     container: Document = {"imageUri": image_of(images, role)}
     if own_args:
         container["containerCommand"] = list(spec.roles[role].entrypoint)

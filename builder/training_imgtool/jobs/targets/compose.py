@@ -212,7 +212,7 @@ def _relative(folder: str) -> str:
 
 
 def _project(spec: ImageSpec, images: Images) -> str:
-    """Returns the project's name. The key in it keeps a job from replacing the containers of another job."""
+    """Returns the project's name, with the job's key, so that a job never replaces another job's containers."""
     return spec.job.id or f"{spec.name.replace('.', '-')}-{job_key(images, spec)}"
 
 

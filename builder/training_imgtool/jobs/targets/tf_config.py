@@ -175,6 +175,6 @@ def _find_repeated(hosts: Mapping[Role, tuple[str, ...]]) -> Iterator[FieldError
                 yield FieldError(
                     f"{host} appears twice: two replicas cannot share a port",
                     field=f"roles.{role}",
-                    hint="give one of them another port, such as HOST:2223",
+                    hint="give one replica another port, such as HOST:2223",
                 )
             seen.add(host)

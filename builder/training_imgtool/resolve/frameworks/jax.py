@@ -1,6 +1,7 @@
-"""The functions of `frameworks.Rules` for JAX. Its wheels' metadata state all facts except the GPUs for each CUDA.
+"""The functions of `frameworks.Rules` for JAX.
 
-CUDA always comes from wheels, never from the base. Sources: METADATA of jax 0.10.2 and of its plug-ins; JAX's page
+The metadata of JAX's wheels state all facts except which GPUs a CUDA version supports. CUDA always comes from wheels,
+never from the base. Sources: METADATA of jax 0.10.2 and of its plug-ins; JAX's page
 "Installation" and NVIDIA's page on compute capabilities (CUDA 13 begins with 7.5, JAX's wheels for CUDA 12 with 5.2).
 """
 
@@ -38,7 +39,7 @@ _GLIBC = re.compile(r"manylinux_(\d+_\d+)_")
 
 
 def needs_index(matrix: Matrix, version: str) -> bool:
-    """Returns True, because imgtool has no table of JAX."""
+    """Returns True, because imgtool has no table of JAX's releases."""
     del matrix, version
     return True
 

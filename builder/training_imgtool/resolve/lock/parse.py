@@ -158,7 +158,7 @@ def _check_once(names: Iterable[str], where: str) -> None:
 
 
 def _names_file(wheel: Wheel) -> bool:
-    """Returns whether a wheel's file name begins with the wheel's name and version, compared as in pip."""
+    """Returns whether a wheel's file name begins with the wheel's name and version, compared as pip does."""
     file_name, _, rest = wheel.file.partition("-")
     file_version = rest.partition("-")[0]
     if normalise_name(file_name) != normalise_name(wheel.name) or not wheel.file.endswith(".whl"):

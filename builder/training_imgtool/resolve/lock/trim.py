@@ -249,7 +249,7 @@ def _read_blocks(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def list_unused(contents: Iterable[WheelContents]) -> tuple[UnusedPath, ...]:
-    """Lists, sorted, the paths of those rules whose files no remaining file in the image names.
+    """Lists, sorted, the paths that a rule covers and that no file left in the image names.
 
     A file that is itself left out keeps no other file in the image, so this repeats until the result is stable.
     """

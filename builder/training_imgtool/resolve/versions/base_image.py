@@ -47,7 +47,7 @@ class BaseImage:
 
 
 def describe(name: str, matrix: Matrix) -> BaseImage:
-    """Returns the facts that follow from `name`. Ignores the first parts of the path, so that mirrors work, too.
+    """Derives the facts about a base image from `name`. Ignores the first parts of the path, so that mirrors work, too.
 
     Raises InvalidReferenceError if `name` is not the name of an image.
     """

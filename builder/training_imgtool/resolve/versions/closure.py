@@ -67,7 +67,7 @@ def find_broken(
     wanted: Iterable[str] = (),
     own: Collection[str] = (),
 ) -> Iterator[str]:
-    """Yields a text for each requirement that no package satisfies, and for each package for another Python.
+    """Yields a text for each requirement that no package satisfies, and each package that excludes the Python.
 
     Like pip, this check accepts pre-releases, and ignores requirements that it cannot read.
 

@@ -92,7 +92,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """A distribution: its own Python and glibc, and the Pythons of the deadsnakes archive."""
+    """A Linux distribution: its own Python and glibc, and the Pythons of the deadsnakes archive."""
 
     python: str
     glibc: str
@@ -144,7 +144,7 @@ class Matrix:
     learned: Mapping[str, tuple[Minor, Release]] = field(default_factory=dict)
 
     def release(self, version: str, framework: Framework = TENSORFLOW) -> tuple[Minor, Release]:
-        """Finds a framework's release and its minor; if it is unknown, raises FieldError with the nearest one."""
+        """Finds a framework's release and its minor; raises FieldError with the nearest release if it is unknown."""
         if framework.key in self.learned:
             return self.learned[framework.key]
         minor = self.minors.get(".".join(version.split(".")[:2]))

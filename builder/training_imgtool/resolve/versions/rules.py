@@ -70,7 +70,7 @@ def limit_pythons(
         try:
             allowed = SpecifierSet(limit)
         except InvalidSpecifier:
-            raise FieldError(f"{name}: requires-python {limit!r} is not a limit", field="requirements") from None
+            raise FieldError(f"{name}: requires-python {limit!r} is not valid", field="requirements") from None
         # 3.9 means any of its patch releases, from the first to the last
         fits = {python for python in release.pythons if any(map(allowed.contains, (python, f"{python}.99")))}
         if python is not None and python in {*release.pythons} - fits:
@@ -79,7 +79,9 @@ def limit_pythons(
         if not fits:
             have = f"{framework.title} {release.version} has wheels for Python {', '.join(release.pythons)}"
             message = f"{name} says requires-python {limit}, and {have}"
-            raise FieldError(message, field="requirements", hint=f"use another {framework.title}, or change the limit")
+            raise FieldError(
+                message, field="requirements", hint=f"change requires-python or the {framework.title} release"
+            )
         pythons, arm = (tuple(filter(fits.__contains__, row)) for row in (release.pythons, release.pythons_arm))
         release = replace(release, pythons=pythons, pythons_arm=arm)
     return release

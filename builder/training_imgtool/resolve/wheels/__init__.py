@@ -1,1 +1,1 @@
-"""Wheels: resolving, the package index, the store on disk."""
+"""Resolves, finds, downloads, stores and builds wheels."""

@@ -1,7 +1,7 @@
 """Finds the modules that the wheels of a lock provide.
 
 imgtool reads the list of files in a wheel: from the cache, or else from the index, with one or two range requests.
-If it can read neither, it does not know the wheel's modules, and refuses nothing because of them.
+If imgtool can read neither, it does not know the wheel's modules, and refuses nothing because of them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ImportNames:
         self._offline = False
 
     def provides(self, module: str) -> bool | None:
-        """Returns whether Python or a wheel provides a module; None if imgtool cannot read a wheel that may."""
+        """Returns whether Python or a wheel provides a module; None if imgtool cannot read a wheel that may do so."""
         top = module.partition(".")[0]
         if self._is_standard(top) or self._is_named(module):
             return True

@@ -224,7 +224,7 @@ class WheelStore:
         else:
             raise WheelGoneError(
                 f"no index of this machine has {wheel.file} with sha256 {wheel.sha256}",
-                hint="name its index or folder in UV_INDEX_URL or UV_FIND_LINKS, or run imgtool lock --upgrade",
+                hint="name the wheel's index or folder in UV_INDEX_URL or UV_FIND_LINKS, or run imgtool lock --upgrade",
             )
 
     def _list_urls(self, wheel: Wheel, progress: Progress = silent) -> Iterator[str]:
@@ -258,7 +258,7 @@ class WheelStore:
 
 
 def describe_yank(what: str, why: str) -> str:
-    """Returns the sentence that tells the user that, and why, the publishers withdrew a release (PEP 592)."""
+    """Returns a sentence for the user: the publishers withdrew a release (PEP 592), and why."""
     return f"{what} was yanked{f': {join_lines(why)}' if why else ''}; imgtool lock --upgrade takes another if it can"
 
 

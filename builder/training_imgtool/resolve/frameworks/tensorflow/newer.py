@@ -1,4 +1,4 @@
-"""Makes a row of the matrix for a release newer than imgtool's table, from its wheels.
+"""Makes a row of the matrix for a release newer than imgtool's table, from the release's wheels.
 
 imgtool reads the names and METADATA of the release's wheels. All other facts come from the nearest earlier release.
 Pure.
@@ -33,14 +33,14 @@ def needs_index(matrix: Matrix, version: str) -> bool:
 
 
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
-    """Returns the notes of every minor after that of `before`, up to that of `after`."""
+    """Returns the notes on every minor version after that of `before`, up to and including that of `after`."""
     low, high = version_key(before)[:2], version_key(after)[:2]
     minors = (minor for name, minor in matrix.minors.items() if low < version_key(name) <= high)
     return tuple(f"TensorFlow {minor.name}: {note}" for minor in minors for note in minor.notes)
 
 
 def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
-    """Returns the matrix with a row for the spec's release from its wheels, and a warning that the row is untested.
+    """Returns the matrix with a row made from the wheels of the spec's release, and a warning that the row is untested.
 
     Raises FieldError if no index has the release, or if no index answers.
     """

@@ -16,7 +16,7 @@ _MISSING = frozenset({404, 410})
 
 
 class MissingFileError(LookupError):
-    """The server, or the folder, has no such file."""
+    """The server or the folder does not have the requested file."""
 
 
 class IndexClient:

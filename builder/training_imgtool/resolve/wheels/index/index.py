@@ -60,7 +60,7 @@ class Index:
         self._client = IndexClient(client, lambda: self.places().urls, environ=environ, pause=pause)
 
     def places(self) -> Indexes:
-        """Returns the places where this machine looks; reads the settings only once."""
+        """Returns the places where this machine looks for packages; reads the settings only once."""
         with self._lock:
             self._indexes = self._indexes or self._find()
             return self._indexes

@@ -2,7 +2,7 @@
 
 People configure a company's index for pip, in PIP_* variables or a pip.conf
 (https://pip.pypa.io/en/stable/topics/configuration/). uv reads neither, so imgtool converts these settings to UV_*
-variables for the uv that it runs. Credentials in the URLs stay in uv's environment.
+variables for the uv that it runs. imgtool passes credentials in the URLs only through uv's environment.
 """
 
 from __future__ import annotations

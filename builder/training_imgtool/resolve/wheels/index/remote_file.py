@@ -17,7 +17,7 @@ ReadFrom = Callable[[int], Generator[bytes, None, None]]
 
 
 def open_remote(size: int, read: ReadFrom) -> BinaryIO:
-    """Opens a remote file for zipfile. Requests its end first, other parts when needed; raises what `read` raises."""
+    """Opens a remote file for zipfile. Requests the end first, other parts when needed; raises what `read` raises."""
     return io.BufferedReader(_RemoteFile(size, read), _BLOCK)
 
 

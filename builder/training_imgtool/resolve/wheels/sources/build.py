@@ -96,7 +96,7 @@ def build_wheel(
 
 
 def _run_one(command: tuple[str, ...], environ: Mapping[str, str], work: Path, constraints: tuple[str, ...]) -> None:
-    """Runs the build with each of the constraints until it succeeds; if all runs fail, raises the first error."""
+    """Runs the build with each of the constraints until one run succeeds; if all fail, raises the first error."""
     (work / "constraints.txt").write_text(constraints[0], encoding="utf-8")
     try:
         _run(command, environ, work)
