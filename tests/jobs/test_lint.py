@@ -210,6 +210,8 @@ def test_machines_that_take_the_gpus_are_named() -> None:
         ("a: b: c\n", "config.yaml:1:5: not YAML"),
         ("a: b\nc: \x07\n", r"config.yaml:2:4: not YAML: YAML does not allow the character U\+0007"),
         ("a: " + "[" * 100 + "\n", "nested deeper than 50 levels"),
+        ("a: &a [*a]\n", "inside its own anchor"),
+        ("a: é\nb: \x01\n", r":2:4: not YAML: YAML does not allow the character U\+0001"),
         ("a: &x [1]\nb: [" + ",".join(["*x"] * 40000) + "]\n", "more than 50000 values"),
         ("x" * 1_000_001, "1000001 characters"),
     ],

@@ -106,14 +106,17 @@ def read(text: str, file: str) -> list[Parsed]:
 
     if len(text) > _LONGEST:
         raise InputError(f"{file}: {len(text)} characters: a job file may have {_LONGEST} at most")
+    _check_characters(text, file)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _check_depth(yaml.parse(text, Loader=loader), file)
         nodes = list(yaml.compose_all(text, Loader=loader))
         return [_Reader(yaml, file).document(node) for node in nodes if node is not None]
     except yaml.YAMLError as error:
-        line, column, problem = _explain(error, text)
+        line, column, problem = _explain(error)
         raise InputError(f"{file}:{line}:{column}: not YAML: {problem}") from error
+    except RecursionError as error:
+        raise InputError(f"{file}: an alias stands inside its own anchor, or aliases nest too deeply") from error
 
 
 def _check_depth(events: Iterable[Any], file: str) -> None:
@@ -128,14 +131,21 @@ def _check_depth(events: Iterable[Any], file: str) -> None:
             raise InputError(f"{file}:{line}:{column}: nested deeper than {MAX_DEPTH} levels")
 
 
-def _explain(error: Any, text: str) -> tuple[int, int, str]:
-    """Returns line, column and problem of an error of PyYAML, also of one about a character that YAML forbids."""
+def _explain(error: Any) -> tuple[int, int, str]:
+    """Returns the line, the column and the problem of PyYAML's error."""
     mark = getattr(error, "problem_mark", None)
-    if mark is not None:
-        return mark.line + 1, mark.column + 1, error.problem
-    before = text[: error.position]
-    problem = f"YAML does not allow the character U+{ord(text[error.position]):04X}"
-    return before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1, problem
+    return (mark.line + 1, mark.column + 1, error.problem) if mark else (1, 1, str(error))
+
+
+def _check_characters(text: str, file: str) -> None:
+    """Raises InputError for a character that YAML forbids; PyYAML's parsers count its place differently."""
+    from yaml.reader import Reader
+
+    if bad := Reader.NON_PRINTABLE.search(text):
+        before = text[: bad.start()]
+        line, column = before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1
+        problem = f"YAML does not allow the character U+{ord(bad[0]):04X}"
+        raise InputError(f"{file}:{line}:{column}: not YAML: {problem}")
 
 
 class _Reader:
