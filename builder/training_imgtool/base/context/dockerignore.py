@@ -105,61 +105,70 @@ def _clean(pattern: str) -> str:
 
 def _matcher(pattern: str) -> Callable[[str], object]:
     """Returns a function that tells whether a path matches, in bounded time for every pattern."""
-    regex = _regex(pattern)
-    if len(_STARS.findall(regex.pattern)) <= _FEW:
-        return regex.match
-    return partial(_match_steps, tuple(_STEP.findall(regex.pattern.removesuffix(r"\Z"))))
+    regex = _translate(pattern)
+    if len(_STARS.findall(regex)) <= _FEW:
+        return _compile(regex).match
+    steps = tuple(_STEP.findall(regex.removesuffix(r"\Z")))
+    for step in {*steps}:
+        _compile(step)  # an invalid step is an error of the file, not of the path that meets it
+    return partial(_match_steps, steps)
 
 
 def _match_steps(steps: tuple[str, ...], path: str) -> bool:
-    """Matches in time proportional to steps times letters, because it keeps all places at which a step may end."""
-    places = {0}
+    """Matches step by step in bounded time: bit N of `places` tells whether a step may end before the letter N."""
+    every, below = (1 << len(path) + 1) - 1, _find_letters("/", path)
+    places = 1
     for step in steps:
-        first = min(places)
+        after = -(places & -places)  # all bits from the first place on
         if step == _BELOW:
-            places |= {at + 1 for at in range(first, len(path)) if path[at] == "/"}
+            places |= (below & after) << 1
         elif step == _ANYTHING:
-            places = set(range(first, len(path) + 1))
+            places = every & after
         elif step == _NAME:
-            for at in range(first, len(path)):
-                if at in places and path[at] != "/":
-                    places.add(at + 1)
+            while more := ((places & ~below) << 1) & every & ~places:
+                places |= more
         else:
-            is_match = _compile(step).fullmatch
-            places = {at + 1 for at in places if at < len(path) and is_match(path[at])}
+            places = (places & _find_letters(step, path)) << 1
         if not places:
             return False
-    return len(path) in places
+    return bool(places >> len(path))
 
 
-def _regex(pattern: str) -> re.Pattern[str]:
-    """Translates the pattern, with patternmatcher's special cases for `**`."""
+@lru_cache(maxsize=1024)
+def _find_letters(step: str, path: str) -> int:
+    """Returns the bits of the letters of a path that a step matches."""
+    is_match = _compile(step).fullmatch
+    return sum(1 << at for at, letter in enumerate(path) if is_match(letter))
+
+
+def _translate(pattern: str) -> str:
+    """Translates the pattern to a regular expression, with patternmatcher's special cases for `**`."""
     if not _special(pattern):
-        return re.compile(rf"{re.escape(pattern)}\Z")
+        return rf"{re.escape(pattern)}\Z"
     if pattern.startswith("**") and not _special(pattern[2:]):
         suffix = pattern[2:]
         start = rf"(?:.*{re.escape(suffix)}|{re.escape(suffix.removeprefix('/'))})"
-        return re.compile(rf"{start if suffix.startswith('/') else '.*' + re.escape(suffix)}\Z", re.DOTALL)
+        return rf"(?s:{start if suffix.startswith('/') else '.*' + re.escape(suffix)})\Z"
     if pattern.endswith("**") and not _special(pattern[:-2]):
-        return re.compile(re.escape(pattern[:-2]), re.DOTALL)  # a prefix
-    result = ""
+        return re.escape(pattern[:-2])  # a prefix
+    parts = []
     at = 0
     while at < len(pattern):
         character = pattern[at]
         at += 1
         if character == "*" and pattern.startswith("*", at):
             at += 2 if pattern.startswith("*/", at) else 1
-            result += _ANYTHING if at == len(pattern) else _BELOW
+            parts.append(_ANYTHING if at == len(pattern) else _BELOW)
         elif character == "*":
-            result += _NAME
+            parts.append(_NAME)
         elif character == "?":
-            result += "[^/]"
+            parts.append("[^/]")
         elif character == "\\":
-            result += "\\" + pattern[at : at + 1]
+            parts.append("\\" + pattern[at : at + 1])
             at += 1
         else:
-            result += f"\\{character}" if character in _ESCAPED else character
-    return _compile(rf"{result}\Z")
+            parts.append(f"\\{character}" if character in _ESCAPED else character)
+    return "".join(parts) + r"\Z"
 
 
 @lru_cache(maxsize=1024)
