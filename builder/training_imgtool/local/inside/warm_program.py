@@ -263,7 +263,7 @@ class Zygote:
                 is_child = self._obey(found.si_signo)
 
     def _obey(self, signum: int) -> bool:
-        """Carries out an order; returns True in a child process."""
+        """Carries out an order; returns True if this process is now the forked child."""
         if signum == START:
             self.number += 1
             return self.start()
