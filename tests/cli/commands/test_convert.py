@@ -61,9 +61,9 @@ def test_the_package_may_lie_deeper(folder: Path) -> None:
         (
             ["--flags", "--module-name=model.task", "--spec", "image.yaml"],
             3,
-            "expected the folder with the job's module model.task",
+            "expected the folder of the package that has the job's module, model.task",
         ),
-        (["--flags", "--package-path=../elsewhere", "--spec", "x/image.yaml"], 3, "expected the folder with"),
+        (["--flags", "--package-path=../elsewhere", "--spec", "x/image.yaml"], 3, "expected the folder of"),
         (["--flags", "--package-path=trainer", "--spec", "deep/image.yaml"], 3, "is not below"),
         (["--spec", "image.yaml", "-o", "vertex.yaml"], 2, "the job file needs the digests of the images"),
         (["--flags", "--region='us", "--spec", "image.yaml"], 2, "--flags: not a command line: No closing quotation"),

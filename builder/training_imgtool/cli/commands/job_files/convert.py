@@ -125,7 +125,7 @@ def _with_files(spec: ImageSpec, folder: Path, package: str | None) -> tuple[Ima
     source = Path(package) if package else folder / spec.trainer.source
     if not source.is_dir():
         raise InputError(
-            f"{source}: expected a folder from which Python can import the job's module {spec.trainer.module}",
+            f"{source}: expected the folder of the package that has the job's module, {spec.trainer.module}",
             hint="name the folder with --flags '--package-path FOLDER --module-name FOLDER.MODULE'",
         )
     if not source.resolve().is_relative_to(folder.resolve()):
