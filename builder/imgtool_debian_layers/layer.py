@@ -245,7 +245,10 @@ class Installation:
 
 
 def list_base_libraries(cache: LoaderCache, nodes: Mapping[str, Node]) -> dict[str, _Library]:
-    """Returns the base's shared libraries, each under its path. Of several names in the loader cache, the longest is a library's soname."""
+    """Returns the base's shared libraries, each under its path.
+
+    Of several names of a library in the loader cache, the longest is its soname.
+    """
     machines = {flags: machine for machine, flags in FLAGS.items()}
     libraries: dict[str, _Library] = {}
     for row in sorted(cache.libraries, key=lambda row: len(row.soname)):
