@@ -59,7 +59,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tag:
-    """A name for an image. Anyone who may push can move a tag to another image, so job files contain no tags."""
+    """A name for an image. A push can move a tag to another image, so job files contain no tags."""
 
     repository: Repository
     name: str

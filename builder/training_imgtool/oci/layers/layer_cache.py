@@ -2,7 +2,7 @@
 
 A record is a small JSON document that contains the record's key and a hash of the other fields, so imgtool detects a
 damaged record. The manifest of a stage contains the records of the stage's layers as an annotation, so that a second
-machine can reuse the layers without the wheels. Anyone who may push can write such an annotation, so the second machine
+machine can reuse the layers without the wheels. Every push can write such an annotation, so the second machine
 does not store its records in the cache. The cache also stores the layers of wheels and of Debian packages, as blobs
 that are named by their digests, up to a total size.
 """
