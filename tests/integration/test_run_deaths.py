@@ -75,7 +75,7 @@ mkdir -p /job/checkpoints; n=$(sed -n 's/.*ckpt-\\([0-9]*\\).*/\\1/p' /job/check
 [ -n "$n" ] && echo resumed after epoch $n
 n=${n:-0}
 while [ "$n" -lt 6 ]; do
-  sleep 0.5; n=$((n+1)); echo "epoch $n loss: 0.$((9-n))"
+  sleep 1; n=$((n+1)); echo "epoch $n loss: 0.$((9-n))"
   echo "model_checkpoint_path: \\"ckpt-$n\\"" > /job/checkpoints/checkpoint
 done
 """
@@ -83,7 +83,7 @@ done
     report = made.folder / "run.html"
     made.run("--report", "-", code=2)
     assert "there is no folder" in made.run("--report", str(report / "run.html"), code=9).stderr
-    done = made.run("--kill", "chief@2s", "--report", str(report))
+    done = made.run("--kill", "chief@4s", "--report", str(report))
     page = report.read_text()
     assert page.count('<rect class="failed"') == 1
     assert page.count('<rect class="exited"') == 1
@@ -91,7 +91,7 @@ done
     assert "master loss: 0.8 to 0.3" in page
     assert "The engine reported no memory use." not in page
     assert "master   | resumed after epoch " in done.stderr
-    assert "master was killed at 2." in done.stdout
+    assert "master was killed at 4." in done.stdout
     assert "training went on: newest checkpoint checkpoints/ckpt-" in done.stdout
     where, written = done.stdout.splitlines()[-2:]
     assert where == f"job directory: {made.job}, newest checkpoint checkpoints/ckpt-6"
