@@ -9,9 +9,9 @@ from __future__ import annotations
 import shlex
 
 from training_imgtool.base.errors import FieldError, FieldListError, InputError, UsageError
-from training_imgtool.jobs.gcloud import PLAIN_FLAGS
 from training_imgtool.jobs.model import Document, Severity, format_path
-from training_imgtool.jobs.shapes import shape_findings, well_typed
+from training_imgtool.jobs.rules.shapes import shape_findings, well_typed
+from training_imgtool.jobs.targets.google.gcloud import PLAIN_FLAGS
 from training_imgtool.jobs.yamlio import read
 
 _OUTPUT_ONLY = ("createTime", "startTime", "endTime", "state", "errorMessage", "jobPosition", "trainingOutput")

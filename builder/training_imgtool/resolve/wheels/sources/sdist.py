@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Mapping
 
 from training_imgtool.base.errors import VerificationError
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.versions.matrix import SourceArchive, load_matrix
 from training_imgtool.resolve.wheels.index.index import Index
 
