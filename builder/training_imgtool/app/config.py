@@ -137,6 +137,10 @@ def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
         file=_as_argument(request.output or Path("config.yaml")),
         hosts=parse_hosts(request.hosts) if request.hosts else {},
         cuda={role: version for role, version in cuda.items() if version},
+        packages={
+            image.role: frozenset(wheel.name for wheel in image.plan.locked.wheels)
+            for image in (inputs.images if inputs else ())
+        },
         version=__version__,
     )
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.base.progress import Step
 from training_imgtool.base.reference import Digest
-from training_imgtool.jobs.cluster import Flavour, cluster_env
+from training_imgtool.jobs.cluster import Flavour, to_texts
+from training_imgtool.jobs.frameworks import rules_of
 from training_imgtool.make.engines.docker.containers import Containers
 from training_imgtool.make.engines.docker.probe import Answer, Probe, run_probe
 from training_imgtool.make.engines.pull import pull_image
@@ -40,7 +41,7 @@ def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine:
     machine.progress(Step(str(image.role), f"importing {variant.framework.key} and {plan.entry.name}"))
     module = plan.entry.module or plan.entry.arguments[-1]
     alone = {image.role: ["localhost"]}  # so that the trainer waits for no other replica
-    env = cluster_env(variant.framework, Flavour.LOCAL, alone, image.role, 0)
+    env = to_texts(rules_of(variant.framework).describe(Flavour.LOCAL, alone, image.role, 0))
     request = {"module": module, "libraries": sorted(variant.libraries), "env": env, "framework": variant.framework.key}
     text = f"{program_of(variant.framework)}\nrun(json.loads({json.dumps(request)!r}))\n"
     probe = Probe(image=name, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus)
