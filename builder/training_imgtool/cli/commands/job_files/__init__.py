@@ -1,1 +1,1 @@
-"""The verbs that write, convert and submit job files."""
+"""The verbs that write and submit job files."""
