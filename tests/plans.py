@@ -7,7 +7,7 @@ from typing import Any
 
 from training_imgtool.base.reference import parse_repository
 from training_imgtool.model.entry_point import EntryPoint
-from training_imgtool.model.plan import LockedDebian, LockedVariant, RolePlan, Variant, Wheel
+from training_imgtool.model.lock import LockedDebian, LockedVariant, RolePlan, Variant, Wheel
 from training_imgtool.model.recipe import apt_step, install_step
 from training_imgtool.model.recipe.recipe import Lines, Recipe
 from training_imgtool.model.spec import Accelerator, Role

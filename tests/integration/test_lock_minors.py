@@ -17,7 +17,7 @@ from training_imgtool.base.progress import silent
 from training_imgtool.base.settings import from_environment
 from training_imgtool.base.yamlfile.tree import Position, Table
 from training_imgtool.model.load import SpecFile
-from training_imgtool.model.plan import LockedVariant
+from training_imgtool.model.lock import LockedVariant
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.resolve.lock.lockfile import dump_lock
 from training_imgtool.resolve.lock.parse import parse_lock

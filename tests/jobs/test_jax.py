@@ -21,7 +21,7 @@ from tests.jobs.specs import images
 from training_imgtool.base.errors import FieldListError
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.launcher import PYTHON
-from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.rules.lint import lint
 from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.jobs.text import dump
 from training_imgtool.local.replicas import Service, make_cluster

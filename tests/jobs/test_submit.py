@@ -17,9 +17,9 @@ import pytest
 from tests.jobs.specs import images
 from tests.jobs.submit_once import spec_of, written
 from tests.outputs import check_document
+from training_imgtool.app import submit
+from training_imgtool.app.submit import Submission, Submitted
 from training_imgtool.base.errors import CredentialsError, InputError, TemporaryError, UsageError, VerificationError
-from training_imgtool.cli.commands.job_files import submit
-from training_imgtool.cli.commands.job_files.submit import Submission, Submitted
 from training_imgtool.cli.submit import _ask
 from training_imgtool.jobs import check
 from training_imgtool.jobs.service import KEY, program_error

@@ -13,17 +13,17 @@ from tests.debian_layers.packages import system
 from tests.faults.project import SPEC, Project
 from tests.oci.direct.wheels import make_wheel
 from tests.resolve.wheels.libraries import make_library
+from training_imgtool.app.init_lock import add_libraries
 from training_imgtool.base.errors import FieldListError, TemporaryError
 from training_imgtool.base.progress import Event, Note
 from training_imgtool.base.settings import Settings, from_environment
-from training_imgtool.cli.commands.init_lock import add_libraries
-from training_imgtool.make import debian_stage
-from training_imgtool.make.inputs import prepare
-from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.make.trainer_check import check_trainer
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import DebianPackage, LockedDebian
-from training_imgtool.oci.registry.connect import Machine
+from training_imgtool.model.lock import DebianPackage, LockedDebian
+from training_imgtool.oci.machine import Machine
+from training_imgtool.plan import debian_stage
+from training_imgtool.plan.inputs import prepare
+from training_imgtool.plan.project_files import SpecChoice
 from training_imgtool.resolve.wheels.libraries import WheelLibraries
 from training_imgtool.resolve.wheels.store import WheelStore
 

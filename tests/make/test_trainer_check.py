@@ -22,11 +22,11 @@ from training_imgtool.base.errors import FieldListError
 from training_imgtool.base.json_cache import write_cached
 from training_imgtool.base.progress import Event, Note
 from training_imgtool.base.settings import Settings, from_environment
-from training_imgtool.make.inputs import Inputs, prepare
-from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.make.trainer_check import check_trainer
 from training_imgtool.model.load import load
-from training_imgtool.oci.registry.connect import Machine
+from training_imgtool.oci.machine import Machine
+from training_imgtool.plan.inputs import Inputs, prepare
+from training_imgtool.plan.project_files import SpecChoice
 
 
 @pytest.fixture

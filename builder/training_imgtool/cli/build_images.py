@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from training_imgtool.app.images import build_images, prepare_build
 from training_imgtool.base.progress import Note
-from training_imgtool.cli.commands.images import build_images, prepare_build
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit_result
 from training_imgtool.make.request import BuildOptions, BuildResult, BuildRun
@@ -13,10 +13,10 @@ from training_imgtool.make.request import BuildOptions, BuildResult, BuildRun
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from training_imgtool.make.inputs import Inputs
-    from training_imgtool.make.project_files import SpecChoice
     from training_imgtool.model.spec import Role
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.oci.machine import Machine
+    from training_imgtool.plan.inputs import Inputs
+    from training_imgtool.plan.project_files import SpecChoice
 
 
 def build_and_print(
@@ -45,7 +45,7 @@ def build_and_print(
 
 def _note_push(inputs: Inputs, images: Sequence[BuildResult], machine: Machine) -> None:
     """Records the pushed images for `show --why`, and prints how many bytes the push sent and reused."""
-    from training_imgtool.cli.commands.why import note_pushed
+    from training_imgtool.app.why import note_pushed
     from training_imgtool.cli.progress_lines import format_size
 
     note_pushed(inputs, images, machine.settings.state)

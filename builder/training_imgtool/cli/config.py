@@ -48,7 +48,7 @@ def config(
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Write the job file for the current images. Push them first, or give --push."""
-    from training_imgtool.cli.commands.job_files import config
+    from training_imgtool.app import config
 
     request = config.Request(
         target=target,

@@ -31,10 +31,10 @@ def lock(
 ) -> None:
     """Resolve versions, base images and wheels, and write the lock. A new lock keeps old versions that still fit."""
     from training_imgtool.jobs import check_job
-    from training_imgtool.make.current_lock import ensure_lock, find_moved_bases
-    from training_imgtool.make.inputs import prepare
     from training_imgtool.make.trainer_check import check_trainer
     from training_imgtool.model.requirements import normalise_name
+    from training_imgtool.plan.current_lock import ensure_lock, find_moved_bases
+    from training_imgtool.plan.inputs import prepare
     from training_imgtool.resolve.lock.carry_over import Renewal
     from training_imgtool.resolve.lock.lockfile import lock_path
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from training_imgtool.base.errors import FieldError, FieldListError, UsageError
 from training_imgtool.base.reference import Digest, parse_repository
-from training_imgtool.jobs.google import LOOPBACK
 from training_imgtool.jobs.model import (
     NOWHERE,
     Finding,
@@ -26,6 +25,7 @@ from training_imgtool.jobs.model import (
     replicas,
     spec_hash,
 )
+from training_imgtool.jobs.rules.google import LOOPBACK
 from training_imgtool.jobs.service import KEY
 from training_imgtool.jobs.tables import gpu_label, has_gpus
 from training_imgtool.jobs.text import submit_lines

@@ -35,14 +35,14 @@ from training_imgtool.make.build import build
 from training_imgtool.make.engines.docker.containers import Containers, EngineHost
 from training_imgtool.make.engines.pull import pull_image
 from training_imgtool.make.find import find_images
-from training_imgtool.make.inputs import RoleImage
 from training_imgtool.make.request import BuildOptions, BuildRun
 from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.plan.inputs import RoleImage
 
 if TYPE_CHECKING:
     from training_imgtool.make.engines.docker.engine import DockerEngine
-    from training_imgtool.make.inputs import Inputs
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.oci.machine import Machine
+    from training_imgtool.plan.inputs import Inputs
 
 _ID_BYTES = 4
 _OWN = Repository("localhost", "imgtool/stage")  # in the job file's name of an image that no registry has

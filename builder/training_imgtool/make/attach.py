@@ -15,7 +15,6 @@ from functools import cached_property, partial
 from training_imgtool.base.errors import RegistryRefusedError
 from training_imgtool.base.progress import Note
 from training_imgtool.base.reference import Digest
-from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.make.origin import ask_git, note_push
 from training_imgtool.make.request import BuildRun
 from training_imgtool.oci.attest import cyclonedx, provenance
@@ -24,6 +23,7 @@ from training_imgtool.oci.image.image import DirectImage
 from training_imgtool.oci.registry.manifests import Descriptor, Manifest, sha256_digest
 from training_imgtool.oci.registry.referrers import attach, referrer_manifest
 from training_imgtool.oci.repository.publish import Publisher
+from training_imgtool.plan.inputs import Inputs, RoleImage
 
 FORMAT = "1"  # of both documents; change it when their content for the same image changes: `verify` tells formats apart
 _FORMAT_KEY = "dev.imgtool.format"

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from training_imgtool.base.threads import SingleFlight
-from training_imgtool.make.inputs import RoleImage
 from training_imgtool.make.request import BuildRun
 from training_imgtool.make.run_wheels import check_closed, open_wheel_store
 from training_imgtool.model.recipe.recipe import SYSTEM, Stage
@@ -23,6 +22,7 @@ from training_imgtool.oci.layers.layer_cache import LayerCache
 from training_imgtool.oci.layers.layers import MTIME, LayerSource
 from training_imgtool.oci.registry.failures import BlobUnknownError
 from training_imgtool.oci.wheel_layers.layer_tools import LayerTools
+from training_imgtool.plan.inputs import RoleImage
 from training_imgtool.resolve.wheels.prefetch import WheelPrefetcher
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class DirectBuilder:
 
     def open_debian(self, image: RoleImage, cache: LayerCache) -> DebianLayer:
         """Returns a LayerMaker for the image's Debian packages."""
-        from training_imgtool.make.debian_stage import open_layer
+        from training_imgtool.plan.debian_stage import open_layer
 
         return open_layer(image.plan, self._run.machine, cache, self._compression)
 

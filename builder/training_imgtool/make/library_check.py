@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from training_imgtool.base.errors import FieldError, ImgtoolError
-from training_imgtool.make.inputs import Inputs
-from training_imgtool.model.plan import RolePlan
+from training_imgtool.model.lock import RolePlan
+from training_imgtool.plan.inputs import Inputs
 from training_imgtool.resolve.wheels.libraries import (
     Reached,
     WheelLibraries,
@@ -27,7 +27,7 @@ from training_imgtool.resolve.wheels.libraries import (
 if TYPE_CHECKING:
     from imgtool_debian_layers import BaseSystem
     from training_imgtool.base.context.python_source import Import
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.oci.machine import Machine
 
 _RELEASE = re.compile(r'^(ID|VERSION_ID)="?([^"\n]*)"?$', re.MULTILINE)
 
@@ -102,7 +102,7 @@ class LibraryCheck:
 
     @cached_property
     def _base(self) -> BaseSystem | None:
-        from training_imgtool.make.debian_stage import read_base_system
+        from training_imgtool.plan.debian_stage import read_base_system
 
         try:
             return read_base_system(self._plan.base, self._machine)

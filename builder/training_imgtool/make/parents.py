@@ -19,7 +19,6 @@ from training_imgtool.base.errors import FieldError, ImgtoolError, NeedsEngineEr
 from training_imgtool.base.progress import Done, Note, Outcome, Planned, Step
 from training_imgtool.base.reference import Digest, Tag
 from training_imgtool.make.direct_builder import Appending, DirectBuilder
-from training_imgtool.make.inputs import RoleImage
 from training_imgtool.make.request import BuildRun, missing_push
 from training_imgtool.model.recipe.recipe import PACKAGES, RUN, SETUP, Stage
 from training_imgtool.oci.direct.base_files import BaseReader
@@ -31,6 +30,7 @@ from training_imgtool.oci.registry.failures import BlobUnknownError
 from training_imgtool.oci.registry.manifests import Descriptor, Manifest
 from training_imgtool.oci.repository.publish import Publisher
 from training_imgtool.oci.repository.stored_stages import StoredStages, as_stage, make_stored, tag_of_stage
+from training_imgtool.plan.inputs import RoleImage
 
 if TYPE_CHECKING:
     from training_imgtool.make.engines.engine import Engine

@@ -16,13 +16,13 @@ from training_imgtool.base.context.entries import Entry, Kind
 from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.base.progress import Note
 from training_imgtool.base.settings import Settings
-from training_imgtool.model.plan import LockedVariant, Wheel
+from training_imgtool.model.lock import LockedVariant, Wheel
 from training_imgtool.model.recipe import install_step
 
 if TYPE_CHECKING:
-    from training_imgtool.make.inputs import Inputs
     from training_imgtool.make.request import BuildRun
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.oci.machine import Machine
+    from training_imgtool.plan.inputs import Inputs
     from training_imgtool.resolve.wheels.store import WheelStore
 
 

@@ -23,12 +23,12 @@ from training_imgtool.base.errors import FieldError, FieldListError
 from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.progress import Note
 from training_imgtool.base.version import __version__
-from training_imgtool.make.inputs import Inputs
-from training_imgtool.model.plan import RolePlan
+from training_imgtool.model.lock import RolePlan
+from training_imgtool.plan.inputs import Inputs
 
 if TYPE_CHECKING:
     from training_imgtool.base.context.python_source import Import, Source
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.oci.machine import Machine
     from training_imgtool.resolve.wheels.import_names import ImportNames
 
 _HINT = "--no-check skips this check"

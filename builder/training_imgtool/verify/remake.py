@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.base.progress import Step
 from training_imgtool.make.direct_builder import DirectBuilder, python_release
-from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.make.parents import BaseParents
 from training_imgtool.make.request import BuildOptions, BuildRun
 from training_imgtool.oci.image.image import DirectImage
+from training_imgtool.plan.inputs import Inputs, RoleImage
 from training_imgtool.resolve.wheels.interpreters import find_interpreter
 
 if TYPE_CHECKING:
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.oci.machine import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

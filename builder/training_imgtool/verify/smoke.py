@@ -13,14 +13,14 @@ from training_imgtool.jobs.cluster import Flavour, cluster_env
 from training_imgtool.make.engines.docker.containers import Containers
 from training_imgtool.make.engines.docker.probe import Answer, Probe, run_probe
 from training_imgtool.make.engines.pull import pull_image
-from training_imgtool.make.inputs import RoleImage
 from training_imgtool.model.frameworks import FRAMEWORKS, Framework
 from training_imgtool.model.spec import Accelerator
+from training_imgtool.plan.inputs import RoleImage
 from training_imgtool.verify.findings import Finding, mismatch, ok, unproven
 
 if TYPE_CHECKING:
     from training_imgtool.make.engines.docker.engine import DockerEngine
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.oci.machine import Machine
 
 PYTHON = "/opt/venv/bin/python"
 RUN_SECONDS = 300.0

@@ -12,12 +12,12 @@ from tests import plans
 from training_imgtool.base.context.context import scan
 from training_imgtool.base.errors import FieldError
 from training_imgtool.base.reference import Repository
-from training_imgtool.make.recipes import make_copy, make_recipe
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import LockedDebian, RolePlan
+from training_imgtool.model.lock import LockedDebian, RolePlan
 from training_imgtool.model.recipe import install_step
 from training_imgtool.model.recipe.recipe import Lines, Recipe, Template
 from training_imgtool.model.spec import Role
+from training_imgtool.plan.recipes import make_copy, make_recipe
 
 RUN = Lines(lines=("true",), env={"A": "1"}, secrets=("token",))
 DEBIAN = LockedDebian(requested=("libgomp1",), engine="its script asks")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests import plans
 from training_imgtool.make.attach import FORMAT
-from training_imgtool.model.plan import DebianPackage
+from training_imgtool.model.lock import DebianPackage
 from training_imgtool.oci.attest.cyclonedx import describe_variant
 from training_imgtool.oci.attest.provenance import encode, make_provenance
 

@@ -12,7 +12,7 @@ from tests.resolve.wheels.archives import source_archive
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from training_imgtool.base.errors import FieldError, InputError, VerificationError
 from training_imgtool.base.progress import Note
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.model.requirements import index_options
 from training_imgtool.resolve.lock.lockfile import dump_lock
 from training_imgtool.resolve.lock.parse import parse_lock

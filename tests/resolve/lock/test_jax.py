@@ -13,7 +13,7 @@ from tests.servers.simple_index import tiny_wheel
 from training_imgtool.base.errors import FieldError, FieldListError
 from training_imgtool.model.entry_point import EntryPoint
 from training_imgtool.model.frameworks import JAX
-from training_imgtool.model.plan import Lock, make_plan
+from training_imgtool.model.lock import Lock, make_plan
 from training_imgtool.resolve.frameworks.jax import list_releases
 from training_imgtool.resolve.lock.lockfile import dump_lock
 from training_imgtool.resolve.lock.parse import parse_lock

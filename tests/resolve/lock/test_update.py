@@ -10,7 +10,7 @@ import pytest
 from tests.resolve.lock.place import DIGEST, SPEC, Events, Place, add
 from training_imgtool.base.errors import FieldError, FieldListError, InputError, TemporaryError
 from training_imgtool.base.progress import Note
-from training_imgtool.model.plan import Lock
+from training_imgtool.model.lock import Lock
 from training_imgtool.model.requirement_files import read_requirement_files
 from training_imgtool.resolve.lock.carry_over import Renewal
 from training_imgtool.resolve.lock.lockfile import dump_lock, list_changed, lock_inputs

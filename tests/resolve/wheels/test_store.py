@@ -16,7 +16,7 @@ from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from training_imgtool.base.errors import CredentialsError, LocalFileError, TemporaryError, VerificationError
 from training_imgtool.base.progress import Event, Note, Transfer
 from training_imgtool.base.settings import Settings
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.wheels.index.index import Index
 from training_imgtool.resolve.wheels.store import WheelStore
 from training_imgtool.resolve.wheels.uv import Indexes

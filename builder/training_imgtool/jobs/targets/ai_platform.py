@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.jobs import gcloud
-from training_imgtool.jobs.google import project_findings
 from training_imgtool.jobs.model import (
     Document,
     Images,
@@ -26,6 +24,8 @@ from training_imgtool.jobs.model import (
     says_chief,
     without_none,
 )
+from training_imgtool.jobs.rules.google import project_findings
+from training_imgtool.jobs.targets.google import gcloud
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import Target

@@ -33,7 +33,7 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.rules.images import image_findings
-from training_imgtool.jobs.schemas import published_findings
+from training_imgtool.jobs.rules.schemas import published_findings
 from training_imgtool.jobs.service import KEY, Service, Standing, read_objects
 from training_imgtool.model.job import Volume
 from training_imgtool.model.spec import ImageSpec, Role

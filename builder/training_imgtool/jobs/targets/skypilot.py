@@ -31,7 +31,7 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.rules.images import image_findings
-from training_imgtool.jobs.schemas import published_findings
+from training_imgtool.jobs.rules.schemas import published_findings
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, read_objects, result_of
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target

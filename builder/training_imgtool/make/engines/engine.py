@@ -28,11 +28,11 @@ from training_imgtool.make.engines.buildx.solve import Buildx, Solved
 from training_imgtool.make.engines.secrets import hidden_values, take_secrets
 from training_imgtool.make.find import find_image
 from training_imgtool.make.finished import check_finished
-from training_imgtool.make.inputs import RoleImage
 from training_imgtool.make.request import BuildRun, missing_push
 from training_imgtool.make.run_wheels import make_build_context
 from training_imgtool.model.recipe.printing import print_dockerfile
 from training_imgtool.model.recipe.recipe import RUN, SETUP, Stage
+from training_imgtool.plan.inputs import RoleImage
 
 
 class Engine:

@@ -19,7 +19,7 @@ from typing import Any
 from training_imgtool.base import resources
 from training_imgtool.base.errors import ImgtoolError, InputError
 from training_imgtool.base.secret_text import detect_command_secret, detect_named_secret
-from training_imgtool.model.plan import BASE_TEMPLATE, KEY_LABEL
+from training_imgtool.model.lock import BASE_TEMPLATE, KEY_LABEL
 from training_imgtool.model.recipe import install_step
 from training_imgtool.model.recipe.recipe import Copy, Recipe, print_lines
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from training_imgtool.base.context.entries import Entry, Kind
 from training_imgtool.base.reference import Digest
-from training_imgtool.model.plan import LockedDebian, LockedVariant
+from training_imgtool.model.lock import LockedDebian, LockedVariant
 from training_imgtool.model.recipe import apt_step, install_step
 from training_imgtool.model.recipe.jinja import quote
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from training_imgtool.base.reference import parse_reference
-from training_imgtool.model.plan import DebianPackage, LockedVariant, RolePlan, Wheel
+from training_imgtool.model.lock import DebianPackage, LockedVariant, RolePlan, Wheel
 from training_imgtool.model.requirements import normalise_name
 
 MEDIA_TYPE = "application/vnd.cyclonedx+json"

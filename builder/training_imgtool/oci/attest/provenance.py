@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from training_imgtool.base.reference import Digest, parse_reference
-from training_imgtool.model.plan import REVISION, RolePlan
+from training_imgtool.model.lock import REVISION, RolePlan
 from training_imgtool.oci.attest import cyclonedx
 
 PREDICATE = "https://slsa.dev/provenance/v1"  # the in-toto predicate type

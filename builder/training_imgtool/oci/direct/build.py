@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training_imgtool.base.errors import NeedsEngineError
-from training_imgtool.model.plan import KEY_LABEL
+from training_imgtool.model.lock import KEY_LABEL
 from training_imgtool.model.recipe import install_step
 from training_imgtool.model.recipe.recipe import IMAGE, PACKAGES, SYSTEM, Copy, Recipe, Stage
 from training_imgtool.oci.direct.debian_layer import DebianLayer, OpenedLibraries

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from training_imgtool.model.frameworks import Framework
-    from training_imgtool.model.plan import Variant, Wheel
+    from training_imgtool.model.lock import Variant, Wheel
     from training_imgtool.model.spec import Accelerator, ImageSpec, Role
     from training_imgtool.resolve.versions.base_image import BaseImage
     from training_imgtool.resolve.versions.closure import Package

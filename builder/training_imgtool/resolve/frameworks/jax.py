@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from training_imgtool.base.errors import FieldError, TemporaryError
 from training_imgtool.model.frameworks import TENSORFLOW
-from training_imgtool.model.plan import Variant, Wheel
+from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.requirements import FIELD
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Index

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from training_imgtool.base.errors import InputError
 from training_imgtool.base.progress import Done, Outcome, Progress, Step
-from training_imgtool.model.plan import Source, Wheel
+from training_imgtool.model.lock import Source, Wheel
 from training_imgtool.model.requirements import normalise_name
 from training_imgtool.resolve.wheels.index.page import IndexedFile
 from training_imgtool.resolve.wheels.interpreters import find_interpreter

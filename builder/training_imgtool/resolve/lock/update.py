@@ -18,8 +18,8 @@ from training_imgtool.base.settings import Settings
 from training_imgtool.base.threads import run_all
 from training_imgtool.model.frameworks import Framework
 from training_imgtool.model.load import SpecFile
+from training_imgtool.model.lock import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.model.own_projects import own_names
-from training_imgtool.model.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.model.requirement_files import read_locked, read_texts
 from training_imgtool.model.requirements import (
     FIELD,

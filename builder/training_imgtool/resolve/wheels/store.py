@@ -25,7 +25,7 @@ from training_imgtool.base.json_cache import read_cache_file
 from training_imgtool.base.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
 from training_imgtool.base.sanitize import join_lines
 from training_imgtool.base.settings import OTHER_CACHE, Settings
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.wheels.index.credentials import without_login
 
 if TYPE_CHECKING:

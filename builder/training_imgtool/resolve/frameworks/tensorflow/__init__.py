@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training_imgtool.model.plan import Variant, Wheel
+from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.spec import ImageSpec
 from training_imgtool.resolve.frameworks import Index
 from training_imgtool.resolve.frameworks.tensorflow.cuda import check_cuda_base, check_gpus, cuda, cuda_base

@@ -1,1 +1,0 @@
-"""The verbs that write and submit job files."""
