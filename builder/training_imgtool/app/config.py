@@ -1,4 +1,4 @@
-"""`imgtool config`: makes a job file from a spec, and prints or writes it. `convert.py` converts old job files."""
+"""`imgtool config`: makes a job file from a spec, and prints or writes it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def write_job_file(choice: SpecChoice, request: Request, machine: Machine) -> Wr
             written = _of_images(spec, inputs, target, request=request, machine=machine)
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
-    write_output(written, request, machine.progress)
+    _write_output(written, request, machine.progress)
     return written
 
 
@@ -189,7 +189,7 @@ def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
     return replace(spec, job=replace(spec.job, id=job_id)) if job_id else spec
 
 
-def write_output(written: Written, request: Request, progress: Progress) -> None:
+def _write_output(written: Written, request: Request, progress: Progress) -> None:
     """Writes the job file to `request.output` if that is set; raises LocalFileError."""
     if request.output is None or request.dry_run:
         return

@@ -16,7 +16,6 @@ from training_imgtool.model.lock import DebianPackage, LockedVariant, RolePlan, 
 from training_imgtool.model.requirements import normalise_name
 
 MEDIA_TYPE = "application/vnd.cyclonedx+json"
-PREDICATE = "https://cyclonedx.org/bom"  # the in-toto predicate type
 _SUPPLIERS = {"debian": "Debian", "ubuntu": "Ubuntu"}  # of Debian packages, by the ID of os-release
 SAFE = ".-_~"  # characters that package URLs leave as they are
 
