@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from training_imgtool.jobs import note_loss
-from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.plan.inputs import Inputs, RoleImage
 from training_imgtool.resolve.frameworks import rules_of
 from training_imgtool.resolve.versions.matrix import has_cuda_wheels, load_matrix
@@ -18,9 +17,15 @@ def as_data(inputs: Inputs) -> dict[str, Any]:
         "spec": str(inputs.spec_file.path),
         "platform": inputs.plan.platform,
         "compression": inputs.plan.compression,
-        "warnings": [*inputs.plan.warnings, *note_loss(inputs.spec_file.spec, inputs.spec_file.spec.job.target)],
+        "warnings": list(list_warnings(inputs)),
         "roles": [_role(inputs, image) for image in inputs.images],
     }
+
+
+def list_warnings(inputs: Inputs) -> tuple[str, ...]:
+    """Lists the warnings of the version matrix, and a warning about results that the job would lose."""
+    spec = inputs.spec_file.spec
+    return (*inputs.plan.warnings, *note_loss(spec, spec.job.target))
 
 
 def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
@@ -83,10 +88,10 @@ def as_text(data: dict[str, Any]) -> str:
     lines += [f"warning: {warning}" for warning in data["warnings"]]
     for role in data["roles"]:
         lines += ["", f"{role['role']}: {role['tag'] or role['key'][:32]}"]
-        key = next(key for key in FRAMEWORKS if role[key])
         cuda = f", CUDA {role['cuda']}, cuDNN {role['cudnn']}" if role["cuda"] else ""
+        python = f"Python {role['python']}, {role['accelerator']}{cuda}"
         lines += [
-            f"  {key.ljust(10)}  {role[key]}, Python {role['python']}, {role['accelerator']}{cuda}",
+            f"  {role['framework']:10}  {role['package']} {role['release']}, {python}",
             f"  base        {role['base']}",
             f"  wheels      {role['wheels']}, {role['wheel_bytes'] / 1e6:.1f} MB",
             f"  starts      {' '.join(role['entrypoint'])}",

@@ -10,7 +10,6 @@ from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit_note, emit_result
-from training_imgtool.model.frameworks import FRAMEWORKS
 
 
 def lock(
@@ -71,7 +70,7 @@ def lock(
     names = [str(lock_path(file)) for file in files]
     text = "".join(
         (f"{row['platform']} " if len(files) > 1 else "")
-        + f"{row['variant']} {next(row[key] for key in FRAMEWORKS if row[key])} python {row['python']} {row['base']} "
+        + f"{row['variant']} {row['package']} {row['release']} python {row['python']} {row['base']} "
         f"{row['wheels']} wheels {row['bytes']} bytes\n"
         for row in rows
     )

@@ -78,10 +78,9 @@ class Variant:
         return str(getattr(self, self.framework.key))
 
     @property
-    def installed(self) -> dict[str, str | None]:
-        """The package and release of the roles' framework, under the framework's key, and None under all other keys."""
-        own = self.framework
-        return {key: f"{self.package} {self.release}" if row is own else None for key, row in FRAMEWORKS.items()}
+    def installed(self) -> dict[str, str]:
+        """The key, package and release of the roles' framework, for results."""
+        return {"framework": self.framework.key, "package": self.package, "release": self.release}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

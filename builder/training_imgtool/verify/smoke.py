@@ -91,9 +91,14 @@ def _judge_part(parts: Parts, name: str, expected: str, *, found: object) -> Fin
         where = f" at {part['where']}" if part.get("where") else ""
         return mismatch(name, f"{part['error']}: {part.get('message', '')}{where}", expected)
     framework = FRAMEWORKS.get(name)
-    if framework and f"{framework.title} {found}" != expected:
+    if framework and expected not in _spellings(framework, str(found)):
         return mismatch(name, f"{framework.title} {found}", expected)
     return ok(name, f"{found}")
+
+
+def _spellings(framework: Framework, version: str) -> set[str]:
+    """Returns a version with and without its local part: `2.13.0+cpu` is a build of 2.13.0."""
+    return {f"{framework.title} {version}", f"{framework.title} {version.partition('+')[0]}"}
 
 
 def _read_parts(answer: Answer) -> dict[str, Mapping[str, Any]]:

@@ -149,6 +149,6 @@ def test_wheels_of_others_in_a_folder_count_for_nothing(jax: Place, tmp_path: Pa
 def test_the_releases_of_the_index_are_listed_with_their_pythons(jax: Place) -> None:
     jax.index.add("jax", "jax-0.11.0-py3-none-any.whl", b"")
     assert list_releases(WheelStore(jax.settings).index) == [
-        {"jax": "0.11.0", "python": [], "python_arm64": []},
-        {"jax": "0.10.2", "python": ["3.10", "3.11", "3.12"], "python_arm64": ["3.11"]},
+        {"release": "0.11.0", "python": [], "python_arm64": []},
+        {"release": "0.10.2", "python": ["3.10", "3.11", "3.12"], "python_arm64": ["3.11"]},
     ]
