@@ -131,14 +131,14 @@ def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
     """Returns the options of the job, from the command line and, if there are images, from the inputs of the images."""
     from training_imgtool.jobs.targets.tf_config import parse_hosts
 
-    cuda = {image.role: image.plan.locked.variant.cuda for image in inputs.images} if inputs else {}
+    cuda = {image.role: image.locked.variant.cuda for image in inputs.images} if inputs else {}
     return JobOptions(
         allow_unknown=request.allow_unknown,
         file=_as_argument(request.output or Path("config.yaml")),
         hosts=parse_hosts(request.hosts) if request.hosts else {},
         cuda={role: version for role, version in cuda.items() if version},
         packages={
-            image.role: frozenset(wheel.name for wheel in image.plan.locked.wheels)
+            image.role: frozenset(wheel.name for wheel in image.locked.wheels)
             for image in (inputs.images if inputs else ())
         },
         version=__version__,
