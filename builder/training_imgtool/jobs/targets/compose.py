@@ -43,7 +43,7 @@ _JOB_DIR = "/job"
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>Ki|Mi|Gi|[bkmgBKMG]?)\Z")
 _CPUS = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<milli>m?)\Z")
 _COMPOSE = "Compose specification"
-_VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+_VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+\Z")  # one letter is a drive of Windows
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
 
 
