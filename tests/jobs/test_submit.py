@@ -304,7 +304,7 @@ PROGRAM_SAYS = [  # real answers of gcloud 528, kubectl 1.20 to 1.34, Slurm 22.0
                 'Error from server (InternalError): failed calling webhook "mjobset.kb.io": failed to call webhook: '
                 'Post "https://w": no endpoints available for service "jobset-webhook-service"'
             ): TemporaryError,
-            'Error from server (Forbidden): jobs "t" is forbidden: exceeded quota: team, requested: cpu=500': InputError,
+            'Error from server (Forbidden): jobs "t" is forbidden: exceeded quota: q, used: cpu=500': InputError,
             'Error from server (Forbidden): admission webhook "vjobset.kb.io" denied the request: no': InputError,
         }.items()
     ),
