@@ -79,5 +79,6 @@ def _ask_compose(text: str, folder: Path) -> str | None:
             command = [*program, "--project-directory", str(folder), "--file", "-", "config", "--quiet"]
             done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=_PATIENCE)
             said = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("time=")]
-            return "" if not done.returncode else " ".join(said) or f"exit code {done.returncode}"
+            unset = " (variables of the file are not set here)" if "variable is not set" in done.stderr else ""
+            return "" if not done.returncode else (" ".join(said) or f"exit code {done.returncode}") + unset
     return None

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from training_imgtool.jobs import slices
-from training_imgtool.jobs.model import NOT_CHECKED, Finding, Path, Severity, add_source, get
+from training_imgtool.jobs.model import NO_MAPPING, NOT_CHECKED, Finding, Path, Severity, add_source, get
 from training_imgtool.jobs.rules import names
 from training_imgtool.jobs.rules.batch import job_findings
 from training_imgtool.jobs.rules.images import PLACEHOLDER
@@ -120,14 +120,16 @@ def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
                     yield Finding(path=(*here, "volumeMounts", place, "name"), message=message)
 
 
-def slice_findings(pod: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+def slice_findings(
+    pod: Mapping[str, Any], path: Path, annotations: Mapping[str, Any] = NO_MAPPING
+) -> Iterator[Finding]:
     """Checks the nodes that a Pod with a TPU selects: the topology, the machine type, and the chips per machine."""
     nodes, here = pod.get("nodeSelector") or {}, (*path, "nodeSelector")
     label, topology, machine = (str(nodes.get(key)) for key in (slices.ACCELERATOR, slices.TOPOLOGY, _MACHINE))
     both = {slices.ACCELERATOR, slices.TOPOLOGY}
     if not both & nodes.keys() or any(PLACEHOLDER.search(text) for text in (label, topology)):
         return
-    for key in both - nodes.keys():
+    for key in both - nodes.keys() if not _asks_part(annotations) else ():
         yield _warning(
             (*here, key), "is missing: GKE's TPU nodes have this label, and a Pod that selects one needs both"
         )
@@ -152,6 +154,11 @@ def slice_findings(pod: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     if chips is not None and chips not in fitting:
         message = f"{chips} chips: a machine of {label} {topology} has {' or '.join(map(str, fitting))}"
         yield Finding(path=(*path, "containers"), message=f"{message}, and one Pod must request all of them")
+
+
+def _asks_part(annotations: Mapping[str, Any]) -> bool:
+    """Tells whether Kueue's annotations ask for a part of a slice, whose nodes Kueue then chooses."""
+    return any("slice" in key for key in annotations)
 
 
 def _resource_lists(pod: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
@@ -179,7 +186,7 @@ def host_findings(job: Mapping[str, Any], path: Path, *, indexed: bool = True) -
     pod, annotations = template.get("spec") or {}, get(template, "metadata", "annotations") or {}
     nodes, chips = pod.get("nodeSelector") or {}, _count_chips(pod)
     label, topology = str(nodes.get(slices.ACCELERATOR)), str(nodes.get(slices.TOPOLOGY))
-    if label not in slices.read_labels() or any("slice" in key for key in annotations):
+    if label not in slices.read_labels() or _asks_part(annotations):
         return
     found = [row for row in slices.find_slices(label, topology) if chips in {None, row.chips}]
     hosts = [row.hosts for row in found if nodes.get(_MACHINE) not in slices.list_machines() - {row.machine}]
@@ -254,6 +261,13 @@ def _service(service: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Fin
         yield Finding(path=(*path, "clusterIP"), message=f"{address!r}: expected None or an IP address")
 
 
+def _annotations(path: Path, root: Any) -> Mapping[str, Any]:
+    """Returns the annotations of the Pod whose spec is at `path`."""
+    for key in path[:-1]:
+        root = root[key]
+    return get(root, "metadata", "annotations") or {}
+
+
 def _memory_findings(pod: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     """Checks that folders in memory fit into the memory of the containers that mount them, because they count there."""
     sizes = {}
@@ -272,9 +286,7 @@ def _memory_findings(pod: Mapping[str, Any], path: Path) -> Iterator[Finding]:
 
 def _bucket_findings(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
     """Checks that a Pod with a bucket has the annotation without which GKE adds no driver to the Pod."""
-    for key in path[:-1]:
-        root = root[key]
-    annotated = (get(root, "metadata", "annotations") or {}).get(_FUSE) == "true"
+    annotated = _annotations(path, root).get(_FUSE) == "true"
     for index, volume in enumerate(pod.get("volumes") or []):
         if get(volume or {}, "csi", "driver") == _FUSE_DRIVER and not annotated:
             message = f'the Pod needs the annotation {_FUSE}: "true": without it, the mount fails'
@@ -283,7 +295,7 @@ def _bucket_findings(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[
 
 def _pod_and_slice(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
     yield from _pod(pod, path, root)
-    yield from slice_findings(pod, path)
+    yield from slice_findings(pod, path, _annotations(path, root))
     yield from _bucket_findings(pod, path, root)
     yield from _memory_findings(pod, path)
 

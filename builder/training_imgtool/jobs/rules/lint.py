@@ -23,7 +23,9 @@ _BOOLEANS = {  # targets whose readers differ from gcloud's YAML
 }
 _ECI = "k8s.aliyun.com/"  # prefix of annotations that only ECI's virtual nodes read
 _COMPOSE_CONFIG = "docker compose config"
-_OTHER_FILES = re.compile(r"required variable|no such file|env file")  # what another folder or environment may have
+_OTHER_FILES = re.compile(
+    r"required variable|not set here|no such file|env file"
+)  # what another folder or environment may have
 _PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]\w*\}?|<[^<>]+>|'(?:__\w+__|[A-Z][A-Z0-9_]*_(?:NAME|ID|PATH))'")
 
 
