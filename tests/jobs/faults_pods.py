@@ -60,6 +60,18 @@ FAULTS: tuple[tuple[str, str, str], ...] = (
     (POD, "mountPath: /data", "mountPath: ''"),
     (POD, 'value: "1"', "valueFrom: {secretKeyRef: {name: s, key: a b}}"),
     (POD, "memory: 4Gi", "google.com/tpu: 4.5"),
+    (POD, "emptyDir: {}", "secret: {secretName: s, defaultMode: 1000}"),
+    (POD, "emptyDir: {}", "configMap: {name: c, items: [{key: k, path: ../p}]}"),
+    (POD, "name: http}", "name: http}, {containerPort: 81, name: http}"),
+    (POD, "nodeSelector: {pool: gpu}", "tolerations: [{operator: Exists, effect: NoSchedule, tolerationSeconds: 5}]"),
+    (
+        POD,
+        "nodeSelector: {pool: gpu}",
+        (
+            "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+            "{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists, values: [b]}]}]}}}"
+        ),
+    ),
     (POD, POD[POD.index("  containers:") : POD.index("  volumes:")], "  containers: []\n"),
     (POD, "memory: 4Gi", "memory: 4GB"),
     (POD, "cpu: 500m", "cpu: '0,5'"),
@@ -110,6 +122,7 @@ FAULTS: tuple[tuple[str, str, str], ...] = (
 )
 NEWER = {  # what release 1.20 takes: it knows no Indexed Jobs and drops keys without a word
     "  backoffLimits: 2", "completionMode: indexed", "", "    spec:\n      container: []\n",
+    *(new for _, old, new in FAULTS if old in {POLICY, "completionMode: Indexed"}),
 }  # fmt: skip
 RULES = "podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget, status: 'True'}]}]}"
 TAKEN: tuple[tuple[str, str, str], ...] = (

@@ -30,6 +30,8 @@ Judge = Callable[..., Iterable[Finding]]
 _MACHINE = "node.kubernetes.io/instance-type"
 _FUSE, _FUSE_DRIVER = "gke-gcsfuse/volumes", "gcsfuse.csi.storage.gke.io"
 _TYPO = 0.85  # likeness of two kinds of which one is probably misspelt
+_SOME, _NO, _ONE = range(1, 1 << 31), range(1), range(1, 2)  # how many values an operator takes
+_VALUES = {"In": _SOME, "NotIn": _SOME, "Exists": _NO, "DoesNotExist": _NO, "Gt": _ONE, "Lt": _ONE}
 _STRICT = {"TFJob", "JobSet", "TrainJob", "Service"}  # names of other kinds may have dots
 
 
@@ -241,6 +243,17 @@ def _toleration(item: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Fin
     parts = (item.get(key) for key in ("key", "operator", "value", "effect"))
     if problem := names.toleration(*parts):
         yield Finding(path=(*path, problem[0]), message=problem[1])
+    if "tolerationSeconds" in item and item.get("effect") != "NoExecute":
+        yield Finding(path=(*path, "effect"), message="tolerationSeconds goes only with NoExecute")
+
+
+def _expression(item: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
+    """Checks the number of values of a node selector's or a label selector's operator."""
+    operator, count = item.get("operator"), len(item.get("values") or [])
+    wanted = _VALUES.get(str(operator))
+    if wanted is not None and count not in wanted:
+        expected = "none" if 0 in wanted else "one" if len(wanted) == 1 else "one or more"
+        yield Finding(path=(*path, "values"), message=f"{operator} with {count} values: expected {expected}")
 
 
 def _job(job: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
@@ -305,6 +318,7 @@ _RULES: Rules = {
     "Container": _container,
     "KubeResources": _resources,
     "Toleration": _toleration,
+    "KubeMatchExpression": _expression,
     "BatchJobSpec": _job,
     "CoreJobSpec": _job,
     "ServiceSpec": _service,
