@@ -77,23 +77,27 @@ def plan(
         ImgtoolError: the command would fail with this `exit_code` and message. A FieldListError has
             every violation in `errors`, each with its `field` and `location`.
     """
-    from training_imgtool.app import show
     from training_imgtool.app.images import plan_images
-    from training_imgtool.model.frameworks import FRAMEWORKS
+    from training_imgtool.app.show import list_warnings
 
     with _call(progress, {"spec": spec, "changes": changes, "registry": registry}) as machine:
         inputs = plan_images(_choose(spec, changes, registry, locked=locked), machine, check=check)
-        data = show.as_data(inputs)
-    names = ("role", "tag", "key", *FRAMEWORKS, "python", "cuda", "base", "wheel_bytes")
+        warnings = list_warnings(inputs)
     images = tuple(
         PlannedImage(
-            **{name: row[name] for name in names},
-            needs_engine=next((stage["why"] for stage in row["stages"] if stage["why"]), None),
+            role=str(image.role),
+            tag=str(image.tag) if image.tag else None,
+            key=image.key,
+            **image.locked.variant.installed,
+            python=image.locked.variant.python,
+            cuda=image.locked.variant.cuda,
+            base=f"{image.recipe.base_name}@{image.recipe.base.digest}",
+            wheel_bytes=sum(wheel.size for wheel in image.locked.wheels),
+            needs_engine=next((stage.engine for stage in image.stages if stage.engine), None),
         )
-        for row in data["roles"]
+        for image in inputs.images
     )
-    warnings = tuple(data["warnings"])
-    return Plan(name=data["name"], platform=data["platform"], warnings=warnings, images=ByRole(images))
+    return Plan(name=inputs.spec.name, platform=inputs.spec.platform, warnings=warnings, images=ByRole(images))
 
 
 def push(

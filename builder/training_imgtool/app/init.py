@@ -29,7 +29,7 @@ from training_imgtool.base.resources import data_file
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.frameworks.tensorflow import KERAS_2
 from training_imgtool.model.load import own_spec
-from training_imgtool.model.spec import Accelerator
+from training_imgtool.model.spec import Accelerator, Role
 from training_imgtool.model.targets import Target
 from training_imgtool.model.value_rules import check_text, quote
 from training_imgtool.resolve.versions.matrix import load_matrix, version_key
@@ -99,8 +99,8 @@ def _make_files(
 
 def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_empty: bool) -> str:
     kind, (framework, _) = Accelerator(proposal.accelerator), framework_of(proposal)
-    target = ("ai-platform" if framework.has_servers else "jobset") if kind is Accelerator.TPU else "vertex"
-    env = {"TF_CPP_MIN_LOG_LEVEL": "1"} if framework.has_servers else {}
+    target = framework.tpu_target if kind is Accelerator.TPU else "vertex"
+    env = dict(framework.starter_env)
     if "tf-keras" in proposal.needs.packages and version_key(proposal.choice.tensorflow or "0") >= (2, 16):
         env[KERAS_2] = "1"
     if proposal.placement and proposal.placement.python_path:
@@ -143,7 +143,7 @@ def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
     """Writes the roles that the program's tf.distribute strategy needs; without a strategy, only the master."""
     texts: dict[str, str] = _read_texts()["roles"]
     lines = texts[accelerator]
-    if not framework_of(proposal)[0].has_servers:
+    if Role.PS not in framework_of(proposal)[0].roles:
         return texts["slice"] if accelerator is Accelerator.TPU else lines.splitlines(keepends=True)[0]
     if accelerator is Accelerator.TPU:
         return lines

@@ -27,11 +27,11 @@ def write_framework(proposal: Proposal, *, given: bool) -> str:
     choice, (framework, release) = proposal.choice, framework_of(proposal)
     rows = [row.statement for row in choice.rows if row.statement.fact == framework.title and row.followed]
     far = next((item for item in rows if not SpecifierSet(item.value).contains(release)), None)
-    table = "; imgtool compat lists" if framework.has_servers else ""
+    table = f"; imgtool compat {framework.key} lists"
     if given:
         said = "Python, CUDA, cuDNN and the base image follow from it: imgtool compat"
     elif choice.source is None:
-        said = f"a guess: no file names a release{table and f'{table} them'}"
+        said = f"a guess: no file names a release{table} them"
     elif far:
         said = f"the nearest to {far.place}: {far.value}; imgtool compat lists the releases"
     else:

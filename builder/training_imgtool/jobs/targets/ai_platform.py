@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from training_imgtool.base.errors import FieldError
+from training_imgtool.jobs.frameworks import says_chief
 from training_imgtool.jobs.model import (
     Document,
     Images,
@@ -21,7 +22,6 @@ from training_imgtool.jobs.model import (
     job_key,
     minor_of,
     replicas,
-    says_chief,
     without_none,
 )
 from training_imgtool.jobs.rules.google import bucket_findings, project_findings
