@@ -16,6 +16,7 @@ from training_imgtool.jobs.model import Finding, Severity
 from training_imgtool.jobs.rules.images import image_findings
 from training_imgtool.jobs.rules.secrets import line_secrets
 from training_imgtool.jobs.rules.shapes import key_hint
+from training_imgtool.jobs.rules.slurm_ranks import script_ranks
 from training_imgtool.jobs.yamlio import read_table
 
 _SOURCE = "sbatch manual"
@@ -53,6 +54,7 @@ def script_findings(text: str) -> Iterator[Placed]:
     for index, line in enumerate(lines):
         for name in () if line.startswith(_MARK) else _IMAGE.findall(line):
             yield from ((index, finding) for finding in _image_findings(name.rstrip("\\").replace("\\#", "#")))
+    yield from script_ranks(lines)
     yield from line_secrets(lines)
 
 
