@@ -138,15 +138,17 @@ def _image_findings(value: str) -> Iterator[Finding]:
     """Warns about image names that pyxis or enroot misreads, and about tags."""
     scheme, _, rest = value.rpartition("://")
     if "$" in value or value.startswith(("/", "./")):
+        what = "a placeholder" if "$" in value else "a file"
+        yield replace(_warning(f"{value} is {what}: imgtool does not check the image"), severity=Severity.HINT)
         return
     registry, mark, image = rest.rpartition("#")
     first, slash, _ = image.partition("/")
     if value.endswith(".sqsh"):
-        yield _warning(f"{value}: pyxis reads this as an image of Docker Hub: expected ./{value}")
+        message = f"{value}: pyxis reads this as an image of Docker Hub: expected ./{value}"
+        yield replace(_warning(message), is_unpinned=True)
     elif not mark and slash and ("." in first or ":" in first) and scheme in {"", "docker"}:
-        yield _warning(
-            f"{value}: pyxis reads {first} as a folder of Docker Hub: expected {first}#{image[len(first) + 1 :]}"
-        )
+        message = f"{value}: pyxis reads {first} as a folder of Docker Hub: expected {first}#{image[len(first) + 1 :]}"
+        yield replace(_warning(message), is_unpinned="@" not in image)
     elif "@" in image and ":" in image.partition("@")[0]:
         yield _warning(f"{value}: enroot 3 cannot read a tag and a digest together: expected one of them")
     else:
