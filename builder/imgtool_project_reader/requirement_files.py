@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import json
 import re
 import tomllib
 from collections import Counter
@@ -229,6 +230,21 @@ def read_toml_lock(text: str, file: str) -> Iterator[Statement]:
         is_local = isinstance(source, dict) and {"editable", "virtual", "directory"} & {*source, source.get("type", "")}
         if names[row["name"]] == 1 and not is_local:
             yield Statement(Fact.PINNED, f"{row['name']}=={row['version']}", file)
+
+
+@harmless
+def read_pipfile_lock(text: str, file: str) -> Iterator[Statement]:
+    """Reads the versions in a Pipfile.lock."""
+    for name, row in json.loads(text)["default"].items():
+        if requirement := parse_requirement(f"{name}{row['version']}") if "version" in row else None:
+            yield Statement(Fact.PINNED, str(requirement), file)
+
+
+def read_pip_lock(text: str, file: str) -> Iterator[Statement]:
+    """Reads a requirements.lock, such as rye's, which is a requirements file with every version."""
+    for item in read_pip(text, file):
+        if item.fact is Fact.PACKAGE and "==" in item.value:
+            yield replace(item, fact=Fact.PINNED)
 
 
 @harmless

@@ -20,7 +20,6 @@ _LINUX = {
     "extra": "",
 }
 _PYTHONS = ("3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
-TENSORFLOW = frozenset({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"})
 
 
 class Fact(StrEnum):
@@ -28,6 +27,7 @@ class Fact(StrEnum):
 
     TENSORFLOW = "TensorFlow"  # a specifier set of releases
     JAX = "JAX"  # a specifier set of releases; empty if a file names no release
+    TORCH = "PyTorch"  # as for JAX
     PYTHON = "Python"  # a specifier set
     PACKAGE = "package"  # a requirement
     PINNED = "locked"  # a requirement that only limits packages that other statements install

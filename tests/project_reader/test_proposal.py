@@ -117,7 +117,7 @@ def spec_of(folder: Path, files: dict[str, str]) -> ImageSpec:
 )
 def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow: str, python: str | None) -> None:
     choice = proposal_of(tmp_path, {"train.py": TRAIN, **files}).choice
-    assert (choice.tensorflow, choice.python) == (tensorflow, python)
+    assert (choice.release, choice.python) == (tensorflow, python)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow
 )
 def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensorflow: str) -> None:
     files = {"train.py": code, "net.py": "import tensorflow as tf\ndef f():\n    tf.set_random_seed(1)\n"}
-    assert proposal_of(tmp_path, files).choice.tensorflow == tensorflow
+    assert proposal_of(tmp_path, files).choice.release == tensorflow
 
 
 BLOCK = """# /// script
@@ -180,7 +180,7 @@ marker = "sys_platform == 'win32'"
 )
 def test_what_a_program_or_a_lock_says(tmp_path: Path, files: dict[str, str], requirements: str) -> None:
     found = proposal_of(tmp_path, files)
-    assert (found.choice.tensorflow, found.needs.requirements) == ("2.14.1", requirements)
+    assert (found.choice.release, found.needs.requirements) == ("2.14.1", requirements)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ import re
 import tomllib
 import unicodedata
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from imgtool_project_reader.evidence import Evidence
 from imgtool_project_reader.packages import Concessions
 from imgtool_project_reader.proposal import Proposal, propose
 from training_imgtool.base.atomic_files import check_writable, write_atomic
@@ -27,6 +28,7 @@ from training_imgtool.cli.commands.init_text import (
     write_python,
     write_trainer,
 )
+from training_imgtool.model.frameworks import FRAMEWORKS, TENSORFLOW, Framework
 from training_imgtool.model.frameworks.tensorflow import KERAS_2
 from training_imgtool.model.load import own_spec
 from training_imgtool.model.spec import Accelerator
@@ -35,7 +37,7 @@ from training_imgtool.model.value_rules import check_text, quote
 from training_imgtool.resolve.versions.matrix import load_matrix, version_key
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-_RELEASE = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
+_RELEASE = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.\d+|\.post\d+)?")
 _OLDEST = (2, 4)  # the first release in which tf.distribute.MultiWorkerMirroredStrategy is not experimental
 
 
@@ -67,28 +69,39 @@ class Written:
 def _make_files(
     folder: Path,
     name: str | None,
-    release: str | None,
+    asked: tuple[str | None, str | None],
     accelerator: Accelerator | None,
     concessions: Concessions | None,
     settings: Settings | None,
+    *,
+    force: bool,
 ) -> Written:
     """Makes the texts of the files for `folder`, but writes no file. See `write_starter` for arguments and errors."""
-    if release is not None and not _RELEASE.fullmatch(release):
-        raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {quote(release)}")
+    key, release = asked
+    given = FRAMEWORKS[key or TENSORFLOW.key] if release is not None else None
+    if given and not _RELEASE.fullmatch(release or ""):
+        raise InputError(
+            f"expected a full {given.title} release, such as {given.example}, found {quote(release or '')}"
+        )
     if name is not None:
         _check_name(name)
     matrix = load_matrix()
-    if release is not None:
-        matrix.release(release)
+    if given is TENSORFLOW:
+        matrix.release(release or "")
     knowledge = make_knowledge(matrix, settings)
-    proposal = propose(folder, knowledge, tensorflow=release, accelerator=accelerator, concessions=concessions)
+    ask = partial(propose, folder, knowledge, release=release, accelerator=accelerator, concessions=concessions)
+    proposal = ask(framework=given.key if given else None)
+    if proposal.choice.framework.key not in FRAMEWORKS:
+        if not force:
+            raise _refuse(proposal.evidence)
+        proposal = ask(framework=TENSORFLOW.key)
     chosen = name or _usable_name(proposal.name or folder.resolve().name)
     _check_name(chosen)
     is_empty = not proposal.has_code
     if is_empty:
-        _check_own_trainer(framework_of(proposal)[1])
+        _check_own_trainer(*framework_of(proposal))
     spec = _write_spec(proposal, chosen, given=(release is not None, accelerator is not None), is_empty=is_empty)
-    files = {own_spec(folder).name: spec, **(_trainer(chosen) if is_empty else proposal.new_files)}
+    files = {own_spec(folder).name: spec, **(_trainer(chosen, proposal) if is_empty else proposal.new_files)}
     files[".dockerignore"] = _read_texts()["dockerignore"]
     if is_empty and not proposal.needs.requirements:
         files["requirements.txt"] = _read_texts()["requirements"]
@@ -100,7 +113,7 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
     kind, (framework, _) = Accelerator(proposal.accelerator), framework_of(proposal)
     target = ("ai-platform" if framework.has_servers else "jobset") if kind is Accelerator.TPU else "vertex"
     env = {"TF_CPP_MIN_LOG_LEVEL": "1"} if framework.has_servers else {}
-    if "tf-keras" in proposal.needs.packages and version_key(proposal.choice.tensorflow or "0") >= (2, 16):
+    if "tf-keras" in proposal.needs.packages and version_key(proposal.choice.release) >= (2, 16):
         env[KERAS_2] = "1"
     if proposal.placement and proposal.placement.python_path:
         env["PYTHONPATH"] = proposal.placement.python_path
@@ -187,10 +200,20 @@ def _list_notes(proposal: Proposal, *, is_empty: bool) -> list[str]:
     return notes
 
 
-def _trainer(name: str) -> dict[str, str]:
+def _refuse(evidence: Evidence) -> InputError:
+    """Returns the error for a project of a framework for which imgtool makes no images."""
+    place = f"{evidence.statement.place} " if evidence.statement else ""
+    others = " and ".join(framework.title for framework in FRAMEWORKS.values())
+    return InputError(
+        f"{place}{evidence.says}, for which imgtool makes no images",
+        hint=f"imgtool makes images for {others}; init --force writes a spec for {TENSORFLOW.title} all the same",
+    )
+
+
+def _trainer(name: str, proposal: Proposal) -> dict[str, str]:
     return {
         "trainer/__init__.py": f'"""The training program of {name}."""\n',
-        "trainer/task.py": data_file("starter_task.py.txt").read_text(encoding="utf-8"),
+        "trainer/task.py": data_file(f"starter_{framework_of(proposal)[0].key}.py.txt").read_text(encoding="utf-8"),
     }
 
 
@@ -204,9 +227,9 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_own_trainer(of_choice: str) -> None:
+def _check_own_trainer(framework: Framework, of_choice: str) -> None:
     release = _RELEASE.fullmatch(of_choice)
-    if release and (int(release[1]), int(release[2])) < _OLDEST:
+    if framework is TENSORFLOW and release and (int(release[1]), int(release[2])) < _OLDEST:
         raise InputError(f"the trainer that init writes needs TensorFlow 2.4 or newer, found {of_choice}")
 
 
@@ -214,6 +237,7 @@ def write_starter(
     folder: Path,
     *,
     name: str | None = None,
+    framework: str | None = None,
     release: str | None = None,
     accelerator: Accelerator | None = None,
     force: bool = False,
@@ -225,17 +249,19 @@ def write_starter(
     Args:
         folder: the project's folder; `init` makes it if it is missing.
         name: the images' name; by default the project's name, else a name derived from the folder's.
-        release: the release of TensorFlow; by default the one that the project's files ask for.
+        framework: the key of the framework of `release`; by default TensorFlow's.
+        release: the framework's release; by default the one that the project's files ask for.
         accelerator: the roles' accelerator; by default the one that the project's files ask for.
-        force: whether to replace the spec, and the script that `init` made from a notebook.
+        force: whether to replace the spec, and the script that `init` made from a notebook; and
+            whether to write a spec even for a project of another framework than imgtool's.
         concessions: the packages and limits of the project to leave out or change.
         settings: the machine's settings. Its index tells the newest release of a framework without a table.
 
     Raises:
-        InputError: the name or the release is invalid.
+        InputError: the name or the release is invalid, or the project trains with another framework than imgtool's.
         LocalFileError: a file could not be written.
     """
-    made = _make_files(folder, name, release, accelerator, concessions, settings)
+    made = _make_files(folder, name, (framework, release), accelerator, concessions, settings, force=force)
     spec = own_spec(folder)
     order = sorted(
         made.files, key=lambda path: (path == ".dockerignore", path == "requirements.txt", path != spec.name)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from imgtool_project_reader.companions import FRAMEWORKS
+from imgtool_project_reader.frameworks import PACKAGES as FRAMEWORKS
 from imgtool_project_reader.packages import Concessions
 from imgtool_project_reader.tables import find_distribution
 from training_imgtool.base.errors import FieldListError, ImgtoolError, InputError

@@ -11,15 +11,14 @@ from imgtool_project_reader.packages import Line
 from imgtool_project_reader.programs import list_words
 from imgtool_project_reader.proposal import Proposal
 from imgtool_project_reader.statement import Certainty, Fact, Statement, is_dockerfile
-from training_imgtool.model.frameworks import JAX, TENSORFLOW, Framework
+from training_imgtool.model.frameworks import FRAMEWORKS, Framework
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")
 
 
 def framework_of(proposal: Proposal) -> tuple[Framework, str]:
     """Returns the project's framework and the framework's release."""
-    choice = proposal.choice
-    return (JAX, choice.jax) if choice.jax else (TENSORFLOW, choice.tensorflow)
+    return FRAMEWORKS[proposal.choice.framework.key], proposal.choice.release
 
 
 def write_framework(proposal: Proposal, *, given: bool) -> str:
@@ -29,7 +28,9 @@ def write_framework(proposal: Proposal, *, given: bool) -> str:
     far = next((item for item in rows if not SpecifierSet(item.value).contains(release)), None)
     table = "; imgtool compat lists" if framework.has_servers else ""
     if given:
-        said = "Python, CUDA, cuDNN and the base image follow from it: imgtool compat"
+        said = (
+            f"Python, CUDA and the base image follow from it: imgtool compat{'' if framework.has_servers else ' jax'}"
+        )
     elif choice.source is None:
         said = f"a guess: no file names a release{table and f'{table} them'}"
     elif far:

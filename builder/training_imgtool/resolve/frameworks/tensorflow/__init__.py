@@ -9,8 +9,9 @@ from training_imgtool.resolve.frameworks.tensorflow.cuda import check_cuda_base,
 from training_imgtool.resolve.frameworks.tensorflow.install import constraints, libraries, package, requirements
 from training_imgtool.resolve.frameworks.tensorflow.newer import learn, needs_index, notes_between
 from training_imgtool.resolve.frameworks.tensorflow.rules import check_keras, check_libtpu, check_spec
-from training_imgtool.resolve.versions.matrix import Matrix
+from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release
 from training_imgtool.resolve.versions.rules import Finding
+from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 
 __all__ = [
     "check_cuda_base",
@@ -23,11 +24,18 @@ __all__ = [
     "cuda_base",
     "learn",
     "libraries",
+    "list_rows",
     "needs_index",
     "notes_between",
     "package",
     "requirements",
 ]
+
+
+def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
+    """Returns the rows of imgtool's table."""
+    del index
+    return {version: (minor, row) for minor in matrix.minors.values() for version, row in minor.releases.items()}
 
 
 def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
