@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from imgtool_project_reader.evidence import Evidence, find_accelerator, find_framework
 from imgtool_project_reader.frameworks import FRAMEWORKS
@@ -15,7 +18,7 @@ from imgtool_project_reader.programs import Code, Program, Reached
 from imgtool_project_reader.read import Project, read_project, write_head
 from imgtool_project_reader.releases import Choice, Judged, choose
 from imgtool_project_reader.source import write_cells
-from imgtool_project_reader.statement import Certainty, Fact, is_dockerfile
+from imgtool_project_reader.statement import Certainty, Fact, is_dockerfile, parse_requirement
 
 _USUAL_PYTHON = "3.11"
 _LOWEST_SCORE = -12  # below this score, a program does not train
@@ -62,6 +65,15 @@ class Proposal:
     reached: Reached | None
     listings: tuple[Listing, ...]
     name: str | None
+
+    def list_unbound(self) -> Iterator[tuple[str, str, str]]:
+        """Yields each package that a file binds to an index and a line of the spec does not: place, package, index."""
+        parsed = [parse_requirement(line.text) for line in self.needs.lines]
+        lines = {canonicalize_name(requirement.name) for requirement in parsed if requirement}
+        for item in (item for rows in self.project.statements.values() for item in rows if item.fact is Fact.BOUND):
+            package, _, index = item.value.partition(" ")
+            if canonicalize_name(package) in lines:
+                yield item.place, package, index
 
     @property
     def program(self) -> Program | None:

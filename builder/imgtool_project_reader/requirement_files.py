@@ -127,6 +127,9 @@ def read_pyproject(text: str, file: str) -> Iterator[Statement]:
                 yield Statement(Fact.PACKAGE, item, file, line(item), group=group)
     for name, target in project.get("scripts", {}).items():
         yield Statement(Fact.SCRIPT, f"{name}={target}", file, line(target))
+    for name, rows in tool.get("uv", {}).get("sources", {}).items():
+        for row in (row for row in (rows if isinstance(rows, list) else [rows]) if "index" in row):
+            yield Statement(Fact.BOUND, f"{name} {row['index']}", file, line(f"\n{name} ") or line(name))
     dynamic = tool.get("setuptools", {}).get("dynamic", {}).get("dependencies", {})
     included = dynamic.get("file", []) if isinstance(dynamic, dict) else []
     for path in [included] if isinstance(included, str) else included:
@@ -165,6 +168,8 @@ def _read_poetry_row(name: str, row: object, file: str, at: int, group: str) -> 
             limits = [part.strip() for part in caret(table["python"]).split(",")]
             rules = [re.sub(r"^([<>=!~]+)(.*)$", r'python_version \1 "\2"', part) for part in limits]
             marker = f" ; {' and '.join(rules)}"
+        if str(table.get("source", "pypi")).lower() != "pypi":  # Poetry's name for the usual index
+            yield Statement(Fact.BOUND, f"{name} {table['source']}", file, at)
         place = _place_in_git(table) or limit
         if requirement := parse_requirement(f"{name}{extras}{place}{marker}"):
             yield Statement(Fact.PACKAGE, str(requirement), file, at, group=group)
@@ -183,9 +188,12 @@ def read_pipfile(text: str, file: str) -> Iterator[Statement]:
     for key in ("python_version", "python_full_version"):
         if version := document.get("requires", {}).get(key):
             yield Statement(Fact.PYTHON, f"=={'.'.join(version.split('.')[:2])}.*", file, line(key))
+    usual = [source.get("name") for source in document.get("source", ())][:1]
     for name, value in document.get("packages", {}).items():
         table = value if isinstance(value, dict) else {"version": value}
         at = line(f"\n{name} ") or line(f'\n"{name}"')
+        if table.get("index", *usual or [None]) not in [*usual, None]:
+            yield Statement(Fact.BOUND, f"{name} {table['index']}", file, at)
         place = _place_in_git(table) or caret(str(table.get("version", "*")))
         extras = f"[{','.join(table['extras'])}]" if table.get("extras") else ""
         if "path" not in table and (requirement := parse_requirement(f"{name}{extras}{place}")):

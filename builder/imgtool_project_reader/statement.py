@@ -36,6 +36,7 @@ class Fact(StrEnum):
     COMMAND = "command"  # words that start a program, after `cd FOLDER &&` if they run in another folder
     INSTALL = "installs"  # the file or folder that a command installs
     INCLUDE = "includes"  # another file of the same requirements
+    BOUND = "index"  # the name of a package, and the name of its only index
     SCRIPT = "console script"  # NAME=MODULE:FUNCTION
     NAME = "name"  # the project's name
 

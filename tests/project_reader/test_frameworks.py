@@ -123,6 +123,18 @@ def test_pytorch_beside_tensorflow_is_no_reason(tmp_path: Path) -> None:
     )
 
 
+PIPFILE = (
+    '[[source]]\nname = "pypi"\nurl = "https://one/"\n[[source]]\nname = "team"\nurl = "https://two/"\n[packages]\n'
+)
+
+
+def test_a_package_of_one_index_is_refused_where_a_spec_cannot_say_so(tmp_path: Path) -> None:
+    files = {"train.py": KERAS, "Pipfile": PIPFILE + 'ours = {version = "*", index = "team"}\n'}
+    with pytest.raises(InputError, match="Pipfile:8: ours comes from the index team alone"):
+        proposed(tmp_path, files)
+    assert '"six' in proposed(tmp_path, {"Pipfile": PIPFILE + 'six = {version = "*", index = "pypi"}\n'})
+
+
 def test_a_first_project_of_jax(tmp_path: Path) -> None:
     write_starter(tmp_path, name="m", framework="jax", release="0.6.2")
     assert load(tmp_path / "image.yaml").spec.jax == "0.6.2"

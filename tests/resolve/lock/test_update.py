@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 
 from tests.resolve.lock.place import DIGEST, SPEC, Events, Place, add
 from tests.resolve.wheels.test_sdist import archive_of
+from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from training_imgtool.base.errors import FieldError, FieldListError, InputError, TemporaryError
 from training_imgtool.base.progress import Note
 from training_imgtool.model.plan import Lock
-from training_imgtool.model.requirement_files import read_requirement_files
+from training_imgtool.model.requirement_files import read_requirement_files, read_texts
+from training_imgtool.model.requirements import index_options
 from training_imgtool.resolve.lock.carry_over import Renewal
 from training_imgtool.resolve.lock.lockfile import dump_lock, list_changed, lock_inputs
 from training_imgtool.resolve.lock.parse import parse_lock
@@ -277,3 +280,34 @@ def test_packages_without_a_wheel_are_made_into_one(place: Place, tmp_path: Path
     assert gast.file == "gast-0.2.2-py3-none-any.whl"
     assert WheelStore(place.settings).require(gast).is_file()
     assert not tarfile.is_tarfile(WheelStore(place.settings).require(gast))
+
+
+@pytest.mark.parametrize("explicit", ["true", "false"])
+def test_a_package_of_one_index_comes_from_no_other(place: Place, explicit: str) -> None:
+    """Not even if the usual index, which serves everything else, has a newer release."""
+    project = f"""[project]
+name = "p"
+version = "1"
+dependencies = ["ours>=1", "scipy"]
+[tool.uv.sources]
+ours = {{ index = "team" }}
+[[tool.uv.index]]
+name = "team"
+url = "URL"
+explicit = {explicit}
+"""
+    place.index.add("ours", "ours-9.0-py3-none-any.whl", tiny_wheel("ours", "9.0"))
+    with serving(SimpleIndex()) as team:
+        own = tiny_wheel("ours", "1.5")
+        team.add("ours", "ours-1.5-py3-none-any.whl", own)
+        team.add("scipy", "scipy-99.0-py3-none-any.whl", tiny_wheel("scipy", "99.0")) if explicit == "true" else None
+        (place.folder / "pyproject.toml").write_text(project.replace("URL", team.url))
+        spec_file = place.spec(SPEC.replace("  ps: {}\n", "") + "requirements: pyproject.toml\n")
+        lock = place.lock(spec_file)
+        wheels = {wheel.name: wheel for wheel in lock.variants[0].wheels}
+        assert (wheels["ours"].version, wheels["scipy"].version) == ("1.5", "1.11.4")
+        assert wheels["ours"].sha256 == hashlib.sha256(own).hexdigest()
+        store = WheelStore(place.settings, options=lambda: index_options(place.folder, read_texts(spec_file)))
+        assert store.index.locate("ours", "ours-1.5-py3-none-any.whl", wheels["ours"].sha256)
+        assert not [file for file in store.index.files("ours") if "9.0" in file.file]
+        assert team.url not in dump_lock(lock)

@@ -95,6 +95,9 @@ def _make_files(
         if not force:
             raise _refuse(proposal.evidence)
         proposal = ask(framework=TENSORFLOW.key)
+    for place, package, index in proposal.list_unbound():
+        message = f"{place}: {package} comes from the index {index} alone, which a line of python_packages cannot say"
+        raise InputError(message, hint="name the index in tool.uv.sources of a pyproject.toml with a [project] table")
     chosen = name or _usable_name(proposal.name or folder.resolve().name)
     _check_name(chosen)
     is_empty = not proposal.has_code

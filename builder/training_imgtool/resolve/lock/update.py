@@ -30,6 +30,7 @@ from training_imgtool.model.requirements import (
     list_code,
     normalise_name,
     parse_requirements,
+    read_bindings,
     read_hashes,
     resolver_lines,
 )
@@ -337,6 +338,7 @@ class _Maker:
                 preferred=preferred,
                 wheels_only=wheels_only,
                 metadata=tuple(told.values()),
+                bound=read_bindings(line for _, text in self._texts for line in text.splitlines()),
             )
         except UnreadableMetadataError as error:
             key = (error.name, error.version)
