@@ -83,13 +83,17 @@ def read_project(folder: Path, read_yaml: Callable[[str], object]) -> Project:
             found = tuple(item for item in every if not is_far or item.fact is Fact.COMMAND)
             if found:
                 statements[file] = found
-    named = {item.value for rows in statements.values() for item in rows if item.fact is Fact.INSTALL}
-    for file in sorted(named):  # whatever their names are
-        plain = posixpath.normpath(file)
+    waiting = [item for rows in statements.values() for item in rows]
+    while waiting:  # files that others name, whatever their names are
+        item = waiting.pop()
+        is_list = item.fact is Fact.INCLUDE
+        plain = posixpath.normpath(posixpath.join(posixpath.dirname(item.file), item.value) if is_list else item.value)
         kinds = {".txt": read_pip, ".in": read_pip, ".yml": conda, ".yaml": conda}
-        named_reader = kinds.get(posixpath.splitext(plain)[1])
-        if named_reader and plain not in files and not plain.startswith(("..", "/")):
-            statements |= {plain: found} if (found := tuple(named_reader(read_text(folder / plain), plain))) else {}
+        named = kinds.get(posixpath.splitext(plain)[1], read_pip if is_list else None)
+        if item.fact in {Fact.INCLUDE, Fact.INSTALL} and named and plain not in {*statements, *files}:
+            rows = () if plain.startswith(("..", "/")) else tuple(named(read_text(folder / plain), plain))
+            statements |= {plain: rows} if rows else {}
+            waiting += rows
     return Project(folder, files, statements)
 
 

@@ -205,7 +205,7 @@ def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[St
 
 def _limits_of_keras(source: Source, stated: SpecifierSet) -> Iterator[tuple[str, int]]:
     """Yields limits on TensorFlow from the Keras names that a file uses, if they fit the `stated` Keras releases."""
-    versions = ["1.2.2", *(f"2.{minor}.{patch}" for minor in range(16) for patch in range(10))]
+    versions = ["1.2.2", *(f"2.{minor}.{patch}" for minor in range(16) for patch in range(10)), "3.0.5"]
     for limit, line in find_limits(source.used):
         fits = limit.name == "keras" and any(map(stated.contains, limit.specifier.filter(versions)))
         if fits and (of_tensorflow := limit_by_companion(limit)):

@@ -91,6 +91,28 @@ def test_a_package_without_any_wheel_is_left_out_last() -> None:
     assert concede(error, twice) is None
 
 
+TFX = (
+    "Because tfx==1.16.0 depends on tensorflow-data-validation>=1.16 and tensorflow-data-validation>=1.16 depends on",
+    "pyfarmhash>=0.2, tfx==1.16.0 depends on pyfarmhash>=0.2. And because you require tfx==1.16.0 and click and jinja2",
+    "and docker, your requirements are unsatisfiable.",
+)
+
+
+@pytest.mark.parametrize(
+    ("details", "parent"),
+    [(TFX, "tfx"), (("Because you require tfx and click and docker, they are unsatisfiable.",), "docker")],
+)
+def test_one_cause_drops_its_package_and_one_that_needs_it(details: tuple[str, ...], parent: str) -> None:
+    error = InputError("no wheel of pyfarmhash fits (pyfarmhash 0.3.2: it needs a compiler)", details=details)
+    concessions: Concessions | None = Concessions()
+    for _ in range(9):
+        last, concessions = concessions, concede(error, concessions or Concessions(), spared=frozenset())
+        if concessions is None:
+            break
+    assert last is not None
+    assert [*last.left_out] == [parent, "pyfarmhash"] or [*last.left_out] == ["pyfarmhash", parent]
+
+
 def test_what_the_program_imports_is_left_out_last() -> None:
     error, loose = InputError("the requirements", details=PINNED), dict.fromkeys(("numpy", "viewer", "tool"), "")
     found = concede(error, Concessions(loose), wanted=frozenset({"tool", "numpy"}))
@@ -134,6 +156,25 @@ def test_the_proposal_is_written_with_what_it_gave_up(tmp_path: Path) -> None:
     )
     assert "fastdtw (requirements.txt:2) left out" in text
     assert len(notes) == 3
+
+
+def test_changes_that_do_not_help_are_taken_back(tmp_path: Path) -> None:
+    project(tmp_path, {"train.py": CODE, "requirements.txt": "editdistance==0.5.2\nscipy==1.9.3\n"})
+
+    def lock(*_: object) -> None:
+        raise InputError(COMPILER)
+
+    propose = partial(write_starter, tmp_path, force=True)
+    propose()
+    before = (tmp_path / "image.yaml").read_text()
+    with pytest.raises(InputError, match="editdistance"):
+        lock_proposal(
+            tmp_path,
+            lambda given: propose(concessions=given),
+            Machine.open(from_environment({"HOME": str(tmp_path)}), lambda _: None),
+            lock=lock,
+        )
+    assert (tmp_path / "image.yaml").read_text() == before
 
 
 def test_of_all_that_a_machine_had_what_the_program_does_not_import_goes_at_once(tmp_path: Path) -> None:
