@@ -8,6 +8,7 @@ import shlex
 import sys
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import PurePosixPath
 
 from imgtool_project_reader.frameworks import JAX, TENSORFLOW, TORCH
@@ -38,7 +39,7 @@ _WITHIN = frozenset({"jax", "keras", "tensorflow", *TENSORFLOW.libraries, *JAX.l
 _OF_TORCH = frozenset({"torch", *TORCH.libraries})
 _README = 20  # for a command in the README of the top folder
 _LIST = re.compile(r"(?i)(?:requirements?|environment)[\w.-]*|pyproject\.toml|setup\.(?:py|cfg)|Pipfile")
-_NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py|run_tests?\.py")
+_NO_PROGRAM = re.compile(r"setup\.py|install\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py|run_tests?\.py")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")  # a folder that `trainer.source` accepts
 
 
@@ -234,7 +235,7 @@ class Code:
         for source, reached, script, target, home in starting:
             path = source.path
             named = tuple(item for item in commands if _starts_program(item, path, script, self.project))
-            by_file = [item for item in named if item.value.rpartition(" && ")[2].startswith("python ")]
+            by_file = [item for item in named if re.match(r"(?:\w+=.*\s)?python ", item.value.rpartition(" && ")[2])]
             alone = None if source.starts and (by_file or not named) else script
             part = self._find_part(path)
             aside = {f"{part} has packages of its own": -20 if part else 0}
@@ -297,9 +298,7 @@ def _starts_program(command: Statement, path: str, script: str | None, project: 
     where, _, text = command.value.rpartition(" && ")
     folder = where.removeprefix("cd ").strip()
     base = posixpath.dirname(command.file) or "."
-    words = text.split()
-    while words and re.fullmatch(r"(?:\S*/)?(?:python[\d.]*|-[uBOW]\S*|\w+=\S*)", words[0]):
-        words.pop(0)
+    words = list_words(command) or text.split()
     if not words:
         return False
     if words[0] == script:
@@ -408,9 +407,19 @@ def list_words(command: Statement) -> tuple[str, ...]:
         words = shlex.split(command.value.rpartition(" && ")[2])
     except ValueError:
         return ()
-    while words and re.fullmatch(r"(?:\S*/)?python[\d.]*|-[uBOW]\S*|[A-Za-z_]\w*=\S*", words[0]):
+    while words and re.fullmatch(r"(?:\S*/)?python[\d.]*|-[uBOW]\S*|[A-Za-z_]\w*=.*", words[0]):
         words.pop(0)
     return tuple(words)
+
+
+def list_variables(command: Statement) -> dict[str, str]:
+    """Returns the variables that a command sets for the program that it starts."""
+    try:
+        words = shlex.split(command.value.rpartition(" && ")[2])
+    except ValueError:
+        return {}
+    pairs = (word.partition("=") for word in takewhile(re.compile(r"[A-Za-z_]\w*=").match, words))
+    return {name: value for name, _, value in pairs}
 
 
 def can_stand(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +15,15 @@ from imgtool_project_reader.knowledge import Knowledge, Variant
 from imgtool_project_reader.listings import Listing, rank_listings
 from imgtool_project_reader.packages import Concessions, Needs, choose_packages
 from imgtool_project_reader.placement import Placement, place
-from imgtool_project_reader.programs import Code, Program, Reached
+from imgtool_project_reader.programs import Code, Program, Reached, list_variables
 from imgtool_project_reader.read import Project, read_project, write_head
 from imgtool_project_reader.releases import Choice, Judged, choose
 from imgtool_project_reader.source import write_cells
 from imgtool_project_reader.statement import Certainty, Fact, is_dockerfile, parse_requirement
 
+_NO_VARIABLE = re.compile(
+    r"KEY|TOKEN|SECRET|PASS|^(?:TF_CONFIG|CLUSTER_SPEC|PYTHONPATH|CUDA_VISIBLE_DEVICES|PATH|HOME)$"
+)
 _USUAL_PYTHON = "3.11"
 _LOWEST_SCORE = -12  # below this score, a program does not train
 
@@ -65,6 +69,18 @@ class Proposal:
     reached: Reached | None
     listings: tuple[Listing, ...]
     name: str | None
+
+    def list_variables(self) -> dict[str, str]:
+        """Returns the variables that the program's commands set and its code names; leaves out what no value can be."""
+        texts = [self.project.read(source.path) for source in (self.reached.sources if self.reached else ())]
+        commands = self.program.commands if self.program else ()
+        found = {name: value for command in reversed(commands) for name, value in list_variables(command).items()}
+        return {
+            name: value
+            for name, value in found.items()
+            if not _NO_VARIABLE.search(name) and re.fullmatch(r"[\w ./:,@+=%-]+", value, re.ASCII)
+            if any(re.search(rf"\b{name}\b", text) for text in texts)
+        }
 
     def list_unbound(self) -> Iterator[tuple[str, str, str]]:
         """Yields each package that a file binds to an index and a line of the spec does not: place, package, index."""

@@ -77,13 +77,19 @@ def read_pip(text: str, file: str) -> Iterator[Statement]:
             yield Statement(Fact.INSTALL, ".", file, number)
         elif match := _LISTED.fullmatch(line):
             yield from read_conda_row(f"{match['name']}={match['version']}", file, number)
-        elif requirement := _read_pip_line(line):
-            wheel = _WHEEL.search(unquote(requirement.url or ""))
-            if wheel and wheel["python"]:
-                yield Statement(Fact.PYTHON, f"==3.{wheel['python']}.*", file, number)
-            yield Statement(
-                Fact.PACKAGE, f"{requirement.name}=={wheel[1]}" if wheel else str(requirement), file, number
-            )
+        else:
+            yield from _read_plain_line(line, file, number)
+
+
+def _read_plain_line(line: str, file: str, number: int) -> Iterator[Statement]:
+    if requirement := _read_pip_line(line):
+        wheel = _WHEEL.search(unquote(requirement.url or ""))
+        if wheel and wheel["python"]:
+            yield Statement(Fact.PYTHON, f"==3.{wheel['python']}.*", file, number)
+        plain = f"{requirement.name}=={wheel[1]}" if wheel else str(requirement)
+        yield Statement(Fact.PACKAGE, plain, file, number)
+    elif re.match(r"[A-Za-z][\w.-]*\s*[=<>!~]", line):
+        yield Statement(Fact.UNREAD, line, file, number)
 
 
 def _read_pip_line(line: str) -> Requirement | None:

@@ -39,6 +39,7 @@ class Fact(StrEnum):
     COMMAND = "command"  # words that start a program, after `cd FOLDER &&` if they run in another folder
     INSTALL = "installs"  # the file or folder that a command installs
     INCLUDE = "includes"  # another file of the same requirements
+    UNREAD = "not understood"  # a line that is no requirement
     BOUND = "index"  # the name of a package, and the name of its only index
     SCRIPT = "console script"  # NAME=MODULE:FUNCTION
     NAME = "name"  # the project's name

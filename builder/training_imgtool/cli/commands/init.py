@@ -15,6 +15,7 @@ from typing import Any
 from imgtool_project_reader.evidence import Evidence
 from imgtool_project_reader.packages import Concessions
 from imgtool_project_reader.proposal import Proposal, propose
+from imgtool_project_reader.statement import Fact
 from training_imgtool.base.atomic_files import check_writable, write_atomic
 from training_imgtool.base.errors import InputError, LocalFileError
 from training_imgtool.base.resources import data_file
@@ -118,6 +119,7 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
     env = {"TF_CPP_MIN_LOG_LEVEL": "1"} if framework.has_servers else {}
     if "tf-keras" in proposal.needs.packages and version_key(proposal.choice.release) >= (2, 16):
         env[KERAS_2] = "1"
+    env |= proposal.list_variables()
     if proposal.placement and proposal.placement.python_path:
         env["PYTHONPATH"] = proposal.placement.python_path
     needs = write_needs(proposal)
@@ -151,7 +153,7 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
 
 def quote_yaml(text: str) -> str:
     """Writes a value of a YAML mapping in braces, in quotes so that digits stay text."""
-    return text if text.startswith("/") else f'"{text}"'
+    return text if re.fullmatch(r"/[\w./:-]*", text) else f'"{text}"'
 
 
 def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
@@ -190,6 +192,8 @@ def _list_notes(proposal: Proposal, *, is_empty: bool) -> list[str]:
         names = "names of folders may have letters, digits and ._@+-"
         return [f"{program.path} cannot start in its folder: {names}; complete `trainer` in image.yaml"]
     notes = [f"{program.path} became {file}; run init --force once the notebook changes" for file in proposal.new_files]
+    unread = [item for listing in proposal.listings[:1] for item in listing.statements if item.fact is Fact.UNREAD]
+    notes += [f"{item.place}: {item.value[:80]!r} is no requirement: correct it, or add it by hand" for item in unread]
     old = [item for item in (proposal.reached.sources if proposal.reached else ()) if item.python2_line]
     if old:
         rest = f" and {len(old) - 1} more files" if len(old) > 1 else ""
