@@ -311,3 +311,16 @@ explicit = {explicit}
         assert store.index.locate("ours", "ours-1.5-py3-none-any.whl", wheels["ours"].sha256)
         assert not [file for file in store.index.files("ours") if "9.0" in file.file]
         assert team.url not in dump_lock(lock)
+
+
+def test_a_pair_that_does_not_import_is_avoided_unless_the_requirements_demand_it(place: Place) -> None:
+    for version in ("25.0.0", "26.0.1"):
+        add(place.index, "pyarrow", version)
+    one = SPEC.replace("  ps: {}\n", "")
+    for requirements, version, said in (
+        ("pyarrow\n", "25.0.0", None),
+        ("pyarrow>=26\n", "26.0.1", "pyarrow 26.0.1 does not import beside numpy 1.26.4"),
+    ):
+        (variant,) = place.lock(place.spec(one, requirements)).variants
+        assert next(wheel.version for wheel in variant.wheels if wheel.name == "pyarrow") == version
+        assert [note for note in variant.variant.notes if "pyarrow" in note] == ([said] if said else [])
