@@ -220,14 +220,14 @@ def _fits(value: str, releases: list[str]) -> frozenset[str]:
     fits = frozenset(version for version in releases if specifier.contains(version, prereleases=True))
     if fits:
         return fits
-    exact = re.search(r"[=~]=(\d+)\.(\d+)", value)
-    if exact is None:
-        return frozenset()
-    minor = f"{exact[1]}.{exact[2]}."
-    near = frozenset(version for version in releases if version.startswith(minor))
-    if near or int(exact[1]) > 1:
-        return near
-    return frozenset(version for version in releases if version.startswith("1."))  # 0.x, and 1.x before the table
+    first = frozenset(version for version in releases if version.startswith("1."))
+    if exact := re.search(r"[=~]=(\d+)\.(\d+)", value):
+        near = frozenset(version for version in releases if version.startswith(f"{exact[1]}.{exact[2]}."))
+        if near or (first and int(exact[1]) <= 1):
+            return near or first  # of TensorFlow, for 0.x, and 1.x before the table
+    ends = [Version(part.version.removesuffix(".*")) for part in specifier if part.operator in {"==", "~=", "<", "<="}]
+    oldest = min(releases, key=Version, default=None)
+    return frozenset({oldest} if oldest and ends and not first and max(ends) < Version(oldest) else ())
 
 
 def _is_bounded(value: str) -> bool:

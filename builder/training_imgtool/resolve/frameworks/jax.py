@@ -43,6 +43,7 @@ _OLDEST_GPU = {"12": 52, "13": 75}  # compute capability times ten
 _MOST_LISTED = 12
 _MACHINES = ("x86_64", "aarch64")
 _CPU = "cpu"  # of the extras by which releases before 0.4.30 require jaxlib
+_FIRST_FREE = Version("0.4.30")
 _OLDEST_GLIBC = "2.17"
 _CUDA_WHEELS = ("nvidia-cuda-runtime", "nvidia-cudnn")
 _GLIBC = re.compile(r"manylinux_(\d+_\d+)_")
@@ -120,7 +121,8 @@ def _make_row(
 def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
     """Returns the row of each release on an index, oldest first; the rows contain no requirements.
 
-    A release has the Pythons of the newest jaxlib of its minor that is no newer, because some have none of their own.
+    A release has the Pythons of the newest jaxlib of its minor that is no newer, because some have none of their own;
+    but releases before 0.4.30 require the jaxlib of the same version.
     """
     if index is None:
         return {}
@@ -132,6 +134,8 @@ def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor,
     rows = {}
     for version in (version for version in versions if not version.is_prerelease):
         own = [one for one in of_jaxlib if one <= version and one.release[:2] == version.release[:2]][-1:]
+        if version < _FIRST_FREE and own != [version]:
+            continue
         found = {machine: list_pythons(names[1], str(one), machine) for one in own for machine in _MACHINES}
         pythons = {key: tuple(filter(matrix.python_images.__contains__, found.get(key, ()))) for key in _MACHINES}
         rows[str(version)] = _make_row(str(version), pythons, requires={})
