@@ -317,5 +317,6 @@ def _choose_python(rows: list[Statement], every: Sequence[str]) -> tuple[str | N
     for row in rows:
         kept = _limit(pythons, row.value)
         judged.append(Judged(row, bool(kept)))
-        pythons = kept or pythons
+        is_old = not kept and row.certainty is Certainty.STATED and row.value.rpartition("<")[1]
+        pythons = kept or (pythons[:1] if is_old else pythons)
     return (pythons[-1] if pythons and pythons != [*every] else None), judged

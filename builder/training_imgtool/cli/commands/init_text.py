@@ -49,6 +49,8 @@ def write_python(proposal: Proposal) -> str:
         has_none = f"{framework_of(proposal)[0].title} {framework_of(proposal)[1]} has no wheel for what"
         said = f"  # {has_none} {firm[0].place} says: {firm[0].value}" if firm else ""
         return f'# python: "{proposal.python}"{said}\n'
+    if not any(row.followed for row in rows):
+        return f'python: "{choice.python}"  # the nearest to {rows[0].statement.place}: {rows[0].statement.value}\n'
     said = ", ".join(dict.fromkeys(f"{row.statement.place} ({row.statement.value})" for row in rows if row.followed))
     return f'python: "{choice.python}"  # from {said[:200]}\n'
 
