@@ -45,6 +45,11 @@ CODE = "import tensorflow as tf\nmodel = tf.keras.Model()\nmodel.fit([1])\n"
     ("error", "name", "reason"),
     [
         (InputError(COMPILER), "editdistance", "editdistance 0.5.2: it needs a compiler"),
+        (
+            InputError("requirements: requirements.txt:12: numpy==1.26.4 fights JAX 0.12.0.1, which needs numpy>=2.2"),
+            "numpy",
+            "it fights JAX 0.12.0.1, which needs numpy>=2.2",
+        ),
         (InputError("no wheel of Bcolz fits"), "bcolz", "no wheel of Bcolz fits"),
         (InputError("the requirements", details=UNLIMITED), "tool", "it does not fit what other packages require"),
         (InputError("the requirements", details=FIGHT), "pyglet", "it does not fit what other packages require"),

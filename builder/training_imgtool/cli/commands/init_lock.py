@@ -30,6 +30,7 @@ _NO_WHEEL = re.compile(r"no wheel of (?P<names>[\w.-]+(?:, [\w.-]+)*) fits")
 _REQUIRED = re.compile(r"you require (?P<lines>\S+(?: and (?!you )\S+(?=[,.;]| and |$))*)")
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9](?:[\w.-]*\w)?)(?:\[[^\]]*\])?(?P<limit>[=<>!~])?")
 _NEEDED = re.compile(r"depends? on (?P<name>[A-Za-z0-9][\w.-]*)")
+_FIGHTS = re.compile(r": (?P<names>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?(?:[=<>!~]\S*)? (?P<why>fights .+?)(?= \(|$)")
 _EDGE = re.compile(r"([A-Za-z0-9][\w.-]*)(?:[=<>!~]\S*)? depends? on ([A-Za-z0-9][\w.-]*)")
 _UNKNOWN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*) was not found in the (?:package registry|provided)")
 _UNFIT = re.compile(r"\b(?P<name>[A-Za-z0-9][\w.-]*) (?P<version>\d[\w.]*) requires Python")
@@ -122,7 +123,7 @@ def concede(
     For a package without a wheel, only that package and one that needs it are dropped.
     """
     text = " ".join(" ".join((error.message, *error.details)).split())
-    named = _NO_WHEEL.search(text) or _BUILT.search(text)
+    named = _NO_WHEEL.search(text) or _BUILT.search(text) or _FIGHTS.search(text)
     names = [canonicalize_name(name) for name in named[1].split(", ")] if named else []
     lines = [_LINE.match(line) for match in _REQUIRED.finditer(text) for line in match["lines"].split(" and ")]
     required = {canonicalize_name(line["name"]): line["limit"] for line in lines if line}
@@ -180,4 +181,6 @@ def _reason(error: InputError, name: str) -> str:
     inner = re.search(r"\((?P<why>[^()]*(?:compiler|build)[^()]*)\)", error.message)
     if inner:
         return inner["why"].strip()
+    if fight := _FIGHTS.search(error.message):
+        return f"it {fight['why']}"
     return f"no wheel of {name} fits" if name else "it does not fit what other packages require"
