@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from imgtool_project_reader.knowledge import Knowledge, Release
+from training_imgtool.app import init_knowledge
+from training_imgtool.app.init import write_starter
 from training_imgtool.base.errors import InputError
-from training_imgtool.cli.commands import init_knowledge
-from training_imgtool.cli.commands.init import write_starter
 from training_imgtool.model.load import load
 
 KERAS = "import keras\nif __name__ == '__main__':\n    keras.Sequential().fit()\n"
@@ -89,7 +89,7 @@ def test_the_newest_release_for_the_projects_python(tmp_path: Path, monkeypatch:
     def knowledge(*arguments: Any) -> Knowledge:
         return replace(known(*arguments), list_releases=lambda key: releases if key == "jax" else {})
 
-    monkeypatch.setattr("training_imgtool.cli.commands.init.make_knowledge", knowledge)
+    monkeypatch.setattr("training_imgtool.app.init.make_knowledge", knowledge)
     assert 'jax: "0.6.2"  # from pyproject.toml:5' in proposed(
         tmp_path, {"train.py": FLAX, "pyproject.toml": PYPROJECT}
     )

@@ -17,7 +17,7 @@ from training_imgtool.model.frameworks import JAX
 from training_imgtool.model.spec import Accelerator
 
 if TYPE_CHECKING:
-    from training_imgtool.cli.commands.init import Written
+    from training_imgtool.app.init import Written
 
 _MOST_ROWS = 24
 
@@ -49,8 +49,8 @@ def init(
 
     If FOLDER has no code, write a trainer, too. If FOLDER has a spec, only print how a new spec would differ from it.
     """
-    from training_imgtool.cli.commands.init import write_starter
-    from training_imgtool.cli.commands.init_try import adopt
+    from training_imgtool.app.init import write_starter
+    from training_imgtool.app.init_try import adopt
 
     if release and jax:
         raise UsageError("an image has either TensorFlow or JAX", hint="leave out --tensorflow or --jax")

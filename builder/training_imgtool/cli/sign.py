@@ -26,7 +26,7 @@ def sign(
     as_json: opt.Json = False,
 ) -> None:
     """Verify the images, and sign them with cosign."""
-    from training_imgtool.cli.commands.signatures import find_proven
+    from training_imgtool.app.signatures import find_proven
 
     choice = opt.read_choice(spec, changes, registry, locked=locked)
     with open_machine(progress) as machine:

@@ -15,9 +15,7 @@ from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.base.resources import data_file
-from training_imgtool.jobs import gcloud, launcher
-from training_imgtool.jobs.google import kms_findings, project_findings, pull_rights_findings
-from training_imgtool.jobs.hyperparameters import VALUES, number_errors, tuning_job
+from training_imgtool.jobs import launcher
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -36,9 +34,12 @@ from training_imgtool.jobs.model import (
     results_folder,
     without_none,
 )
+from training_imgtool.jobs.rules.google import kms_findings, project_findings, pull_rights_findings
+from training_imgtool.jobs.rules.hyperparameters import VALUES, number_errors, tuning_job
+from training_imgtool.jobs.rules.shapes import shape_findings
 from training_imgtool.jobs.rules.vertex import AGENT, CUSTOM_JOB, TUNING_JOB, custom_job_spec_findings, job_findings
-from training_imgtool.jobs.shapes import shape_findings
 from training_imgtool.jobs.tables import cuda_findings, machines, region_findings
+from training_imgtool.jobs.targets.google import gcloud
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.model.targets import Target
 

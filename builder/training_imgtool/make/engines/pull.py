@@ -13,8 +13,8 @@ from training_imgtool.oci.image.image import DirectImage, read_config
 
 if TYPE_CHECKING:
     from training_imgtool.make.engines.docker.engine import DockerEngine
+    from training_imgtool.oci.machine import Machine
     from training_imgtool.oci.registry.client import Registry
-    from training_imgtool.oci.registry.connect import Machine
     from training_imgtool.oci.registry.manifests import Manifest
 
 

@@ -16,9 +16,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from training_imgtool.base.errors import FieldError, TemporaryError
+from training_imgtool.base.errors import FieldError, TemporaryError, UsageError
+from training_imgtool.base.settings import Settings
 from training_imgtool.model.frameworks import TENSORFLOW
-from training_imgtool.model.plan import Variant, Wheel
+from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.requirements import FIELD
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Index
@@ -38,6 +39,7 @@ from training_imgtool.resolve.versions.matrix import (
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding, usable_pythons
 from training_imgtool.resolve.wheels.index.index import Index as FileIndex
+from training_imgtool.resolve.wheels.store import WheelStore
 
 _OLDEST_GPU = {"12": 52, "13": 75}  # compute capability times ten
 _MOST_LISTED = 12
@@ -158,7 +160,17 @@ def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
 def list_releases(index: FileIndex) -> list[dict[str, Any]]:
     """Lists the newest releases on an index, the newest first, each with the Pythons that its jaxlib supports."""
     newest = [release for _, release in list_rows(load_matrix(), index).values()][: -_MOST_LISTED - 1 : -1]
-    return [{"jax": row.version, "python": [*row.pythons], "python_arm64": [*row.pythons_arm]} for row in newest]
+    return [{"release": row.version, "python": [*row.pythons], "python_arm64": [*row.pythons_arm]} for row in newest]
+
+
+def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:
+    """Returns the newest releases on the package index, or the row of one; raises UsageError if the index lacks it."""
+    rows = [row for row in list_releases(WheelStore(settings).index) if release in {None, row["release"]}]
+    if release is not None and not rows:
+        raise UsageError(f"JAX {release} is not among the newest {_MOST_LISTED} releases of the package index")
+    texts = ((row["release"], *(", ".join(row[key]) or "none" for key in ("python", "python_arm64"))) for row in rows)
+    lines = (f"{version:10}  x86-64: {pythons}  aarch64: {pythons_arm}\n" for version, pythons, pythons_arm in texts)
+    return {"releases": rows}, "".join(lines)
 
 
 def _read(index: Index, name: str, version: str) -> Package | None:

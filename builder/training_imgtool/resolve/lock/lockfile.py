@@ -21,7 +21,7 @@ from training_imgtool.base.errors import FieldError
 from training_imgtool.base.yamlfile.reader import read_bytes
 from training_imgtool.model.frameworks.tensorflow import asks_for_keras_2
 from training_imgtool.model.load import SpecFile
-from training_imgtool.model.plan import Lock, LockedVariant
+from training_imgtool.model.lock import Lock, LockedVariant
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.lock.parse import LOCK_VERSION, parse_lock, sum_text
 

@@ -29,7 +29,7 @@ from training_imgtool.base.progress import Done, Outcome, Progress, Step
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.threads import run_all
 from training_imgtool.model.frameworks import FRAMEWORKS, TENSORFLOW
-from training_imgtool.model.plan import UnusedPath, Wheel
+from training_imgtool.model.lock import UnusedPath, Wheel
 
 if TYPE_CHECKING:
     from training_imgtool.resolve.wheels.store import WheelStore

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from training_imgtool.model.plan import Variant, Wheel
+from typing import Any
+
+from training_imgtool.base.settings import Settings
+from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.spec import ImageSpec
 from training_imgtool.resolve.frameworks import Index
 from training_imgtool.resolve.frameworks.tensorflow.cuda import check_cuda_base, check_gpus, cuda, cuda_base
 from training_imgtool.resolve.frameworks.tensorflow.install import constraints, libraries, package, requirements
 from training_imgtool.resolve.frameworks.tensorflow.newer import learn, needs_index, notes_between
 from training_imgtool.resolve.frameworks.tensorflow.rules import check_keras, check_libtpu, check_spec
-from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release
+from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, load_matrix
 from training_imgtool.resolve.versions.rules import Finding
 from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 
@@ -29,6 +32,7 @@ __all__ = [
     "notes_between",
     "package",
     "requirements",
+    "tabulate",
 ]
 
 
@@ -36,6 +40,14 @@ def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor,
     """Returns the rows of imgtool's table."""
     del index
     return {version: (minor, row) for minor in matrix.minors.values() for version, row in minor.releases.items()}
+
+
+def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:  # noqa: ARG001  one signature
+    """Returns the version matrix, or the row of one release or minor version."""
+    from training_imgtool.resolve.frameworks.tensorflow.table import as_data, as_text
+
+    matrix = load_matrix()
+    return as_data(matrix, release), as_text(matrix, release)
 
 
 def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
