@@ -239,7 +239,7 @@ def _find_reason(requirement: Requirement, variant: Variant, knowledge: Knowledg
     if found := _fight(requirement, variant, knowledge):
         return found
     if far and requirement.specifier and name in NEEDED_BY_TENSORFLOW and not is_needed(requirement):
-        return f"it is for another release than {variant.framework.fact} {variant.release}"
+        return f"it is for another {variant.framework.fact} than {variant.release}"
     return None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from imgtool_project_reader.frameworks import JAX
 from imgtool_project_reader.packages import Concessions
 from tests.app.test_init import project
 from training_imgtool.app.init import write_starter
@@ -60,6 +61,16 @@ CODE = "import tensorflow as tf\nmodel = tf.keras.Model()\nmodel.fit([1])\n"
 )
 def test_the_limit_that_the_resolver_names(error: InputError, name: str, reason: str) -> None:
     assert concede(error, Concessions()) == Concessions({name: reason})
+
+
+def test_another_framework_is_a_package_like_others() -> None:
+    details = (
+        "Because tensorflow-cpu>=2.6.0 depends on numpy<1.20 and jax==0.4.18 depends on numpy>=1.22, and because you",
+        "require jax[cpu]==0.4.18 and tensorflow-cpu>=2.6.0,<2.7.dev0, your requirements are unsatisfiable.",
+    )
+    found = concede(InputError("the requirements", details=details), Concessions(), framework=JAX)
+    assert found is not None
+    assert [*found.loosened] == ["tensorflow-cpu"]
 
 
 def test_a_package_that_the_index_does_not_have() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from imgtool_project_reader.frameworks import PACKAGES as FRAMEWORKS
+from imgtool_project_reader.frameworks import TENSORFLOW, Framework
 from imgtool_project_reader.packages import Concessions
 from imgtool_project_reader.tables import find_distribution
 from training_imgtool.app.init import Written
@@ -66,7 +66,8 @@ def lock_proposal(
         except InputError as error:
             wanted = _list_wanted(written)
             spared = _list_wanted(written, also=True) if _is_frozen(written) else None
-            conceded = concede(error, concessions, wanted=wanted, spared=spared)
+            own = written.proposal.choice.framework
+            conceded = concede(error, concessions, wanted=wanted, spared=spared, framework=own)
             if conceded is None:
                 if concessions != first:
                     propose(first)  # what changed since then did not help
@@ -114,13 +115,14 @@ def concede(
     *,
     wanted: frozenset[str] = frozenset(),
     spared: frozenset[str] | None = None,
+    framework: Framework = TENSORFLOW,
 ) -> Concessions | None:
     """Adds the next concession (a limit or package to drop) that the resolver's message suggests; None if none is left.
 
     This function drops limits before packages, and first the limits that contradict another package. The packages in
     `wanted`, which the program imports, are dropped last. `spared` is given if the requirements list all packages of a
     machine; then a package outside `spared` is dropped at once, because packages that need such a package install it.
-    For a package without a wheel, only that package and one that needs it are dropped.
+    For a package without a wheel, only that package and one that needs it are dropped. `framework` stays.
     """
     text = " ".join(" ".join((error.message, *error.details)).split())
     named = _NO_WHEEL.search(text) or _BUILT.search(text) or _FIGHTS.search(text)
@@ -142,7 +144,7 @@ def concede(
     reason = _reason(error, named[1] if named else "")
     needs_it = _list_chain(text, names)
     others = [name for name in reversed(required) if name in needs_it or not needs_it]
-    culprits = [*dict.fromkeys(name for name in (*names, *others) if name not in FRAMEWORKS)]
+    culprits = [*dict.fromkeys(name for name in (*names, *others) if not framework.is_own(name))]
     if named and sum(why.startswith(reason) for why in concessions.left_out.values()) >= _MOST_PER_CAUSE:
         culprits = []
     if spared is not None and (idle := [name for name in culprits if name not in {*spared, *concessions.left_out}]):
