@@ -132,6 +132,16 @@ def test_what_does_not_go_together(jax: Place, more: str, requirements: str, mes
     assert message in str(caught.value)
 
 
+def test_what_comes_with_a_tensorflow_that_the_requirements_name(jax: Place) -> None:
+    add(jax.index, "tf-keras", "2.15.0")
+    add(jax.index, "tensorflow-cpu", "2.18.0")
+    add(jax.index, "tensorflow-hub", "0.16.1", ("tf-keras",))
+    with pytest.raises(FieldError, match="another requirement brings tf-keras"):
+        jax.lock(jax.spec(SPEC, "tensorflow-hub\n"))
+    (one,) = jax.lock(jax.spec(SPEC, "tensorflow-hub\ntensorflow-cpu==2.18.0\n")).variants
+    assert "tf-keras" in {wheel.name for wheel in one.wheels}
+
+
 def test_a_release_that_no_index_has(jax: Place) -> None:
     with pytest.raises(FieldError, match=r"image.yaml:2:6: jax: the package index has no wheel of JAX 0.99.0"):
         jax.lock(jax.spec(SPEC.replace("0.10.2", "0.99.0")))

@@ -295,7 +295,8 @@ def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], n
     if (keras := versions.get("keras", "3")).partition(".")[0] in {"0", "1", "2"}:
         raise FieldError(f"Keras {keras} does not run on JAX", field=FIELD, hint="keras>=3 in the requirements")
     for name in (*TENSORFLOW.packages, "tf-keras"):
-        if name in versions and name not in named:
+        is_part = name == "tf-keras" and named & {*TENSORFLOW.packages}  # the requirements name TensorFlow itself
+        if name in versions and name not in named and not is_part:
             message = f"another requirement brings {name} {versions[name]}, which JAX does not need"
             hint = f"name {name} in the requirements if the program imports it; if not, remove the one that needs it"
             raise FieldError(message, field=FIELD, hint=hint)
