@@ -163,12 +163,9 @@ def package(request: Request, accelerator: Accelerator) -> str:
 
 
 def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """Lists PyTorch in the accelerator's build, and the package that contains the init.
-
-    `==2.13.0` would also allow each build of it, and prefer it; `===2.13.0` does not.
-    """
+    """Lists PyTorch in the accelerator's build, and the package that contains the init."""
     version, build = request.release.version, request.release.builds.get(accelerator, "")
-    yield f"torch=={version}+{build}" if build else f"torch==={version}"
+    yield f"torch=={version}+{build}" if build else f"torch=={version}"
     yield INIT_PACKAGE
 
 
@@ -289,7 +286,7 @@ def _check_build(variant: Variant, wheel: Wheel, packages: tuple[Package, ...]) 
 
 def _tell(wheel: Wheel, packages: tuple[Package, ...]) -> str:
     """Names a wheel and the first package that requires it."""
-    own = re.compile(rf"{re.escape(wheel.name).replace('-', '[-_.]')}(?![\w.-])", re.IGNORECASE)
+    own = re.compile(rf"{wheel.name.replace('-', '[-_.]')}(?![\w.-])", re.IGNORECASE)
     wanted = (row.name for row in packages if row.name != wheel.name and any(map(own.match, row.requires)))
     by = next((f", which {name} requires," for name in wanted), "")
     return f"{wheel.name} {wheel.version}{by}"
