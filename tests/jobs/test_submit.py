@@ -374,7 +374,7 @@ def test_without_the_program_or_a_service(services: Services) -> None:
     with pytest.raises(UsageError, match="gcloud is not on PATH"):
         Submission(job, {"PATH": "/nonexistent"}, lambda _event: None).submit()
     with pytest.raises(UsageError, match="cannot submit a job"):
-        Submission(replace(job, job=None), {}, lambda _event: None)
+        Submission(replace(job, job=replace(job.job, service=None)), {}, lambda _event: None)
 
 
 def test_the_label_is_imgtools_own() -> None:

@@ -14,6 +14,7 @@ from training_imgtool.jobs.frameworks import rules_of
 from training_imgtool.make.engines.docker.containers import Containers
 from training_imgtool.make.engines.docker.probe import Answer, Probe, run_probe
 from training_imgtool.make.engines.pull import pull_image
+from training_imgtool.model.entry_point import EntryPoint
 from training_imgtool.model.frameworks import FRAMEWORKS, Framework
 from training_imgtool.model.spec import Accelerator
 from training_imgtool.plan.inputs import RoleImage
@@ -28,18 +29,19 @@ RUN_SECONDS = 300.0
 Parts = Mapping[str, Mapping[str, Any]]
 
 
-def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine: Machine) -> Iterator[Finding]:
+def check_start(
+    image: RoleImage, entry: EntryPoint, digest: Digest, engine: DockerEngine, machine: Machine
+) -> Iterator[Finding]:
     """Runs a container that opens libraries, imports the framework, multiplies matrices, and imports the trainer.
 
     Raises what the engine raises, including its errors from pulling the image.
     """
-    plan = image.plan
-    name = pull_image(digest, image.key, platform=plan.platform, engine=engine, machine=machine)
-    is_gpu = plan.locked.variant.accelerator is Accelerator.GPU
+    name = pull_image(digest, image.key, platform=image.recipe.platform, engine=engine, machine=machine)
+    is_gpu = image.locked.variant.accelerator is Accelerator.GPU
     gpus = is_gpu and bool(Containers(engine.api).machine().nvidia)
-    variant = plan.locked.variant
-    machine.progress(Step(str(image.role), f"importing {variant.framework.key} and {plan.entry.name}"))
-    module = plan.entry.module or plan.entry.arguments[-1]
+    variant = image.locked.variant
+    machine.progress(Step(str(image.role), f"importing {variant.framework.key} and {entry.name}"))
+    module = entry.module or entry.arguments[-1]
     alone = {image.role: ["localhost"]}  # so that the trainer waits for no other replica
     env = to_texts(rules_of(variant.framework).describe(Flavour.LOCAL, alone, image.role, 0))
     request = {"module": module, "libraries": sorted(variant.libraries), "env": env, "framework": variant.framework.key}
@@ -47,7 +49,7 @@ def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine:
     probe = Probe(image=name, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus)
     answer = run_probe(engine.api, probe)
     if answer.fault is not None and "exec format error" in answer.fault:
-        yield unproven("smoke test", f"the engine's machine does not run {plan.platform}")
+        yield unproven("smoke test", f"the engine's machine does not run {image.recipe.platform}")
         return
     yield from judge(answer, variant.release, variant.framework, needs_gpu=gpus)
 

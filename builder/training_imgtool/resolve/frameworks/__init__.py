@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -42,6 +42,9 @@ class Rules(Protocol):
 
         Raises FieldError if the index lacks the release.
         """
+
+    def lock_inputs(self, env: Mapping[str, str]) -> Iterable[str]:
+        """Lists what a role's variables add to the inputs of its lock, such as a package that they choose."""
 
     def notes_between(self, matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
         """Returns notes for users who upgrade from one release to another."""

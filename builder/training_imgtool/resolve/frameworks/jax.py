@@ -7,7 +7,7 @@ never from the base. Sources: METADATA of jax 0.10.2 and of its plug-ins; JAX's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -100,6 +100,11 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
     """Returns nothing, because imgtool has no notes on JAX."""
     del matrix, before, after
+    return ()
+
+
+def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG001  one signature
+    """Returns none: no variable chooses packages."""
     return ()
 
 
