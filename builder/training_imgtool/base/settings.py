@@ -15,11 +15,12 @@ VARIABLES = (
     *("IMGTOOL_ATTESTATIONS", "IMGTOOL_BUILDER", "IMGTOOL_BUILDER_REGISTRIES", "IMGTOOL_CACHE"),
     *("IMGTOOL_CA_FILE", "IMGTOOL_DEBIAN_MIRRORS", "IMGTOOL_DEBUG", "IMGTOOL_ENGINE"),
     *("IMGTOOL_INDEX_VARIABLES", "IMGTOOL_INSECURE_REGISTRIES", "IMGTOOL_LOCKED", "IMGTOOL_MIRRORS"),
-    *("IMGTOOL_PROGRESS", "IMGTOOL_REGISTRY"),
+    *("IMGTOOL_PROGRESS", "IMGTOOL_REGISTRY", "IMGTOOL_TORCH_INDEX"),
 )
 OTHER_CACHE = "IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"
 LARGEST_SECRET = 500_000  # bytes; BuildKit's own limit (`session/secrets`)
 _WEB = ("http://", "https://")
+_TORCH_INDEX = "https://download.pytorch.org/whl"
 _EXAMPLE = "http://archive.example.com/debian=http://mirror.example.com/debian"
 
 
@@ -81,6 +82,7 @@ class Settings:
     builder: str | None = None  # IMGTOOL_BUILDER: a builder of buildx
     builder_registries: Mapping[str, str] = field(default_factory=dict)  # IMGTOOL_BUILDER_REGISTRIES, as the builder
     # reaches them: docker.io=mirror.internal:5000, 127.0.0.1:5000=http://registry.internal:5000
+    build_indexes: str = _TORCH_INDEX  # IMGTOOL_TORCH_INDEX: the URL of the indexes for builds, URL/cpu, URL/cu126, …
     secrets: tuple[SecretSource, ...] = ()  # --secret
     proxies: Mapping[str, str]  # http, https, no from *_PROXY
     attestations: bool = True  # IMGTOOL_ATTESTATIONS: attach a bill of materials and the provenance to images
@@ -141,6 +143,7 @@ def _read(environ: Mapping[str, str]) -> Settings:
         docker_context=environ.get("DOCKER_CONTEXT") or None,
         builder=environ.get("IMGTOOL_BUILDER") or None,
         builder_registries=_hosts(environ, "IMGTOOL_BUILDER_REGISTRIES"),
+        build_indexes=_torch_index(environ.get("IMGTOOL_TORCH_INDEX") or _TORCH_INDEX),
         proxies=_proxies(environ),
         attestations=_switch("IMGTOOL_ATTESTATIONS", environ),
         source_date_epoch=_epoch(environ.get("SOURCE_DATE_EPOCH")),
@@ -178,6 +181,13 @@ def _pairs(
         if not source or not target or not source.startswith(begin) or not target.startswith(begin):
             raise UsageError(f"{variable}: {part!r} is not {form}", hint=f"for example {example}")
         yield source, target
+
+
+def _torch_index(url: str) -> str:
+    if not url.startswith((*_WEB, "file://")):
+        hint = f"the URL of a folder with one index for each build, such as {_TORCH_INDEX}"
+        raise UsageError(f"IMGTOOL_TORCH_INDEX: {url[:40]!r} is not a URL", hint=hint)
+    return url.rstrip("/")
 
 
 def _proxies(environ: Mapping[str, str]) -> dict[str, str]:

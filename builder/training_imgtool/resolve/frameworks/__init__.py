@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Index(Protocol):
     """The queries that a framework's module sends to a package index."""
 
-    def list_files(self, package: str) -> tuple[str, ...]:
-        """Lists the files of a package."""
+    def list_files(self, package: str, build: str = "") -> tuple[str, ...]:
+        """Lists the files of a package; with `build`, those that the index for this build has of it."""
 
     def read(self, file: str) -> Package:
         """Reads the metadata of a wheel whose file name `list_files` returned."""
@@ -90,9 +90,16 @@ class Rules(Protocol):
         """Finds packages of a variant that no index has."""
 
     def check_wheels(
-        self, spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]
+        self,
+        spec: ImageSpec,
+        variant: Variant,
+        wheels: tuple[Wheel, ...],
+        named: frozenset[str],
+        packages: tuple[Package, ...],
     ) -> Variant:
-        """Adds facts from the wheels to the variant; `named` are the packages that the requirements name.
+        """Adds facts from the wheels to the variant.
+
+        `named` are the packages that the requirements name, `packages` the wheels' metadata.
 
         Raises FieldError for wheels that do not fit together.
         """

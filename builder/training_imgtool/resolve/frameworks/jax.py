@@ -7,14 +7,13 @@ never from the base. Sources: METADATA of jax 0.10.2 and of its plug-ins; JAX's 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from training_imgtool.base.errors import FieldError, TemporaryError, UsageError
 from training_imgtool.base.settings import Settings
@@ -23,7 +22,17 @@ from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.requirements import FIELD
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Index
-from training_imgtool.resolve.frameworks.pythons import list_pythons
+from training_imgtool.resolve.frameworks.pythons import (
+    MACHINES,
+    MOST_LISTED,
+    format_releases,
+    is_version,
+    list_pythons,
+    list_releases,
+    oldest_glibc,
+    refuse_others,
+    with_cuda,
+)
 from training_imgtool.resolve.versions.base_image import BaseImage
 from training_imgtool.resolve.versions.closure import Package, takes_python
 from training_imgtool.resolve.versions.markers import marker_environment
@@ -33,7 +42,6 @@ from training_imgtool.resolve.versions.matrix import (
     Minor,
     Release,
     gpu_of,
-    load_matrix,
     version_key,
 )
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
@@ -42,13 +50,9 @@ from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 from training_imgtool.resolve.wheels.store import WheelStore
 
 _OLDEST_GPU = {"12": 52, "13": 75}  # compute capability times ten
-_MOST_LISTED = 12
-_MACHINES = ("x86_64", "aarch64")
 _CPU = "cpu"  # of the extras by which releases before 0.4.30 require jaxlib
 _FIRST_FREE = Version("0.4.30")
 _OLDEST_GLIBC = "2.17"
-_CUDA_WHEELS = ("nvidia-cuda-runtime", "nvidia-cudnn")
-_GLIBC = re.compile(r"manylinux_(\d+_\d+)_")
 
 
 def needs_index(matrix: Matrix, version: str) -> bool:
@@ -86,9 +90,10 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
             if takes_python(package.requires_python, python)
             and all(python in list_pythons(names, newest, machine) for newest, names in files.values())
         )
-        for machine in _MACHINES
+        for machine in MACHINES
     }
-    glibc = max((_find_glibc(names, newest) for newest, names in files.values()), key=version_key)
+    own = ((name for name in names if name.split("-")[1] == newest) for newest, names in files.values())
+    glibc = max((oldest_glibc(names, _OLDEST_GLIBC) for names in own), key=version_key)
     plain = (Requirement(line) for line in package.requires)
     requires: dict[str, str] = {canonicalize_name(row.name): str(row.specifier) for row in plain if row.marker is None}
     row = _make_row(version, pythons, cuda=f"{spec.cuda or 12}.0", glibc=glibc, requires=requires)
@@ -104,7 +109,7 @@ def _make_row(
     requires: Mapping[str, str],
 ) -> tuple[Minor, Release]:
     """Makes the row of a release; `pythons` are those with wheels, by machine."""
-    x86, arm = (pythons[machine] for machine in _MACHINES)
+    x86, arm = (pythons[machine] for machine in MACHINES)
     release = Release(version=version, pythons=x86, pythons_arm=arm, packages=frozenset({"jax"}))
     minor = Minor(
         name=".".join(version.split(".")[:2]),
@@ -130,7 +135,7 @@ def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor,
         return {}
     names = [tuple(file.file for file in index.files(package) if file.yanked is None) for package in ("jax", "jaxlib")]
     versions, of_jaxlib = (
-        sorted(map(Version, filter(_is_version, {file.split("-")[1] for file in files if file.endswith(".whl")})))
+        sorted(map(Version, filter(is_version, {file.split("-")[1] for file in files if file.endswith(".whl")})))
         for files in names
     )
     rows = {}
@@ -138,17 +143,10 @@ def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor,
         own = [one for one in of_jaxlib if one <= version and one.release[:2] == version.release[:2]][-1:]
         if version < _FIRST_FREE and own != [version]:
             continue
-        found = {machine: list_pythons(names[1], str(one), machine) for one in own for machine in _MACHINES}
-        pythons = {key: tuple(filter(matrix.python_images.__contains__, found.get(key, ()))) for key in _MACHINES}
+        found = {machine: list_pythons(names[1], str(one), machine) for one in own for machine in MACHINES}
+        pythons = {key: tuple(filter(matrix.python_images.__contains__, found.get(key, ()))) for key in MACHINES}
         rows[str(version)] = _make_row(str(version), pythons, requires={})
     return rows
-
-
-def _find_glibc(files: tuple[str, ...], version: str) -> str:
-    """Returns the oldest glibc for which a version has a wheel, by PEP 600; manylinux2014 is that of 2.17."""
-    own = [file for file in files if file.split("-")[1] == version]
-    found = [match[1].replace("_", ".") for file in own if (match := _GLIBC.search(file))]
-    return min(found, key=version_key, default=_OLDEST_GLIBC)
 
 
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
@@ -162,20 +160,13 @@ def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG001  one s
     return ()
 
 
-def list_releases(index: FileIndex) -> list[dict[str, Any]]:
-    """Lists the newest releases on an index, the newest first, each with the Pythons that its jaxlib supports."""
-    newest = [release for _, release in list_rows(load_matrix(), index).values()][: -_MOST_LISTED - 1 : -1]
-    return [{"release": row.version, "python": [*row.pythons], "python_arm64": [*row.pythons_arm]} for row in newest]
-
-
 def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:
     """Returns the newest releases on the package index, or the row of one; raises UsageError if the index lacks it."""
-    rows = [row for row in list_releases(WheelStore(settings).index) if release in {None, row["release"]}]
+    rows = list_releases(WheelStore(settings).index, "jax", "jaxlib")
+    rows = [row for row in rows if release in {None, row["release"]}]
     if release is not None and not rows:
-        raise UsageError(f"JAX {release} is not among the newest {_MOST_LISTED} releases of the package index")
-    texts = ((row["release"], *(", ".join(row[key]) or "none" for key in ("python", "python_arm64"))) for row in rows)
-    lines = (f"{version:10}  x86-64: {pythons}  aarch64: {pythons_arm}\n" for version, pythons, pythons_arm in texts)
-    return {"releases": rows}, "".join(lines)
+        raise UsageError(f"JAX {release} is not among the newest {MOST_LISTED} releases of the package index")
+    return {"releases": rows}, format_releases(rows)
 
 
 def _read(index: Index, name: str, version: str) -> Package | None:
@@ -197,17 +188,10 @@ def _newest(index: Index, requirement: str) -> tuple[str, tuple[str, ...]]:
     wanted = Requirement(requirement)
     files = index.list_files(wanted.name)
     versions = {file.split("-")[1] for file in files if file.endswith(".whl")}
-    fitting = [version for version in versions if _is_version(version) and wanted.specifier.contains(version)]
+    fitting = [version for version in versions if is_version(version) and wanted.specifier.contains(version)]
     if not fitting:
         raise FieldError(f"the package index has no {requirement}, which JAX needs", field="jax")
     return max(fitting, key=Version), files
-
-
-def _is_version(text: str) -> bool:
-    try:
-        return bool(Version(text))
-    except InvalidVersion:
-        return False
 
 
 def _extra(spec: ImageSpec, accelerator: Accelerator) -> str:
@@ -290,23 +274,17 @@ def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
     return []
 
 
-def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]) -> Variant:
+def check_wheels(
+    spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str], packages: tuple[Package, ...]
+) -> Variant:
     """Returns the variant with the CUDA and cuDNN of its wheels.
 
     Raises FieldError for Keras 2, which does not support JAX, and for a TensorFlow wheel that no requirement names.
     """
-    del spec
+    del spec, packages
     versions = {wheel.name: wheel.version for wheel in wheels}
     if (keras := versions.get("keras", "3")).partition(".")[0] in {"0", "1", "2"}:
         raise FieldError(f"Keras {keras} does not run on JAX", field=FIELD, hint="keras>=3 in the requirements")
-    for name in (*TENSORFLOW.packages, "tf-keras"):
-        is_part = name == "tf-keras" and named & {*TENSORFLOW.packages}  # the requirements name TensorFlow itself
-        if name in versions and name not in named and not is_part:
-            message = f"another requirement brings {name} {versions[name]}, which JAX does not need"
-            hint = f"name {name} in the requirements if the program imports it; if not, remove the one that needs it"
-            raise FieldError(message, field=FIELD, hint=hint)
-    if variant.cuda is None:
-        return variant
-    found = {word: next((v for n, v in versions.items() if n.startswith(word)), None) for word in _CUDA_WHEELS}
-    runtime, cudnn = (".".join(version.split(".")[:3]) if version else None for version in found.values())
-    return replace(variant, cuda=runtime or variant.cuda, cudnn=cudnn or variant.cudnn)
+    named_tensorflow = {"tf-keras"} if named & {*TENSORFLOW.packages} else set()  # it may come with TensorFlow
+    refuse_others("JAX", (*TENSORFLOW.packages, "tf-keras"), versions, named | named_tensorflow)
+    return with_cuda(variant, versions)

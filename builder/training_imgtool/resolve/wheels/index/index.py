@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -16,7 +17,7 @@ from training_imgtool.base.http.addresses import DEFAULT_PORTS
 from training_imgtool.base.http.client import Client
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.requirements import normalise_name, read_bindings
-from training_imgtool.resolve.wheels.index.client import IndexClient, MissingFileError, host_of
+from training_imgtool.resolve.wheels.index.client import MISSING, IndexClient, MissingFileError, host_of
 from training_imgtool.resolve.wheels.index.credentials import without_login
 from training_imgtool.resolve.wheels.index.page import ACCEPT, IndexedFile, PageError, make_page_url, parse_page
 from training_imgtool.resolve.wheels.index.pip_config import make_uv_environ, read_pip_settings
@@ -26,7 +27,8 @@ from training_imgtool.resolve.wheels.uv import Indexes, find_indexes
 BLOCK = 1 << 18
 _PAGE_BYTES = 64 << 20
 _PAGE_SECONDS = 60.0
-_LARGEST_FILE = 16 << 30  # bytes
+LARGEST_FILE = 16 << 30  # bytes
+_BUILD = re.compile(r"[^-]+-[^-+]+\+(cpu|cu\d+)-")
 
 
 class Index:
@@ -38,6 +40,8 @@ class Index:
         proxies: see Settings.
         ca_file: a PEM file of certificates to trust.
         insecure: hosts whose certificates imgtool does not check.
+        builds: the URL to which the name of a build is added: URL/cu126 is an index for wheels whose local version is
+            cu126. Only the methods for builds, and `locate` for such a wheel, use these indexes.
         pause: sleeps; tests replace it.
         bound: the only index of a package, by the package's name.
     """
@@ -50,6 +54,7 @@ class Index:
         proxies: Mapping[str, str],
         ca_file: Path | None = None,
         insecure: tuple[str, ...] = (),
+        builds: str = "",
         pause: Callable[[float], None] = time.sleep,
         bound: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
@@ -60,7 +65,8 @@ class Index:
         client = Client(
             proxies=proxies, ca_file=ca_file, unverified=insecure, connections=16, answer_seconds=_PAGE_SECONDS
         )
-        own = tuple(url for urls in self._bound.values() for url in urls)
+        self._builds = builds
+        own = (*(url for urls in self._bound.values() for url in urls), *((builds,) if builds else ()))
         self._client = IndexClient(client, lambda: (*self.places().urls, *own), environ=environ, pause=pause)
 
     def places(self) -> Indexes:
@@ -74,8 +80,9 @@ class Index:
 
         Raises TemporaryError if an index that may have the file does not answer, CredentialsError if an index refuses.
         """
-        for row in self._list_files(name):
-            digest = _digest(row.url) if row.file == file and row.url.startswith("file:") else row.sha256
+        build = _BUILD.match(file)
+        for row in chain(self._list_files(name), self._list_build(name, build[1]) if build else ()):
+            digest = hash_local(row.url) if row.file == file and row.url.startswith("file:") else row.sha256
             if row.file == file and digest in {None, sha256}:
                 return row
         return None
@@ -88,6 +95,16 @@ class Index:
         own = re.compile(rf"{re.escape(normalise_name(name))}-\d")
         return tuple(file for file in self._list_files(name) if own.match(normalise_name(file.file)))
 
+    def files_of_build(self, name: str, build: str) -> tuple[IndexedFile, ...]:
+        """Lists a project's files whose local version is `build`, from the index for that build. Raises as `locate`."""
+        own = re.compile(rf"{re.escape(normalise_name(name))}-\d")
+        return tuple(file for file in self._list_build(name, build) if own.match(normalise_name(file.file)))
+
+    def _list_build(self, name: str, build: str) -> Iterator[IndexedFile]:
+        page = make_page_url(f"{self._builds}/{build}", name)
+        rows = self._list_page(page, MISSING | {403}) if self._builds else ()  # PyTorch's server says 403 for 404
+        yield from (row for row in rows if (found := _BUILD.match(row.file)) and found[1] == build)
+
     def size(self, url: str) -> int:
         """Asks for a file's size in bytes; raises MissingFileError, TemporaryError, CredentialsError."""
         if urlsplit(url).scheme == "file":
@@ -97,7 +114,7 @@ class Index:
                 length = self._client.send("HEAD", url, {}).headers.get("content-length", "")
         if length.isdigit() and int(length):
             return int(length)
-        return sum(len(block) for block in self.read(url, limit=_LARGEST_FILE))
+        return sum(len(block) for block in self.read(url, limit=LARGEST_FILE))
 
     def read(
         self, url: str, offset: int = 0, restarted: Callable[[], None] | None = None, *, limit: int
@@ -148,12 +165,12 @@ class Index:
             for path in sorted(folder.iterdir()):
                 yield IndexedFile(path.name, path.absolute().as_uri(), None, None)
 
-    def _list_page(self, url: str) -> tuple[IndexedFile, ...]:
+    def _list_page(self, url: str, missing: frozenset[int] = MISSING) -> tuple[IndexedFile, ...]:
         try:
             if urlsplit(url).scheme == "file":
                 path = _path_of(url) / "index.html"
                 return parse_page(path.read_bytes(), "text/html", path.as_uri())
-            rows = self._fetch_page(url)
+            rows = self._fetch_page(url, missing)
             return tuple(row for row in rows if urlsplit(row.url).scheme in DEFAULT_PORTS)
         except (FileNotFoundError, NotADirectoryError, MissingFileError):
             return ()
@@ -162,10 +179,10 @@ class Index:
         except OSError as error:
             raise LocalFileError(f"{without_login(url)}: {error.strerror}") from error
 
-    def _fetch_page(self, url: str) -> tuple[IndexedFile, ...]:
+    def _fetch_page(self, url: str, missing: frozenset[int]) -> tuple[IndexedFile, ...]:
         for attempt in self._client.attempts(url):
             with attempt:
-                answer = self._client.send("GET", url, {"Accept": ACCEPT}, limit=_PAGE_BYTES)
+                answer = self._client.send("GET", url, {"Accept": ACCEPT}, limit=_PAGE_BYTES, missing=missing)
         if not answer.complete:
             raise VerificationError(f"{without_login(url)}: over {_PAGE_BYTES >> 20} MiB", hint="is this an index?")
         return parse_page(answer.body, answer.headers.get("content-type", ""), answer.url)
@@ -186,6 +203,7 @@ def open_index(settings: Settings, options: tuple[str, ...] = ()) -> Index:
         ca_file=Path(certificate) if certificate else None,
         insecure=tuple(trusted.split()),
         bound=bound,
+        builds=settings.build_indexes,
     )
 
 
@@ -202,7 +220,7 @@ def _limit(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator
         yield block
 
 
-def _digest(url: str) -> str:
+def hash_local(url: str) -> str:
     """Hashes a local file, to tell it from a file with the same name on another index."""
     try:
         with _path_of(url).open("rb") as stream:

@@ -21,6 +21,7 @@ class IndexedFile:
         sha256: the hash; None if the page does not state it.
         size: the size in bytes; None if the page does not state it.
         yanked: why the publishers withdrew the file (PEP 592), possibly empty; None if they did not.
+        has_metadata: whether URL.metadata is the wheel's METADATA (PEP 658).
     """
 
     file: str
@@ -28,6 +29,7 @@ class IndexedFile:
     sha256: str | None
     size: int | None
     yanked: str | None = None
+    has_metadata: bool = False
 
 
 class PageError(ValueError):
@@ -62,6 +64,7 @@ def _parse_json(data: bytes, base: str) -> tuple[IndexedFile, ...]:
             row.get("hashes", {}).get("sha256"),
             row.get("size"),
             None if (yanked := row.get("yanked", False)) is False else "" if yanked is True else str(yanked),
+            bool(row.get("core-metadata") or row.get("dist-info-metadata")),
         )
         for row in rows
     )
@@ -89,4 +92,5 @@ class _Anchors(HTMLParser):
             digest = re.search(r"sha256=([0-9a-f]{64})", fragment)
             file = unquote(urlsplit(url).path.rpartition("/")[2])
             yanked = (values["data-yanked"] or "") if "data-yanked" in values else None
-            self.files.append(IndexedFile(file, url, digest[1] if digest else None, None, yanked))
+            has_metadata = bool({"data-core-metadata", "data-dist-info-metadata"} & values.keys())
+            self.files.append(IndexedFile(file, url, digest[1] if digest else None, None, yanked, has_metadata))
