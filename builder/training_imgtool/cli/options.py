@@ -113,7 +113,7 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="What builds the images: auto, buildx or direct.",
+        help="Choose the builder: direct, buildx, or auto (buildx only for what imgtool cannot make).",
         autocompletion=lambda: ["auto", "buildx", "direct"],
     ),
 ]
