@@ -37,14 +37,16 @@ Read = Callable[[Descriptor], Iterator[bytes]]
 """Yields a layer's blocks, and verifies the layer after the last block."""
 
 
-def read_system(layers: tuple[Descriptor, ...], read: Read, settings: Settings) -> BaseSystem:
+def read_system(
+    layers: tuple[Descriptor, ...], read: Read, settings: Settings, *, use_cache: bool = True
+) -> BaseSystem:
     """Reads the Debian system of a base from its layers, or from the cache.
 
     Raises VerificationError for a damaged layer, NeedsEngineError for a layer that only an engine can read, and what
     `read` raises.
     """
     path = settings.cache / "debian" / make_file_name(" ".join((_FORMAT, *(layer.digest for layer in layers))))
-    document = read_cached(path, _MOST_BYTES)
+    document = read_cached(path, _MOST_BYTES) if use_cache else None
     if document is not None:
         return debian.read_document(document)
     with _translate_errors():

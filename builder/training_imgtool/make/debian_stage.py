@@ -28,7 +28,7 @@ def open_layer(plan: RolePlan, machine: Machine, cache: LayerCache, compression:
         base_digest=plan.base.digest,
         locked=plan.locked.debian or LockedDebian(requested=()),
         platform=plan.platform,
-        read_system=partial(read_base_system, plan.base, machine),
+        read_system=partial(read_base_system, plan.base, machine, use_cache=cache.use_cache),
         settings=machine.settings,
         progress=machine.progress,
         cache=cache,
@@ -90,8 +90,8 @@ def _resolve(
     return locked
 
 
-def read_base_system(base: Digest, machine: Machine) -> BaseSystem:
-    """Reads the Debian system of a base from its layers, or from the cache."""
+def read_base_system(base: Digest, machine: Machine, *, use_cache: bool = True) -> BaseSystem:
+    """Reads the Debian system of a base from its layers, or with `use_cache` from the cache."""
     registry = machine.registries.at(base.repository)
     layers = registry.manifest(base).layers
-    return read_system(layers, partial(registry.blob, base.repository), machine.settings)
+    return read_system(layers, partial(registry.blob, base.repository), machine.settings, use_cache=use_cache)

@@ -50,9 +50,9 @@ def test_what_is_no_record_of_a_layer(data: bytes, says: str) -> None:
 
 def test_a_manifest_carries_records_whose_layers_it_names_all(tmp_path: Path) -> None:
     cache = LayerCache(tmp_path)
-    cache.keep("1" * 64, Record((A, B)))
-    cache.keep("2" * 64, Record((A,)))
-    cache.keep("3" * 64, Record((), {"files": "of a base"}))
+    cache.keep_wheels("1" * 64, Record((A, B)))
+    cache.keep_wheels("2" * 64, Record((A,)))
+    cache.keep("3" * 64, Record((A,), {"files": "of Debian packages"}))
     assert cache.records_of([A.blob.digest]).keys() == {"2" * 64}
     assert cache.records_of([A.blob.digest, B.blob.digest]).keys() == {"1" * 64, "2" * 64}
 
