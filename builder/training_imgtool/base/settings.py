@@ -8,6 +8,7 @@ from pathlib import Path
 
 from training_imgtool.base.errors import UsageError
 from training_imgtool.base.gates import check_variables
+from training_imgtool.base.image_limits import MOST_SECONDS
 from training_imgtool.base.user_config import Given, read_user_config
 
 QUOTE = '"'
@@ -196,6 +197,7 @@ def _switch(name: str, environ: Mapping[str, str]) -> bool:
 def _epoch(text: str | None) -> int:
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit() and len(text) <= 11):  # 11 digits can express any date of a tar header
-        raise UsageError(f"SOURCE_DATE_EPOCH: {text[:40]!r} is not a number of seconds since 1970")
+    if not (text.isascii() and text.isdigit() and len(text) <= 11 and int(text) <= MOST_SECONDS):
+        message = f"SOURCE_DATE_EPOCH: {text[:40]!r} is not a number of seconds since 1970"
+        raise UsageError(f"{message}, at most {MOST_SECONDS}")
     return int(text)

@@ -17,6 +17,7 @@ from training_imgtool.base.errors import (
     TemporaryError,
     VerificationError,
 )
+from training_imgtool.base.image_limits import find_path_fault
 from training_imgtool.base.json_cache import make_file_name, read_cached, write_cached
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.plan import DebianPackage, LockedDebian
@@ -31,7 +32,7 @@ _FORMAT = "1"  # of a base's listing and texts in the cache
 _MOST_BYTES = 256 << 20  # of this listing
 _VENV = "opt/venv/"  # the next stage makes this folder
 _NODE_KINDS = {FOLDER: "d", LINK: "l", HARD_LINK: "h"}
-_ENTRY_KINDS = {"d": Kind.FOLDER, "l": Kind.LINK, "h": Kind.HARD_LINK, "f": Kind.FILE}
+_ENTRY_KINDS = {"d": Kind.FOLDER, "l": Kind.LINK, "h": Kind.HARD_LINK, "f": Kind.FILE, "w": Kind.FILE}
 
 Read = Callable[[Descriptor], Iterator[bytes]]
 """Yields a layer's blocks, and verifies the layer after the last block."""
@@ -108,6 +109,8 @@ def _make_item(made: debian.Entry) -> Item:
     path, node, data = made
     if path.startswith(_VENV):
         raise NeedsEngineError(f"a package has /{path}")
+    if node.kind != "w" and (fault := find_path_fault(path)):
+        raise InputError(f"a Debian package has the path /{path[:80]}: {fault}")
     kind, owner = _ENTRY_KINDS[node.kind], {"uid": node.uid, "gid": node.gid}
     return Item(Entry(path=path, kind=kind, mode=node.mode, size=len(data), target=node.target, **owner), data)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from training_imgtool.base.context.context import IGNORE_FILE, Context
 from training_imgtool.base.context.entries import Entry, Kind
 from training_imgtool.base.errors import FieldError, InputError
+from training_imgtool.base.image_limits import find_path_fault
 from training_imgtool.model.load import SpecFile
 from training_imgtool.model.plan import BASE_DIGEST, BASE_NAME, RolePlan
 from training_imgtool.model.recipe import install_step
@@ -122,6 +123,14 @@ def make_copy(context: Context, path: str, target: str, field: str) -> Copy:
         real = context.resolve(path)
     except InputError as error:
         raise FieldError(error.message, field=field, hint=error.hint) from error
+    copy = _make_copy(context, path, real, target, field)
+    for inner, _ in copy.list_paths():
+        if fault := find_path_fault(inner):
+            raise FieldError(f"{inner[:80]}: {fault}", field=field, hint="rename it, or choose another target")
+    return copy
+
+
+def _make_copy(context: Context, path: str, real: str, target: str, field: str) -> Copy:
     if path == ".":
         return Copy(source="./", target=target, entries=tuple(entry for entry in context.entries))
     found = context.find(real) if real else None

@@ -75,7 +75,7 @@ _FOLDER: dict[str, Any] = {"pattern": r"/[^\s:,]*", "expected": "an absolute pat
 class Volume:
     """A folder outside the containers that every replica mounts. The keys beside `mount` say where the folder is."""
 
-    mount: str = key("The folder's path in the containers.", **_FOLDER)
+    mount: str = key("The folder's path in the containers.", rule="mount", **_FOLDER)
     nfs_server: str | None = key("The NFS server's host name.", default=None)
     nfs_path: str | None = key("The path that the NFS server exports.", default=None)
     claim: str | None = key("The name of a PersistentVolumeClaim, or of a volume of Docker or SkyPilot.", default=None)

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from training_imgtool.base.errors import InputError
+from training_imgtool.base.image_limits import find_mount_fault, find_path_fault, find_user_fault
 from training_imgtool.base.reference import DOCKER_HUB, parse_reference, parse_repository
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.system import list_names
@@ -113,6 +114,18 @@ def check_registry(text: str, folder: Path | None = None) -> str:
         raise InputError(f"expected {host}/PROJECT, found {quote(text)}")
     parse_repository(f"{text}/image")
     return text
+
+
+def _limit(find_fault: Callable[[str], str | None]) -> Callable[[str, Path], str]:
+    """Returns a rule that refuses a text with a fault."""
+
+    def check(text: str, folder: Path) -> str:
+        del folder
+        if fault := find_fault(text):
+            raise InputError(f"{quote(text)}: {fault}")
+        return text
+
+    return check
 
 
 def _reference(text: str, folder: Path) -> str:
@@ -212,4 +225,7 @@ RULES: dict[str, Callable[[str, Path], str]] = {
     "file": _file,
     "code": _code,
     "shared": _shared_code,
+    "target": _limit(find_path_fault),
+    "mount": _limit(find_mount_fault),
+    "user": _limit(find_user_fault),
 }
