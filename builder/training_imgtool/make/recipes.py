@@ -59,6 +59,9 @@ def make_recipe(spec_file: SpecFile, plan: RolePlan, context: Context, *, epoch:
     )
     if plan.template is None:
         return recipe
+    if compression != "gzip":
+        message = f"{compression} is for the layers that imgtool makes, and a builder makes the image of a template"
+        raise FieldError(message, field="compression", hint="leave compression out")
     text = print_template(recipe, plan.template, spec_file.folder, allow_secrets=spec.allow_secrets)
     allowed = allowed_variables(spec.allow_secrets)
     return replace(recipe, template=Template(name=plan.template, text=text, context=context.entries, allowed=allowed))
