@@ -66,6 +66,7 @@ _TOKENS_VALUE = r"[A-Za-z0-9_\-.=/+]{12,}\Z"  # a model's "[PAD]" and "</s>" are
 # Values that only name a secret's place (a path, a variable, a resource name, a URL), and switches.
 _POINTER = r"(?i)(?:[./~].*|\$.*|projects/.+|[a-z][a-z0-9+.-]*://.*|true|false|yes|no|none|null|[0-9]{1,6})\Z"
 _ASSIGNMENT = r"""(?<![\w.-])([\w.-]{1,99})\\?["']?\s{0,9}[:=]\s{0,9}\\?["']?(?=([^\s"',}\]\\]{1,200}))"""
+_PAIR = r"""(?<![\w.-])([\w.-]{1,99})=["']?([^\s"',}\]\\]{1,200})"""
 _WORD = r"(?P<word>passw(?:or)?d|passphrase|pwd|secret|credentials?|key|token|pass)"
 _PLAIN = _WORD + r"""["']?[ \t]{0,9}[:=][ \t]{0,9}["']?(?P<value>[^\s"',}\]]{1,200})"""
 _OF_TYPE = r"(?::[ \t]{0,9}\w{1,99}[ \t]{0,9})?"
@@ -111,6 +112,18 @@ def detect_secret(text: str) -> str | None:
         ),
         None,
     )
+
+
+def mask_shapes(text: str, mask: str) -> str:
+    """Returns the text with `mask` in place of each credential in the format of a known kind, and of `NAME=VALUE`."""
+    for _, marks, shape in _SHAPES:
+        if "private key" not in shape.lower() and any(map(text.__contains__, marks.split())) and "://" not in marks:
+            text = re.sub(shape, mask, text)
+    for name, value in re.findall(_PAIR, text) if "=" in text else ():
+        plain = value.rstrip(":.")
+        if not plain.startswith(mask) and _names_secret(name.lstrip("-"), plain):
+            text = text.replace(f"{name}={plain}", f"{name}={mask}")
+    return text
 
 
 def detect_named_secret(name: str, value: str) -> str | None:

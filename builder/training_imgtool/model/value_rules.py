@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from training_imgtool.base.errors import InputError
+from training_imgtool.base.hidden import hide_secrets, remember_secret
 from training_imgtool.base.image_limits import find_mount_fault, find_path_fault, find_user_fault
 from training_imgtool.base.reference import DOCKER_HUB, parse_reference, parse_repository
 from training_imgtool.base.resources import data_file
@@ -41,6 +42,7 @@ _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\
 
 def quote(text: str) -> str:
     """Returns the first 60 characters of `text`, quoted and escaped, for a message."""
+    text = hide_secrets(text)  # a part of a secret would not be known any more
     return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}…"
 
 
@@ -94,6 +96,7 @@ def check_registry(text: str, folder: Path | None = None) -> str:
     """Returns `text` if it is `HOST[:PORT][/PATH]` or a user of Docker Hub; raises InputError for other texts."""
     del folder
     if "@" in text:
+        remember_secret(text.rpartition("@")[0], text.rpartition("@")[0].rpartition(":")[2])
         raise InputError(
             "expected HOST/PATH without a user name or password; the value is not shown",
             hint="log in with `docker login HOST`, and write only HOST/PATH",
