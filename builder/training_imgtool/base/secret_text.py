@@ -98,7 +98,28 @@ _COMMANDS = tuple(
         r"\bhttp-basic\.\S{1,99}\s+\S{1,99}\s+VALUE",
     )
 )
-PATTERNS = repr((_SHAPES, _SECRETS_NAME, _TOKENS_VALUE, _POINTER, _PLAIN, _QUOTED, _PLACEHOLDER_URL, _PLACEHOLDER))
+_NAMED_PAIR = (  # of Kubernetes
+    r"""["']?name["']?[ \t]{0,9}:[ \t]{0,9}["']?([\w.-]{1,99})["']?,?\s{1,99}"""
+    r"""["']?value["']?[ \t]{0,9}:[ \t]{0,9}["']?([^\s"',}]{1,200})"""
+)
+_COOKIES = r"# (?:Netscape )?HTTP Cookie File"
+_CURL = rf"""\b(?:curl|wget)\b[^\n]{{0,200}}?\s(?:-[A-Za-z]{{0,9}}u|--user)[\s=]["']?([^\s:"'$<]{{1,99}}):({_VALUE})"""
+_LONGEST_TABLE, _MOST_ROWS = 1 << 14, 20
+PATTERNS = repr(
+    (
+        _NAMED_PAIR,
+        _COOKIES,
+        _CURL,
+        _SHAPES,
+        _SECRETS_NAME,
+        _TOKENS_VALUE,
+        _POINTER,
+        _PLAIN,
+        _QUOTED,
+        _PLACEHOLDER_URL,
+        _PLACEHOLDER,
+    )
+)
 _OPTION = r"--?([A-Za-z0-9][A-Za-z0-9_.-]*)\Z"
 
 
@@ -164,6 +185,9 @@ def detect_file_secret(text: str, *, settings: bool, code: bool) -> str | None:
     """
     if kind := detect_secret(re.sub(_PLACEHOLDER_URL, "@", text) if "://" in text else text):
         return kind
+    pairs = re.findall(_NAMED_PAIR, text) if "value" in text and (settings or code) else ()
+    if any(_names_secret(name, value) and not _is_placeholder(name, value) for name, value in pairs):
+        return "a secret by its name"
     pattern = _PLAIN if settings else _QUOTED if code else r"(?!)"
     for match in re.finditer(pattern, text.lower()):
         value = text[match.start("value") : match.end("value")]
@@ -172,6 +196,24 @@ def detect_file_secret(text: str, *, settings: bool, code: bool) -> str | None:
         if not _is_placeholder(name, value) and _names_secret(name, value):
             return "a secret by its name"
     return None
+
+
+def detect_table_secret(text: str) -> bool:
+    """Returns whether a text contains cookies, `curl -u USER:PASSWORD`, or a short table with a column of secrets."""
+    if re.match(_COOKIES, text) and re.search(r"(?m)^(?:#HttpOnly_)?[^#\s][^\t\n]*(?:\t[^\t\n]*){6}$", text):
+        return True
+    for user, password in re.findall(_CURL, text) if "curl" in text or "wget" in text else ():
+        if password != user and not _is_placeholder("password", password):
+            return True
+    head, *rows = text[:_LONGEST_TABLE].splitlines() or [""]
+    for separator in ",;\t" if len(text) < _LONGEST_TABLE else ():
+        names = [name.strip(" \"'").replace(" ", "_") for name in head.split(separator)]
+        for row in rows[:_MOST_ROWS] if len(names) > 1 else ():
+            for name, cell in zip(names, row.split(separator), strict=False):
+                value = cell.strip(" \"'")
+                if not _is_placeholder(name, value) and _names_secret(name, value):
+                    return True
+    return False
 
 
 def _is_placeholder(name: str, value: str) -> bool:
