@@ -13,7 +13,7 @@ from training_imgtool.base.errors import LocalFileError, UsageError
 
 _PATHS = ("ca_file", "cache")
 _TABLES = ("mirrors", "debian_mirrors", "builder_registries")
-KEYS = ("registry", "builder", "engine", "progress", *_PATHS, "insecure_registries", *_TABLES)
+KEYS = ("registry", "builder", "cache_size", "engine", "progress", *_PATHS, "insecure_registries", *_TABLES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.base.progress import Progress
 from training_imgtool.base.settings import VARIABLES, Settings, find_unknown_variables, from_environment
+from training_imgtool.cli.commands.prune import bound_cache
 from training_imgtool.cli.output import emit_note
 from training_imgtool.cli.progress import open_progress
 
@@ -47,7 +48,7 @@ def open_machine(mode: str, secrets: tuple[str, ...] = ()) -> Iterator[Machine]:
     from training_imgtool.oci.registry.connect import Machine
 
     own = settings(secrets)
-    with progress(mode) as view, Machine.open(own, view) as machine:
+    with bound_cache(own.cache, own.cache_size), progress(mode) as view, Machine.open(own, view) as machine:
         yield machine
 
 

@@ -4,7 +4,7 @@ A record is a small JSON document that contains the record's key and a hash of t
 damaged record. The manifest of a stage contains the records of the wheels' layers as an annotation, so that a second
 machine can reuse the layers without the wheels. Everyone who may push can write such an annotation, so a push uses its
 records for layers of wheels only, and stores nothing of them in the cache. The cache also stores the layers of wheels
-and of Debian packages, as blobs that are named by their digests, up to a total size.
+and of Debian packages, as blobs that are named by their digests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from training_imgtool.oci.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZS
 RECORDS = "dev.imgtool.records"  # name of the annotation
 _BLOCK = 1 << 20
 _MAX_RECORD = 64 << 20  # bytes
-_MOST_BLOBS = 20 << 30  # bytes of all blobs; a GPU image has 2.5 GB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,22 +196,7 @@ class LayerCache:
                 yield block
 
         self._write(None, counted(), name=lambda: self._blobs / digest.hexdigest())
-        self._drop_oldest(digest.hexdigest())
         return f"sha256:{digest.hexdigest()}", size
-
-    def _drop_oldest(self, kept: str) -> None:
-        """Removes the least recently used blobs until the rest fits. A later run makes a removed blob again."""
-        found = []
-        for entry in os.scandir(self._blobs):
-            with suppress(FileNotFoundError):  # another run removed it
-                if entry.name != kept and not entry.name.startswith("."):  # a file in progress has such a name
-                    found.append((entry.stat(), Path(entry.path)))
-        size = sum(state.st_size for state, _ in found)
-        for state, path in sorted(found, key=lambda pair: max(pair[0].st_atime, pair[0].st_mtime)):
-            if size <= _MOST_BLOBS:
-                return
-            path.unlink(missing_ok=True)
-            size -= state.st_size
 
     def read_blob(self, blob: Descriptor) -> Iterator[bytes]:
         """Yields the blob's bytes; raises VerificationError at the end if they do not match the digest."""
