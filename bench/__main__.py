@@ -45,6 +45,8 @@ def main() -> int:
     scenarios = [scenario for scenario in SCENARIOS if not options.scenarios or scenario.name in options.scenarios]
     samples: list[Sample] = []
     with contextlib.ExitStack() as stack:
+        if options.folder:
+            options.folder.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="imgtool-bench-", dir=options.folder))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         free = shutil.disk_usage(folder).free

@@ -20,12 +20,14 @@ GROUPS: dict[str, str] = {
     "model": "base",
     "resolve": "base model",
     "oci": "base model",
-    "make": "base model oci resolve",
     "jobs": "base model",
-    "local": "base jobs make model oci",
-    "verify": "base jobs make model oci resolve",
-    "cli": "base jobs local make model oci resolve verify",
-    "api": "base cli local make model oci verify",
+    "plan": "base model oci resolve",
+    "make": "base model oci plan resolve",
+    "local": "base jobs make model oci plan",
+    "verify": "base jobs make model oci plan resolve",
+    "app": "base jobs local make model oci plan resolve verify",
+    "cli": "app base jobs local make model oci plan resolve verify",
+    "api": "app base local make model oci plan verify",
 }
 
 # The adapter of each third-party package: the only modules that may import it. A spec keeps every scalar as text, a job
@@ -36,10 +38,10 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "docker": ("make.engines.docker.client",),
     "google": ("oci.registry.auth.google", "oci.registry.artifact_registry"),
     "isal": ("base.inflate",),
-    "jsonschema": ("jobs.schemas",),
+    "jsonschema": ("jobs.rules.schemas",),
     "jinja2": ("model.recipe.jinja",),
-    "imgtool_debian_layers": ("make.debian_*", "make.library_check"),  # packages of their own beside this one
-    "imgtool_project_reader": ("cli.commands.*",),
+    "imgtool_debian_layers": ("plan.debian_*", "make.library_check"),  # packages of their own beside this one
+    "imgtool_project_reader": ("app.*",),
     "packaging": ("*",),  # versions and requirements as types: arithmetic, no effects
     "rich": ("cli.live_view",),
     "typer": ("cli.*",),

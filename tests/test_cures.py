@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.servers.git_server import commit
+from training_imgtool.app.machine import read_settings
 from training_imgtool.base.context.dockerignore import parse_dockerignore
 from training_imgtool.base.errors import FieldListError, ImgtoolError, InputError
-from training_imgtool.cli import machine
-from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.rules.lint import lint
 from training_imgtool.jobs.tables import nearest
 from training_imgtool.model.load import find, load
 from training_imgtool.model.requirement_files import read_dependencies
@@ -71,9 +71,7 @@ def _machine(_folder: Path, machine_type: str) -> None:
 
 def _variable(_folder: Path, name: str) -> None:
     notes: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(name, "/tmp/x")
-        machine.settings(note=notes.append)
+    read_settings({name: "/tmp/x"}, notes.append)
     if notes:
         raise InputError(notes[0], hint=notes[0].partition(": ")[2])
 

@@ -35,6 +35,7 @@ from tests.debian_layers.packages import make_package
 from tests.model.recipe.test_printing import USERS_TEMPLATE, of_template
 from tests.oci.direct.tars import archive
 from tests.spec_samples import GOOD
+from training_imgtool.app.init_knowledge import _read_yaml
 from training_imgtool.base import wheel_zip
 from training_imgtool.base.context.dockerignore import parse_dockerignore
 from training_imgtool.base.context.python_source import read_source
@@ -47,8 +48,7 @@ from training_imgtool.base.http.retry import PassingError, retry_after
 from training_imgtool.base.reference import parse_reference
 from training_imgtool.base.settings import from_environment
 from training_imgtool.base.yamlfile.reader import parse
-from training_imgtool.cli.commands.init_knowledge import _read_yaml
-from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.rules.lint import lint
 from training_imgtool.model.load import load
 from training_imgtool.model.recipe.printing import _check_secrets
 from training_imgtool.model.requirement_files import read_dependencies

@@ -19,9 +19,9 @@ from training_imgtool.base.results import ByRole, Image, Plan, PlannedImage, Rep
 
 if TYPE_CHECKING:
     from training_imgtool.base.progress import Progress
-    from training_imgtool.make.project_files import SpecChoice
     from training_imgtool.model.spec import Role
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.oci.machine import Machine
+    from training_imgtool.plan.project_files import SpecChoice
 
 Spec = str | os.PathLike[str]
 Listener = Callable[[dict[str, Any]], None]
@@ -77,23 +77,27 @@ def plan(
         ImgtoolError: the command would fail with this `exit_code` and message. A FieldListError has
             every violation in `errors`, each with its `field` and `location`.
     """
-    from training_imgtool.cli.commands import show
-    from training_imgtool.cli.commands.images import plan_images
-    from training_imgtool.model.frameworks import FRAMEWORKS
+    from training_imgtool.app.images import plan_images
+    from training_imgtool.app.show import list_warnings
 
     with _call(progress, {"spec": spec, "changes": changes, "registry": registry}) as machine:
         inputs = plan_images(_choose(spec, changes, registry, locked=locked), machine, check=check)
-        data = show.as_data(inputs)
-    names = ("role", "tag", "key", *FRAMEWORKS, "python", "cuda", "base", "wheel_bytes")
+        warnings = list_warnings(inputs)
     images = tuple(
         PlannedImage(
-            **{name: row[name] for name in names},
-            needs_engine=next((stage["why"] for stage in row["stages"] if stage["why"]), None),
+            role=str(image.role),
+            tag=str(image.tag) if image.tag else None,
+            key=image.key,
+            **image.locked.variant.installed,
+            python=image.locked.variant.python,
+            cuda=image.locked.variant.cuda,
+            base=f"{image.recipe.base_name}@{image.recipe.base.digest}",
+            wheel_bytes=sum(wheel.size for wheel in image.locked.wheels),
+            needs_engine=next((stage.engine for stage in image.stages if stage.engine), None),
         )
-        for row in data["roles"]
+        for image in inputs.images
     )
-    warnings = tuple(data["warnings"])
-    return Plan(name=data["name"], platform=data["platform"], warnings=warnings, images=ByRole(images))
+    return Plan(name=inputs.spec.name, platform=inputs.spec.platform, warnings=warnings, images=ByRole(images))
 
 
 def push(
@@ -130,7 +134,7 @@ def push(
     Raises:
         ImgtoolError: as in `plan`. In this case no tag of `tags` has moved.
     """
-    from training_imgtool.cli.commands.images import build_images
+    from training_imgtool.app.images import build_images
     from training_imgtool.make.request import BuildOptions
 
     given: dict[str, object] = {"spec": spec, "changes": changes, "registry": registry, "roles": roles, "tags": tags}
@@ -195,7 +199,7 @@ def job(
     Raises:
         ImgtoolError: as in `plan`.
     """
-    from training_imgtool.cli.commands.job_files.config import Request, job_document, parse_target
+    from training_imgtool.app.config import Request, job_document, parse_target
 
     given: dict[str, object] = {"spec": spec, "changes": changes, "target": target, "registry": registry}
     given |= {"job_id": job_id, "hosts": hosts}
@@ -241,8 +245,8 @@ def verify(
         VerificationError: an image differs, or is not proven; `details` has a line per image.
         ImgtoolError: as in `plan`.
     """
-    from training_imgtool.cli.commands.images import verify_images
-    from training_imgtool.cli.machine import signatory
+    from training_imgtool.app.images import verify_images
+    from training_imgtool.oci.attest.cosign import Signatory
     from training_imgtool.verify.findings import read_accepted
     from training_imgtool.verify.report import list_failures
 
@@ -253,7 +257,7 @@ def verify(
             _choose(spec, changes, registry, locked=locked),
             machine,
             roles=_roles(roles),
-            signed_by=signatory(signature, issuer),
+            signed_by=Signatory.read(signature, issuer),
             accept=read_accepted(accept),
             smoke=smoke,
         )
@@ -308,7 +312,7 @@ def run(
         VerificationError: the run failed; `details` has the last lines of the replica that failed.
         ImgtoolError: as in `plan`.
     """
-    from training_imgtool.cli.commands.images import run_images
+    from training_imgtool.app.images import run_images
     from training_imgtool.local.ready import Request
     from training_imgtool.local.rehearsal import parse_kill
     from training_imgtool.local.replicas import parse_service
@@ -361,12 +365,12 @@ def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterato
 
     Raises UsageError if an argument has the wrong type or is empty.
     """
+    from training_imgtool.app.machine import read_settings
+    from training_imgtool.base.errors import of_exception
     from training_imgtool.base.gates import check_given
     from training_imgtool.base.progress import Note, silent
-    from training_imgtool.cli.machine import settings as read_settings
-    from training_imgtool.cli.output import translate
-    from training_imgtool.cli.progress_lines import Records
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.base.progress_records import Records
+    from training_imgtool.oci.machine import Machine
 
     for name, value in arguments.items():
         expected, is_right = _KINDS.get(name, _TEXT)
@@ -377,14 +381,14 @@ def _call(progress: Listener | None, arguments: Mapping[str, object]) -> Iterato
     secrets: Any = arguments.get("secrets", ())
     view: Progress = Records(progress, time.monotonic) if progress else silent
     try:
-        with Machine.open(read_settings(tuple(secrets), note=lambda text: view(Note(text))), view) as machine:
+        with Machine.open(read_settings(os.environ, lambda text: view(Note(text)), tuple(secrets)), view) as machine:
             yield machine
     except (OSError, MemoryError) as error:
-        raise translate(error) from error
+        raise of_exception(error) from error
 
 
 def _choose(spec: Spec, changes: Mapping[str, str] | None, registry: str | None, *, locked: bool) -> SpecChoice:
-    from training_imgtool.make.project_files import SpecChoice
+    from training_imgtool.plan.project_files import SpecChoice
 
     return SpecChoice(path=Path(spec), values=dict(changes or {}), registry=registry, locked=locked)
 

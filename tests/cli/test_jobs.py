@@ -1,4 +1,4 @@
-"""`imgtool lint`, `config --from`, and the job of a runtime version, through the command line."""
+"""`imgtool lint`, and the job of a runtime version, through the command line."""
 
 from __future__ import annotations
 
@@ -68,26 +68,6 @@ def test_nothing_checked_is_an_error_and_beside_what_was_a_warning(
     assert _run(["lint", str(file)]) == 0
     assert "warning: kind: nothing was checked" in capsys.readouterr().out
     assert _run(["lint", "--strict", str(file)]) == 3
-
-
-def test_from_an_ai_platform_job_to_vertex(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, output = tmp_path / "old.yaml", tmp_path / "vertex.yaml"
-    source.write_text(
-        "trainingInput:\n  scaleTier: CUSTOM\n  region: us-central1\n  masterType: n1-standard-4\n"
-        f"  masterConfig: {{imageUri: us-central1-docker.pkg.dev/p/t/mnist@sha256:{DIGEST}}}\n"
-        "  useChiefInTfConfig: true\n"
-    )
-    assert _run(["config", "--from", str(source), "--target", "vertex", "-o", str(output)]) == 0
-    pools = yaml.safe_load(output.read_text())["workerPoolSpecs"]
-    assert pools[0]["containerSpec"]["imageUri"].endswith(f"@sha256:{DIGEST}")
-    assert "useChiefInTfConfig" in capsys.readouterr().err
-
-
-def test_from_to_another_target_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = tmp_path / "old.yaml"
-    source.write_text(OLD.format(digest=DIGEST))
-    assert _run(["config", "--from", str(source), "--target", "tfjob"]) == 2
-    assert "--from converts only to vertex, not to tfjob" in capsys.readouterr().err
 
 
 def test_a_runtime_version_needs_no_image_and_packs_the_trainer(

@@ -31,7 +31,7 @@ from tests.faults.base import base_image
 from tests.oci.direct.wheels import as_wheel, make_init, make_wheel
 from tests.outputs import check_output
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import Lock, LockedVariant
+from training_imgtool.model.lock import Lock, LockedVariant
 from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.resolve.versions.matrix import load_matrix
 from training_imgtool.resolve.versions.resolve import resolve

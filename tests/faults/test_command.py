@@ -318,7 +318,7 @@ def test_doctor_says_where_each_setting_comes_from_and_no_key_depends_on_one(pro
 
 def test_bugs_are_said_to_be_bugs(project: Project) -> None:
     """70, one shape with the others, and a traceback only for those who ask."""
-    broken = "from training_imgtool.cli.commands import show; show.as_data = lambda inputs: 1 // 0"
+    broken = "from training_imgtool.app import show; show.as_data = lambda inputs: 1 // 0"
     line = f"import sys; sys.argv[1:1] = []; {broken}; from training_imgtool.cli.main import main; main()"
     arguments = (sys.executable, "-c", line, "show", "--json")
     ended = project.run(before=arguments, bare=True)

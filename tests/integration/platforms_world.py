@@ -10,7 +10,7 @@ from tests.integration.push_world import BASE, BASE_TAG, Base, Project
 from tests.oci.registry.support import machine as settings_of
 from training_imgtool.base.reference import parse_repository
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import Lock
+from training_imgtool.model.lock import Lock
 from training_imgtool.oci.registry.connect import Registries
 from training_imgtool.oci.registry.manifests import DOCKER_INDEX, Descriptor, sha256_digest
 from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs, lock_path, read_lock

@@ -31,7 +31,7 @@ from tests.outputs import check_output
 from tests.servers.fault_proxy import Exchange, FaultProxy
 from training_imgtool.base.reference import parse_repository
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import Lock, LockedVariant
+from training_imgtool.model.lock import Lock, LockedVariant
 from training_imgtool.oci.registry.connect import Registries
 from training_imgtool.oci.registry.manifests import (
     DOCKER_CONFIG,

@@ -13,7 +13,7 @@ import pytest
 
 from tests.oci.direct import wheels
 from tests.oci.direct.wheels import Node, make_wheel
-from training_imgtool.model.plan import LockedVariant
+from training_imgtool.model.lock import LockedVariant
 from training_imgtool.model.recipe import install_step
 from training_imgtool.oci.layers.layer_cache import LayerCache
 from training_imgtool.oci.wheel_layers.layer_tools import LayerTools

@@ -23,7 +23,7 @@ from training_imgtool.base.reference import Digest, parse_reference, parse_repos
 from training_imgtool.base.settings import from_environment
 from training_imgtool.make.engines.docker.connect import connect
 from training_imgtool.make.engines.pull import pull_image
-from training_imgtool.oci.registry.connect import Machine as OpenMachine
+from training_imgtool.oci.machine import Machine as OpenMachine
 from training_imgtool.oci.registry.connect import Registries
 from training_imgtool.oci.registry.manifests import DOCKER_MANIFEST, OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST
 

@@ -22,9 +22,9 @@ from tests.jobs.specs import CASES, Case, images
 from tests.servers.google_jobs import JobServer, gcloud_environment, gcloud_runner, serving
 from training_imgtool.base.errors import FieldListError
 from training_imgtool.jobs import Format, JobFile, JobOptions, job_data
-from training_imgtool.jobs.gcloud import flag_command
-from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
+from training_imgtool.jobs.rules.lint import lint
+from training_imgtool.jobs.targets.google.gcloud import flag_command
 from training_imgtool.jobs.text import dump
 from training_imgtool.model.targets import Target
 

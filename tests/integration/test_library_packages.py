@@ -13,8 +13,8 @@ import pytest
 from tests.debian_layers.packages import system
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.settings import from_environment
-from training_imgtool.make.debian_packages import list_archives, resolve_packages
-from training_imgtool.make.debian_store import PackageStore
+from training_imgtool.plan.debian_packages import list_archives, resolve_packages
+from training_imgtool.plan.debian_store import PackageStore
 from training_imgtool.resolve.wheels.libraries import choose_package
 
 pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.long]

@@ -22,6 +22,7 @@ from tests.integration.verify_world import open_toy
 from tests.local.project import Project as Cluster
 from tests.local.project import unique
 from tests.make.engines.support import shared_engine
+from training_imgtool.plan import project_files
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs/howto/python.md").read_text()
@@ -55,7 +56,7 @@ def test_the_public_names() -> None:
     assert set(imgtool.__all__) == FUNCTIONS | RESULTS | ERRORS | {"__version__"}
 
 
-@pytest.mark.parametrize("first", ["", "import training_imgtool.model.plan, training_imgtool.verify.session"])
+@pytest.mark.parametrize("first", ["", "import training_imgtool.plan.inputs, training_imgtool.verify.session"])
 def test_an_import_has_no_effect_but_its_names(first: str) -> None:
     program = f"""
 import gc, sys, signal, logging
@@ -137,7 +138,7 @@ def test_arguments_of_another_kind_are_usage_errors(call: Callable[[], object]) 
 
 
 def test_a_file_that_cannot_be_read_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training_imgtool.make.project_files.open_spec", _full_disk)
+    monkeypatch.setattr(project_files, "open_spec", _full_disk)
     with pytest.raises(imgtool.ImgtoolError, match="/x: No space left on device") as full:
         imgtool.plan(tmp_path)
     assert full.value.exit_code == 9
@@ -159,7 +160,7 @@ def test_verify_tells_the_good_image_from_another(
             monkeypatch.setenv(name, value)
         good = imgtool.verify(toy.folder, locked=True)["master"]
         assert good.reference == str(toy.good)
-        assert good.checks.keys() == {"blobs", "base", "layers", "config", "manifest"}
+        assert good.checks.keys() == {"blobs", "base", "layers", "config", "manifest", "attestations"}
         monkeypatch.setenv("IMGTOOL_REGISTRY", other["IMGTOOL_REGISTRY"])
         with pytest.raises(imgtool.VerificationError) as wrong:
             imgtool.verify(toy.folder, locked=True)

@@ -29,7 +29,7 @@ from tests.oci.registry.support import machine
 from tests.servers.registry_process import PROGRAM, run_registry
 from training_imgtool.base.reference import parse_repository
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import Lock, LockedVariant, Wheel
+from training_imgtool.model.lock import Lock, LockedVariant, Wheel
 from training_imgtool.oci.registry.connect import Registries
 from training_imgtool.oci.registry.manifests import (
     DOCKER_CONFIG,

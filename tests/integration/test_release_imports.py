@@ -16,7 +16,7 @@ import pytest
 from tests.integration.test_lock_minors import lock
 from tests.sampling import campaign
 from training_imgtool.base.settings import from_environment
-from training_imgtool.model.plan import LockedVariant
+from training_imgtool.model.lock import LockedVariant
 from training_imgtool.model.spec import Accelerator
 from training_imgtool.resolve.versions.matrix import load_matrix
 from training_imgtool.resolve.wheels.interpreters import find_interpreter

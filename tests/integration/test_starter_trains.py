@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from training_imgtool.cli.commands.init import write_starter
+from training_imgtool.app.init import write_starter
 from training_imgtool.model.spec import Accelerator
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]

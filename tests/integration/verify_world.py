@@ -16,9 +16,9 @@ from tests.verify import images
 from tests.verify.images import Layer
 from training_imgtool.base.reference import Digest, parse_reference, parse_repository
 from training_imgtool.base.settings import from_environment
-from training_imgtool.make.inputs import Inputs
 from training_imgtool.model.spec import Role
 from training_imgtool.oci.registry.connect import Registries
+from training_imgtool.plan.inputs import Inputs
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from pathlib import Path
 from unittest import mock
 
 from tests import plans
+from training_imgtool.app import config
 from training_imgtool.base.reference import Digest
-from training_imgtool.cli.commands.job_files import config
 from training_imgtool.cli.main import _run
-from training_imgtool.make.inputs import Inputs
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import Lock
+from training_imgtool.model.lock import Lock
 from training_imgtool.model.spec import Role
+from training_imgtool.plan.inputs import Inputs
 from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.resolve.versions.matrix import load_matrix
 from training_imgtool.resolve.versions.resolve import resolve

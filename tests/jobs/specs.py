@@ -16,11 +16,12 @@ from training_imgtool.model.spec import Accelerator, Disk, Gpus, ImageSpec, Role
 from training_imgtool.model.targets import Target
 
 M, W, P, E = Role.MASTER, Role.WORKER, Role.PS, Role.EVALUATOR
-AI, VX, TF, JS, TJ, PO, EC, CO, TC, SK, SL = Target
+AI, VX, SK, SL = Target.AI_PLATFORM, Target.VERTEX, Target.SKYPILOT, Target.SLURM
+TF, JS, TJ, PO, EC = Target.TFJOB, Target.JOBSET, Target.TRAINJOB, Target.PODS, Target.ECI
+CO, TC = Target.COMPOSE, Target.TF_CONFIG
 KUBE = (TF, JS, PO)
 REPOSITORY = parse_repository("us-central1-docker.pkg.dev/my-project/training/mnist")
-V100X2 = Gpus(type="NVIDIA_TESLA_V100", count=2)
-T4 = Gpus(type="NVIDIA_TESLA_T4")
+V100X2, T4 = Gpus(type="NVIDIA_TESLA_V100", count=2), Gpus(type="NVIDIA_TESLA_T4")
 
 
 def images(spec: ImageSpec) -> dict[Role, Digest]:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.jobs.specs import cpu, images, spec
+from training_imgtool.app.config import Request, Written, make_text
+from training_imgtool.app.submit import Submission, submit_once
 from training_imgtool.base.progress import Event, Note
 from training_imgtool.base.reference import Digest, parse_reference
-from training_imgtool.cli.commands.job_files.config import Request, Written, make_text
-from training_imgtool.cli.commands.job_files.submit import Submission, submit_once
 from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.model.spec import ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import Target

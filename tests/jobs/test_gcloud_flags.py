@@ -9,8 +9,8 @@ import pytest
 from tests.jobs.specs import ONE, images, spec
 from training_imgtool.base.errors import FieldListError
 from training_imgtool.jobs import job_data
-from training_imgtool.jobs.gcloud import ai_platform_service, vertex_service
 from training_imgtool.jobs.service import JOB, KEY, Service
+from training_imgtool.jobs.targets.google.gcloud import ai_platform_service, vertex_service
 from training_imgtool.model.targets import Target
 
 

@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 from tests.jobs import kubeflow_models, schemas
 from tests.jobs.specs import CASES, GOLDENS, Case, golden_name, images, pairs, text_of
 from training_imgtool.jobs import Format, JobFile, job_data, module_of
-from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
+from training_imgtool.jobs.rules.lint import lint
 from training_imgtool.jobs.text import dump
 from training_imgtool.model.targets import Target
 

@@ -19,19 +19,20 @@ import pytest
 from tests.jobs import schemas
 from tests.jobs.specs import images
 from training_imgtool.base.errors import FieldListError
-from training_imgtool.jobs import JobOptions, job_data
+from training_imgtool.jobs import JobOptions, check, job_data
 from training_imgtool.jobs.launcher import PYTHON
-from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.rules.lint import lint
 from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.jobs.text import dump
 from training_imgtool.local.replicas import Service, make_cluster
 from training_imgtool.model.job import JobSpec
-from training_imgtool.model.spec import Gpus, ImageSpec, Role, RoleSpec, Tpu
+from training_imgtool.model.spec import Accelerator, Gpus, ImageSpec, Role, RoleSpec, Tpu
 from training_imgtool.model.targets import Target
 
 M, W = Role.MASTER, Role.WORKER
 TRIO = {M: RoleSpec(machine="n1-standard-4"), W: RoleSpec(machine="n1-standard-4", count=2)}
 WORKERS = {W: RoleSpec(count=3)}
+SMALL = Tpu(type="TPU_V5E", topology="2x2")
 KERAS = ("KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID")
 OWN = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
@@ -214,3 +215,60 @@ def test_lint_knows_slices(kind: str, label: str, topology: str, *, chips: int, 
     text = text.replace("IMAGE", f"example.com/i@sha256:{'a' * 64}")
     errors = [message.message for message in lint(text, "f") if message.severity == "error"]
     assert [error.startswith(said) for error in errors] == ([True] if said else []), errors
+
+
+def refusals(of: ImageSpec, target: Target, **options: Any) -> list[str]:
+    return [f"{error.field}: {error.message}" for error in check(of, images(of), target, JobOptions(**options))]
+
+
+@pytest.mark.parametrize(
+    ("roles", "target", "field"),
+    [
+        ({M: RoleSpec(), W: RoleSpec(tpu=Tpu(type="TPU_V6E", topology="4x4"))}, Target.JOBSET, "roles.worker"),
+        ({M: RoleSpec(tpu=SMALL), W: RoleSpec(tpu=SMALL, count=3)}, Target.TRAINJOB, "roles.master"),
+        ({M: RoleSpec(accelerator=Accelerator.TPU, tpu=Tpu(type="TPU_V3"))}, Target.AI_PLATFORM, "roles"),
+    ],
+)
+def test_tpus_that_jax_or_the_service_cannot_use(roles: dict[Role, RoleSpec], target: Target, field: str) -> None:
+    assert any(found.startswith(f"{field}: ") for found in refusals(jax(roles), target))
+
+
+@pytest.mark.parametrize("target", [Target.JOBSET, Target.TRAINJOB, Target.PODS, Target.COMPOSE, Target.SKYPILOT])
+@pytest.mark.parametrize("name", [*OWN, *KERAS])
+def test_a_variable_that_imgtool_sets(target: Target, name: str) -> None:
+    with_job = jax(WORKERS, env={name: "1"})
+    assert f"job.env.{name}: imgtool sets this variable" in refusals(with_job, target)
+    assert f"env.{name}: imgtool sets this variable" in refusals(replace(jax(WORKERS), env={name: "1"}), target)
+    assert not refusals(jax({M: RoleSpec()}, env={name: "1"}), Target.JOBSET)
+
+
+def test_the_package_kubernetes_numbers_the_processes_of_one_job() -> None:
+    packages = dict.fromkeys(Role, frozenset({"jax", "kubernetes"}))
+    assert any("jax[k8s]" in text for text in refusals(jax(TRIO), Target.JOBSET, packages=packages))
+    assert not refusals(jax(WORKERS), Target.JOBSET, packages=packages)
+    assert not refusals(jax(TRIO), Target.COMPOSE, packages=packages)
+
+
+def test_slurm_gives_a_process_all_gpus_of_its_node() -> None:
+    gpus = {W: RoleSpec(count=3, gpus=Gpus(type="any", count=8))}
+    assert script(jax(gpus))["JAX_LOCAL_DEVICE_IDS"] == "0,1,2,3,4,5,6,7"
+    assert script(jax(gpus, env={"JAX_LOCAL_DEVICE_IDS": "0"}))["JAX_LOCAL_DEVICE_IDS"] == "0"
+    assert "JAX_LOCAL_DEVICE_IDS" not in script(jax(WORKERS))
+
+
+def script(of: ImageSpec) -> dict[str, str]:
+    env: dict[str, str] = job_data(of, images(of), Target.SLURM).documents[0]["env"]
+    return env
+
+
+def test_pods_and_eci_name_the_container_after_the_framework() -> None:
+    for target in (Target.PODS, Target.ECI):
+        of = jax({M: RoleSpec(cpus="4", memory="8Gi"), W: RoleSpec(cpus="4", memory="8Gi", count=2)})
+        found = [item for item in job_data(of, images(of), target).documents if item["kind"] == "Pod"]
+        assert {item["spec"]["containers"][0]["name"] for item in found} == {"jax"}
+
+
+def test_machines_of_ones_own_have_no_place_for_the_job_directory() -> None:
+    of = jax(TRIO, job_dir="gs://bucket-x/out")
+    made = job_data(of, images(of), Target.TF_CONFIG, JobOptions(hosts=parse_hosts("master=a,worker=b,worker=c")))
+    assert any("no place for" in note and "job.job_dir (with" in note for note in made.notes)

@@ -9,9 +9,9 @@ import pytest
 
 from tests.jobs.specs import BARE, FOUR, images, spec
 from training_imgtool.jobs import check, job_data
-from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
 from training_imgtool.jobs.rules import names
+from training_imgtool.jobs.rules.lint import lint
 from training_imgtool.jobs.text import dump
 from training_imgtool.model.spec import ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import Target

@@ -12,8 +12,8 @@ import yaml
 
 from tests.jobs.specs import text_of
 from training_imgtool.base.errors import InputError
-from training_imgtool.jobs.lint import Message, find_target, lint
 from training_imgtool.jobs.model import Severity
+from training_imgtool.jobs.rules.lint import Message, find_target, lint
 
 JOB = """\
 # a job as people write it

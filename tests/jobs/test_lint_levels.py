@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.jobs.faults_pods import JOB, RULES
-from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Finding, Severity, add_source
+from training_imgtool.jobs.rules.lint import lint
 from training_imgtool.jobs.tables import machines, nearest
 
 JOBSET = """\

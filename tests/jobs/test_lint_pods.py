@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.jobs.faults_pods import FAULTS, JOB, POD, SERVICE, TAKEN
-from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
+from training_imgtool.jobs.rules.lint import lint
 
 
 def errors(text: str) -> list[tuple[int, str]]:

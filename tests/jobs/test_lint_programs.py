@@ -10,8 +10,8 @@ import pytest
 from tests.jobs.faults_pods import POD
 from tests.jobs.specs import CASES, text_of
 from training_imgtool.cli.main import _run
-from training_imgtool.jobs.lint import lint
 from training_imgtool.jobs.model import Severity
+from training_imgtool.jobs.rules.lint import lint
 from training_imgtool.model.targets import Target
 
 SCRIPT = "#!/bin/bash\n#SBATCH --nodes=2\nsrun hostname\n"

@@ -16,7 +16,7 @@ from tests.jobs import schemas
 from tests.jobs.specs import images, spec
 from training_imgtool.base.errors import FieldListError
 from training_imgtool.jobs import job_data
-from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.rules.lint import lint
 from training_imgtool.jobs.text import dump
 from training_imgtool.model.job import Scheduling, Volume
 from training_imgtool.model.spec import Accelerator, Gpus, Role, RoleSpec, Toleration, Tpu

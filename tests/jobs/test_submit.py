@@ -17,9 +17,9 @@ import pytest
 from tests.jobs.specs import images
 from tests.jobs.submit_once import spec_of, written
 from tests.outputs import check_document
+from training_imgtool.app import submit
+from training_imgtool.app.submit import Submission, Submitted
 from training_imgtool.base.errors import CredentialsError, InputError, TemporaryError, UsageError, VerificationError
-from training_imgtool.cli.commands.job_files import submit
-from training_imgtool.cli.commands.job_files.submit import Submission, Submitted
 from training_imgtool.cli.submit import _ask
 from training_imgtool.jobs import check
 from training_imgtool.jobs.service import KEY, program_error
@@ -374,7 +374,7 @@ def test_without_the_program_or_a_service(services: Services) -> None:
     with pytest.raises(UsageError, match="gcloud is not on PATH"):
         Submission(job, {"PATH": "/nonexistent"}, lambda _event: None).submit()
     with pytest.raises(UsageError, match="cannot submit a job"):
-        Submission(replace(job, job=None), {}, lambda _event: None)
+        Submission(replace(job, job=replace(job.job, service=None)), {}, lambda _event: None)
 
 
 def test_the_label_is_imgtools_own() -> None:

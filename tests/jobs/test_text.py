@@ -19,8 +19,9 @@ from tests.jobs import schemas
 from tests.jobs.specs import CASES, ONE, TRIO, images, spec, with_module
 from training_imgtool.base.errors import FieldError, InputError, UsageError
 from training_imgtool.base.resources import data_file
-from training_imgtool.jobs import Format, JobOptions, job_data, shapes
-from training_imgtool.jobs.package import build_package, staged_uri, trainer_package
+from training_imgtool.jobs import Format, JobOptions, job_data
+from training_imgtool.jobs.rules import shapes
+from training_imgtool.jobs.targets.google.package import build_package, staged_uri, trainer_package
 from training_imgtool.jobs.text import command_line, dump
 from training_imgtool.jobs.yamlio import read, read_table, to_yaml
 from training_imgtool.model.job import Scheduling

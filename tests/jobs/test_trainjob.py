@@ -6,7 +6,7 @@ import pytest
 
 from tests.jobs.specs import TRIO, images, spec
 from training_imgtool.jobs import job_data
-from training_imgtool.jobs.lint import lint
+from training_imgtool.jobs.rules.lint import lint
 from training_imgtool.model.targets import Target
 
 JOB = """\

@@ -21,11 +21,11 @@ from tests.plans import wheel
 from training_imgtool.base.settings import from_environment
 from training_imgtool.make.engines.docker.containers import Containers
 from training_imgtool.make.engines.docker.engine import STAGES, DockerEngine, remove_image
-from training_imgtool.make.inputs import RoleImage, prepare
-from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import Lock, LockedVariant
-from training_imgtool.oci.registry.connect import Machine
+from training_imgtool.model.lock import Lock, LockedVariant
+from training_imgtool.oci.machine import Machine
+from training_imgtool.plan.inputs import RoleImage, prepare
+from training_imgtool.plan.project_files import SpecChoice
 from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.resolve.versions.matrix import load_matrix
 from training_imgtool.resolve.versions.resolve import resolve

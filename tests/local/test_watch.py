@@ -15,12 +15,12 @@ from training_imgtool.base.errors import ImgtoolError, InputError
 from training_imgtool.base.settings import from_environment
 from training_imgtool.local.file_watch import FileWatch, list_folders, look
 from training_imgtool.local.watch import How, Version, classify, list_changed
-from training_imgtool.make.inputs import Inputs, prepare
-from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.make.role_files import choose_files, list_role_files, write_tar
 from training_imgtool.model.load import load
 from training_imgtool.model.spec import Role
-from training_imgtool.oci.registry.connect import Machine
+from training_imgtool.oci.machine import Machine
+from training_imgtool.plan.inputs import Inputs, prepare
+from training_imgtool.plan.project_files import SpecChoice
 
 
 class Folder:

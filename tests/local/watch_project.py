@@ -31,11 +31,11 @@ from training_imgtool.base.context.tar import MTIME
 from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.base.settings import from_environment
 from training_imgtool.make.engines.docker.engine import STAGES, DockerEngine, remove_image
-from training_imgtool.make.inputs import RoleImage, prepare
-from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.model.load import load
 from training_imgtool.model.spec import INIT
-from training_imgtool.oci.registry.connect import Machine
+from training_imgtool.oci.machine import Machine
+from training_imgtool.plan.inputs import RoleImage, prepare
+from training_imgtool.plan.project_files import SpecChoice
 
 BASE = "127.0.0.1:5000/library/python:{}"
 SITE = "/opt/wheels/site-packages"  # where an interpreter looks for its own differs between bases
@@ -134,7 +134,7 @@ class WatchProject(Project):
         with self.engine.api.ask("looking at the base") as client:
             base = client.inspect_image(self._base)
         below = base["RootFS"]["Layers"]
-        mode = [f"{name}={value}" for name, value in image.plan.env.items() if name == "MODE"]
+        mode = [f"{name}={value}" for name, value in image.recipe.env.items() if name == "MODE"]
         settings = {
             "Env": [*base["Config"]["Env"], "PYTHONUNBUFFERED=1", f"PYTHONPATH={SITE}", *mode],
             "WorkingDir": "/app",

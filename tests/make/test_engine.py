@@ -24,12 +24,13 @@ from training_imgtool.make.engines import engine as engine_module
 from training_imgtool.make.engines.buildx.request import Solve
 from training_imgtool.make.engines.buildx.solve import Solved
 from training_imgtool.make.engines.engine import Engine
-from training_imgtool.make.inputs import Inputs, RoleImage, prepare
 from training_imgtool.make.request import BuildOptions, BuildRun
 from training_imgtool.model.load import load
 from training_imgtool.model.recipe.recipe import Stage
-from training_imgtool.oci.registry.connect import Machine, Registries
+from training_imgtool.oci.machine import Machine
+from training_imgtool.oci.registry.connect import Registries
 from training_imgtool.oci.registry.manifests import OCI_INDEX, OCI_MANIFEST, sha256_digest
+from training_imgtool.plan.inputs import Inputs, RoleImage, prepare
 
 
 def prepared(folder: Path) -> tuple[Inputs, RoleImage]:

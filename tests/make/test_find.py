@@ -14,7 +14,7 @@ from training_imgtool.base.errors import InputError
 from training_imgtool.base.progress import Done
 from training_imgtool.base.reference import parse_repository
 from training_imgtool.make.find import find_images, require_images
-from training_imgtool.oci.registry.connect import Machine
+from training_imgtool.oci.machine import Machine
 from training_imgtool.oci.registry.manifests import OCI_MANIFEST
 
 

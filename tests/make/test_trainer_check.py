@@ -16,17 +16,18 @@ from types import ModuleType
 
 import pytest
 
+from tests import plans
 from tests.faults.project import SPEC, Project
 from training_imgtool.base.context.python_source import read_source
 from training_imgtool.base.errors import FieldListError
 from training_imgtool.base.json_cache import write_cached
 from training_imgtool.base.progress import Event, Note
 from training_imgtool.base.settings import Settings, from_environment
-from training_imgtool.make.inputs import Inputs, prepare
-from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.make.trainer_check import check_trainer
 from training_imgtool.model.load import load
-from training_imgtool.oci.registry.connect import Machine
+from training_imgtool.oci.machine import Machine
+from training_imgtool.plan.inputs import Inputs, prepare
+from training_imgtool.plan.project_files import SpecChoice
 
 
 @pytest.fixture
@@ -88,11 +89,11 @@ def test_what_can_start_passes(project: Project, code: str) -> None:
     (project.folder / "trainer/linked").symlink_to("other")
     project.write("trainer/task.py", code)
     inputs = _inputs(project)
-    before = inputs.plan.roles[0].locked
+    before = inputs.images[0].locked
     protobuf = replace(before.wheels[0], name="protobuf", file="protobuf-1.0-py3-none-any.whl", sha256="0" * 64)
     locked = replace(before, wheels=(*before.wheels, protobuf))
-    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
-    assert _notes(project, replace(inputs, plan=plan)) == []
+    changed = plans.with_locked(inputs, locked)
+    assert _notes(project, changed) == []
 
 
 @pytest.mark.parametrize(
@@ -177,16 +178,15 @@ def test_what_the_program_may_import_has_to_parse(project: Project, code: str) -
 
 def test_a_namespace_has_only_what_wheels_put_into_it(project: Project) -> None:
     inputs = _inputs(project)
-    before = inputs.plan.roles[0].locked
+    before = inputs.images[0].locked
     storage = replace(before.wheels[0], name="vendor-cloud-storage", file="x-1.0-py3-none-any.whl", sha256="0" * 64)
     locked = replace(before, wheels=(*before.wheels, storage))
-    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
     write_cached(_settings(project).cache / "imports" / f"{'0' * 64}.json", ["vendor.cloud.storage"])
     project.write("trainer/task.py", "from vendor.cloud import storage\nimport vendor.cloud.storage.blob\n")
-    assert _notes(project, replace(_inputs(project), plan=plan)) == []
+    assert _notes(project, plans.with_locked(_inputs(project), locked)) == []
     project.write("trainer/task.py", "import vendor.cloud.bigquery\n")
     says = "trainer/task.py:1:1: no locked wheel provides vendor.cloud.bigquery"
-    assert _errors(project, replace(_inputs(project), plan=plan)) == [says]
+    assert _errors(project, plans.with_locked(_inputs(project), locked)) == [says]
 
 
 def test_a_package_may_change_the_search_path_for_its_program(project: Project) -> None:
@@ -198,10 +198,10 @@ def test_a_package_may_change_the_search_path_for_its_program(project: Project) 
 def test_newer_syntax_than_the_images_python(project: Project) -> None:
     project.write("trainer/task.py", "match x:\n    case 1: pass\n")
     inputs = _inputs(project)
-    locked = inputs.plan.roles[0].locked
+    locked = inputs.images[0].locked
     older = replace(locked, variant=replace(locked.variant, python="3.9"))
-    plan = replace(inputs.plan, roles=tuple(replace(role, locked=older) for role in inputs.plan.roles))
-    assert "Python 3.9 cannot parse it" in _errors(project, replace(inputs, plan=plan))[0]
+    changed = plans.with_locked(inputs, older)
+    assert "Python 3.9 cannot parse it" in _errors(project, changed)[0]
 
 
 def test_code_that_changes_the_search_path_is_not_refused(project: Project) -> None:
@@ -289,11 +289,9 @@ def test_the_standard_library_is_that_of_the_images_python(
 ) -> None:
     project.write("trainer/task.py", code)
     inputs = _inputs(project)
-    locked = inputs.plan.roles[0].locked
+    locked = inputs.images[0].locked
     other = replace(locked, variant=replace(locked.variant, python=python))
-    inputs = replace(
-        inputs, plan=replace(inputs.plan, roles=tuple(replace(role, locked=other) for role in inputs.plan.roles))
-    )
+    inputs = plans.with_locked(inputs, other)
     if refused:
         assert _errors(project, inputs) == [f"trainer/task.py:1:1: no locked wheel provides {refused}"]
     else:
@@ -365,13 +363,11 @@ def test_a_file_in_another_encoding(project: Project) -> None:
 def test_an_index_that_does_not_answer_is_no_reason_to_refuse(project: Project) -> None:
     project.write("trainer/task.py", "import odd_name\n")
     inputs = _inputs(project)
-    before = inputs.plan.roles[0].locked
+    before = inputs.images[0].locked
     absent = replace(before.wheels[0], name="odd", file="odd-1.0-py3-none-any.whl", sha256="0" * 64)
     locked = replace(before, wheels=(*before.wheels, absent))
-    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
-    assert _notes(project, replace(inputs, plan=plan)) == [
-        "trainer/task.py:1:1: no wheel that imgtool can read provides odd_name"
-    ]
+    changed = plans.with_locked(inputs, locked)
+    assert _notes(project, changed) == ["trainer/task.py:1:1: no wheel that imgtool can read provides odd_name"]
 
 
 EVERY_BLOCK = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training_imgtool.cli.commands.init import write_starter
+from training_imgtool.app.init import write_starter
 from training_imgtool.model.load import load
 
 KERAS = "import keras\nif __name__ == '__main__':\n    keras.Sequential().fit()\n"

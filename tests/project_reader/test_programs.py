@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.project_reader.test_proposal import TRAIN, proposal_of, write
-from training_imgtool.cli.commands.init import write_starter
+from training_imgtool.app.init import write_starter
 from training_imgtool.model.load import load
 
 MAIN = f"def main():\n    pass\nif __name__ == '__main__':\n    main()\n{TRAIN}"

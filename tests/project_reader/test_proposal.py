@@ -8,8 +8,8 @@ import pytest
 
 from imgtool_project_reader.packages import Concessions
 from imgtool_project_reader.proposal import Proposal, propose
-from training_imgtool.cli.commands.init import write_starter
-from training_imgtool.cli.commands.init_knowledge import make_knowledge
+from training_imgtool.app.init import write_starter
+from training_imgtool.app.init_knowledge import make_knowledge
 from training_imgtool.model.load import load
 from training_imgtool.model.spec import ImageSpec
 from training_imgtool.resolve.versions.matrix import load_matrix

@@ -7,7 +7,7 @@ import pytest
 
 from imgtool_project_reader.python2 import parse_python_2
 from imgtool_project_reader.source import read_source
-from training_imgtool.cli.commands.init import write_starter
+from training_imgtool.app.init import write_starter
 
 PROGRAM = """import cPickle as pickle
 import tensorflow as tf

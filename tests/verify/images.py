@@ -16,12 +16,13 @@ from pathlib import Path
 
 from training_imgtool.base.reference import Digest, Tag
 from training_imgtool.base.settings import Settings
-from training_imgtool.make.inputs import Inputs, prepare
-from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import Lock, LockedVariant
-from training_imgtool.oci.registry.connect import Machine, Registries
+from training_imgtool.model.lock import Lock, LockedVariant
+from training_imgtool.oci.machine import Machine
+from training_imgtool.oci.registry.connect import Registries
 from training_imgtool.oci.registry.manifests import OCI_LAYER_GZIP, Descriptor, sha256_digest
+from training_imgtool.plan.inputs import Inputs, prepare
+from training_imgtool.plan.project_files import SpecChoice
 from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs
 
 TENSORFLOW = """

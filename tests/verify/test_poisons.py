@@ -20,10 +20,8 @@ from tests.servers.memory_registry import MemoryRegistry, like_distribution
 from tests.verify.images import tar
 from training_imgtool.base.errors import InputError
 from training_imgtool.base.settings import from_environment
-from training_imgtool.make.inputs import prepare
-from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.oci.direct import tree
 from training_imgtool.oci.direct.base_files import _FIELD
 from training_imgtool.oci.layers.layer_cache import (
@@ -34,8 +32,10 @@ from training_imgtool.oci.layers.layer_cache import (
     read_record,
     read_records,
 )
-from training_imgtool.oci.registry.connect import Machine as OpenMachine
+from training_imgtool.oci.machine import Machine as OpenMachine
 from training_imgtool.oci.registry.manifests import OCI_INDEX, sha256_digest
+from training_imgtool.plan.inputs import prepare
+from training_imgtool.plan.project_files import SpecChoice
 from training_imgtool.resolve.wheels.metadata import WheelMetadata
 from training_imgtool.resolve.wheels.store import WheelStore
 from training_imgtool.verify.remake import remake

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copyreg
+import errno
 from typing import Any, ClassVar
+
+_MACHINE_ERRORS = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBADF})
 
 
 class ImgtoolError(Exception):
@@ -124,3 +127,19 @@ class VerificationError(ImgtoolError):
 
 class PackageGoneError(VerificationError):
     """The lock names a version of a Debian package that the base's archives no longer have."""
+
+
+def of_exception(error: Exception) -> ImgtoolError:
+    """Converts an error of the operating system about a file, a disk, memory or threads; any other error is a bug."""
+    if isinstance(error, OSError) and error.errno and (error.filename or error.errno in _MACHINE_ERRORS):
+        cause = "it is closed" if error.errno == errno.EBADF else error.strerror or str(error)
+        return LocalFileError(f"{error.filename or 'a file, or the output, cannot be written'}: {cause}")
+    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+        return LocalFileError(
+            f"the machine refused imgtool more memory or another thread ({error or 'out of memory'})",
+            hint="raise the limit of the shell (ulimit -v, ulimit -u) or of the container",
+        )
+    return ImgtoolError(
+        f"this is a bug in imgtool: {type(error).__name__}: {error}",
+        hint="run the same command with --verbose, and report what it prints",
+    )

@@ -46,8 +46,9 @@ class PlannedImage:
         role: `master`, `worker`, `ps` or `evaluator`.
         tag: the tag with the content key; None if neither the spec nor the machine names a registry.
         key: the content key, 64 hexadecimal digits: equal inputs have equal keys.
-        tensorflow: the package and its version, such as `tensorflow-cpu 2.15.1`; None with another framework.
-        jax: the same for JAX.
+        framework: the framework's key in the spec, such as `tensorflow`.
+        package: its package, such as `tensorflow-cpu`.
+        release: its release, such as `2.15.1`.
         python: the minor version of Python.
         cuda: the version of CUDA, or None.
         base: the base image, by digest.
@@ -58,8 +59,9 @@ class PlannedImage:
     role: str
     tag: str | None
     key: str
-    tensorflow: str | None
-    jax: str | None
+    framework: str
+    package: str
+    release: str
     python: str
     cuda: str | None
     base: str

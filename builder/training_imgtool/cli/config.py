@@ -42,26 +42,13 @@ def config(
         str | None,
         typer.Option("--machine", metavar="NAME", help="With --format env or docker-run: only NAME, such as worker-0."),
     ] = None,
-    source: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Convert this AI Platform job file.")
-    ] = None,
-    region: Annotated[
-        str | None, typer.Option(metavar="REGION", help="With --from: the job's region, unless --flags names it.")
-    ] = None,
-    flags: Annotated[
-        str, typer.Option(metavar="TEXT", help="With --from: the gcloud command of the old job, or its flags.")
-    ] = "",
-    new_spec: Annotated[
-        Path | None,
-        typer.Option("--spec", metavar="FILE", help="With --from: the image.yaml to write for a job without images."),
-    ] = None,
     push: opt.Push = False,
     allow_unknown: opt.AllowUnknown = False,
     locked: opt.Locked = False,
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Write the job file for the current images. Push them first, or give --push."""
-    from training_imgtool.cli.commands.job_files import config, convert
+    from training_imgtool.app import config
 
     request = config.Request(
         target=target,
@@ -75,11 +62,7 @@ def config(
     )
     choice = opt.read_choice(spec, changes, registry, locked=locked)
     with open_machine(progress) as machine:
-        if source is not None:
-            old = convert.OldJob(file=source, flags=flags, region=region, spec=new_spec)
-            written = convert.convert_file(old, choice, request, machine)
-        else:
-            written = config.write_job_file(choice, request, machine)
+        written = config.write_job_file(choice, request, machine)
     for line in written.notes:
         emit_note(line)
     if command:

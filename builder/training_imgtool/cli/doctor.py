@@ -13,7 +13,7 @@ def doctor(
     spec: opt.Spec = None, changes: opt.Changes = None, registry: opt.Registry = None, as_json: opt.Json = False
 ) -> None:
     """Check what a build needs on this machine. The exit code is the one with which a build would end."""
-    from training_imgtool.cli.commands import doctor
+    from training_imgtool.app import doctor
 
     findings = doctor.examine(opt.read_choice(spec, changes, registry), machine.settings())
     code = doctor.exit_code(findings)

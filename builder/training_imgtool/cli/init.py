@@ -16,7 +16,7 @@ from training_imgtool.cli.output import emit, emit_error, emit_note
 from training_imgtool.model.spec import Accelerator
 
 if TYPE_CHECKING:
-    from training_imgtool.cli.commands.init import Written
+    from training_imgtool.app.init import Written
 
 _MOST_ROWS = 24
 
@@ -45,8 +45,8 @@ def init(
 
     If FOLDER has no code, write a trainer, too. If FOLDER has a spec, only print how a new spec would differ from it.
     """
-    from training_imgtool.cli.commands.init import write_starter
-    from training_imgtool.cli.commands.init_try import adopt
+    from training_imgtool.app.init import write_starter
+    from training_imgtool.app.init_try import adopt
 
     with open_machine(progress) as machine:
         propose = partial(

@@ -36,8 +36,8 @@ def lint(
     placeholder. If there is an error, the exit code is 3.
     """
     from training_imgtool.base.yamlfile.reader import read_bytes
-    from training_imgtool.jobs.lint import lint as judge
     from training_imgtool.jobs.model import Severity
+    from training_imgtool.jobs.rules.lint import lint as judge
 
     data = sys.stdin.buffer.read() if str(file) == "-" else read_bytes(file)
     text, name = data.decode("utf-8", errors="replace"), "<stdin>" if str(file) == "-" else str(file)

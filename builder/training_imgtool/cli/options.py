@@ -19,7 +19,7 @@ from training_imgtool.model.spec import Role
 from training_imgtool.model.targets import Target
 
 if TYPE_CHECKING:
-    from training_imgtool.make.project_files import SpecChoice
+    from training_imgtool.plan.project_files import SpecChoice
 
 
 WHOLE = "imgtool.whole"  # in the meta of a context: the help explains the rare options too
@@ -159,7 +159,7 @@ def read_choice(
     spec: Path | None, changes: list[str] | None, registry: str | None = None, *, locked: bool = False
 ) -> SpecChoice:
     """Returns the spec's path and the changes to the spec from the command line; raises as `read_changes`."""
-    from training_imgtool.make.project_files import SpecChoice
+    from training_imgtool.plan.project_files import SpecChoice
 
     return SpecChoice(path=spec, values=read_changes(changes), registry=registry, locked=locked)
 

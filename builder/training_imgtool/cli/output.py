@@ -14,12 +14,18 @@ from typing import Any
 
 import typer
 
-from training_imgtool.base.errors import FieldError, FieldListError, ImgtoolError, LocalFileError, UsageError
+from training_imgtool.base.errors import (
+    FieldError,
+    FieldListError,
+    ImgtoolError,
+    LocalFileError,
+    UsageError,
+    of_exception,
+)
 from training_imgtool.base.hidden import hide_secrets
 from training_imgtool.base.sanitize import sanitize_lines
 from training_imgtool.base.version import SCHEMA
 
-_MACHINE_ERRORS = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBADF})
 _KINDS = re.compile(r"(?:note|warning|no counterpart): ")
 _volume: dict[str, bool | None] = {"quiet": False, "verbose": None}  # what -q and -v say; None until they are read
 
@@ -197,17 +203,7 @@ def translate(error: Exception) -> ImgtoolError:
         return UsageError(error.format_message(), hint=_ELSEWHERE.get(wrong, usage))
     if isinstance(error, typer.Abort):
         return UsageError("nothing was confirmed")
-    if isinstance(error, OSError) and error.errno and (error.filename or error.errno in _MACHINE_ERRORS):
-        return LocalFileError(f"{error.filename or 'a file, or the output, cannot be written'}: {_cause(error)}")
-    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-        return LocalFileError(
-            f"the machine refused imgtool more memory or another thread ({error or 'out of memory'})",
-            hint="raise the limit of the shell (ulimit -v, ulimit -u) or of the container",
-        )
-    return ImgtoolError(
-        f"this is a bug in imgtool: {type(error).__name__}: {error}",
-        hint="run the same command with --verbose, and report what it prints",
-    )
+    return of_exception(error)
 
 
 def _redirect_to_null(descriptor: int) -> None:

@@ -11,7 +11,8 @@ from typing import TextIO
 
 from training_imgtool.base.errors import UsageError
 from training_imgtool.base.progress import Progress, silent
-from training_imgtool.cli.progress_lines import PlainLines, Records, Writer
+from training_imgtool.base.progress_records import Records
+from training_imgtool.cli.progress_lines import PlainLines, Writer
 
 
 class Mode(StrEnum):

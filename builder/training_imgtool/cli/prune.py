@@ -26,7 +26,7 @@ def prune(
     as_json: opt.Json = False,
 ) -> None:
     """Delete cached files and engine images unused for 30 days. The cached files are wheels and layers."""
-    from training_imgtool.cli.commands.prune import prune_cache
+    from training_imgtool.app.prune import prune_cache
 
     if not unused_for >= 0:
         raise UsageError(f"--unused-for {unused_for}: expected a number of days")

@@ -25,8 +25,8 @@ def render(
     progress: opt.ProgressMode = "auto",
 ) -> None:
     """Print the Dockerfile of each role. Any Docker builder makes the same images from the Dockerfiles."""
-    from training_imgtool.cli.commands.render import write_build_folder
-    from training_imgtool.make.inputs import prepare
+    from training_imgtool.app.render import write_build_folder
+    from training_imgtool.plan.inputs import prepare
 
     if opt.is_stdout(output):
         output = None

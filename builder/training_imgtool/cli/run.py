@@ -99,7 +99,7 @@ def run(
     as_json: opt.Json = False,
 ) -> None:
     """Run the images as a cluster on this machine. ARGS replace the spec's args."""
-    from training_imgtool.cli.commands.images import run_images
+    from training_imgtool.app.images import run_images
     from training_imgtool.local.ready import Request
     from training_imgtool.local.rehearsal import parse_kill
     from training_imgtool.local.replicas import parse_service
@@ -126,7 +126,7 @@ def run(
     )
     choice = opt.read_choice(spec, changes, registry, locked=locked)
     if watch:
-        from training_imgtool.cli.commands.images import watch_images
+        from training_imgtool.app.images import watch_images
         from training_imgtool.cli.watch import Screen
 
         watch_images(

@@ -12,10 +12,10 @@ from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit_note, emit_result
 
 if TYPE_CHECKING:
-    from training_imgtool.cli.commands.history import Pushed
-    from training_imgtool.cli.commands.why import Why
-    from training_imgtool.make.inputs import Inputs
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.app.history import Pushed
+    from training_imgtool.app.why import Why
+    from training_imgtool.oci.machine import Machine
+    from training_imgtool.plan.inputs import Inputs
 
 
 def show(
@@ -34,8 +34,8 @@ def show(
     as_json: opt.Json = False,
 ) -> None:
     """Print the tag and the contents of each image."""
-    from training_imgtool.cli.commands import show
-    from training_imgtool.cli.commands.images import plan_images
+    from training_imgtool.app import show
+    from training_imgtool.app.images import plan_images
 
     if why and history:
         raise UsageError("--why and --history exclude each other", hint="leave one of them out")
@@ -53,20 +53,20 @@ def show(
         emit_result(document, "".join(row.as_text() for row in rows), as_json=as_json)
         return
     for other in inputs.others:
-        emit_note(f"{other.plan.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")
+        emit_note(f"{other.spec.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")
     data = show.as_data(inputs)
     emit_result({"ok": True, **data}, show.as_text(data), as_json=as_json)
 
 
 def _list_pushed(inputs: Inputs, machine: Machine) -> tuple[Pushed, ...]:
-    from training_imgtool.cli.commands.history import list_pushed
+    from training_imgtool.app.history import list_pushed
 
     return list_pushed(inputs, machine)
 
 
 def _explain(inputs: Inputs, machine: Machine) -> tuple[Why, ...]:
     """Finds out, for each platform, how the images differ from those that were pushed last."""
-    from training_imgtool.cli.commands.why import explain
+    from training_imgtool.app.why import explain
 
     return tuple(
         row for each in inputs.by_platform for row in explain(each, machine.settings.state, machine.registries)

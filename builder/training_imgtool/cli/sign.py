@@ -27,7 +27,7 @@ def sign(
     as_json: opt.Json = False,
 ) -> None:
     """Verify the images, and sign them with cosign."""
-    from training_imgtool.cli.commands.signatures import find_proven
+    from training_imgtool.app.signatures import find_proven
     from training_imgtool.verify.findings import read_accepted
 
     choice = opt.read_choice(spec, changes, registry, locked=locked)

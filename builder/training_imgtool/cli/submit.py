@@ -14,7 +14,7 @@ from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_json, emit_note, emit_result
 
 if TYPE_CHECKING:
-    from training_imgtool.cli.commands.job_files.submit import Submission
+    from training_imgtool.app.submit import Submission
 
 
 def submit(
@@ -39,8 +39,8 @@ def submit(
     as_json: opt.Json = False,
 ) -> None:
     """Submit the job to its service, once per set of inputs."""
-    from training_imgtool.cli.commands.job_files import submit as jobs
-    from training_imgtool.cli.commands.job_files.config import Request
+    from training_imgtool.app import submit as jobs
+    from training_imgtool.app.config import Request
 
     _one_of("--status, --logs, --cancel, --wait, --dry-run", status, logs, cancel, wait, dry_run)
     _one_of("--logs, --cancel, --json", logs, cancel, as_json)

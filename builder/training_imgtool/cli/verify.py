@@ -10,7 +10,7 @@ import typer
 
 from training_imgtool.base.errors import VerificationError
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.machine import open_machine, signatory
+from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit_error, emit_result
 
 
@@ -33,7 +33,8 @@ def verify(
     as_json: opt.Json = False,
 ) -> None:
     """Make the images again, and compare them with the pushed images."""
-    from training_imgtool.cli.commands.images import verify_images
+    from training_imgtool.app.images import verify_images
+    from training_imgtool.oci.attest.cosign import Signatory
     from training_imgtool.verify import report
     from training_imgtool.verify.findings import read_accepted
 
@@ -44,7 +45,7 @@ def verify(
             choice,
             machine,
             roles=tuple(roles or ()),
-            signed_by=signatory(signature, issuer),
+            signed_by=Signatory.read(signature, issuer),
             accept=accepted,
             smoke=smoke,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from training_imgtool.base.errors import FieldError, FieldListError, UsageError
 from training_imgtool.base.reference import Digest, parse_repository
-from training_imgtool.jobs.google import LOOPBACK
+from training_imgtool.jobs.frameworks import rules_of
 from training_imgtool.jobs.model import (
     NOWHERE,
     Finding,
@@ -22,10 +22,10 @@ from training_imgtool.jobs.model import (
     job_key,
     keeps_nothing,
     leader,
-    model_dir,
     replicas,
     spec_hash,
 )
+from training_imgtool.jobs.rules.google import LOOPBACK
 from training_imgtool.jobs.service import KEY
 from training_imgtool.jobs.tables import gpu_label, has_gpus
 from training_imgtool.jobs.text import submit_lines
@@ -95,6 +95,7 @@ def check(
     if KEY in spec.job.labels:
         refused.append(FieldError("imgtool sets this label itself: remove it", field=f"job.labels.{KEY}"))
     refused += _volume_errors(spec.job, target)
+    refused += rules_of(spec.framework).check(spec, target, options or JobOptions())
     refused += (
         FieldError("is also in job.env: expected it in only one of the two", field=f"job.secrets.{name}")
         for name in spec.job.secrets.keys() & spec.job.env.keys()
@@ -212,12 +213,7 @@ def view_of(spec: ImageSpec, images: Images, target: Target) -> TargetView:
         return TargetView(spec=spec, images=images)
     worker = spec.roles[Role.WORKER]
     roles = {**spec.roles, Role.MASTER: replace(worker, count=1), Role.WORKER: replace(worker, count=worker.count - 1)}
-    note = f"note: roles.worker: {target} calls worker 0 the chief"
-    if spec.framework.has_servers:
-        note += (
-            ", so TF_CONFIG has chief 0 and one worker less; "
-            "a trainer that treats every task with index 0 as the chief finds two"
-        )
+    note = f"note: roles.worker: {target} calls worker 0 the chief{rules_of(spec.framework).CHIEF_NOTE}"
     named = {**images, Role.MASTER: images[Role.WORKER]} if Role.WORKER in images else images
     roles = {role: roles[role] for role in Role if role in roles}
     return TargetView(spec=replace(spec, roles=roles), images=named, notes=(note,))
@@ -228,8 +224,11 @@ def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
     for key, hint in _REFUSED.items():
         if getattr(spec.job, key) and key not in target.row.job:
             yield FieldError(f"{target} has none", field=f"job.{key}", hint=hint)
-    own = target.row.framework
-    if own not in {"", spec.framework.key} and sum(replicas(spec).values()) > 1:
+    own, kinds = target.row.framework, {spec.accelerator_of(role) for role in replicas(spec)}
+    if own not in {"", spec.framework.key} and Accelerator.TPU in kinds:
+        message = f"{target} prepares TPUs for {FRAMEWORKS[own].title} alone"
+        yield FieldError(message, field="roles", hint=f"targets for {spec.framework.title} on TPUs: jobset, trainjob")
+    elif own not in {"", spec.framework.key} and sum(replicas(spec).values()) > 1:
         others = ", ".join(other for other in Target if not other.row.framework)
         message = (
             f"{target} describes a cluster only for {FRAMEWORKS[own].title}, so processes of "
@@ -309,7 +308,9 @@ def _without_effect(spec: ImageSpec, target: Target) -> Iterator[str]:
     if "eci" in target.row.job and job.eci and job.eci.driver and not any(spec.roles[r].gpus for r in replicas(spec)):
         yield "job.eci.driver (no role has gpus)"
     mounted = target.row.job_dir is JobDir.MOUNTED and "://" not in (job_dir or "")
-    named = target.row.job_dir is JobDir.NAMED or (target is Target.TF_CONFIG and model_dir(spec, job_dir))
+    named = target.row.job_dir is JobDir.NAMED or (
+        target is Target.TF_CONFIG and rules_of(spec.framework).takes_job_dir(spec)
+    )
     if job_dir and not job.pass_job_dir and not mounted and not named:
         yield "job.job_dir (with job.pass_job_dir: true it becomes the argument --job-dir)"
 

@@ -1,4 +1,4 @@
-"""The variables that describe the cluster to a replica: each service's TF_CONFIG and CLUSTER_SPEC, and JAX's variables.
+"""The cluster of a job: addresses and ranks of its replicas, and each service's TF_CONFIG and CLUSTER_SPEC.
 
 Sources: Google's pages on distributed training of AI Platform and Vertex AI; kubeflow/training-operator v1.9,
 pkg/controller.v1/tensorflow/tensorflow.go. Who sets which variable:
@@ -20,7 +20,6 @@ from enum import StrEnum
 from typing import Any
 
 from training_imgtool.base.errors import InputError
-from training_imgtool.model.frameworks import TENSORFLOW, Framework
 from training_imgtool.model.spec import Role
 
 PORT = 2222
@@ -116,44 +115,32 @@ def cluster_spec(
     return spec if job is None or flavour in {Flavour.LOCAL, Flavour.LOCAL_MASTER} else {**spec, "job": dict(job)}
 
 
-def cluster_env(
-    framework: Framework,
-    flavour: Flavour,
-    hosts: Hosts,
-    role: Role,
-    index: int,
-    **more: Any,
-) -> dict[str, str]:
-    """Returns the variables that describe the cluster to a replica; the other arguments are those of `tf_config`.
-
-    TensorFlow reads TF_CONFIG. The first process of JAX, in the order of roles, runs the coordinator. Keras 3 reads
-    three variables, KERAS_DISTRIBUTION_…. `jax.distributed.initialize()` reads the coordinator's address. Programs for
-    Kubeflow's JAX runtime pass the number of processes and the rank to this function.
-    """
-    if framework is TENSORFLOW:
-        values = {
-            "TF_CONFIG": tf_config(flavour, hosts, role, index, **more),
-            "CLUSTER_SPEC": cluster_spec(flavour, hosts, role, index, **more),
-        }
-        return {name: json.dumps(value, separators=(",", ":")) for name, value in values.items() if value is not None}
-    _must_have(hosts, role, index)
-    addresses = {r: [with_port(host) for host in hosts.get(r, ())] for r in Role}
-    rank = [(r, number) for r, of_role in addresses.items() for number in range(len(of_role))].index((role, index))
-    return process_env([address for of_role in addresses.values() for address in of_role], str(rank))
-
-
-def process_env(addresses: Sequence[str], rank: str) -> dict[str, str]:
-    """Returns the variables of a JAX process; empty if the job has only one process."""
-    if len(addresses) == 1:
-        return {}
-    return {
-        "KERAS_DISTRIBUTION_JOB_ADDRESSES": ",".join(addresses),
-        "KERAS_DISTRIBUTION_NUM_PROCESSES": str(len(addresses)),
-        "KERAS_DISTRIBUTION_PROCESS_ID": rank,
-        "JAX_COORDINATOR_ADDRESS": addresses[0],
-        "JAX_NUM_PROCESSES": str(len(addresses)),
-        "JAX_PROCESS_ID": rank,
+def describe_tasks(flavour: Flavour, hosts: Hosts, role: Role, index: int, **more: Any) -> dict[str, Any]:
+    """Returns TF_CONFIG and CLUSTER_SPEC of one replica, as far as the service sets them, with their values as data."""
+    values = {
+        "TF_CONFIG": tf_config(flavour, hosts, role, index, **more),
+        "CLUSTER_SPEC": cluster_spec(flavour, hosts, role, index, **more),
     }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def to_texts(variables: Mapping[str, Any]) -> dict[str, str]:
+    """Writes values of variables that are data as JSON."""
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+        for name, value in variables.items()
+    }
+
+
+def addresses_of(hosts: Hosts) -> list[str]:
+    """Lists the addresses of all replicas in the order of ranks, which is that of roles; port 2222 is added."""
+    return [with_port(host) for role in Role for host in hosts.get(role, ())]
+
+
+def rank_of(hosts: Hosts, role: Role, index: int) -> int:
+    """Returns the number of a replica among all; raises InputError if `hosts` has no such replica."""
+    _must_have(hosts, role, index)
+    return sum(len(hosts.get(before, ())) for before in list(Role)[: list(Role).index(role)]) + index
 
 
 def task_name(flavour: Flavour, role: Role) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import placement
+from training_imgtool.jobs.frameworks import rules_of
 from training_imgtool.jobs.model import (
     Document,
     Images,
@@ -87,9 +88,9 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[Document]) -> Document:
-    """Makes the role's container, with its resources as limits, which Kubernetes also uses as requests."""
-    of_role = spec.roles[role]
+def container(spec: ImageSpec, images: Images, role: Role, env: list[Document]) -> Document:
+    """Makes the role's container, named after the framework. Kubernetes uses its limits as requests, too."""
+    of_role, rules = spec.roles[role], rules_of(spec.framework)
     limits = {**without_none({"cpu": of_role.cpus, "memory": of_role.memory}), **placement.limits(spec, role)}
     mounts = [{"name": f"volume-{index}", "mountPath": each.mount} for index, each in enumerate(spec.job.volumes)]
     mounts += [{"name": "shm", "mountPath": _SHM}] if _shares_memory(spec, role) else []
@@ -100,13 +101,13 @@ def container(spec: ImageSpec, images: Images, role: Role, name: str, env: list[
     job_dir = passed_job_dir(spec, spec.job.job_dir or results_folder(spec))
     return without_none(
         {
-            "name": name,
+            "name": rules.CONTAINER,
             "image": image_of(images, role),
             "imagePullPolicy": "IfNotPresent",
             "command": [literal(word) for word in of_role.entrypoint],
             "args": [literal(arg) for arg in args_with_job_dir(spec, role, job_dir)],
             "env": [*({"name": key, "value": literal(value)} for key, value in spec.job.env.items()), *secrets, *env],
-            "ports": [{"containerPort": PORT, "name": "tfjob-port" if spec.framework.has_servers else "coordinator"}],
+            "ports": [{"containerPort": PORT, "name": rules.PORT_NAME}],
             "resources": {"limits": limits} if limits else None,
             "volumeMounts": mounts,
         }

@@ -1,20 +1,19 @@
 """Describes the cluster to a starting trainer, for services that name the machines only when they start the job.
 
 The launcher is a Python program of a few lines in an environment variable of the job. It reads the machines' names and
-this machine's rank, sets the variables of `jobs.cluster`, and then replaces itself with the trainer.
+this machine's rank, sets the variables of the framework, and then replaces itself with the trainer.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-from training_imgtool.jobs.cluster import PORT, task_name
-from training_imgtool.jobs.model import local_flavour, replicas
+from training_imgtool.jobs.cluster import PORT
+from training_imgtool.jobs.frameworks import rules_of
+from training_imgtool.jobs.model import replicas
 from training_imgtool.model.spec import INIT, ImageSpec, Role
 
 VARIABLE = "CLUSTER_LAUNCHER"
-TASKS = "CLUSTER_TASKS"
 PYTHON = "/opt/venv/bin/python"  # its path in every image of imgtool
 _READ_NODES = f"""\
 nodes, rank, first, *program = sys.argv[1:]
@@ -22,27 +21,6 @@ port = os.environ.get("CLUSTER_PORT", "{PORT}")
 hosts = [host + ":" + port for host in os.environ[nodes].split()]
 rank = int(os.environ[rank]) + int(first)
 """
-SOURCE = f"""\
-import json, os, sys
-{_READ_NODES}cluster, start, task = {{}}, 0, None
-for kind, count in json.loads(os.environ["{TASKS}"]).items():
-    cluster[kind] = hosts[start : start + count]
-    if start <= rank < start + count:
-        task = {{"type": kind, "index": rank - start}}
-    start += count
-spec = {{"cluster": cluster, "task": task, "environment": "cloud"}}
-config = {{**spec, "cluster": {{kind: cluster[kind] for kind in cluster if kind != "evaluator"}}}}
-os.environ.update(CLUSTER_SPEC=json.dumps(spec), TF_CONFIG=json.dumps(config))
-os.execvp(program[0], program)
-"""
-_PROCESS = """\
-told = dict(KERAS_DISTRIBUTION_JOB_ADDRESSES=",".join(hosts), JAX_COORDINATOR_ADDRESS=hosts[0])
-for name, value in (("NUM_PROCESSES", len(hosts)), ("PROCESS_ID", rank)):
-    told["KERAS_DISTRIBUTION_" + name] = told["JAX_" + name] = str(value)
-os.environ.update(told)
-os.execvp(program[0], program)
-"""
-_NODES = f"import os, sys\n{_READ_NODES}"
 _POOLS = """\
 import json, os, sys
 program = sys.argv[1:]
@@ -75,36 +53,21 @@ def with_secrets(spec: ImageSpec, role: Role, place: str) -> tuple[str, ...]:
     return (PYTHON, "-c", SECRETS_SOURCE, place, ",".join(spec.job.secrets), *trainer_command(spec, role))
 
 
-def ranks(spec: ImageSpec) -> dict[Role, int]:
-    """Counts each role's replicas, in the order of ranks.
-
-    As in TensorFlow's SlurmClusterResolver, the tasks are in alphabetical order: chief, ps, worker. Evaluators come
-    last, because they are not part of the resolver's cluster.
-    """
-    counts = replicas(spec)
-    return {role: counts[role] for role in (Role.MASTER, Role.PS, Role.WORKER, Role.EVALUATOR) if role in counts}
-
-
-def cluster_tasks(spec: ImageSpec) -> str:
-    """Maps TensorFlow's name of each role to its number of replicas, in the order of ranks, as JSON."""
-    return json.dumps({task_name(local_flavour(spec), role): count for role, count in ranks(spec).items()})
-
-
 def variables(spec: ImageSpec) -> dict[str, str]:
     """Returns the variables that contain the launcher and its input."""
-    if not spec.framework.has_servers:
-        return {VARIABLE: _NODES + _PROCESS}
-    return {TASKS: cluster_tasks(spec), VARIABLE: SOURCE}
+    rules = rules_of(spec.framework)
+    return {**rules.launcher_input(spec), VARIABLE: f"import {rules.IMPORTS}\n{_READ_NODES}{rules.START}"}
 
 
 def vertex_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """Returns a container's command on Vertex AI. For JAX, a launcher reads TensorFlow's variables.
+    """Returns a container's command on Vertex AI; an empty command means the image's entry point.
 
-    An empty command means the image's entry point.
+    If the framework does not read the variables of Vertex AI, a launcher reads them.
     """
-    if spec.framework.has_servers or sum(replicas(spec).values()) == 1:
+    rules = rules_of(spec.framework)
+    if rules.READS_VERTEX or sum(replicas(spec).values()) == 1:
         return spec.roles[role].entrypoint
-    return (PYTHON, "-c", _POOLS + _PROCESS, *trainer_command(spec, role))
+    return (PYTHON, "-c", _POOLS + rules.START, *trainer_command(spec, role))
 
 
 def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:

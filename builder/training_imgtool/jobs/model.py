@@ -13,7 +13,6 @@ from typing import Any
 
 from training_imgtool.base.errors import FieldError, InputError
 from training_imgtool.base.reference import Digest
-from training_imgtool.jobs.cluster import Flavour
 from training_imgtool.jobs.service import KEY, Service
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
@@ -74,6 +73,7 @@ class JobOptions:
         file: the file's name in the submit command.
         hosts: for tf-config, the machines of each role, `HOST` or `HOST:PORT`, in order of index.
         cuda: the CUDA version in each role's image, if the image has CUDA (`Variant.cuda`).
+        packages: the names of the wheels in each role's image; empty before a lock is read.
         package_uri: for runtime_version, the URL of the trainer's package (`package.staged_uri`).
         version: imgtool's version, for the header.
     """
@@ -82,6 +82,7 @@ class JobOptions:
     file: str = "config.yaml"
     hosts: Mapping[Role, tuple[str, ...]] = field(default_factory=lambda: NO_MAPPING)
     cuda: Mapping[Role, str] = field(default_factory=lambda: NO_MAPPING)
+    packages: Mapping[Role, frozenset[str]] = field(default_factory=lambda: NO_MAPPING)
     package_uri: str | None = None
     version: str = "0"
 
@@ -234,6 +235,16 @@ def replicas(spec: ImageSpec) -> dict[Role, int]:
     return {role: count for role, count in counts.items() if count}
 
 
+def ranks(spec: ImageSpec) -> dict[Role, int]:
+    """Counts each role's replicas, in the order of ranks.
+
+    As in TensorFlow's SlurmClusterResolver, the tasks are in alphabetical order: chief, ps, worker. Evaluators come
+    last, because they are not part of the resolver's cluster.
+    """
+    counts = replicas(spec)
+    return {role: counts[role] for role in (Role.MASTER, Role.PS, Role.WORKER, Role.EVALUATOR) if role in counts}
+
+
 def leader(spec: ImageSpec) -> Role | None:
     """Finds the role whose replica 0 is the chief: the master, else the workers, else None."""
     counts = replicas(spec)
@@ -243,26 +254,6 @@ def leader(spec: ImageSpec) -> Role | None:
 def minor_of(spec: ImageSpec) -> str:
     """Returns the minor version of the framework, such as `2.15` for `2.15.1`."""
     return ".".join(spec.release.split(".")[:2])
-
-
-def says_chief(spec: ImageSpec) -> bool:
-    """Tells whether the framework calls the master `chief`, as TensorFlow does from 2.0 on."""
-    return spec.framework.has_servers and int(spec.release.split(".", maxsplit=1)[0]) >= 2
-
-
-def local_flavour(spec: ImageSpec) -> Flavour:
-    """Chooses the form of TF_CONFIG for services where imgtool, and not the service, writes TF_CONFIG."""
-    return Flavour.LOCAL if says_chief(spec) else Flavour.LOCAL_MASTER
-
-
-def model_dir(spec: ImageSpec, job_dir: str | None) -> str | None:
-    """Returns the value for `model_dir` in TF_CONFIG. Up to TensorFlow 2.15, Estimators read it.
-
-    Returns None if the spec sets `job.pass_job_dir`, because an Estimator fails if the program then passes a different
-    directory.
-    """
-    major, minor = (int(part) for part in minor_of(spec).split("."))
-    return job_dir if (major, minor) < (2, 16) and not spec.job.pass_job_dir else None
 
 
 def job_args(spec: ImageSpec, role: Role) -> tuple[str, ...]:
@@ -311,10 +302,14 @@ def has_job_dir(args: Iterable[str]) -> bool:
 
 
 def reserved_errors(spec: ImageSpec, *names: str) -> Iterator[FieldError]:
-    """Finds variables in the spec's `job` section that only imgtool may set."""
-    for name in names:
-        if name in spec.job.variables:
-            yield FieldError("imgtool sets this variable", field=f"job.env.{name}")
+    """Finds variables that only imgtool may set; a name that ends with `_` means all names that begin so."""
+    prefixes = tuple(name for name in names if name.endswith("_"))
+    given = {"job.env": spec.job.variables, "env": spec.env}
+    given |= {f"roles.{role}.env": spec.roles[role].env for role in replicas(spec)}
+    for place, variables in given.items():
+        for name in variables:
+            if name in names or (prefixes and name.startswith(prefixes)):
+                yield FieldError("imgtool sets this variable", field=f"{place}.{name}", hint="leave it out")
 
 
 def size_errors(

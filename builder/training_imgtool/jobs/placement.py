@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from training_imgtool.base.errors import FieldError
+from training_imgtool.jobs.frameworks import rules_of
 from training_imgtool.jobs.model import Document
 from training_imgtool.jobs.slices import (
     ACCELERATOR,
@@ -95,7 +96,7 @@ def errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
     if found and found.hosts > 1 and role is not Role.WORKER:
         message = f"a slice of {found.hosts} hosts needs as many replicas; there is one {role}"
         yield FieldError(message, field=field, hint="use workers instead: worker 0 is the chief")
-    if of_role.count > 1 and spec.framework.has_servers:
+    if of_role.count > 1 and not rules_of(spec.framework).SPANS_SLICES:
         message = f"{of_role.count}: {spec.framework.title} trains on one slice; the topology decides its size"
         yield FieldError(message, field=f"{field}.count")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from training_imgtool.base.context.entries import Kind, OnDisk
 from training_imgtool.base.context.own_files import is_litter
 from training_imgtool.base.errors import ImgtoolError
-from training_imgtool.make.inputs import Inputs
+from training_imgtool.plan.inputs import Inputs
 
 _LEAST_PAUSE = 0.05  # seconds between two readings,
 _SHARE = 20  # or this multiple of the time for one reading

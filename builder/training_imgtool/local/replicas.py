@@ -14,7 +14,8 @@ from typing import Any
 from training_imgtool.base.errors import FieldListError, InputError, UsageError
 from training_imgtool.base.reference import Digest
 from training_imgtool.jobs import JobOptions, job_data
-from training_imgtool.jobs.cluster import Flavour, cluster_env, task_name
+from training_imgtool.jobs.cluster import Flavour, describe_tasks, task_name, to_texts
+from training_imgtool.jobs.frameworks import local_flavour, rules_of, says_chief
 from training_imgtool.jobs.kubernetes import job_name
 from training_imgtool.jobs.launcher import vertex_command
 from training_imgtool.jobs.model import (
@@ -22,14 +23,11 @@ from training_imgtool.jobs.model import (
     args_with_job_dir,
     keeps_nothing,
     leader,
-    local_flavour,
     passed_job_dir,
     replicas,
     results_folder,
-    says_chief,
 )
 from training_imgtool.jobs.targets.compose import service_name
-from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
@@ -268,11 +266,9 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
         env |= _google_env(spec, service)
     cloud = _stable_id(spec) if service is Service.AI_PLATFORM else None
     trial = _TRIAL if service is Service.VERTEX and spec.job.hyperparameters else None
-    of_service = TENSORFLOW if service is Service.VERTEX else spec.framework  # Vertex AI sets only TensorFlow's
-    told = cluster_env(
-        of_service, setting.flavour, setting.hosts, role, index, job=setting.job, trial=trial, cloud=cloud
-    )
-    return env | told | _reach_replicas(setting, role, env)
+    of_service = describe_tasks if service is Service.VERTEX else rules_of(spec.framework).describe
+    told = of_service(setting.flavour, setting.hosts, role, index, job=setting.job, trial=trial, cloud=cloud)
+    return env | to_texts(told) | _reach_replicas(setting, role, env)
 
 
 def _reach_replicas(setting: _Setting, role: Role, env: Mapping[str, str]) -> dict[str, str]:

@@ -23,9 +23,9 @@ from training_imgtool.local.supervisor import Supervisor
 from training_imgtool.local.warm import WarmContainers
 from training_imgtool.make.engines.docker.containers import Containers
 from training_imgtool.make.engines.docker.engine import DockerEngine
-from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.make.role_files import Files, list_role_files
 from training_imgtool.model.spec import Role
+from training_imgtool.plan.inputs import Inputs, RoleImage
 
 _LOOK = 0.02  # seconds between checks for changes
 _MOST_HELD = 256 << 20  # bytes of code

@@ -15,7 +15,6 @@ from functools import cached_property, partial
 from training_imgtool.base.errors import RegistryRefusedError
 from training_imgtool.base.progress import Note
 from training_imgtool.base.reference import Digest
-from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.make.origin import ask_git, note_push
 from training_imgtool.make.request import BuildRun
 from training_imgtool.oci.attest import cyclonedx, provenance
@@ -24,6 +23,7 @@ from training_imgtool.oci.image.image import DirectImage
 from training_imgtool.oci.registry.manifests import Descriptor, Manifest, sha256_digest
 from training_imgtool.oci.registry.referrers import attach, referrer_manifest
 from training_imgtool.oci.repository.publish import Publisher
+from training_imgtool.plan.inputs import Inputs, RoleImage
 
 FORMAT = "1"  # of both documents; change it when their content for the same image changes: `verify` tells formats apart
 _FORMAT_KEY = "dev.imgtool.format"
@@ -69,11 +69,11 @@ def list_attachments(
         direct: whether the direct builder made the image. In an engine, apt may install packages that the lock does not
             list.
     """
-    debian = image.plan.locked.debian
+    debian = image.locked.debian
     packages = debian.packages if debian is not None and direct else ()
-    bill = encode(cyclonedx.describe_variant(inputs.plan.name, image.plan, packages))
-    recipe = image.recipe.publish_document(inputs.spec_file.spec.allow_secrets)
-    predicate = make_provenance(image.plan, recipe, key=image.key, bill=bill)
+    bill = encode(cyclonedx.describe_variant(inputs.spec.name, image.recipe, image.system_packages, packages))
+    published = image.recipe.publish_document(inputs.spec_file.spec.allow_secrets)
+    predicate = make_provenance(image.recipe, published, key=image.key, bill=bill)
     envelope = wrap(make_statement(made, provenance.PREDICATE, predicate))
     sbom, statement = {_TITLE: "sbom.cdx.json"}, {_TITLE: "provenance.dsse.json", **_COSIGN}
     rows = (

@@ -17,11 +17,11 @@ from training_imgtool.base.progress import Done, Note, Outcome, Step
 from training_imgtool.base.threads import run_all
 from training_imgtool.make.engines.secrets import check_given, check_unused
 from training_imgtool.make.find import find_results, name_results
-from training_imgtool.make.inputs import RoleImage
 from training_imgtool.make.request import BuildResult, BuildRun
 from training_imgtool.make.trainer_check import check_trainer
 from training_imgtool.model.spec import Role
 from training_imgtool.oci.registry.failures import BlobUnknownError
+from training_imgtool.plan.inputs import RoleImage
 
 if TYPE_CHECKING:
     from training_imgtool.make.direct_builder import Appending

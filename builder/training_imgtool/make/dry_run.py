@@ -6,11 +6,11 @@ from training_imgtool.make.build import check_inputs
 from training_imgtool.make.engines.engine import Engine
 from training_imgtool.make.engines.secrets import check_given
 from training_imgtool.make.find import find_images
-from training_imgtool.make.inputs import RoleImage
 from training_imgtool.make.request import BuildRun
 from training_imgtool.make.sinks import open_sink
 from training_imgtool.model.spec import Role
 from training_imgtool.oci.repository.stored_stages import tag_of_stage
+from training_imgtool.plan.inputs import RoleImage
 
 
 def dry_run(run: BuildRun) -> dict[Role, str]:

@@ -11,11 +11,12 @@ from training_imgtool.base.errors import ImageMissingError
 from training_imgtool.base.progress import Done, Note, Outcome
 from training_imgtool.base.reference import Digest, Tag
 from training_imgtool.base.threads import run_all
-from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.make.request import BuildResult, BuildRun, name_for_role
 from training_imgtool.model.spec import Role
-from training_imgtool.oci.registry.connect import Machine, Registries
+from training_imgtool.oci.machine import Machine
+from training_imgtool.oci.registry.connect import Registries
 from training_imgtool.oci.registry.failures import TagImmutableError
+from training_imgtool.plan.inputs import Inputs, RoleImage
 
 
 def find_images(images: tuple[RoleImage, ...], machine: Machine) -> dict[Role, Digest | None]:

@@ -12,11 +12,11 @@ from typing import Any
 
 from training_imgtool.base.errors import VerificationError
 from training_imgtool.base.reference import Digest
-from training_imgtool.make.inputs import RoleImage
 from training_imgtool.model.recipe.printing import find_secret, without_variables
 from training_imgtool.oci.image.image import read_config
-from training_imgtool.oci.registry.connect import Machine
+from training_imgtool.oci.machine import Machine
 from training_imgtool.oci.repository.stored_stages import StoredStages
+from training_imgtool.plan.inputs import RoleImage
 
 
 def check_finished(machine: Machine, image: RoleImage, made: Digest) -> None:

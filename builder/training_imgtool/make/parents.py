@@ -19,7 +19,6 @@ from training_imgtool.base.errors import FieldError, ImgtoolError, NeedsEngineEr
 from training_imgtool.base.progress import Done, Note, Outcome, Planned, Step
 from training_imgtool.base.reference import Digest, Tag
 from training_imgtool.make.direct_builder import Appending, DirectBuilder
-from training_imgtool.make.inputs import RoleImage
 from training_imgtool.make.request import BuildRun, missing_push
 from training_imgtool.model.recipe.recipe import PACKAGES, RUN, SETUP, SYSTEM, Stage
 from training_imgtool.oci.direct.base_files import BaseReader
@@ -31,6 +30,7 @@ from training_imgtool.oci.registry.failures import BlobUnknownError
 from training_imgtool.oci.registry.manifests import Descriptor, Manifest
 from training_imgtool.oci.repository.publish import Publisher
 from training_imgtool.oci.repository.stored_stages import StoredStages, as_stage, make_stored, tag_of_stage
+from training_imgtool.plan.inputs import RoleImage
 
 if TYPE_CHECKING:
     from training_imgtool.make.engines.engine import Engine
@@ -63,7 +63,7 @@ class Parents(ABC):
         del failed
 
     def _find_base(self, image: RoleImage) -> StoredImage:
-        return self._stored.base(image.recipe.base, image.plan.platform)
+        return self._stored.base(image.recipe.base, image.recipe.platform)
 
     def _files_below(self, image: RoleImage, count: int) -> Files:
         """Returns the files in the base and in the image's lowest `count` stages; reads each stage once."""
@@ -221,7 +221,7 @@ class StageParents(Parents):
         while first and not image.stages[first - 1].engine:
             first -= 1
         started, subject = time.monotonic(), image.subject_of(image.stages[count - 1])
-        wheels = image.plan.locked.wheels
+        wheels = image.locked.wheels
         self._run.machine.progress(Planned(subject, sum(wheel.size for wheel in wheels), is_estimate=True))
         self._run.machine.progress(Step(subject, f"{len(wheels)} wheels become layers"))
         stages = slice(first, count)
@@ -263,8 +263,7 @@ class StageParents(Parents):
 
         No digest depends on this moving tag.
         """
-        plan = image.plan
-        words = (PACKAGES, "latest", plan.locked.variant.name, *plan.platform.split("/"))
+        words = (PACKAGES, "latest", image.locked.variant.name, *image.recipe.platform.split("/"))
         return self._repository.tag("-".join(words))
 
     def _find_latest(self, image: RoleImage) -> dict[str, Record]:

@@ -19,12 +19,12 @@ from training_imgtool.base.progress import Event, Note, Outcome, Progress
 from training_imgtool.base.reference import Digest, Repository
 from training_imgtool.make.build import build, check_inputs
 from training_imgtool.make.find import add_tag, find_results, name_results
-from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.make.request import BuildResult, BuildRun
 from training_imgtool.model.spec import Role
 from training_imgtool.oci.registry.client import Registry
 from training_imgtool.oci.registry.connect import Registries
 from training_imgtool.oci.registry.manifests import Manifest, index_body, index_entry
+from training_imgtool.plan.inputs import Inputs, RoleImage
 
 
 def build_platforms(run: BuildRun) -> tuple[BuildResult, ...]:
@@ -60,7 +60,7 @@ def _make(run: BuildRun, missing: tuple[RoleImage, ...]) -> dict[Role, BuildResu
     options = replace(run.options, roles=roles, tags=())
     of_role: dict[Role, list[BuildResult]] = {role: [] for role in roles}
     for inputs in run.inputs.by_platform:
-        view = replace(run.machine, progress=partial(_tell, run.machine.progress, inputs.plan.platform))
+        view = replace(run.machine, progress=partial(_tell, run.machine.progress, inputs.spec.platform))
         for result in build(replace(run, inputs=inputs, options=options, machine=view)):
             of_role[result.role].append(result)
     made: dict[tuple[Digest | None, ...], BuildResult] = {}  # an index names digests, so these images need no tags

@@ -10,9 +10,9 @@ from typing import Self
 from training_imgtool.base.errors import UsageError, VerificationError
 from training_imgtool.base.progress import Outcome
 from training_imgtool.base.reference import Digest, InvalidReferenceError, Repository, Tag
-from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.model.spec import Role
-from training_imgtool.oci.registry.connect import Machine
+from training_imgtool.oci.machine import Machine
+from training_imgtool.plan.inputs import Inputs, RoleImage
 
 ENGINES = ("auto", "buildx", "direct")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from training_imgtool.make.inputs import RoleImage
 from training_imgtool.oci.direct.files import ASSUMED, list_parents
 from training_imgtool.oci.direct.layout import lay_out
 from training_imgtool.oci.layers import tar_writer
 from training_imgtool.oci.layers.layers import MTIME
 from training_imgtool.oci.layers.tarhead import Kind
+from training_imgtool.plan.inputs import RoleImage
 
 _MUCH = 8 << 20  # bytes of code
 

@@ -15,7 +15,6 @@ from training_imgtool.make.attach import Attestations
 from training_imgtool.make.direct_builder import DirectBuilder
 from training_imgtool.make.engines.engine import Engine
 from training_imgtool.make.find import add_tag, find_image, name_results
-from training_imgtool.make.inputs import RoleImage
 from training_imgtool.make.parents import BaseParents, Parents, StageParents
 from training_imgtool.make.request import BuildResult, BuildRun
 from training_imgtool.make.run_wheels import keep_built_wheels
@@ -27,6 +26,7 @@ from training_imgtool.oci.layers.codecs import Compression
 from training_imgtool.oci.registry.failures import TagImmutableError
 from training_imgtool.oci.registry.manifests import Descriptor, parse_platform
 from training_imgtool.oci.repository.publish import Publisher, list_blobs
+from training_imgtool.plan.inputs import RoleImage
 
 if TYPE_CHECKING:
     from training_imgtool.make.engines.docker.engine import DockerEngine
@@ -194,7 +194,7 @@ class LayoutSink(_LocalSink):
 
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Writes the image; raises LocalFileError, and what reading the base raises."""
-        platform = parse_platform(self._run.inputs.plan.platform)
+        platform = parse_platform(self._run.inputs.spec.platform)
         names = {"os": platform.os, "architecture": platform.architecture}
         if platform.variant:
             names["variant"] = platform.variant

@@ -270,8 +270,8 @@ def _check_framework(spec: ImageSpec, reader: Reader) -> None:
         reader.fail(given[-1] if given else first, f"{message}: expected one framework, such as {names}")
         return
     framework = FRAMEWORKS[given[0]]
-    for role in {Role.PS, Role.EVALUATOR} & spec.roles.keys() if not framework.has_servers else ():
-        message = f"{framework.title} has no role {role}: all of its processes compute"
+    for role in spec.roles.keys() - set(framework.roles):
+        message = f"{framework.title} has no role {role}: {framework.no_role}"
         reader.fail(f"roles.{role}", message, hint="make them workers")
     if framework.cuda_from and spec.cuda_from != framework.cuda_from and "cuda_from" in reader.positions:
         message = f"{framework.title} takes CUDA from {framework.cuda_from} alone"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.base.progress import Step
 from training_imgtool.make.direct_builder import DirectBuilder, python_release
-from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.make.parents import BaseParents
 from training_imgtool.make.request import BuildOptions, BuildRun
 from training_imgtool.oci.image.image import DirectImage
+from training_imgtool.plan.inputs import Inputs, RoleImage
 from training_imgtool.resolve.wheels.interpreters import find_interpreter
 
 if TYPE_CHECKING:
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.oci.machine import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ def remake(inputs: Inputs, image: RoleImage, machine: Machine) -> Iterator[Remad
     run = BuildRun(inputs=inputs, options=BuildOptions(), machine=machine)
     builder = DirectBuilder(run)
     appending = BaseParents(run, builder).of(image)
-    python = image.plan.locked.variant.python
+    python = image.locked.variant.python
     release = python_release(appending.parent.stored.config, python)
 
     def compiles_alike() -> bool:

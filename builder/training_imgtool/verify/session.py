@@ -14,11 +14,11 @@ from training_imgtool.base.reference import Digest
 from training_imgtool.base.threads import run_all
 from training_imgtool.make.attach import list_attachments
 from training_imgtool.make.find import require_images
-from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.model.spec import Role
 from training_imgtool.oci.image.image import read_config
 from training_imgtool.oci.registry.client import Registry
 from training_imgtool.oci.registry.manifests import Manifest, index_body, index_entry
+from training_imgtool.plan.inputs import Inputs, RoleImage
 from training_imgtool.resolve.wheels.store import WheelGoneError
 from training_imgtool.verify.attached import check_attached
 from training_imgtool.verify.compare import compare_image
@@ -29,7 +29,8 @@ from training_imgtool.verify.signature import check_signed
 if TYPE_CHECKING:
     from training_imgtool.make.engines.docker.engine import DockerEngine
     from training_imgtool.oci.attest.cosign import Signatory
-    from training_imgtool.oci.registry.connect import Machine, Registries
+    from training_imgtool.oci.machine import Machine
+    from training_imgtool.oci.registry.connect import Registries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,7 @@ def _examine(run: VerifyRun, image: RoleImage, digest: Digest, engine: DockerEng
     if engine is not None:
         from training_imgtool.verify.smoke import check_start
 
-        findings += check_start(image, digest, engine, run.machine)
+        findings += check_start(image, run.inputs.spec_file.entry, digest, engine, run.machine)
     return tuple(findings)
 
 

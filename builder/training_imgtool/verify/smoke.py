@@ -9,44 +9,47 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.base.progress import Step
 from training_imgtool.base.reference import Digest
-from training_imgtool.jobs.cluster import Flavour, cluster_env
+from training_imgtool.jobs.cluster import Flavour, to_texts
+from training_imgtool.jobs.frameworks import rules_of
 from training_imgtool.make.engines.docker.containers import Containers
 from training_imgtool.make.engines.docker.probe import Answer, Probe, run_probe
 from training_imgtool.make.engines.pull import pull_image
-from training_imgtool.make.inputs import RoleImage
+from training_imgtool.model.entry_point import EntryPoint
 from training_imgtool.model.frameworks import FRAMEWORKS, Framework
 from training_imgtool.model.spec import Accelerator
+from training_imgtool.plan.inputs import RoleImage
 from training_imgtool.verify.findings import Finding, mismatch, ok, unproven
 
 if TYPE_CHECKING:
     from training_imgtool.make.engines.docker.engine import DockerEngine
-    from training_imgtool.oci.registry.connect import Machine
+    from training_imgtool.oci.machine import Machine
 
 PYTHON = "/opt/venv/bin/python"
 RUN_SECONDS = 300.0
 Parts = Mapping[str, Mapping[str, Any]]
 
 
-def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine: Machine) -> Iterator[Finding]:
+def check_start(
+    image: RoleImage, entry: EntryPoint, digest: Digest, engine: DockerEngine, machine: Machine
+) -> Iterator[Finding]:
     """Runs a container that opens libraries, imports the framework, multiplies matrices, and imports the trainer.
 
     Raises what the engine raises, including its errors from pulling the image.
     """
-    plan = image.plan
-    name = pull_image(digest, image.key, platform=plan.platform, engine=engine, machine=machine)
-    is_gpu = plan.locked.variant.accelerator is Accelerator.GPU
+    name = pull_image(digest, image.key, platform=image.recipe.platform, engine=engine, machine=machine)
+    is_gpu = image.locked.variant.accelerator is Accelerator.GPU
     gpus = is_gpu and bool(Containers(engine.api).machine().nvidia)
-    variant = plan.locked.variant
-    machine.progress(Step(str(image.role), f"importing {variant.framework.key} and {plan.entry.name}"))
-    module = plan.entry.module or plan.entry.arguments[-1]
+    variant = image.locked.variant
+    machine.progress(Step(str(image.role), f"importing {variant.framework.key} and {entry.name}"))
+    module = entry.module or entry.arguments[-1]
     alone = {image.role: ["localhost"]}  # so that the trainer waits for no other replica
-    env = cluster_env(variant.framework, Flavour.LOCAL, alone, image.role, 0)
+    env = to_texts(rules_of(variant.framework).describe(Flavour.LOCAL, alone, image.role, 0))
     request = {"module": module, "libraries": sorted(variant.libraries), "env": env, "framework": variant.framework.key}
     text = f"{program_of(variant.framework)}\nrun(json.loads({json.dumps(request)!r}))\n"
     probe = Probe(image=name, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus)
     answer = run_probe(engine.api, probe)
     if answer.fault is not None and "exec format error" in answer.fault:
-        yield unproven("smoke test", f"the engine's machine does not run {plan.platform}")
+        yield unproven("smoke test", f"the engine's machine does not run {image.recipe.platform}")
         return
     yield from judge(answer, variant.release, variant.framework, needs_gpu=gpus)
 
@@ -90,9 +93,14 @@ def _judge_part(parts: Parts, name: str, expected: str, *, found: object) -> Fin
         where = f" at {part['where']}" if part.get("where") else ""
         return mismatch(name, f"{part['error']}: {part.get('message', '')}{where}", expected)
     framework = FRAMEWORKS.get(name)
-    if framework and f"{framework.title} {found}" != expected:
+    if framework and expected not in _spellings(framework, str(found)):
         return mismatch(name, f"{framework.title} {found}", expected)
     return ok(name, f"{found}")
+
+
+def _spellings(framework: Framework, version: str) -> set[str]:
+    """Returns a version with and without its local part: `2.13.0+cpu` is a build of 2.13.0."""
+    return {f"{framework.title} {version}", f"{framework.title} {version.partition('+')[0]}"}
 
 
 def _read_parts(answer: Answer) -> dict[str, Mapping[str, Any]]:

@@ -14,7 +14,7 @@ import pytest
 from tests.plans import locked, recipe, wheel
 from training_imgtool.base.errors import InputError
 from training_imgtool.base.reference import Repository
-from training_imgtool.model.plan import LockedDebian
+from training_imgtool.model.lock import LockedDebian
 from training_imgtool.model.recipe import jinja
 from training_imgtool.model.recipe.printing import TemplateError, print_dockerfile, print_template
 from training_imgtool.model.recipe.recipe import Copy, Lines, Recipe

@@ -12,12 +12,13 @@ from tests import plans
 from training_imgtool.base.context.context import scan
 from training_imgtool.base.errors import FieldError
 from training_imgtool.base.reference import Repository
-from training_imgtool.make.recipes import make_copy, make_recipe
+from training_imgtool.base.settings import from_environment
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import LockedDebian, RolePlan
+from training_imgtool.model.lock import LockedDebian
 from training_imgtool.model.recipe import install_step
 from training_imgtool.model.recipe.recipe import Lines, Recipe, Template
 from training_imgtool.model.spec import Role
+from training_imgtool.plan.recipes import make_copy, make_recipe
 
 RUN = Lines(lines=("true",), env={"A": "1"}, secrets=("token",))
 DEBIAN = LockedDebian(requested=("libgomp1",), engine="its script asks")
@@ -129,9 +130,8 @@ def test_variables_that_look_like_secrets_are_published_as_hashes() -> None:
 
 
 def recipe_of(folder: Path, role: Role = Role.WORKER, **changes: Any) -> Recipe:
-    spec_file = load(folder / "image.yaml")
-    plan: RolePlan = plans.role_plan(role, entry=spec_file.entry, **changes)
-    return make_recipe(spec_file, plan, scan(folder), epoch=0, compression="gzip")
+    spec_file = replace(load(folder / "image.yaml"), **changes)
+    return make_recipe(spec_file, role, plans.locked(), scan(folder), exclude=(), settings=from_environment({}))
 
 
 def test_a_byte_of_code_changes_the_image_alone_and_a_file_beside_it_nothing(folder: Path) -> None:
@@ -143,10 +143,9 @@ def test_a_byte_of_code_changes_the_image_alone_and_a_file_beside_it_nothing(fol
 
 
 def test_a_template_has_no_compression_of_imgtools(folder: Path) -> None:
-    spec_file = load(folder / "image.yaml")
-    plan = plans.role_plan(Role.WORKER, entry=spec_file.entry, template="own.j2")
+    spec = replace(load(folder / "image.yaml").spec, template="own.j2", compression="zstd")
     with pytest.raises(FieldError, match="the layers that imgtool makes"):
-        make_recipe(spec_file, plan, scan(folder), epoch=0, compression="zstd")
+        recipe_of(folder, spec=spec)
 
 
 def test_roles_with_the_same_inputs_have_equal_recipes(folder: Path) -> None:
@@ -189,13 +188,7 @@ def test_files_and_folders_come_to_their_targets(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["a b", "a*", "$X", "../x", "a/../b"])
 def test_code_whose_path_no_copy_takes(folder: Path, name: str) -> None:
     with pytest.raises(FieldError, match="expected a folder of letters, digits"):
-        make_recipe(
-            load(folder / "image.yaml"),
-            plans.role_plan(entry=plans.entry_point(folder=name)),
-            scan(folder),
-            epoch=0,
-            compression="gzip",
-        )
+        recipe_of(folder, entry=plans.entry_point(folder=name))
 
 
 def test_a_link_that_leads_nowhere_is_no_source(folder: Path) -> None:

@@ -116,23 +116,23 @@ def test_a_machine_without_a_usable_cosign(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("signatory", "error", "said"),
+    ("name", "issuer", "error", "said"),
     [
-        (Signatory(name=""), UsageError, "empty"),
-        (Signatory(name=" "), UsageError, "empty"),
-        (Signatory(name="", issuer="https://issuer"), UsageError, "empty"),
-        (Signatory(name="me@example.com", issuer=""), UsageError, "empty"),
-        (Signatory(name="me@example.com"), UsageError, "not a file"),
-        (Signatory(name="https://github.com/team/repo"), UsageError, "not a file"),
-        (Signatory(name="nowhere.pub"), LocalFileError, "no such file"),
+        ("", None, UsageError, "empty"),
+        (" ", None, UsageError, "empty"),
+        ("", "https://issuer", UsageError, "empty"),
+        ("me@example.com", "", UsageError, "empty"),
+        ("me@example.com", None, UsageError, "not a file"),
+        ("https://github.com/team/repo", None, UsageError, "not a file"),
+        ("nowhere.pub", None, LocalFileError, "no such file"),
     ],
 )
-def test_names_that_nobody_signs_with(signatory: Signatory, error: type[ImgtoolError], said: str) -> None:
+def test_names_that_nobody_signs_with(name: str, issuer: str | None, error: type[ImgtoolError], said: str) -> None:
     with pytest.raises(error, match=said):
-        signatory.check()
+        Signatory.read(name, issuer)
 
 
 def test_keys_that_services_hold_are_not_looked_for_here() -> None:
     for name in ("awskms:///alias/key", "k8s://ns/key", "env://PUBLIC", "pkcs11:token=t"):
-        Signatory(name=name).check()
-    Signatory(name="me@example.com", issuer="https://issuer").check()
+        Signatory.read(name, None)
+    Signatory.read("me@example.com", "https://issuer")

@@ -14,7 +14,6 @@ from tests.oci.direct.wheels import Node as TarNode
 from tests.oci.direct.wheels import tar_tree
 from training_imgtool.base.context.context import Context
 from training_imgtool.base.reference import parse_repository
-from training_imgtool.make.recipes import make_copy
 from training_imgtool.oci.direct.build import ParentImage, build_image, plan_stages
 from training_imgtool.oci.direct.files import Files
 from training_imgtool.oci.direct.tree import FILE, Attributes, Kind, Node, make_folder
@@ -34,6 +33,7 @@ from training_imgtool.oci.registry.manifests import (
     sha256_digest,
 )
 from training_imgtool.oci.wheel_layers.layer_tools import LayerTools
+from training_imgtool.plan.recipes import make_copy
 
 BASE_LAYER = b"not really a layer"
 LOCKED = plans.locked()

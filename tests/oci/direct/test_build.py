@@ -12,7 +12,7 @@ from tests import plans
 from tests.oci.direct.builds import LOCKED, PATH, Maker, debian, make_parent, read_settings, read_tree
 from training_imgtool.base.context.context import scan
 from training_imgtool.base.errors import FieldError, NeedsEngineError
-from training_imgtool.model.plan import LockedDebian
+from training_imgtool.model.lock import LockedDebian
 from training_imgtool.model.recipe.recipe import PACKAGES
 from training_imgtool.oci.direct.build import build_image, plan_stages
 from training_imgtool.oci.direct.debian_layer import OpenedLibraries

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests import plans
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.oci.layers import layers
 from training_imgtool.oci.layers.layers import group_wheels, make_folder_item, sort_items, split
 from training_imgtool.oci.layers.tar_writer import Item

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.oci.direct.registry import Bench
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.oci.repository.stored_wheels import StoredWheels
 
 pytestmark = pytest.mark.registry

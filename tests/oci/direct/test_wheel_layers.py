@@ -19,7 +19,7 @@ from tests.measure import peak_memory
 from tests.oci.direct.wheels import Node, locked, make_wheel, tar_tree
 from training_imgtool.base.errors import InputError, NeedsEngineError, VerificationError
 from training_imgtool.base.interpreters import NoInterpreterError
-from training_imgtool.model.plan import LockedVariant, Wheel
+from training_imgtool.model.lock import LockedVariant, Wheel
 from training_imgtool.oci.layers import codecs, layers
 from training_imgtool.oci.layers.codecs import Compression
 from training_imgtool.oci.layers.layer_cache import RECORDS, LayerCache, dump_records, read_records

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from tests import plans
-from training_imgtool.model.plan import LockedVariant, Wheel
+from training_imgtool.model.lock import LockedVariant, Wheel
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from training_imgtool.base.errors import (
 )
 from training_imgtool.base.progress import Done, Outcome, Step
 from training_imgtool.base.reference import parse_repository
+from training_imgtool.oci.machine import Machine
 from training_imgtool.oci.registry.artifact_registry import create_repository, parse_place
-from training_imgtool.oci.registry.connect import Machine
 
 REPOSITORY = parse_repository("us-central1-docker.pkg.dev/my-project/training/mnist")
 NAME = "projects/my-project/locations/us-central1/repositories/training"

@@ -12,7 +12,7 @@ from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from training_imgtool.base.progress import Done, Event, Step
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.load import SpecFile, load
-from training_imgtool.model.plan import Lock
+from training_imgtool.model.lock import Lock
 from training_imgtool.resolve.lock.update import make_lock
 from training_imgtool.resolve.versions.matrix import Matrix, load_matrix
 

@@ -12,7 +12,7 @@ from tests.resolve.wheels.archives import source_archive
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from training_imgtool.base.errors import FieldError, InputError, VerificationError
 from training_imgtool.base.progress import Note
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.model.requirements import index_options
 from training_imgtool.resolve.lock.lockfile import dump_lock
 from training_imgtool.resolve.lock.parse import parse_lock
@@ -161,3 +161,17 @@ def test_a_pyproject_with_extras_and_groups(archives: Place) -> None:
     assert {"top", "dep", "scipy", "hub"} <= {wheel.name for wheel in lock.variants[0].wheels}
     with pytest.raises(FieldError, match=r"image\.yaml:6:1.*no extra gpu"):
         archives.lock(archives.spec(spec.replace("train", "gpu")))
+
+
+def test_only_archives_of_the_matrix_are_built_by_another_python_than_the_image_s(place: Place) -> None:
+    """TensorFlow 2.1 needs Python 3.7 and gast 0.2.2, which has no wheel; here this program's Python alone exists."""
+    without = {"PYENV_ROOT": "/nonexistent", "UV_PYTHON_INSTALL_DIR": "/nonexistent", "PATH": "/usr/bin:/bin"}
+    place.settings = replace(place.settings, environ={**place.settings.environ, **without})
+    add(place.index, "tensorflow-cpu", "2.1.4", ("gast==0.2.2",))
+    place.index.add("gast", "gast-0.2.2.tar.gz", source_archive("gast", "0.2.2"))
+    place.index.add("dep", "dep-2.0.tar.gz", source_archive("dep", "2.0"))
+    spec = SPEC.replace("2.15.1", "2.1.4").replace("3.11", "3.7")
+    wheels, _ = locked(place, spec, "")
+    assert wheels["gast"].source is not None
+    with pytest.raises(InputError, match=r"its build needs Python 3\.7"):
+        locked(place, spec, "dep\n")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.resolve.lock.test_lockfile import CPU, LOCK
 from training_imgtool.base.errors import UsageError
-from training_imgtool.model.plan import Lock, LockedVariant, Wheel
+from training_imgtool.model.lock import Lock, LockedVariant, Wheel
 from training_imgtool.resolve.lock.carry_over import NOTHING_CARRIED_OVER, Renewal
 
 

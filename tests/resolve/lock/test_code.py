@@ -14,7 +14,7 @@ from tests.resolve.lock.test_archives import SPEC, locked
 from tests.resolve.wheels.archives import source_archive, source_files
 from tests.servers.git_server import commit, serving_git
 from training_imgtool.base.errors import FieldError
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.lock.carry_over import Renewal
 from training_imgtool.resolve.lock.lockfile import dump_lock, lock_inputs
 from training_imgtool.resolve.lock.update import make_lock

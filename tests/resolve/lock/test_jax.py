@@ -10,10 +10,11 @@ import pytest
 from tests.plans import locked, wheel
 from tests.resolve.lock.place import Place, add
 from tests.servers.simple_index import tiny_wheel
+from training_imgtool.base.context.context import scan
 from training_imgtool.base.errors import FieldError, FieldListError
-from training_imgtool.model.entry_point import EntryPoint
 from training_imgtool.model.frameworks import JAX
-from training_imgtool.model.plan import Lock, make_plan
+from training_imgtool.model.spec import Role
+from training_imgtool.plan.recipes import make_recipe
 from training_imgtool.resolve.frameworks.jax import list_releases
 from training_imgtool.resolve.lock.lockfile import dump_lock
 from training_imgtool.resolve.lock.parse import parse_lock
@@ -120,23 +121,10 @@ def test_a_release_that_no_index_has(jax: Place) -> None:
 def test_keras_3_is_told_its_backend(jax: Place, keras: str | None, own: str, backend: str | None) -> None:
     spec_file = jax.spec(SPEC + own)
     wheels = (wheel("jax", "0.10.2"), *((wheel("keras", keras),) if keras else ()))
-    lock = Lock(
-        inputs="a=0000000000000000",
-        platform="linux/amd64",
-        variants=(locked(package="jax", tensorflow=None, jax="0.10.2", wheels=wheels),),
-    )
-    plan = make_plan(
-        spec_file.spec,
-        spec_file.folder,
-        lock,
-        entry=EntryPoint(folder="trainer", module="trainer.task", script=None, file="trainer/task.py"),
-        registry=None,
-        mirrors=None,
-        revision=None,
-        named=None,
-    )
-    assert plan.roles[0].env.get("KERAS_BACKEND") == backend
-    assert plan.roles[0].labels["dev.imgtool.jax"] == "0.10.2"
+    of_jax = locked(package="jax", tensorflow=None, jax="0.10.2", wheels=wheels)
+    recipe = make_recipe(spec_file, Role.MASTER, of_jax, scan(spec_file.folder), exclude=(), settings=jax.settings)
+    assert recipe.env.get("KERAS_BACKEND") == backend
+    assert recipe.labels["dev.imgtool.jax"] == "0.10.2"
 
 
 def test_wheels_of_others_in_a_folder_count_for_nothing(jax: Place, tmp_path: Path) -> None:
@@ -149,6 +137,6 @@ def test_wheels_of_others_in_a_folder_count_for_nothing(jax: Place, tmp_path: Pa
 def test_the_releases_of_the_index_are_listed_with_their_pythons(jax: Place) -> None:
     jax.index.add("jax", "jax-0.11.0-py3-none-any.whl", b"")
     assert list_releases(WheelStore(jax.settings).index) == [
-        {"jax": "0.11.0", "python": [], "python_arm64": []},
-        {"jax": "0.10.2", "python": ["3.10", "3.11", "3.12"], "python_arm64": ["3.11"]},
+        {"release": "0.11.0", "python": [], "python_arm64": []},
+        {"release": "0.10.2", "python": ["3.10", "3.11", "3.12"], "python_arm64": ["3.11"]},
     ]

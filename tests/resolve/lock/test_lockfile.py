@@ -9,7 +9,7 @@ import pytest
 
 from training_imgtool.base.errors import InputError
 from training_imgtool.model.load import load
-from training_imgtool.model.plan import (
+from training_imgtool.model.lock import (
     DebianPackage,
     Lock,
     LockedDebian,

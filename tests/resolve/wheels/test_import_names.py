@@ -11,7 +11,7 @@ import pytest
 
 from tests.servers.simple_index import SimpleIndex, serving
 from training_imgtool.base.settings import Settings
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.wheels.import_names import ImportNames, find_root_modules
 from training_imgtool.resolve.wheels.index.index import Index
 from training_imgtool.resolve.wheels.store import WheelStore

@@ -11,7 +11,7 @@ from tests.oci.direct.wheels import as_wheel, make_wheel
 from tests.resolve.wheels.libraries import make_library
 from training_imgtool.base.context.python_source import Import, Module, read_module
 from training_imgtool.base.settings import Settings
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.wheels.libraries import WheelLibraries, choose_package, name_packages
 from training_imgtool.resolve.wheels.store import WheelStore
 

@@ -13,7 +13,7 @@ import pytest
 from tests import plans
 from training_imgtool.base.errors import TemporaryError
 from training_imgtool.base.progress import silent
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.wheels.prefetch import WheelPrefetcher
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import threading
 from collections.abc import Iterator
@@ -13,15 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.resolve.wheels.test_sdist import archive_of
 from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from training_imgtool.base.errors import CredentialsError, LocalFileError, TemporaryError, VerificationError
 from training_imgtool.base.progress import Event, Note, Transfer
 from training_imgtool.base.settings import Settings
-from training_imgtool.model.plan import Wheel
-from training_imgtool.resolve.versions.matrix import load_matrix
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.wheels.index.index import Index
-from training_imgtool.resolve.wheels.sources.sdist import build_wheel, name_wheel
 from training_imgtool.resolve.wheels.store import WheelStore
 from training_imgtool.resolve.wheels.uv import Indexes
 
@@ -311,13 +307,3 @@ def test_cache_that_cannot_be_written(tmp_path: Path, index: SimpleIndex) -> Non
     with pytest.raises(LocalFileError) as caught:
         store(tmp_path, index.url).fetch([BIG])
     assert caught.value.exit_code == 9
-
-
-def test_a_wheel_that_is_made_here_is_made_again_elsewhere(tmp_path: Path, index: SimpleIndex) -> None:
-    archive, data = archive_of("gast")
-    archive_in_matrix = load_matrix().sdists["gast==0.2.2"]
-    index.add("gast", archive_in_matrix.file, data)
-    own = WheelStore(settings(tmp_path)).put(name_wheel(archive), io.BytesIO(build_wheel(archive, data)))
-    assert (own.name, own.version) == ("gast", "0.2.2")
-    with pytest.raises(VerificationError):  # the index's archive is not the one that the matrix names
-        store(tmp_path / "other", index.url).fetch([own])

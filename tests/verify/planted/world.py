@@ -16,13 +16,13 @@ from tests.servers.memory_registry import MemoryRegistry, like_distribution
 from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.base.interpreters import Interpreter
 from training_imgtool.base.settings import Settings, from_environment
-from training_imgtool.make.inputs import Inputs, prepare
-from training_imgtool.make.project_files import SpecChoice
 from training_imgtool.model.load import load
 from training_imgtool.model.spec import Role
 from training_imgtool.oci.image.image import dump_document
-from training_imgtool.oci.registry.connect import Machine as OpenMachine
+from training_imgtool.oci.machine import Machine as OpenMachine
 from training_imgtool.oci.registry.manifests import sha256_digest
+from training_imgtool.plan.inputs import Inputs, prepare
+from training_imgtool.plan.project_files import SpecChoice
 from training_imgtool.resolve.wheels.interpreters import find_interpreter
 from training_imgtool.verify.findings import Accepted, ImageReport
 from training_imgtool.verify.report import list_failures

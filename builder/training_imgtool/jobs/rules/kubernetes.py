@@ -14,7 +14,7 @@ from typing import Any
 from training_imgtool.jobs import slices
 from training_imgtool.jobs.model import NOT_CHECKED, Finding, Path, Severity, add_source, get
 from training_imgtool.jobs.rules import names
-from training_imgtool.jobs.shapes import Rules, shape_findings, well_typed
+from training_imgtool.jobs.rules.shapes import Rules, shape_findings, well_typed
 from training_imgtool.jobs.tables import nearest
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.model.targets import Target

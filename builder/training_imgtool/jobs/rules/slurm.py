@@ -15,7 +15,7 @@ from functools import cache
 from training_imgtool.jobs.model import Finding, Severity
 from training_imgtool.jobs.rules.images import image_findings
 from training_imgtool.jobs.rules.secrets import line_secrets
-from training_imgtool.jobs.shapes import key_hint
+from training_imgtool.jobs.rules.shapes import key_hint
 from training_imgtool.jobs.yamlio import read_table
 
 _SOURCE = "sbatch manual"

@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from training_imgtool.jobs.google import (
+from training_imgtool.jobs.model import Finding, Path, Severity, add_source, count_of, get
+from training_imgtool.jobs.rules.google import (
     GCLOUD,
     bucket_findings,
     image_findings,
     kms_findings,
 )
-from training_imgtool.jobs.hyperparameters import study_findings
-from training_imgtool.jobs.model import Finding, Path, Severity, add_source, count_of, get
-from training_imgtool.jobs.shapes import shape_findings, well_typed
+from training_imgtool.jobs.rules.hyperparameters import study_findings
+from training_imgtool.jobs.rules.shapes import shape_findings, well_typed
 from training_imgtool.jobs.slices import fits, is_topology, list_topologies
 from training_imgtool.jobs.tables import Machines, gpu_findings, machines, nearest
 from training_imgtool.jobs.yamlio import read_table

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.jobs import gcloud
-from training_imgtool.jobs.google import project_findings
+from training_imgtool.jobs.frameworks import says_chief
 from training_imgtool.jobs.model import (
     Document,
     Images,
@@ -23,9 +22,10 @@ from training_imgtool.jobs.model import (
     job_key,
     minor_of,
     replicas,
-    says_chief,
     without_none,
 )
+from training_imgtool.jobs.rules.google import project_findings
+from training_imgtool.jobs.targets.google import gcloud
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import Target

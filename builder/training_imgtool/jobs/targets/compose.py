@@ -12,7 +12,8 @@ from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import launcher
-from training_imgtool.jobs.cluster import PORT, cluster_env
+from training_imgtool.jobs.cluster import PORT, to_texts
+from training_imgtool.jobs.frameworks import local_flavour, rules_of
 from training_imgtool.jobs.kubernetes import is_cluster
 from training_imgtool.jobs.model import (
     Document,
@@ -25,7 +26,6 @@ from training_imgtool.jobs.model import (
     image_of,
     job_key,
     leader,
-    local_flavour,
     passed_job_dir,
     replicas,
     results_folder,
@@ -33,7 +33,7 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.rules.images import image_findings
-from training_imgtool.jobs.schemas import published_findings
+from training_imgtool.jobs.rules.schemas import published_findings
 from training_imgtool.jobs.service import KEY, Service, Standing, read_objects
 from training_imgtool.model.job import Volume
 from training_imgtool.model.spec import ImageSpec, Role
@@ -164,8 +164,8 @@ def _environment(spec: ImageSpec, role: Role, index: int) -> Document:
     if not is_cluster(spec):
         return env
     hosts = {r: [service_name(r, i) for i in range(count)] for r, count in replicas(spec).items()}
-    told = cluster_env(spec.framework, local_flavour(spec), hosts, role, index)
-    return env | {key: _literal(value) for key, value in told.items()}
+    told = rules_of(spec.framework).describe(local_flavour(spec), hosts, role, index)
+    return env | {key: _literal(value) for key, value in to_texts(told).items()}
 
 
 def _deploy(spec: ImageSpec, role: Role) -> Document | None:

@@ -8,13 +8,13 @@ Source: kubernetes-sigs/jobset v0.12.0.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.jobs.cluster import PORT, Flavour, cluster_spec, process_env, task_name, tf_config
+from training_imgtool.jobs.cluster import PORT, Flavour, task_name
+from training_imgtool.jobs.frameworks import local_flavour, rules_of
 from training_imgtool.jobs.kubernetes import (
     chief_selector,
     container,
@@ -22,7 +22,6 @@ from training_imgtool.jobs.kubernetes import (
     job_file,
     job_name,
     labels,
-    literal,
     metadata,
     pod_annotations,
     pod_spec,
@@ -39,9 +38,7 @@ from training_imgtool.jobs.model import (
     Severity,
     get,
     leader,
-    local_flavour,
     replicas,
-    reserved_errors,
     without_none,
 )
 from training_imgtool.jobs.placement import NODE_POOL, slice_of
@@ -52,9 +49,6 @@ from training_imgtool.model.targets import Target
 _INDEX_ANNOTATION = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 POD_INDEX = "batch.kubernetes.io/job-completion-index"  # a label since Kubernetes 1.28
 _JOB_LABEL = "metadata.labels['jobset.sigs.k8s.io/job-global-index']"  # the index among all Jobs of a JobSet
-_PROCESS_VARIABLE = "JAX_PROCESS_ID"
-_INDEX_VARIABLE = "TF_TASK_INDEX"
-_INDEX = f"$({_INDEX_VARIABLE})"
 _WORKER_0 = {"rules": [{"succeededIndexes": "0"}]}  # as for a TFJob without a chief
 _EVICTED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}  # then the Job creates a new Pod
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -66,19 +60,19 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
     shapes = {role: _shape(spec, role) for role in replicas(spec)}
     pods = (f"-{task_name(flavour, role)}-{jobs - 1}-{count - 1}-abcde" for role, (jobs, count) in shapes.items())
     suffix = max(pods, key=len)  # with the Pod's random end
-    return [*errors(spec, images, suffix=suffix), *reserved_errors(spec, _INDEX_VARIABLE)]
+    return list(errors(spec, images, suffix=suffix))
 
 
 def _shape(spec: ImageSpec, role: Role) -> tuple[int, int]:
     """Counts the Jobs of a role and the Pods of each Job. A TPU slice is a Job, and the slice's hosts are Pods.
 
-    JAX numbers its processes across all roles, as a JobSet numbers its Jobs. So with JAX and several roles, each
-    replica is a Job; with one role, the numbers of the Pods are enough.
+    A framework that numbers its processes across all roles needs a number across Jobs, which a JobSet gives each Job.
+    So with several roles, each replica is a Job; with one role, the numbers of the Pods are enough.
     """
-    found, count = slice_of(spec, role), replicas(spec)[role]
+    found, count, rules = slice_of(spec, role), replicas(spec)[role], rules_of(spec.framework)
     if found:
-        return (1 if spec.framework.has_servers else count), found.hosts
-    return (count, 1) if len(replicas(spec)) > 1 and not spec.framework.has_servers else (1, count)
+        return (count if rules.SPANS_SLICES else 1), found.hosts
+    return (count, 1) if rules.RANKED and len(replicas(spec)) > 1 else (1, count)
 
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
@@ -86,6 +80,7 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     name, times = job_name(spec, images), spec.job.scheduling
     flavour = local_flavour(spec)
     restarts = times.restarts if times else None
+    ending = rules_of(spec.framework).roles_that_end(spec)
     document: Document = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -98,11 +93,11 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         "spec": without_none(
             {
                 "network": {"enableDNSHostnames": True, "subdomain": name, "publishNotReadyAddresses": True},
-                "successPolicy": {  # the job ends with the chief, because parameter servers never end by themselves
+                "successPolicy": {
                     "operator": "All",
-                    "targetReplicatedJobs": [task_name(flavour, leader(spec) or Role.MASTER)],
+                    "targetReplicatedJobs": [task_name(flavour, role) for role in ending],
                 }
-                if spec.framework.has_servers
+                if ending
                 else None,
                 "failurePolicy": {"maxRestarts": restarts} if restarts is not None else None,
                 "ttlSecondsAfterFinished": seconds(times.keep_finished) if times else None,
@@ -116,8 +111,8 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 
 def _make_replicated_job(spec: ImageSpec, images: Images, role: Role, name: str, flavour: Flavour) -> Document:
     (jobs, count), times = _shape(spec, role), spec.job.scheduling
-    running = container(spec, images, role, spec.framework.key, _env(spec, role, name, flavour))
-    ends_with_0 = spec.framework.has_servers and role is Role.WORKER and leader(spec) is role
+    running = container(spec, images, role, _env(spec, role, name, flavour))
+    ends_with_0 = role is Role.WORKER and leader(spec) is role and rules_of(spec.framework).ENDS_WITH_CHIEF
     alone = not spec.job.exclusive_topology and (found := slice_of(spec, role)) is not None and found.hosts > 1
     return {
         "name": task_name(flavour, role),
@@ -151,23 +146,13 @@ def _env(spec: ImageSpec, role: Role, name: str, flavour: Flavour) -> list[Docum
         r: [f"{name}-{task_name(flavour, r)}-{job}-{pod}.{name}:{PORT}" for job in range(jobs) for pod in range(pods)]
         for r, (jobs, pods) in shapes.items()
     }
-    addresses = [host for of_role in hosts.values() for host in of_role]
-    if len(addresses) == 1:
+    rules = rules_of(spec.framework)
+    if sum(map(len, hosts.values())) == 1 or (rules.SPANS_SLICES and slice_of(spec, role)):
         return []
-    if not spec.framework.has_servers:
-        if slice_of(spec, role):
-            return []  # libtpu knows its own slice, and GKE describes the others
-        told = process_env(addresses, f"$({_PROCESS_VARIABLE})")
-        field = _JOB_LABEL if len(shapes) > 1 else _INDEX_ANNOTATION
-        return [
-            {"name": _PROCESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": field}}},
-            *({"name": key, "value": value} for key, value in told.items() if key != _PROCESS_VARIABLE),
-        ]
-    values = {"TF_CONFIG": tf_config(flavour, hosts, role, 0), "CLUSTER_SPEC": cluster_spec(flavour, hosts, role, 0)}
-    texts = {key: literal(json.dumps(value, separators=(",", ":"))) for key, value in values.items()}
+    number = _JOB_LABEL if rules.RANKED and len(shapes) > 1 else _INDEX_ANNOTATION
     return [
-        {"name": _INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": _INDEX_ANNOTATION}}},
-        *({"name": key, "value": text.replace('"index":0', f'"index":{_INDEX}')} for key, text in texts.items()),
+        {"name": rules.INDEX, "valueFrom": {"fieldRef": {"fieldPath": number}}},
+        *({"name": key, "value": value} for key, value in rules.describe_by_index(flavour, hosts, role).items()),
     ]
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.jobs.cluster import PORT, cluster_env
+from training_imgtool.jobs.cluster import PORT, to_texts
+from training_imgtool.jobs.frameworks import local_flavour, rules_of
 from training_imgtool.jobs.kubernetes import (
     container,
     errors,
@@ -21,7 +22,7 @@ from training_imgtool.jobs.kubernetes import (
     queue_label,
     seconds,
 )
-from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, leader, local_flavour, replicas
+from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, leader, replicas
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
@@ -103,7 +104,7 @@ def _services(spec: ImageSpec, images: Images) -> list[Document]:
                 "clusterIP": "None",
                 "publishNotReadyAddresses": True,
                 "selector": {"app.kubernetes.io/instance": name, "app.kubernetes.io/component": role.value},
-                "ports": [{"name": "tensorflow", "port": PORT}],
+                "ports": [{"name": rules_of(spec.framework).CONTAINER, "port": PORT}],
             },
         }
         for role in replicas(spec)
@@ -126,7 +127,7 @@ def _pod(spec: ImageSpec, images: Images, role: Role, index: int, name: str) -> 
     place = {"hostname": own, "subdomain": f"{name}-{role}"} if is_cluster(spec) else {}
     queued = {**queue_label(spec), _GROUP_NAME: name} if spec.job.queue and is_cluster(spec) else queue_label(spec)
     total = {_GROUP_TOTAL: str(sum(replicas(spec).values()))} if _GROUP_NAME in queued else {}
-    running = container(spec, images, role, "tensorflow", _env(spec, role, index, name))
+    running = container(spec, images, role, _env(spec, role, index, name))
     deadline = seconds(times.max_running) if times else None
     return {
         "apiVersion": "v1",
@@ -140,8 +141,8 @@ def _env(spec: ImageSpec, role: Role, index: int, name: str) -> list[Document]:
     if not is_cluster(spec):
         return []
     hosts = {r: [f"{name}-{r}-{i}.{name}-{r}:{PORT}" for i in range(count)] for r, count in replicas(spec).items()}
-    told = cluster_env(spec.framework, local_flavour(spec), hosts, role, index)
-    return [{"name": key, "value": literal(value)} for key, value in told.items()]
+    told = rules_of(spec.framework).describe(local_flavour(spec), hosts, role, index)
+    return [{"name": key, "value": literal(value)} for key, value in to_texts(told).items()]
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Finding]:  # noqa: ARG001  one signature

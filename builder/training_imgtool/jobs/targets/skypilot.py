@@ -31,7 +31,7 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.rules.images import image_findings
-from training_imgtool.jobs.schemas import published_findings
+from training_imgtool.jobs.rules.schemas import published_findings
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, read_objects, result_of
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
@@ -191,7 +191,7 @@ def _errors(spec: ImageSpec, name: str) -> Iterator[FieldError]:
             hint = "use only workers (worker 0 is the chief), or another target"
             yield FieldError(message, field=f"roles.{role}", hint=hint)
     yield from size_errors(spec, _CPUS, _MEMORY, examples=("4", "16Gi"))
-    yield from reserved_errors(spec, launcher.TASKS, launcher.VARIABLE)
+    yield from reserved_errors(spec, launcher.VARIABLE)
     for index, volume in enumerate(spec.job.volumes):
         if volume.bucket and "/" in volume.bucket.removeprefix("gs://"):
             bucket = "/".join(volume.bucket.split("/")[:3])

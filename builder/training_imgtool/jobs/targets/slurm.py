@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import launcher
+from training_imgtool.jobs.frameworks import rules_of
 from training_imgtool.jobs.model import (
     Document,
     Images,
@@ -23,6 +24,7 @@ from training_imgtool.jobs.model import (
     job_key,
     leader,
     passed_job_dir,
+    ranks,
     replicas,
     reserved_errors,
     results_folder,
@@ -63,7 +65,7 @@ fi
 def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldError]:  # noqa: ARG001  one signature
     """Finds every reason why the spec cannot be a Slurm job."""
     problems = list(_errors(spec))
-    if not spec.framework.has_servers and len(replicas(spec)) > 1:
+    if rules_of(spec.framework).READS_SLURM and len(replicas(spec)) > 1:
         message = f"{spec.framework.title} finds only processes of the same Slurm step: expected one role"
         hint = "use only workers: worker 0 is process 0"
         problems.append(FieldError(message, field="roles.master", hint=hint))
@@ -150,11 +152,11 @@ def _steps(spec: ImageSpec, images: Images) -> list[Document]:
     mounted = passed_job_dir(spec, _JOB_DIR if is_folder(job_dir) else job_dir or results_folder(spec))
     mounts = [f"{job_dir}:{_JOB_DIR}"] if is_folder(job_dir) else []
     mounts += [f"{volume.host_path}:{volume.mount}" for volume in spec.job.volumes]
-    for role, count in launcher.ranks(spec).items():
+    for role, count in ranks(spec).items():
         registry, _, path = image_of(images, role).partition("/")
         program = (*launcher.trainer_command(spec, role), *args_with_job_dir(spec, role, mounted))
         words = [shlex.quote(word) for word in program]
-        alone = sum(replicas(spec).values()) == 1 or not spec.framework.has_servers  # JAX reads Slurm's variables
+        alone = sum(replicas(spec).values()) == 1 or rules_of(spec.framework).READS_SLURM
         command = " ".join(words) if alone else launcher.format_launch(words, "CLUSTER_NODES", "SLURM_PROCID", first)
         options: Document = {"nodes": count, "ntasks": count, "relative": first or None, "job-name": role.value}
         options |= {"kill-on-bad-exit": 1, "label": ""}
@@ -168,8 +170,9 @@ def _steps(spec: ImageSpec, images: Images) -> list[Document]:
 
 
 def _environment(spec: ImageSpec) -> Document:
-    cluster = launcher.variables(spec) if spec.framework.has_servers else {}
-    return {**spec.job.env, **(cluster if sum(replicas(spec).values()) > 1 else {})}
+    rules = rules_of(spec.framework)
+    cluster = {} if rules.READS_SLURM or sum(replicas(spec).values()) == 1 else launcher.variables(spec)
+    return {**spec.job.env, **rules.slurm_variables(spec), **cluster}
 
 
 def _script(spec: ImageSpec, options: Document, steps: list[Document]) -> str:
@@ -227,4 +230,4 @@ def _errors(spec: ImageSpec) -> Iterator[FieldError]:
     job_dir = spec.job.job_dir
     if job_dir and is_folder(job_dir) and (not job_dir.startswith("/") or ":" in job_dir or "," in job_dir):
         yield FieldError(f"{job_dir!r}: expected an absolute folder without ':' and ','", field="job.job_dir")
-    yield from reserved_errors(spec, launcher.TASKS, launcher.VARIABLE, "CLUSTER_NODES")
+    yield from reserved_errors(spec, launcher.VARIABLE, "CLUSTER_NODES")

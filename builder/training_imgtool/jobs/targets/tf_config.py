@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 
 from training_imgtool.base.errors import FieldError, FieldListError, UsageError
 from training_imgtool.jobs import launcher
-from training_imgtool.jobs.cluster import cluster_env, cluster_spec, tf_config, with_port
+from training_imgtool.jobs.cluster import to_texts, with_port
+from training_imgtool.jobs.frameworks import local_flavour, rules_of
 from training_imgtool.jobs.model import (
     Document,
     Format,
@@ -18,8 +18,6 @@ from training_imgtool.jobs.model import (
     JobOptions,
     args_with_job_dir,
     image_of,
-    local_flavour,
-    model_dir,
     passed_job_dir,
     replicas,
     results_folder,
@@ -85,7 +83,7 @@ def _by_machine(hosts: Mapping[str, str], machine: str | None, text: Callable[[s
 
 def _env_file(variables: Document) -> str:
     """Writes the file for `docker run --env-file`, with one variable per line."""
-    texts = {key: _text(value) for key, value in variables.items()}
+    texts = to_texts(variables)
     if wrong := [key for key, value in texts.items() if "\n" in value]:
         message, hint = "--format env allows no line feeds in a value", "--format docker-run, or yaml"
         raise FieldListError(tuple(FieldError(message, field=f"job.env.{key}", hint=hint) for key in wrong))
@@ -93,16 +91,9 @@ def _env_file(variables: Document) -> str:
 
 
 def _variables(spec: ImageSpec, options: JobOptions, node: tuple[Role, int], job_dir: str | None) -> Document:
-    flavour = local_flavour(spec)
-    if not spec.framework.has_servers:
-        return {**spec.job.env, **cluster_env(spec.framework, flavour, options.hosts, *node)}
-    config = tf_config(flavour, options.hosts, *node) or {}
-    given = model_dir(spec, job_dir)
-    return {
-        **spec.job.env,
-        "TF_CONFIG": {**config, "model_dir": given} if given else config,
-        "CLUSTER_SPEC": cluster_spec(flavour, options.hosts, *node),
-    }
+    rules = rules_of(spec.framework)
+    given = job_dir if rules.takes_job_dir(spec) else None
+    return {**spec.job.env, **rules.describe(local_flavour(spec), options.hosts, *node, job_dir=given)}
 
 
 def _docker_run(spec: ImageSpec, images: Images, options: JobOptions, name: str, node: tuple[Role, int]) -> str:
@@ -121,8 +112,8 @@ def _docker_run(spec: ImageSpec, images: Images, options: JobOptions, name: str,
     argv += ["--volume", f"{job_dir}:/job"] if is_folder(job_dir) else []
     for mount in _mounts(spec):
         argv += ["--mount", mount]
-    for key, value in variables.items():
-        argv += ["--env", f"{key}={_text(value)}"]
+    for key, value in to_texts(variables).items():
+        argv += ["--env", f"{key}={value}"]
     command = launcher.with_secrets(spec, role, _SECRETS_FILE) if spec.job.secrets else of_role.entrypoint
     argv += ["--entrypoint", command[0]] if command else []
     return shlex.join([*argv, image_of(images, role), *command[1:], *args_with_job_dir(spec, role, mounted)])
@@ -143,10 +134,6 @@ def _mounts(spec: ImageSpec) -> Iterator[str]:
             yield f"type=volume,{named},volume-opt={options}"
     if spec.job.secrets:
         yield f"type=bind,source={spec.job.secrets_file},target={_SECRETS_FILE},readonly"
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 def _errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:

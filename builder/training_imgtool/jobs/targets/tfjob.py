@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
+from training_imgtool.jobs.frameworks import says_chief
 from training_imgtool.jobs.kubernetes import (
     chief_selector,
     container,
@@ -32,7 +33,6 @@ from training_imgtool.jobs.model import (
     Severity,
     get,
     replicas,
-    says_chief,
     without_none,
 )
 from training_imgtool.jobs.tables import nearest
@@ -99,7 +99,7 @@ def _replica(spec: ImageSpec, images: Images, role: Role, name: str, count: int)
                 "annotations": {"sidecar.istio.io/inject": "false", **pod_annotations(spec)},
                 "labels": labels(spec, name, role),
             },
-            "spec": pod_spec(spec, role, container(spec, images, role, "tensorflow", [])),
+            "spec": pod_spec(spec, role, container(spec, images, role, [])),
         },
     }
 

@@ -15,9 +15,7 @@ from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.base.resources import data_file
-from training_imgtool.jobs import gcloud, launcher
-from training_imgtool.jobs.google import kms_findings, project_findings, pull_rights_findings
-from training_imgtool.jobs.hyperparameters import VALUES, number_errors, tuning_job
+from training_imgtool.jobs import launcher
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -36,9 +34,12 @@ from training_imgtool.jobs.model import (
     results_folder,
     without_none,
 )
+from training_imgtool.jobs.rules.google import kms_findings, project_findings, pull_rights_findings
+from training_imgtool.jobs.rules.hyperparameters import VALUES, number_errors, tuning_job
+from training_imgtool.jobs.rules.shapes import shape_findings
 from training_imgtool.jobs.rules.vertex import AGENT, CUSTOM_JOB, TUNING_JOB, custom_job_spec_findings, job_findings
-from training_imgtool.jobs.shapes import shape_findings
 from training_imgtool.jobs.tables import cuda_findings, machines, region_findings
+from training_imgtool.jobs.targets.google import gcloud
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.model.targets import Target
 
@@ -204,21 +205,13 @@ def _spec_errors(spec: ImageSpec) -> Iterator[FieldError]:
 
 
 def _machine_errors(spec: ImageSpec) -> Iterator[FieldError]:
-    first = machines(allow_unknown=False).table["tpu"]["first_tensorflow"]
     for role in replicas(spec):
         if "machineType" not in _machine(spec, role):
             message = f"is missing: {role} needs a machine type"
             yield FieldError(message, field=f"roles.{role}.machine", hint="for example n1-standard-8")
         tpu = spec.roles[role].tpu
-        if spec.accelerator_of(role) is Accelerator.TPU and spec.tensorflow and _minor(spec.tensorflow) < _minor(first):
-            message = f"{spec.tensorflow}: a TPU VM needs TensorFlow {first} or newer in the image"
-            yield FieldError(message, field="tensorflow")
         if tpu and tpu.tf_version:
             yield FieldError("only the target ai-platform supports this key", field=f"roles.{role}.tpu.tf_version")
-
-
-def _minor(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:

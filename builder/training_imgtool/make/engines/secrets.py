@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from training_imgtool.base.errors import InputError
-from training_imgtool.make.inputs import Inputs, RoleImage
 from training_imgtool.make.request import BuildRun
+from training_imgtool.plan.inputs import Inputs, RoleImage
 
 if TYPE_CHECKING:
     from training_imgtool.base.settings import SecretSource

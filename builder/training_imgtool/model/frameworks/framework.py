@@ -37,7 +37,10 @@ class Framework:
         cuda_from: the only source of CUDA; if it is empty, the spec chooses the source, and the release the version.
         backend: the value of KERAS_BACKEND in images with Keras 3; empty if Keras needs none.
         headers: files of its wheel that trimming may leave out.
-        has_servers: whether its clusters have parameter servers and evaluators; if not, all processes compute.
+        roles: the roles that it knows.
+        tpu_target: the target of a first spec with TPUs.
+        starter_env: variables of a first spec.
+        no_role: why it knows no others.
     """
 
     key: str
@@ -51,7 +54,10 @@ class Framework:
     cuda_from: str = ""
     backend: str = ""
     headers: Headers | None = None
-    has_servers: bool = False
+    roles: tuple[str, ...]
+    tpu_target: str
+    starter_env: Mapping[str, str] = field(default_factory=dict)
+    no_role: str = ""
 
     @property
     def label(self) -> str:

@@ -13,4 +13,7 @@ JAX = Framework(
     cuda_extras=("cuda", "cuda12", "cuda13", "cuda12-local", "cuda13-local"),
     cuda_from="wheels",
     backend="jax",
+    roles=("master", "worker"),
+    tpu_target="jobset",
+    no_role="all of its processes compute",
 )

@@ -20,7 +20,9 @@ TENSORFLOW = Framework(
         source=rb"\bsysconfig\.get_include\b|\bget_compile_flags\b|tensorflow/include",
         hints=(b"get_include", b"get_compile_flags", b"tensorflow/include"),
     ),
-    has_servers=True,
+    roles=("master", "worker", "ps", "evaluator"),
+    tpu_target="ai-platform",
+    starter_env={"TF_CPP_MIN_LOG_LEVEL": "1"},
 )
 KERAS_2 = "TF_USE_LEGACY_KERAS"
 """The variable that makes the package tf-keras provide tf.keras."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from training_imgtool.model.plan import Variant
+from training_imgtool.model.lock import Variant
 
 DEADSNAKES_KEY = "F23C5A6CF475977595C89F51BA6932366A755776"  # as shown by launchpad.net/~deadsnakes/+archive/ubuntu/ppa
 DRIVER_PATH = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"

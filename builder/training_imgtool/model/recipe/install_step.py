@@ -13,7 +13,7 @@ import re
 import shlex
 from pathlib import PurePosixPath
 
-from training_imgtool.model.plan import LockedVariant
+from training_imgtool.model.lock import LockedVariant
 from training_imgtool.model.recipe.apt_step import CUDA_LIBRARY_PATH, DRIVER_PATH
 
 VENV = "/opt/venv"

@@ -15,12 +15,17 @@ from typing import Any
 
 from training_imgtool.base.context.entries import Entry, Kind
 from training_imgtool.base.reference import Digest
-from training_imgtool.model.plan import LockedDebian, LockedVariant
+from training_imgtool.model.lock import LockedDebian, LockedVariant
 from training_imgtool.model.recipe import apt_step, install_step
 from training_imgtool.model.recipe.jinja import quote
 
 _VERSION = 2  # of the hashed document; another number changes every key
 SYSTEM, RUN, PACKAGES, SETUP, IMAGE = "system", "run", "packages", "setup", "image"
+TITLE = "org.opencontainers.image.title"
+REVISION = "org.opencontainers.image.revision"
+BASE_NAME = "org.opencontainers.image.base.name"
+BASE_DIGEST = "org.opencontainers.image.base.digest"
+KEY_LABEL = "dev.imgtool.key"
 _FIELDS = {
     SYSTEM: ("debian",),
     RUN: ("run",),

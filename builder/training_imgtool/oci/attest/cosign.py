@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from training_imgtool.base.errors import CredentialsError, LocalFileError, TemporaryError, UsageError, VerificationError
 from training_imgtool.base.gates import check_given
@@ -41,14 +41,23 @@ class Signatory:
     name: str
     issuer: str | None = None
 
-    def check(self) -> None:
-        """Raises UsageError unless the name is a key or an identity, and LocalFileError if a key's file is missing."""
-        check_given("--issuer", self.issuer)
-        check_given("--signature", self.name)
-        if self.issuer is None and ("@" in self.name or self.name.startswith("http")) and not Path(self.name).exists():
-            raise UsageError(f"{self.name} is not a file", hint="if you mean an identity, add --issuer URL")
-        if self.issuer is None:
-            check_key(self.name)
+    @classmethod
+    def read(cls, name: str | None, issuer: str | None) -> Self | None:
+        """Returns whose signatures to check, from the options --signature and --issuer; None if neither is given.
+
+        Raises UsageError unless the name is a key or an identity, and LocalFileError if a key's file is missing.
+        """
+        if name is None and issuer is None:
+            return None
+        signatory = cls(name=name or "", issuer=issuer)
+        check_given("--issuer", issuer)
+        check_given("--signature", signatory.name)
+        if issuer is None:
+            is_file = Path(signatory.name).exists()
+            if ("@" in signatory.name or signatory.name.startswith("http")) and not is_file:
+                raise UsageError(f"{signatory.name} is not a file", hint="if you mean an identity, add --issuer URL")
+            check_key(signatory.name)
+        return signatory
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from training_imgtool.oci.registry.manifests import OCI_INDEX, Descriptor
 
 _LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 _NAME = "org.opencontainers.image.ref.name"
-_BLOCK = 1 << 20
 
 ReadBlob = Callable[[Descriptor], Iterator[bytes]]
 

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.oci.layers.tar_writer import Item
 from training_imgtool.oci.layers.tarhead import Entry, Kind
 from training_imgtool.oci.registry.manifests import Descriptor

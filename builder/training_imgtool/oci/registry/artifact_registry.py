@@ -17,8 +17,8 @@ from training_imgtool.base.progress import Done, Outcome, Step
 from training_imgtool.base.reference import Repository
 from training_imgtool.base.sanitize import mask_secrets
 from training_imgtool.base.settings import Settings
+from training_imgtool.oci.machine import Machine
 from training_imgtool.oci.registry.auth.google import LOGIN_HINT, application_default
-from training_imgtool.oci.registry.connect import Machine
 
 _API = "https://artifactregistry.googleapis.com"
 _SECONDS = 120.0  # limit for the operation

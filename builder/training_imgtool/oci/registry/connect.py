@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -145,26 +144,6 @@ class Registries:
             now=self._now,
         )
         return Registry(session, SingleFlight())
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The values that a whole run shares: the machine's settings, the progress, and the clients of registries."""
-
-    settings: Settings
-    progress: Progress
-    registries: Registries
-
-    @classmethod
-    def open(cls, settings: Settings, progress: Progress = silent) -> Self:
-        """Returns a machine with new clients; sends no request."""
-        return cls(settings, progress, Registries(settings, progress))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.registries.close()
 
 
 def _fingerprint(path: Path) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.base.reference import Repository, Tag
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.oci.registry.connect import Registries
 from training_imgtool.oci.registry.manifests import OCI_EMPTY, OCI_MANIFEST, Descriptor, sha256_digest
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training_imgtool.base.threads import SingleFlight
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.oci.layers.codecs import Compression
 from training_imgtool.oci.layers.context_layers import OnceEach
 from training_imgtool.oci.layers.layer_cache import LayerCache

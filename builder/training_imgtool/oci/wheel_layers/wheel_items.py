@@ -23,7 +23,7 @@ from training_imgtool.base.wheel_zip import (
     read_content,
     stream,
 )
-from training_imgtool.model.plan import LockedVariant, Wheel
+from training_imgtool.model.lock import LockedVariant, Wheel
 from training_imgtool.model.recipe import install_step
 from training_imgtool.oci.layers.layers import list_folders, make_folder_item, sort_items
 from training_imgtool.oci.layers.path_conflicts import hash_item

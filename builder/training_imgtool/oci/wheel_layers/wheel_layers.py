@@ -19,7 +19,7 @@ from typing import Any
 from training_imgtool.base.errors import NeedsEngineError
 from training_imgtool.base.interpreters import Interpreter, NoInterpreterError
 from training_imgtool.base.wheel_zip import check_hash, open_wheel
-from training_imgtool.model.plan import LockedVariant
+from training_imgtool.model.lock import LockedVariant
 from training_imgtool.model.recipe import install_step
 from training_imgtool.oci.layers import blobs
 from training_imgtool.oci.layers.codecs import choose_codec

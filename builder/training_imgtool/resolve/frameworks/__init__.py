@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
+    from training_imgtool.base.settings import Settings
     from training_imgtool.model.frameworks import Framework
-    from training_imgtool.model.plan import Variant, Wheel
+    from training_imgtool.model.lock import Variant, Wheel
     from training_imgtool.model.spec import Accelerator, ImageSpec, Role
     from training_imgtool.resolve.versions.base_image import BaseImage
     from training_imgtool.resolve.versions.closure import Package
@@ -42,8 +43,17 @@ class Rules(Protocol):
         Raises FieldError if the index lacks the release.
         """
 
+    def lock_inputs(self, env: Mapping[str, str]) -> Iterable[str]:
+        """Lists what a role's variables add to the inputs of its lock, such as a package that they choose."""
+
     def notes_between(self, matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
         """Returns notes for users who upgrade from one release to another."""
+
+    def tabulate(self, release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:
+        """Returns what `imgtool compat` prints about all releases, or about one, as data and as text.
+
+        Raises UsageError for an unknown release.
+        """
 
     def package(self, request: Request, accelerator: Accelerator) -> str:
         """Returns the name of the distribution that a role installs."""

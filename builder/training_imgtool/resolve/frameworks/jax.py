@@ -8,7 +8,7 @@ never from the base. Sources: METADATA of jax 0.10.2 and of its plug-ins; JAX's 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from training_imgtool.base.errors import FieldError, TemporaryError
+from training_imgtool.base.errors import FieldError, TemporaryError, UsageError
+from training_imgtool.base.settings import Settings
 from training_imgtool.model.frameworks import TENSORFLOW
-from training_imgtool.model.plan import Variant, Wheel
+from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.requirements import FIELD
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Index
@@ -30,6 +31,7 @@ from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor,
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding, usable_pythons
 from training_imgtool.resolve.wheels.index.index import Index as FileIndex
+from training_imgtool.resolve.wheels.store import WheelStore
 
 _OLDEST_GPU = {"12": 52, "13": 75}  # compute capability times ten
 _MOST_LISTED = 12
@@ -99,6 +101,11 @@ def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
     return ()
 
 
+def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG001  one signature
+    """Returns none: no variable chooses packages."""
+    return ()
+
+
 def list_releases(index: FileIndex) -> list[dict[str, Any]]:
     """Lists the newest releases on an index, the newest first, each with the Pythons that its jaxlib supports."""
     names = [tuple(file.file for file in index.files(package)) for package in ("jax", "jaxlib")]
@@ -106,9 +113,19 @@ def list_releases(index: FileIndex) -> list[dict[str, Any]]:
     newest = sorted(filter(_is_version, versions), key=Version, reverse=True)[:_MOST_LISTED]
     keys = dict(zip(("python", "python_arm64"), _MACHINES, strict=True))
     return [
-        {"jax": version} | {key: [*list_pythons(names[1], version, machine)] for key, machine in keys.items()}
+        {"release": version} | {key: [*list_pythons(names[1], version, machine)] for key, machine in keys.items()}
         for version in newest
     ]
+
+
+def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:
+    """Returns the newest releases on the package index, or the row of one; raises UsageError if the index lacks it."""
+    rows = [row for row in list_releases(WheelStore(settings).index) if release in {None, row["release"]}]
+    if release is not None and not rows:
+        raise UsageError(f"JAX {release} is not among the newest {_MOST_LISTED} releases of the package index")
+    texts = ((row["release"], *(", ".join(row[key]) or "none" for key in ("python", "python_arm64"))) for row in rows)
+    lines = (f"{version:10}  x86-64: {pythons}  aarch64: {pythons_arm}\n" for version, pythons, pythons_arm in texts)
+    return {"releases": rows}, "".join(lines)
 
 
 def _read(index: Index, name: str, version: str) -> Package | None:

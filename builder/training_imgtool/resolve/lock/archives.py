@@ -8,6 +8,7 @@ old.
 from __future__ import annotations
 
 import hashlib
+import platform
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -19,9 +20,10 @@ from packaging.version import Version
 
 from training_imgtool.base.errors import InputError
 from training_imgtool.base.progress import Done, Outcome, Progress, Step
-from training_imgtool.model.plan import Source, Wheel
+from training_imgtool.model.lock import Source, Wheel
 from training_imgtool.model.requirements import normalise_name
 from training_imgtool.resolve.wheels.index.page import IndexedFile
+from training_imgtool.resolve.wheels.interpreters import find_interpreter
 from training_imgtool.resolve.wheels.sources.build import SourceBuildError, build_wheel
 from training_imgtool.resolve.wheels.store import WheelStore
 from training_imgtool.resolve.wheels.uv import ArchiveNeededError, ResolvedWheel, Target
@@ -59,12 +61,19 @@ class ArchiveBuilder:
         environ: the machine's environment for uv.
         progress: receives each build.
         built: wheels that an earlier, similar lock of this run built; the builder adds the wheels that it builds.
+        pure: releases (`gast==0.2.2`) that this program's Python may build if the machine lacks the image's Python.
     """
 
     def __init__(
-        self, store: WheelStore, *, environ: Mapping[str, str], progress: Progress, built: Built | None = None
+        self,
+        store: WheelStore,
+        *,
+        environ: Mapping[str, str],
+        progress: Progress,
+        built: Built | None = None,
+        pure: frozenset[str] = frozenset(),
     ) -> None:
-        self._store, self._environ, self._progress = store, environ, progress
+        self._store, self._environ, self._progress, self._pure = store, environ, progress, pure
         self._lock = threading.Lock()
         self._results: Built = {} if built is None else built
 
@@ -154,6 +163,8 @@ class ArchiveBuilder:
         archive = self._archive(name, version)
         self._progress(Step(f"wheel {name}", f"building {archive.file}"))
         self._store.fetch((archive,), self._progress)
+        if f"{normalise_name(name)}=={version}" in self._pure and find_interpreter(python, self._environ) is None:
+            python = ".".join(platform.python_version_tuple()[:2])
         wheel = self._build_wheel(f"wheel {name}", self._store.require(archive), python)
         same_version = Version(wheel.version.replace("_", "-")) == Version(version)
         if normalise_name(wheel.name) != normalise_name(name) or not same_version:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from training_imgtool.base.errors import UsageError
-from training_imgtool.model.plan import Lock, LockedVariant
+from training_imgtool.model.lock import Lock, LockedVariant
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from pathlib import Path
 from training_imgtool.base.errors import FieldError, ImgtoolError, InputError
 from training_imgtool.model.entry_point import PROJECT_FILES
 from training_imgtool.model.load import SpecFile
+from training_imgtool.model.lock import Source, Wheel
 from training_imgtool.model.own_projects import is_own_project
-from training_imgtool.model.plan import Source, Wheel
 from training_imgtool.model.requirements import FIELD, normalise_name
 from training_imgtool.model.source_requirements import SourceRequirement, is_archive, parse_git
 from training_imgtool.resolve.lock.archives import ArchiveBuilder

@@ -18,7 +18,7 @@ from training_imgtool.base.errors import InputError
 from training_imgtool.base.reference import InvalidReferenceError, parse_reference
 from training_imgtool.base.toml import parse_toml
 from training_imgtool.model.decode import is_required, list_field_kinds, strip_none
-from training_imgtool.model.plan import Lock, LockedVariant, Variant, Wheel
+from training_imgtool.model.lock import Lock, LockedVariant, Variant, Wheel
 from training_imgtool.model.requirements import normalise_name
 
 LOCK_VERSION = 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import io
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -19,8 +18,8 @@ from training_imgtool.base.settings import Settings
 from training_imgtool.base.threads import run_all
 from training_imgtool.model.frameworks import Framework
 from training_imgtool.model.load import SpecFile
+from training_imgtool.model.lock import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.model.own_projects import own_names
-from training_imgtool.model.plan import Lock, LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.model.requirement_files import read_locked, read_texts
 from training_imgtool.model.requirements import (
     FIELD,
@@ -50,7 +49,6 @@ from training_imgtool.resolve.wheels.index.pip_config import make_uv_environ
 from training_imgtool.resolve.wheels.libraries import WheelLibraries, known_wheels
 from training_imgtool.resolve.wheels.metadata import WheelMetadata
 from training_imgtool.resolve.wheels.sources.git import Git
-from training_imgtool.resolve.wheels.sources.sdist import LARGEST_ARCHIVE, build_wheel, name_wheel
 from training_imgtool.resolve.wheels.store import WheelStore, describe_yank
 from training_imgtool.resolve.wheels.uv import (
     ResolvedWheel,
@@ -115,7 +113,6 @@ def make_lock(
         raise spec_file.located(error) from error
     for warning in dict.fromkeys(warnings):
         progress(Note(warning))
-    maker.build_missing(resolution.variants)
     try:
         locked = run_all(
             {variant.name: partial(maker.lock, variant, base_digest, lock_debian) for variant in resolution.variants}
@@ -152,7 +149,9 @@ class _Maker:
         self._environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
         self._store = WheelStore(settings, options=lambda: index_options(spec_file.folder, texts))
         self._sizes = Sizes(self._store, settings.cache / "wheel-sizes.json")
-        self._archives = ArchiveBuilder(self._store, environ=self._environ, progress=progress, built=built)
+        self._archives = ArchiveBuilder(
+            self._store, environ=self._environ, progress=progress, built=built, pure=matrix.pure_archives
+        )
         self._code = CodeBuilder(
             spec_file,
             list_code(texts),
@@ -166,7 +165,6 @@ class _Maker:
         self._own = own_names(spec_file)
         self._cache = settings.cache
         self._reader = WheelReader(self._store, settings.cache / f"wheel-contents-{RULES}.json", progress)
-        self._matrix_wheels: dict[str, Wheel] = {}
         self._unreadable: dict[tuple[str, str], Package] = {}  # passed to uv
 
     def know_release(self) -> Matrix:
@@ -187,21 +185,6 @@ class _Maker:
         platform = self._spec.platform
         findings = check_requirements(self._named, variant, minor, release, platform=platform, cuda_base=cuda_base)
         return findings + self._rules.check_lock(self._matrix, variant, self._index)
-
-    def build_missing(self, variants: tuple[Variant, ...]) -> None:
-        """Builds wheels from those source archives in the matrix that the variants need."""
-        minors = [self._matrix.release(variant.release, variant.framework)[0] for variant in variants]
-        needed = {f"{name}=={version}" for minor in minors for name, version in minor.sdists.items()}
-        for requirement in sorted(needed):
-            archive = self._matrix.sdists[requirement]
-            found = self._store.index.locate(archive.name, archive.file, archive.sha256)
-            if found is None:
-                continue  # uv then reports the missing wheel
-            self._progress(Step(f"wheel {requirement}", f"building {archive.file}"))
-            data = b"".join(self._store.index.read(found.url, limit=LARGEST_ARCHIVE))
-            wheel = self._store.put(name_wheel(archive), io.BytesIO(build_wheel(archive, data)))
-            self._matrix_wheels[requirement] = wheel
-            self._progress(Done(f"wheel {requirement}", Outcome.BUILT, wheel.file))
 
     def lock(self, variant: Variant, base_digest: Callable[[str], str], lock_debian: LockDebian) -> LockedVariant:
         """Locks one variant: its base's digest, its wheels and its Debian packages."""
@@ -324,7 +307,6 @@ class _Maker:
         constraints: tuple[str, ...] = (),
         wheels_only: frozenset[str] | None = None,
     ) -> tuple[ResolvedWheel, ...]:
-        folders = {path.parent for wheel in self._matrix_wheels.values() if (path := self._store.path(wheel))}
         told = dict(self._unreadable)  # variants are locked in parallel, and each may add to the set
         try:
             return compile_requirements(
@@ -332,7 +314,7 @@ class _Maker:
                 target,
                 environ=self._environ,
                 constraints=constraints,
-                find_links=tuple(sorted({*folders, *self._archives.folders()})),
+                find_links=self._archives.folders(),
                 hashes=self._archives.allow_built(read_hashes(self._texts)),
                 preferred=preferred,
                 wheels_only=wheels_only,

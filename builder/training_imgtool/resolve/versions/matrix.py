@@ -108,16 +108,6 @@ class PythonImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceArchive:
-    """A pure-Python package's source archive, with its hash."""
-
-    name: str
-    version: str
-    file: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Libtpu:
     """The libtpu that a tensorflow-tpu release pins, and whether the index has it (true, false, partly)."""
 
@@ -137,11 +127,16 @@ class Matrix:
     systems: Mapping[str, System]
     python_images: Mapping[str, PythonImage]
     last_pip: Mapping[str, str]
-    sdists: Mapping[str, SourceArchive]
     libtpu: Mapping[str, Libtpu]
     tpu_find_links: str
     ai_platform_tpu: tuple[str, ...]
     learned: Mapping[str, tuple[Minor, Release]] = field(default_factory=dict)
+
+    @property
+    def pure_archives(self) -> frozenset[str]:
+        """Releases (`gast==0.2.2`) that old minors need, that have no wheel, and that every Python can build."""
+        rows = (row for minor in self.minors.values() for row in minor.sdists.items())
+        return frozenset(f"{name}=={version}" for name, version in rows)
 
     def release(self, version: str, framework: Framework = TENSORFLOW) -> tuple[Minor, Release]:
         """Finds a framework's release and its minor; raises FieldError with the nearest release if it is unknown."""
@@ -179,10 +174,6 @@ def load_matrix(text: bytes | None = None) -> Matrix:
         },
         python_images={python: PythonImage(**row) for python, row in raw["python_images"].items()},
         last_pip=raw["last_pip"],
-        sdists={
-            key: SourceArchive(name=key.partition("==")[0], version=key.partition("==")[2], **row)
-            for key, row in raw["sdists"].items()
-        },
         libtpu={version: Libtpu(**row) for version, row in raw["tpu"]["libtpu"].items()},
         tpu_find_links=f"https://{raw['tpu']['find_links']}",
         ai_platform_tpu=tuple(raw["tpu"]["ai_platform"]),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.model.plan import Variant
+from training_imgtool.model.lock import Variant
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Rules, rules_of
 from training_imgtool.resolve.versions import rules

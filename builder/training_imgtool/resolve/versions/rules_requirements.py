@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from training_imgtool.model.plan import Variant
+from training_imgtool.model.lock import Variant
 from training_imgtool.model.requirements import FIELD, Named, find_unlockable_lines
 from training_imgtool.model.spec import Accelerator
 from training_imgtool.resolve.versions.markers import marker_environment

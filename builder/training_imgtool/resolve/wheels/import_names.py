@@ -18,7 +18,7 @@ from typing import Any
 from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.resources import data_file
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.wheels.store import WheelStore
 
 _EXTENSIONS = (".so", ".pyd")

@@ -26,7 +26,7 @@ from training_imgtool.base.errors import ImgtoolError
 from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.wheel_zip import ZIP_ERRORS, Member, MemberReader, WheelFile, open_descriptor, open_wheel
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.wheels.import_names import find_installed_path
 from training_imgtool.resolve.wheels.store import WheelStore
 

@@ -20,7 +20,7 @@ from training_imgtool.base.errors import InputError, TemporaryError, Verificatio
 from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.threads import run_all
 from training_imgtool.base.wheel_zip import ZIP_ERRORS
-from training_imgtool.model.plan import Variant, Wheel
+from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.resolve.versions.closure import (
     Package,
     find_broken,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training_imgtool.base.progress import Done, Outcome, Planned, Progress
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.wheels.store import SUBJECT
 
 if TYPE_CHECKING:

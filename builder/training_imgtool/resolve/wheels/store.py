@@ -25,7 +25,7 @@ from training_imgtool.base.json_cache import read_cache_file
 from training_imgtool.base.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
 from training_imgtool.base.sanitize import join_lines
 from training_imgtool.base.settings import OTHER_CACHE, Settings
-from training_imgtool.model.plan import Wheel
+from training_imgtool.model.lock import Wheel
 from training_imgtool.resolve.wheels.index.credentials import without_login
 
 if TYPE_CHECKING:
@@ -196,7 +196,6 @@ class WheelStore:
     ) -> Iterator[bytes]:
         """Yields a wheel's bytes from `offset` on, from its last URL or else from an index."""
         from training_imgtool.resolve.wheels.index.client import MissingFileError
-        from training_imgtool.resolve.wheels.sources.sdist import remake_wheel
 
         if wheel.source and (artifact := self._read_artifact(wheel)):
             yield from _from_start(artifact, restarted)
@@ -217,9 +216,7 @@ class WheelStore:
                 hint="push once from that machine, so that the registry stores the wheel; "
                 f"or run imgtool lock --upgrade-package {wheel.name} to build it here",
             )
-        if data := remake_wheel(wheel, self.index):
-            yield data[offset:]
-        elif artifact := self._read_artifact(wheel):
+        if artifact := self._read_artifact(wheel):
             yield from _from_start(artifact, restarted)
         else:
             raise WheelGoneError(

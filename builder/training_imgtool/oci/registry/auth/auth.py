@@ -33,7 +33,6 @@ from training_imgtool.oci.registry.failures import passing, server_text
 
 _CLIENT = "imgtool"
 _SHORTEST_LIFE = 60.0  # seconds; the token specification's default for a missing `expires_in`
-_LARGEST_FILE = 65536
 _SHORTEST_KEPT = 30.0  # only a token that lasts at least so many seconds is kept in a file
 _MARGIN = 10.0  # imgtool stops using a token so many seconds before it expires
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from training_imgtool.model.plan import Variant, Wheel
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from training_imgtool.base.settings import Settings
+from training_imgtool.model.frameworks.tensorflow import asks_for_keras_2
+from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.spec import ImageSpec
 from training_imgtool.resolve.frameworks import Index
 from training_imgtool.resolve.frameworks.tensorflow.cuda import check_cuda_base, check_gpus, cuda, cuda_base
 from training_imgtool.resolve.frameworks.tensorflow.install import constraints, libraries, package, requirements
 from training_imgtool.resolve.frameworks.tensorflow.newer import learn, needs_index, notes_between
 from training_imgtool.resolve.frameworks.tensorflow.rules import check_keras, check_libtpu, check_spec
-from training_imgtool.resolve.versions.matrix import Matrix
+from training_imgtool.resolve.versions.matrix import Matrix, load_matrix
 from training_imgtool.resolve.versions.rules import Finding
 
 __all__ = [
@@ -23,11 +28,26 @@ __all__ = [
     "cuda_base",
     "learn",
     "libraries",
+    "lock_inputs",
     "needs_index",
     "notes_between",
     "package",
     "requirements",
+    "tabulate",
 ]
+
+
+def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:  # noqa: ARG001  one signature
+    """Returns the version matrix, or the row of one release or minor version."""
+    from training_imgtool.resolve.frameworks.tensorflow.table import as_data, as_text
+
+    matrix = load_matrix()
+    return as_data(matrix, release), as_text(matrix, release)
+
+
+def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:
+    """Lists the package tf-keras if the variables choose Keras 2."""
+    return ("tf-keras",) if asks_for_keras_2(env) else ()
 
 
 def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:

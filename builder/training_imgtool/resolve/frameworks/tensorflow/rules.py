@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.model.frameworks.tensorflow import KERAS_2, asks_for_keras_2
-from training_imgtool.model.plan import Variant, Wheel
+from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.requirements import normalise_name
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, version_key

@@ -6,7 +6,7 @@ from typing import Any
 
 from training_imgtool.base.errors import FieldError, UsageError
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.resolve.frameworks.tensorflow import package
+from training_imgtool.resolve.frameworks.tensorflow.install import package
 from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, has_cuda_wheels, version_key
 from training_imgtool.resolve.versions.request import Request
 from training_imgtool.resolve.versions.resolve import resolve
@@ -66,7 +66,7 @@ def chosen_releases(matrix: Matrix, release: str) -> list[tuple[Minor, Release]]
 def _row(matrix: Matrix, minor: Minor, release: Release) -> dict[str, Any]:
     packages = {str(kind): _package(matrix, minor, release, kind) for kind in Accelerator}
     return {
-        "tensorflow": release.version,
+        "release": release.version,
         "date": release.date,
         "recommended": release.version == minor.recommended,
         "python": list(usable_pythons(release, _PLATFORM)),

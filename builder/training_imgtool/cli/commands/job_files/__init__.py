@@ -1,1 +1,0 @@
-"""The verbs that write, convert and submit job files."""
