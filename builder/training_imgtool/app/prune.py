@@ -22,7 +22,7 @@ _LEFT_OVER = r"\.imgtool-[0-9a-f]{16}\.tmp"  # unfinished files of killed runs (
 _BLOB, _RECORD = "blobs/sha256/[0-9a-f]{64}", r"layers/[0-9a-f]{2}/[0-9a-f]{64}\.json"
 _NOTE = rf"[0-9a-f]{{16,64}}\.json|{_LEFT_OVER}"
 _NOTES = (
-    *("bases", "checked", "debian", "hashes", "imports", "libraries", "metadata"),
+    *("bases", "bounded", "checked", "debian", "hashes", "imports", "libraries", "metadata"),
     *("places", "rendered", "stages", "tokens"),
 )
 _KINDS = {  # patterns of file names, by folder in the cache
@@ -30,7 +30,7 @@ _KINDS = {  # patterns of file names, by folder in the cache
     "layers": {"layers": rf"{_BLOB}|{_RECORD}|(blobs/sha256|layers/[0-9a-f]{{2}})/{_LEFT_OVER}"},
     "notes": dict.fromkeys(_NOTES, _NOTE),
 }
-_LOOKED, _BETWEEN = ".bounded", 600  # seconds between two looks at the size of the whole cache
+_LOOKED, _BETWEEN = f"bounded/{'0' * 16}.json", 600  # seconds between two looks at the size of the whole cache
 _UNDER_WAY = 60  # seconds: a download that has grown since then still runs
 
 
@@ -88,6 +88,7 @@ def _delete_oldest(cache: Path, most: int) -> None:
     looked = cache / _LOOKED
     if looked.exists() and time.time() - looked.stat().st_mtime < _BETWEEN:
         return
+    looked.parent.mkdir(exist_ok=True)
     looked.touch()
     files = []
     for path in (path for patterns in _KINDS.values() for path in _list_files(cache, patterns)):
