@@ -27,7 +27,15 @@ from training_imgtool.resolve.frameworks.pythons import list_pythons
 from training_imgtool.resolve.versions.base_image import BaseImage
 from training_imgtool.resolve.versions.closure import Package, takes_python
 from training_imgtool.resolve.versions.markers import marker_environment
-from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release, gpu_of
+from training_imgtool.resolve.versions.matrix import (
+    FittingBase,
+    Matrix,
+    Minor,
+    Release,
+    gpu_of,
+    load_matrix,
+    version_key,
+)
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding, usable_pythons
 from training_imgtool.resolve.wheels.index.index import Index as FileIndex
@@ -36,6 +44,9 @@ from training_imgtool.resolve.wheels.store import WheelStore
 _OLDEST_GPU = {"12": 52, "13": 75}  # compute capability times ten
 _MOST_LISTED = 12
 _MACHINES = ("x86_64", "aarch64")
+_CPU = "cpu"  # of the extras by which releases before 0.4.30 require jaxlib
+_FIRST_FREE = Version("0.4.30")
+_OLDEST_GLIBC = "2.17"
 _CUDA_WHEELS = ("nvidia-cuda-runtime", "nvidia-cudnn")
 _GLIBC = re.compile(r"manylinux_(\d+_\d+)_")
 
@@ -58,7 +69,13 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
             hint = "https://pypi.org/project/jax lists the releases"
             raise FieldError(f"the package index has no wheel of JAX {version}", field="jax", hint=hint)
         extras = ["", *{extra for role in spec.roles if (extra := _extra(spec, spec.accelerator_of(role)))}]
-        built = [row for extra in extras for row in _list_built(package, extra)]
+        has_jaxlib = any(row.name == "jaxlib" for row in _list_built(package, ""))
+        if not has_jaxlib and (none := [extra for extra in (_CPU, *extras[1:]) if not [*_list_built(package, extra)]]):
+            hint = "0.4.30, or a newer release"
+            raise FieldError(f"JAX {version} has no extra {none[0]} that installs jaxlib", field="jax", hint=hint)
+        built = [
+            row for extra in (extras if has_jaxlib else [*extras[1:], _CPU]) for row in _list_built(package, extra)
+        ]
         files = {row: _newest(index, row) for row in dict.fromkeys(map(str, built))}
     except TemporaryError as error:
         raise FieldError(f"JAX {version} cannot be resolved: {error.message}", field="jax", hint=error.hint) from error
@@ -71,28 +88,67 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
         )
         for machine in _MACHINES
     }
-    oldest = min(
-        (match[1] for _, names in files.values() for name in names if (match := _GLIBC.search(name))), key=_number
-    )
-    release = Release(
-        version=version,
-        pythons=pythons["x86_64"],
-        pythons_arm=pythons["aarch64"],
-        packages=frozenset({"jax"}),
-    )
+    glibc = max((_find_glibc(names, newest) for newest, names in files.values()), key=version_key)
     plain = (Requirement(line) for line in package.requires)
+    requires: dict[str, str] = {canonicalize_name(row.name): str(row.specifier) for row in plain if row.marker is None}
+    row = _make_row(version, pythons, cuda=f"{spec.cuda or 12}.0", glibc=glibc, requires=requires)
+    return replace(matrix, learned={"jax": row}), ""
+
+
+def _make_row(
+    version: str,
+    pythons: Mapping[str, tuple[str, ...]],
+    *,
+    cuda: str = "12.0",
+    glibc: str = _OLDEST_GLIBC,
+    requires: Mapping[str, str],
+) -> tuple[Minor, Release]:
+    """Makes the row of a release; `pythons` are those with wheels, by machine."""
+    x86, arm = (pythons[machine] for machine in _MACHINES)
+    release = Release(version=version, pythons=x86, pythons_arm=arm, packages=frozenset({"jax"}))
     minor = Minor(
         name=".".join(version.split(".")[:2]),
         source="METADATA",
         recommended=version,
         releases={version: release},
-        cuda=f"{spec.cuda or 12}.0",
+        cuda=cuda,
         cudnn="9.0",
-        glibc=oldest.replace("_", "."),
+        glibc=glibc,
         pip="20.3",
-        requires={canonicalize_name(row.name): str(row.specifier) for row in plain if row.marker is None},
+        requires=requires,
     )
-    return replace(matrix, learned={"jax": (minor, release)}), ""
+    return minor, release
+
+
+def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
+    """Returns the row of each release on an index, oldest first; the rows contain no requirements.
+
+    A release has the Pythons of the newest jaxlib of its minor that is no newer, because some have none of their own;
+    but releases before 0.4.30 require the jaxlib of the same version.
+    """
+    if index is None:
+        return {}
+    names = [tuple(file.file for file in index.files(package) if file.yanked is None) for package in ("jax", "jaxlib")]
+    versions, of_jaxlib = (
+        sorted(map(Version, filter(_is_version, {file.split("-")[1] for file in files if file.endswith(".whl")})))
+        for files in names
+    )
+    rows = {}
+    for version in (version for version in versions if not version.is_prerelease):
+        own = [one for one in of_jaxlib if one <= version and one.release[:2] == version.release[:2]][-1:]
+        if version < _FIRST_FREE and own != [version]:
+            continue
+        found = {machine: list_pythons(names[1], str(one), machine) for one in own for machine in _MACHINES}
+        pythons = {key: tuple(filter(matrix.python_images.__contains__, found.get(key, ()))) for key in _MACHINES}
+        rows[str(version)] = _make_row(str(version), pythons, requires={})
+    return rows
+
+
+def _find_glibc(files: tuple[str, ...], version: str) -> str:
+    """Returns the oldest glibc for which a version has a wheel, by PEP 600; manylinux2014 is that of 2.17."""
+    own = [file for file in files if file.split("-")[1] == version]
+    found = [match[1].replace("_", ".") for file in own if (match := _GLIBC.search(file))]
+    return min(found, key=version_key, default=_OLDEST_GLIBC)
 
 
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
@@ -108,14 +164,8 @@ def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG001  one s
 
 def list_releases(index: FileIndex) -> list[dict[str, Any]]:
     """Lists the newest releases on an index, the newest first, each with the Pythons that its jaxlib supports."""
-    names = [tuple(file.file for file in index.files(package)) for package in ("jax", "jaxlib")]
-    versions = {file.split("-")[1] for file in names[0] if file.endswith(".whl")}
-    newest = sorted(filter(_is_version, versions), key=Version, reverse=True)[:_MOST_LISTED]
-    keys = dict(zip(("python", "python_arm64"), _MACHINES, strict=True))
-    return [
-        {"release": version} | {key: [*list_pythons(names[1], version, machine)] for key, machine in keys.items()}
-        for version in newest
-    ]
+    newest = [release for _, release in list_rows(load_matrix(), index).values()][: -_MOST_LISTED - 1 : -1]
+    return [{"release": row.version, "python": [*row.pythons], "python_arm64": [*row.pythons_arm]} for row in newest]
 
 
 def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:
@@ -160,10 +210,6 @@ def _is_version(text: str) -> bool:
         return False
 
 
-def _number(glibc: str) -> tuple[int, ...]:
-    return tuple(map(int, glibc.split("_")))
-
-
 def _extra(spec: ImageSpec, accelerator: Accelerator) -> str:
     return {Accelerator.GPU: f"cuda{spec.cuda or 12}", Accelerator.TPU: "tpu"}.get(accelerator, "")
 
@@ -176,7 +222,7 @@ def package(request: Request, accelerator: Accelerator) -> str:
 
 def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
     """Lists JAX with the accelerator's extra, and the package that contains the init."""
-    extra = _extra(request.spec, accelerator)
+    extra = _extra(request.spec, accelerator) or ("" if "jaxlib" in request.minor.requires else _CPU)
     yield f"jax{f'[{extra}]' if extra else ''}=={request.release.version}"
     yield INIT_PACKAGE
 
@@ -254,7 +300,8 @@ def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], n
     if (keras := versions.get("keras", "3")).partition(".")[0] in {"0", "1", "2"}:
         raise FieldError(f"Keras {keras} does not run on JAX", field=FIELD, hint="keras>=3 in the requirements")
     for name in (*TENSORFLOW.packages, "tf-keras"):
-        if name in versions and name not in named:
+        is_part = name == "tf-keras" and named & {*TENSORFLOW.packages}  # the requirements name TensorFlow itself
+        if name in versions and name not in named and not is_part:
             message = f"another requirement brings {name} {versions[name]}, which JAX does not need"
             hint = f"name {name} in the requirements if the program imports it; if not, remove the one that needs it"
             raise FieldError(message, field=FIELD, hint=hint)

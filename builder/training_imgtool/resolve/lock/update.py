@@ -29,6 +29,7 @@ from training_imgtool.model.requirements import (
     list_code,
     normalise_name,
     parse_requirements,
+    read_bindings,
     read_hashes,
     resolver_lines,
 )
@@ -48,6 +49,7 @@ from training_imgtool.resolve.wheels.index.page import IndexedFile
 from training_imgtool.resolve.wheels.index.pip_config import make_uv_environ
 from training_imgtool.resolve.wheels.libraries import WheelLibraries, known_wheels
 from training_imgtool.resolve.wheels.metadata import WheelMetadata
+from training_imgtool.resolve.wheels.pairs import find_pairs
 from training_imgtool.resolve.wheels.sources.git import Git
 from training_imgtool.resolve.wheels.store import WheelStore, describe_yank
 from training_imgtool.resolve.wheels.uv import (
@@ -231,7 +233,7 @@ class _Maker:
     def _resolve_for_python(
         self, variant: Variant, target: Target, preferred: Mapping[str, str]
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...], tuple[Wheel, ...]]:
-        """Returns the result of `_resolve`, and its wheels; avoids, if possible, wheels that exclude this Python.
+        """Returns the result of `_resolve`, and its wheels; avoids wheels that exclude this Python or others if it can.
 
         uv checks only the lower limit in a release's Requires-Python, not the upper limit.
         """
@@ -239,14 +241,17 @@ class _Maker:
         resolved, notes = self._resolve(variant, target, preferred, unfit)
         wheels = self._archives.add_sources(self._sizes.wheels(resolved))
         for _ in range(_MOST_ROUNDS):
-            more = self._metadata.list_unfit(wheels, variant.python)
+            pairs = dict(find_pairs({normalise_name(wheel.name): wheel.version for wheel in wheels}))
+            excluded = (f"{wheel.name}!={wheel.version}" for wheel in self._metadata.list_unfit(wheels, variant.python))
+            more = [limit for limit in (*excluded, *pairs) if limit not in unfit]
             if not more:
                 break
-            unfit = (*unfit, *(f"{wheel.name}!={wheel.version}" for wheel in more))
+            unfit = (*unfit, *more)
             try:
                 resolved, notes = self._resolve(variant, target, preferred, unfit)
             except InputError:
-                break  # the requirements demand these wheels; `check_closed` reports them
+                notes = (*notes, *pairs.values())
+                break  # the requirements demand these wheels; `check_closed` reports those for other Pythons
             wheels = self._archives.add_sources(self._sizes.wheels(resolved))
         return resolved, notes, wheels
 
@@ -319,6 +324,7 @@ class _Maker:
                 preferred=preferred,
                 wheels_only=wheels_only,
                 metadata=tuple(told.values()),
+                bound=read_bindings(line for _, text in self._texts for line in text.splitlines()),
             )
         except UnreadableMetadataError as error:
             key = (error.name, error.version)
