@@ -187,7 +187,8 @@ def _referrers(world: World) -> None:
 def _flip(machine: Machine, place: str, at: float) -> None:
     for path in (machine.cache / place).rglob("*.json"):
         data = bytearray(path.read_bytes())
-        data[int(len(data) * at)] ^= 1
+        if data:
+            data[int(len(data) * at)] ^= 1
         path.write_bytes(data)
 
 
