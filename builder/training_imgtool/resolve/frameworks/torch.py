@@ -43,7 +43,7 @@ from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding, usable_pythons
 from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 from training_imgtool.resolve.wheels.store import WheelStore
-from training_imgtool.resolve.wheels.uv import machine_of
+from training_imgtool.resolve.wheels.wheel_tags import machine_of
 
 _FIRST = "1.13"  # older wheels contain CUDA, but their metadata do not say so
 _OLDEST_GPU = (((13, 0), 75), ((12, 8), 70), ((11, 0), 37))  # CUDA, then compute capability times ten
