@@ -17,7 +17,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from html import escape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -27,7 +26,7 @@ from packaging.utils import parse_wheel_filename
 from training_imgtool.base.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
 from training_imgtool.resolve.versions.closure import Package, list_readable
 from training_imgtool.resolve.versions.markers import full_version
-from training_imgtool.resolve.wheels.index.page import IndexedFile
+from training_imgtool.resolve.wheels.index.page import IndexedFile, write_index
 
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 _ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
@@ -208,7 +207,9 @@ def compile_requirements(
             *(f"--find-links={path}" for path in find_links),
         )
         environ = _add_metadata(_without_builds(environ, work), metadata, work)
-        environ = _add_index(environ, pages, work / "index") if pages else environ
+        if pages:
+            own = write_index(pages, work / "index")
+            environ = {**environ, "UV_INDEX": f"{own} {environ.get('UV_INDEX', '')}".strip()}
         said = _run(options, requirements, work, environ=environ).stderr
         yanked = {(name, version): why for name, version, why in _YANKED.findall(said)}
         packages = tomllib.loads(output.read_text(encoding="utf-8")).get("packages", [])
@@ -247,21 +248,6 @@ def _add_metadata(environ: Mapping[str, str], packages: Iterable[Package], work:
     if not rows or not (own or environ.get("UV_NO_CONFIG")):
         return {**environ}
     return {**environ, "UV_NO_CONFIG": "0", "UV_CONFIG_FILE": str(settings)}
-
-
-def _add_index(
-    environ: Mapping[str, str], pages: Mapping[str, tuple[IndexedFile, ...]], folder: Path
-) -> dict[str, str]:
-    """Writes an index (PEP 503) of `pages` into `folder`, and returns an environment in which uv asks it first."""
-    for name, rows in pages.items():
-        anchors = (
-            f'<a href="{escape(row.url)}{f"#sha256={row.sha256}" if row.sha256 else ""}"'
-            f"{' data-core-metadata' if row.has_metadata else ''}>{escape(row.file)}</a>\n"
-            for row in rows
-        )
-        (folder / name).mkdir(parents=True)
-        (folder / name / "index.html").write_text(f"<!DOCTYPE html>\n{''.join(anchors)}", encoding="utf-8")
-    return {**environ, "UV_INDEX": f"{folder.as_uri()} {environ.get('UV_INDEX', '')}".strip()}
 
 
 def _write_pylock(versions: Mapping[str, str]) -> str:
