@@ -13,8 +13,8 @@ import jinja2.sandbox  # noqa: F401 - recipe.jinja imports it late
 from training_imgtool.base import resources
 from training_imgtool.jobs import yamlio
 from training_imgtool.jobs.rules import shapes
-from training_imgtool.model.lock import BASE_TEMPLATE
 from training_imgtool.model.recipe import jinja, printing
+from training_imgtool.model.recipe.printing import BASE_TEMPLATE
 
 yamlio.read_table("machines/vertex.yaml")
 shapes._shape("CustomJob")

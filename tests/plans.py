@@ -1,16 +1,18 @@
-"""Makes RolePlan and Recipe values for tests: small, complete, and different only where a test says so."""
+"""Makes locked variants and recipes for tests: small, complete, and different only where a test says so."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 from training_imgtool.base.reference import parse_repository
 from training_imgtool.model.entry_point import EntryPoint
-from training_imgtool.model.lock import LockedDebian, LockedVariant, RolePlan, Variant, Wheel
+from training_imgtool.model.lock import LockedDebian, LockedVariant, Variant, Wheel
 from training_imgtool.model.recipe import apt_step, install_step
 from training_imgtool.model.recipe.recipe import Lines, Recipe
-from training_imgtool.model.spec import Accelerator, Role
+from training_imgtool.model.spec import INIT, Accelerator, Role
+from training_imgtool.plan.inputs import Inputs
 
 CUDA_LIBRARIES = ("libcublas.so.12", "libcudart.so.12", "libcudnn.so.8")
 
@@ -88,55 +90,20 @@ def entry_point(folder: str = "trainer", module: str = "trainer.task") -> EntryP
     return EntryPoint(folder=folder, module=module, script=None, file=f"{module.replace('.', '/')}.py")
 
 
-def role_plan(
-    role: Role = Role.WORKER, name: str = "cpu", *, locked_variant: LockedVariant | None = None, **changes: Any
-) -> RolePlan:
-    """The plan of one role, with `changes` to its fields.
-
-    Args:
-        role: whose.
-        name: the variant: cpu, gpu or tpu.
-        locked_variant: instead of the one that `locked(name)` makes.
-        changes: fields of RolePlan.
-    """
+def recipe(name: str = "cpu", *, locked_variant: LockedVariant | None = None, **changes: Any) -> Recipe:
+    """A recipe without files of the variant cpu, gpu or tpu, or of `locked_variant`, with `changes` to its fields."""
     chosen = locked_variant or locked(name)
     repository, _, _ = chosen.variant.base.rpartition(":")
+    cuda_base = chosen.variant.cuda is not None and "cuda" in chosen.variant.base
     values: dict[str, Any] = {
-        "role": role,
-        "locked": chosen,
-        "base": parse_repository(repository).digest(chosen.base_digest),
-        "base_name": chosen.variant.base,
         "platform": "linux/amd64",
-        "template": None,
-        "system_packages": (),
-        "entry": entry_point(),
-        "user": None,
-        "exclude": (),
-        "trimmed": (),
-        "needed": {},
-        "env": {},
-        "labels": {
-            "org.opencontainers.image.title": "mnist",
-            "org.opencontainers.image.revision": "0" * 40,
-            "dev.imgtool.tensorflow": chosen.variant.tensorflow,
-        },
-        "cuda_base": chosen.variant.cuda is not None and "cuda" in chosen.variant.base,
-    }
-    return RolePlan(**(values | changes))
-
-
-def recipe(name: str = "cpu", *, locked_variant: LockedVariant | None = None, **changes: Any) -> Recipe:
-    """A recipe without files, with `changes` to its fields; see `role_plan`."""
-    plan = role_plan(name=name, locked_variant=locked_variant)
-    values: dict[str, Any] = {
-        "platform": plan.platform,
         "compression": "gzip",
         "epoch": 0,
-        "base": plan.base,
-        "base_name": plan.base_name,
-        "locked": plan.locked,
-        "library_path": install_step.library_path(plan.locked, cuda_base=plan.cuda_base),
-        "libraries": plan.locked.variant.libraries if plan.cuda_base else (),
+        "base": parse_repository(repository).digest(chosen.base_digest),
+        "base_name": chosen.variant.base,
+        "locked": chosen,
+        "library_path": install_step.library_path(chosen, cuda_base=cuda_base),
+        "libraries": chosen.variant.libraries if cuda_base else (),
         "run": Lines(),
         "exclude": (),
         "run_after_packages": Lines(),
@@ -144,8 +111,18 @@ def recipe(name: str = "cpu", *, locked_variant: LockedVariant | None = None, **
         "code": (),
         "working_folder": "/app",
         "env": {},
-        "labels": plan.labels,
+        "labels": {
+            "org.opencontainers.image.title": "mnist",
+            "org.opencontainers.image.revision": "0" * 40,
+            "dev.imgtool.tensorflow": chosen.variant.tensorflow,
+        },
         "user": None,
-        "entrypoint": plan.entrypoint,
+        "entrypoint": (*INIT, "/opt/venv/bin/python", *entry_point().arguments),
     }
     return Recipe(**(values | changes))
+
+
+def with_locked(inputs: Inputs, locked: LockedVariant) -> Inputs:
+    """The inputs with another variant of the lock for every role; keys and stages stay."""
+    images = (replace(image, recipe=replace(image.recipe, locked=locked)) for image in inputs.images)
+    return replace(inputs, images=tuple(images))

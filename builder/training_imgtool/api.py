@@ -88,16 +88,16 @@ def plan(
             role=str(image.role),
             tag=str(image.tag) if image.tag else None,
             key=image.key,
-            **image.plan.locked.variant.installed,
-            python=image.plan.locked.variant.python,
-            cuda=image.plan.locked.variant.cuda,
-            base=f"{image.plan.base_name}@{image.plan.base.digest}",
-            wheel_bytes=sum(wheel.size for wheel in image.plan.locked.wheels),
+            **image.locked.variant.installed,
+            python=image.locked.variant.python,
+            cuda=image.locked.variant.cuda,
+            base=f"{image.recipe.base_name}@{image.recipe.base.digest}",
+            wheel_bytes=sum(wheel.size for wheel in image.locked.wheels),
             needs_engine=next((stage.engine for stage in image.stages if stage.engine), None),
         )
         for image in inputs.images
     )
-    return Plan(name=inputs.plan.name, platform=inputs.plan.platform, warnings=warnings, images=ByRole(images))
+    return Plan(name=inputs.spec.name, platform=inputs.spec.platform, warnings=warnings, images=ByRole(images))
 
 
 def push(

@@ -134,7 +134,7 @@ class WatchProject(Project):
         with self.engine.api.ask("looking at the base") as client:
             base = client.inspect_image(self._base)
         below = base["RootFS"]["Layers"]
-        mode = [f"{name}={value}" for name, value in image.plan.env.items() if name == "MODE"]
+        mode = [f"{name}={value}" for name, value in image.recipe.env.items() if name == "MODE"]
         settings = {
             "Env": [*base["Config"]["Env"], "PYTHONUNBUFFERED=1", f"PYTHONPATH={SITE}", *mode],
             "WorkingDir": "/app",

@@ -9,6 +9,7 @@ import pytest
 
 from imgtool_debian_layers import BaseSystem, Node
 from imgtool_project_reader.packages import Concessions
+from tests import plans
 from tests.debian_layers.packages import system
 from tests.faults.project import SPEC, Project
 from tests.oci.direct.wheels import make_wheel
@@ -58,16 +59,16 @@ class World:
         with path.open("rb") as stream:
             wheel = WheelStore(self.settings).put(path.name, stream)
         inputs = prepare(load(self.project.folder / "image.yaml"), Machine.open(self.settings), SpecChoice(locked=True))
-        before = inputs.plan.roles[0].locked
+        before = inputs.images[0].locked
         wheels = (*before.wheels, wheel)
         locked = replace(before, wheels=wheels, debian=self.debian, needed_libraries=self.needed)
-        plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
+        changed = plans.with_locked(inputs, locked)
         texts: list[str] = []
 
         def progress(event: Event) -> None:
             texts.extend([event.text] if isinstance(event, Note) else [])
 
-        check_trainer(replace(inputs, plan=plan), Machine.open(self.settings, progress))
+        check_trainer(changed, Machine.open(self.settings, progress))
         return texts
 
     def refused(self, code: str) -> FieldListError:

@@ -16,6 +16,7 @@ from types import ModuleType
 
 import pytest
 
+from tests import plans
 from tests.faults.project import SPEC, Project
 from training_imgtool.base.context.python_source import read_source
 from training_imgtool.base.errors import FieldListError
@@ -88,11 +89,11 @@ def test_what_can_start_passes(project: Project, code: str) -> None:
     (project.folder / "trainer/linked").symlink_to("other")
     project.write("trainer/task.py", code)
     inputs = _inputs(project)
-    before = inputs.plan.roles[0].locked
+    before = inputs.images[0].locked
     protobuf = replace(before.wheels[0], name="protobuf", file="protobuf-1.0-py3-none-any.whl", sha256="0" * 64)
     locked = replace(before, wheels=(*before.wheels, protobuf))
-    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
-    assert _notes(project, replace(inputs, plan=plan)) == []
+    changed = plans.with_locked(inputs, locked)
+    assert _notes(project, changed) == []
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,6 @@ def test_a_licence_makes_no_module(project: Project) -> None:
         ("from .names import model\n", False),  # which may be another one
         ("from .plain import inner\n", True),
         ("try:\n    import trainer.model\nexcept ImportError:\n    pass\n", False),
-        ("def late():\n    import trainer.model\n", False),
         ("import sys\nsys.path.insert(0, '/data')\nimport trainer.model\n", False),
     ],
 )
@@ -177,16 +177,15 @@ def test_what_the_program_may_import_has_to_parse(project: Project, code: str) -
 
 def test_a_namespace_has_only_what_wheels_put_into_it(project: Project) -> None:
     inputs = _inputs(project)
-    before = inputs.plan.roles[0].locked
+    before = inputs.images[0].locked
     storage = replace(before.wheels[0], name="vendor-cloud-storage", file="x-1.0-py3-none-any.whl", sha256="0" * 64)
     locked = replace(before, wheels=(*before.wheels, storage))
-    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
     write_cached(_settings(project).cache / "imports" / f"{'0' * 64}.json", ["vendor.cloud.storage"])
     project.write("trainer/task.py", "from vendor.cloud import storage\nimport vendor.cloud.storage.blob\n")
-    assert _notes(project, replace(_inputs(project), plan=plan)) == []
+    assert _notes(project, plans.with_locked(_inputs(project), locked)) == []
     project.write("trainer/task.py", "import vendor.cloud.bigquery\n")
     says = "trainer/task.py:1:1: no locked wheel provides vendor.cloud.bigquery"
-    assert _errors(project, replace(_inputs(project), plan=plan)) == [says]
+    assert _errors(project, plans.with_locked(_inputs(project), locked)) == [says]
 
 
 def test_a_package_may_change_the_search_path_for_its_program(project: Project) -> None:
@@ -198,10 +197,10 @@ def test_a_package_may_change_the_search_path_for_its_program(project: Project) 
 def test_newer_syntax_than_the_images_python(project: Project) -> None:
     project.write("trainer/task.py", "match x:\n    case 1: pass\n")
     inputs = _inputs(project)
-    locked = inputs.plan.roles[0].locked
+    locked = inputs.images[0].locked
     older = replace(locked, variant=replace(locked.variant, python="3.9"))
-    plan = replace(inputs.plan, roles=tuple(replace(role, locked=older) for role in inputs.plan.roles))
-    assert "Python 3.9 cannot parse it" in _errors(project, replace(inputs, plan=plan))[0]
+    changed = plans.with_locked(inputs, older)
+    assert "Python 3.9 cannot parse it" in _errors(project, changed)[0]
 
 
 def test_code_that_changes_the_search_path_is_not_refused(project: Project) -> None:
@@ -289,11 +288,9 @@ def test_the_standard_library_is_that_of_the_images_python(
 ) -> None:
     project.write("trainer/task.py", code)
     inputs = _inputs(project)
-    locked = inputs.plan.roles[0].locked
+    locked = inputs.images[0].locked
     other = replace(locked, variant=replace(locked.variant, python=python))
-    inputs = replace(
-        inputs, plan=replace(inputs.plan, roles=tuple(replace(role, locked=other) for role in inputs.plan.roles))
-    )
+    inputs = plans.with_locked(inputs, other)
     if refused:
         assert _errors(project, inputs) == [f"trainer/task.py:1:1: no locked wheel provides {refused}"]
     else:
@@ -365,13 +362,11 @@ def test_a_file_in_another_encoding(project: Project) -> None:
 def test_an_index_that_does_not_answer_is_no_reason_to_refuse(project: Project) -> None:
     project.write("trainer/task.py", "import odd_name\n")
     inputs = _inputs(project)
-    before = inputs.plan.roles[0].locked
+    before = inputs.images[0].locked
     absent = replace(before.wheels[0], name="odd", file="odd-1.0-py3-none-any.whl", sha256="0" * 64)
     locked = replace(before, wheels=(*before.wheels, absent))
-    plan = replace(inputs.plan, roles=tuple(replace(role, locked=locked) for role in inputs.plan.roles))
-    assert _notes(project, replace(inputs, plan=plan)) == [
-        "trainer/task.py:1:1: no wheel that imgtool can read provides odd_name"
-    ]
+    changed = plans.with_locked(inputs, locked)
+    assert _notes(project, changed) == ["trainer/task.py:1:1: no wheel that imgtool can read provides odd_name"]
 
 
 EVERY_BLOCK = """
@@ -431,3 +426,25 @@ WITH_ONE = (
 @pytest.mark.parametrize("code", [WITH_ONE, "with (open('a')) as a, (open('b')):\n    pass\n"])
 def test_parentheses_that_every_python_reads(code: str) -> None:
     assert read_source(code.encode(), "task.py", (3, 7)).all_imports == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "place"),
+    [
+        ("def main():\n    import far.off\n\nmain()\n", "trainer/task.py:2"),
+        ("def main():\n    from trainer.data import load\n\nmain()\n", "trainer/data.py:1"),
+    ],
+)
+def test_an_import_in_a_function_gives_a_note(project: Project, code: str, place: str) -> None:
+    project.write("trainer/task.py", code)
+    project.write("trainer/data.py", "import far\nload = far.load\n")
+    (note,) = _notes(project)
+    assert f"{place}:1: no locked wheel provides far, which the program imports if a function runs" in note
+
+
+def test_an_import_that_a_function_need_not_run_gives_no_note(project: Project) -> None:
+    project.write(
+        "trainer/task.py",
+        "def main(a):\n    if a:\n        import far\n    try:\n        import x\n    except E: pass\n",
+    )
+    assert not _notes(project)

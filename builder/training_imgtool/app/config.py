@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from training_imgtool.base.progress import Note, Progress
 from training_imgtool.base.reference import Digest, parse_reference
 from training_imgtool.base.version import __version__
 from training_imgtool.jobs import Format, JobFile, JobOptions, check, chosen, job_data
-from training_imgtool.jobs.text import dump, submit_lines
+from training_imgtool.jobs.text import as_data, dump, submit_lines
 from training_imgtool.make.find import require_images
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
@@ -56,7 +55,7 @@ class Written:
     command: str
     notes: tuple[str, ...]
     images: Mapping[Role, Digest]
-    job: JobFile | None = None
+    job: JobFile
 
 
 def write_job_file(choice: SpecChoice, request: Request, machine: Machine) -> Written:
@@ -131,14 +130,14 @@ def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
     """Returns the options of the job, from the command line and, if there are images, from the inputs of the images."""
     from training_imgtool.jobs.targets.tf_config import parse_hosts
 
-    cuda = {image.role: image.plan.locked.variant.cuda for image in inputs.images} if inputs else {}
+    cuda = {image.role: image.locked.variant.cuda for image in inputs.images} if inputs else {}
     return JobOptions(
         allow_unknown=request.allow_unknown,
         file=_as_argument(request.output or Path("config.yaml")),
         hosts=parse_hosts(request.hosts) if request.hosts else {},
         cuda={role: version for role, version in cuda.items() if version},
         packages={
-            image.role: frozenset(wheel.name for wheel in image.plan.locked.wheels)
+            image.role: frozenset(wheel.name for wheel in image.locked.wheels)
             for image in (inputs.images if inputs else ())
         },
         version=__version__,
@@ -155,16 +154,14 @@ def job_document(
 ) -> dict[str, Any]:
     """Returns the job as data, with `images` (None: the current images), by role; raises as `training_imgtool.job`."""
     if images is None:
-        document: dict[str, Any] = json.loads(write_job_file(choice, replace(request, form=Format.JSON), machine).text)
-        return document
+        return as_data(write_job_file(choice, request, machine).job)
     spec_file = choice.open()
     spec = with_job_id(spec_file.spec, request.job_id)
     try:
         job = job_data(spec, _digests(images), request.target or spec.job.target, job_options(request, None))
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
-    parsed: dict[str, Any] = json.loads(dump(job, Format.JSON))
-    return parsed
+    return as_data(job)
 
 
 def parse_target(name: str) -> Target:

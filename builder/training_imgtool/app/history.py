@@ -49,7 +49,7 @@ class Pushed:
 def list_pushed(inputs: Inputs, machine: Machine) -> tuple[Pushed, ...]:
     """Lists the images that have a tag of imgtool, newest first; raises UsageError if the spec has no registry."""
     repository = inputs.repository
-    if inputs.plan.repository is None:
+    if inputs.target is None:
         raise UsageError("no registry", hint="give `registry:` in the spec, --registry HOST/PATH, or IMGTOOL_REGISTRY")
     registry = machine.registries.at(repository)
     roles = {str(role) for role in Role}

@@ -47,9 +47,9 @@ def write_build_folder(output: Path, inputs: Inputs, images: tuple[RoleImage, ..
     roles = tuple(
         RenderedRole(role=image.role, text=image.text, tags=(str(image.tag),) if image.tag else ()) for image in images
     )
-    variants = {id(image.plan.locked): image.plan.locked for image in images}.values()
+    variants = {id(image.locked): image.locked for image in images}.values()
     context = make_build_context(inputs, variants, machine)
-    export(output, roles, context, inputs.plan.platform)
+    export(output, roles, context, inputs.spec.platform)
 
 
 def docker_bake(roles: Iterable[RenderedRole], platform: str) -> str:

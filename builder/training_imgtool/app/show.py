@@ -13,10 +13,10 @@ from training_imgtool.resolve.versions.matrix import has_cuda_wheels, load_matri
 def as_data(inputs: Inputs) -> dict[str, Any]:
     """Returns every choice of the plan: versions, base images, wheels, and each stage's key and builder."""
     return {
-        "name": inputs.plan.name,
+        "name": inputs.spec.name,
         "spec": str(inputs.spec_file.path),
-        "platform": inputs.plan.platform,
-        "compression": inputs.plan.compression,
+        "platform": inputs.spec.platform,
+        "compression": inputs.spec.compression,
         "warnings": list(list_warnings(inputs)),
         "roles": [_role(inputs, image) for image in inputs.images],
     }
@@ -25,12 +25,12 @@ def as_data(inputs: Inputs) -> dict[str, Any]:
 def list_warnings(inputs: Inputs) -> tuple[str, ...]:
     """Lists the warnings of the version matrix, and a warning about results that the job would lose."""
     spec = inputs.spec_file.spec
-    return (*inputs.plan.warnings, *note_loss(spec, spec.job.target))
+    return (*inputs.warnings, *note_loss(spec, spec.job.target))
 
 
 def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
-    variant = image.plan.locked.variant
-    wheels = image.plan.locked.wheels
+    variant = image.locked.variant
+    wheels = image.locked.wheels
     return {
         "role": str(image.role),
         "tag": str(image.tag) if image.tag else None,
@@ -40,14 +40,14 @@ def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
         "python": variant.python,
         "cuda": variant.cuda,
         "cudnn": variant.cudnn,
-        "base": f"{image.plan.base_name}@{image.plan.base.digest}",
-        "read_from": str(image.plan.base),
+        "base": f"{image.recipe.base_name}@{image.recipe.base.digest}",
+        "read_from": str(image.recipe.base),
         "wheels": len(wheels),
         "wheel_bytes": sum(wheel.size for wheel in wheels),
-        "trimmed": [{"path": row.path, "bytes": row.size, "rule": row.rule} for row in image.plan.trimmed],
-        "needed": dict(image.plan.needed),
-        "entrypoint": list(image.plan.entrypoint),
-        "env": dict(image.plan.env),
+        "trimmed": [{"path": row.path, "bytes": row.size, "rule": row.rule} for row in image.trimmed],
+        "needed": dict(image.needed),
+        "entrypoint": list(image.recipe.entrypoint),
+        "env": dict(image.recipe.env),
         "stages": _stages(image),
         "advice": _advice(inputs, image),
     }
@@ -55,13 +55,13 @@ def _role(inputs: Inputs, image: RoleImage) -> dict[str, Any]:
 
 def _advice(inputs: Inputs, image: RoleImage) -> str | None:
     """Suggests `cuda_from: wheels` for an image on a CUDA base, unless the user chose the base or a template."""
-    spec, role = inputs.spec_file.spec, image.plan.role
+    spec, role = inputs.spec, image.role
     own = spec.base or spec.template or spec.roles[role].base or spec.roles[role].template
-    matrix, variant = load_matrix(), image.plan.locked.variant
+    matrix, variant = load_matrix(), image.locked.variant
     if rules_of(variant.framework).needs_index(matrix, variant.release):
         return None
     minor, release = matrix.release(variant.release)
-    if not image.plan.cuda_base or own or not has_cuda_wheels(minor, release):
+    if spec.cuda_from != "base" or not variant.cuda or own or not has_cuda_wheels(minor, release):
         return None
     for_engine = any(stage.engine for stage in image.stages)
     engine = "needs no Docker Engine and " if for_engine and not spec.system_packages else ""

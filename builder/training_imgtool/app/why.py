@@ -19,7 +19,7 @@ from training_imgtool.base.reference import Digest, parse_reference
 from training_imgtool.base.sanitize import join_lines
 from training_imgtool.make.platforms import pair_parts
 from training_imgtool.make.request import BuildResult
-from training_imgtool.model.lock import KEY_LABEL
+from training_imgtool.model.recipe.recipe import KEY_LABEL
 from training_imgtool.oci.attest.provenance import ENVELOPE
 from training_imgtool.oci.registry.client import Registry
 from training_imgtool.oci.registry.connect import Registries
@@ -123,5 +123,5 @@ def _path_of(state: Path, inputs: Inputs, image: RoleImage) -> Path:
     return (
         state
         / "pushed"
-        / make_file_name(f"{inputs.spec_file.path.resolve()} {inputs.repository} {image.role} {inputs.plan.platform}")
+        / make_file_name(f"{inputs.spec_file.path.resolve()} {inputs.repository} {image.role} {inputs.spec.platform}")
     )

@@ -9,6 +9,7 @@ import typer
 
 from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine, settings
 
 
 def build(
@@ -48,7 +49,8 @@ def build(
         check=not no_check,
     )
     choice = opt.read_choice(spec, changes, registry, locked=locked)
-    build_and_print(choice, options, progress, secret, dry_run=dry_run, as_json=as_json)
+    machine = open_machine(progress, settings(tuple(secret or ())))
+    build_and_print(choice, options, machine, dry_run=dry_run, as_json=as_json)
 
 
 def _layout(output: str | None) -> Path | None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from training_imgtool.app.images import build_images, prepare_build
 from training_imgtool.base.progress import Note
-from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit_result
 from training_imgtool.make.request import BuildOptions, BuildResult, BuildRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from training_imgtool.model.spec import Role
     from training_imgtool.oci.machine import Machine
@@ -20,24 +20,18 @@ if TYPE_CHECKING:
 
 
 def build_and_print(
-    choice: SpecChoice,
-    options: BuildOptions,
-    progress: str,
-    secrets: list[str] | None,
-    *,
-    dry_run: bool,
-    as_json: bool,
+    choice: SpecChoice, options: BuildOptions, machine: AbstractContextManager[Machine], *, dry_run: bool, as_json: bool
 ) -> None:
-    """Makes the images, or with `dry_run` finds out what a build would do. Prints one line per role."""
-    with open_machine(progress, tuple(secrets or ())) as machine:
+    """Makes the images, or with `dry_run` finds out what a build would do. Prints one line per role at the end."""
+    with machine as opened:
         if dry_run:
-            foreseen = tuple(_foresee(choice, options, machine))
+            foreseen = tuple(_foresee(choice, options, opened))
             rows = [{"role": role, "would": what, "tag": tag} for role, what, tag in foreseen]
             lines = [" ".join(row) for row in foreseen]
         else:
-            inputs, images = build_images(choice, options, machine)
+            inputs, images = build_images(choice, options, opened)
             if options.push:
-                _note_push(inputs, images, machine)
+                _note_push(inputs, images, opened)
             rows = [_as_data(image) for image in images]
             lines = [f"{image.role} {image.reference}" for image in images]
     emit_result({"ok": True, "images": rows}, "".join(f"{line}\n" for line in lines), as_json=as_json)

@@ -29,32 +29,19 @@ def lock(
     as_json: opt.Json = False,
 ) -> None:
     """Resolve versions, base images and wheels, and write the lock. A new lock keeps old versions that still fit."""
-    from training_imgtool.jobs import check_job
-    from training_imgtool.make.trainer_check import check_trainer
+    from training_imgtool.app.lock import renew_locks
     from training_imgtool.model.requirements import normalise_name
-    from training_imgtool.plan.current_lock import ensure_lock, find_moved_bases
-    from training_imgtool.plan.inputs import prepare
     from training_imgtool.resolve.lock.carry_over import Renewal
-    from training_imgtool.resolve.lock.lockfile import lock_path
 
     renewal = Renewal(upgrade, frozenset(map(normalise_name, upgrade_package or ())))
     if locked and renewal:
         raise UsageError("--locked forbids writing the lock, and --upgrade writes it", hint="give one of them")
-    choice = opt.read_choice(spec, changes)
     with open_machine(progress) as machine:
-        spec_file = choice.open()
-        if not no_check:
-            check_job(spec_file)
-        wanted = None if locked else renewal
-        files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
-        locks = [ensure_lock(file, machine, locked=locked, renewal=wanted) for file in files]
-        moved = {} if locked else find_moved_bases(locks, machine.registries)
-        if not no_check:
-            check_trainer(prepare(spec_file, machine), machine)
+        made = renew_locks(opt.read_choice(spec, changes, locked=locked), renewal, machine, check=not no_check)
     rows = [
         {
             "variant": locked_variant.variant.name,
-            "platform": made.platform,
+            "platform": lock.platform,
             "roles": [str(role) for role in locked_variant.variant.roles],
             **locked_variant.variant.installed,
             "python": locked_variant.variant.python,
@@ -62,14 +49,14 @@ def lock(
             "wheels": len(locked_variant.wheels),
             "bytes": sum(wheel.size for wheel in locked_variant.wheels),
         }
-        for made in locks
-        for locked_variant in made.variants
+        for lock in made.locks
+        for locked_variant in lock.variants
     ]
-    for base, answer in moved.items():
+    for base, answer in made.moved.items():
         emit_note(f"{base}: {answer}; keep a copy of the base, which the lock names by digest")
-    names = [str(lock_path(file)) for file in files]
+    names = list(map(str, made.paths))
     text = "".join(
-        (f"{row['platform']} " if len(files) > 1 else "")
+        (f"{row['platform']} " if len(names) > 1 else "")
         + f"{row['variant']} {row['package']} {row['release']} python {row['python']} {row['base']} "
         f"{row['wheels']} wheels {row['bytes']} bytes\n"
         for row in rows

@@ -30,10 +30,10 @@ def progress(mode: str) -> AbstractContextManager[Progress]:
 
 
 @contextmanager
-def open_machine(mode: str, secrets: tuple[str, ...] = ()) -> Iterator[Machine]:
-    """Opens what a verb works with: settings, a progress view on stderr, and clients of registries."""
+def open_machine(mode: str, own: Settings | None = None) -> Iterator[Machine]:
+    """Opens what a verb works with: `own` settings or those of the environment, progress on stderr, and clients."""
     from training_imgtool.oci.machine import Machine
 
-    own = settings(secrets)
+    own = own or settings()
     with progress(mode) as view, Machine.open(own, view) as machine:
         yield machine

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from training_imgtool.cli import options as opt
+from training_imgtool.cli.machine import open_machine, settings
 
 
 def push(
@@ -41,4 +42,5 @@ def push(
         check=not no_check,
     )
     choice = opt.read_choice(spec, changes, registry, locked=locked)
-    build_and_print(choice, options, progress, secret, dry_run=dry_run, as_json=as_json)
+    machine = open_machine(progress, settings(tuple(secret or ())))
+    build_and_print(choice, options, machine, dry_run=dry_run, as_json=as_json)

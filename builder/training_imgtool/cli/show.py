@@ -53,7 +53,7 @@ def show(
         emit_result(document, "".join(row.as_text() for row in rows), as_json=as_json)
         return
     for other in inputs.others:
-        emit_note(f"{other.plan.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")
+        emit_note(f"{other.spec.platform}: {', '.join(str(image.tag or image.key[:32]) for image in other.images)}")
     data = show.as_data(inputs)
     emit_result({"ok": True, **data}, show.as_text(data), as_json=as_json)
 

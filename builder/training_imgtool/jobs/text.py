@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from training_imgtool.base.errors import UsageError
-from training_imgtool.jobs.model import Format, JobFile
+from training_imgtool.jobs.model import Document, Format, JobFile
 from training_imgtool.jobs.yamlio import to_yaml
 
 
@@ -23,7 +23,7 @@ def dump(job: JobFile, form: Format = Format.YAML, *, machine: str | None = None
     if form is Format.YAML:
         return _yaml(job)
     if form is Format.JSON:
-        return _json(job)
+        return json.dumps(as_data(job), indent=2) + "\n"
     if form is Format.GCLOUD and job.flags is not None:
         return _joined(job.stage, job.flags()) + "\n"
     if form in job.texts:
@@ -64,12 +64,10 @@ def _yaml(job: JobFile) -> str:
     return header + "---\n".join(to_yaml(document) for document in job.documents)
 
 
-def _json(job: JobFile) -> str:
-    data: object
+def as_data(job: JobFile) -> Document:
+    """Returns the body for the service's API, or the only document, or a List of the documents."""
     if job.api is not None:
-        data = job.api
-    elif len(job.documents) == 1:
-        data = job.documents[0]
-    else:
-        data = {"apiVersion": "v1", "kind": "List", "items": list(job.documents)}
-    return json.dumps(data, indent=2) + "\n"
+        return job.api
+    if len(job.documents) == 1:
+        return job.documents[0]
+    return {"apiVersion": "v1", "kind": "List", "items": list(job.documents)}

@@ -191,7 +191,7 @@ def obtain(work: BuildRun, engine: DockerEngine) -> Mapping[Role, RunImage]:
     imgtool prefers the images in the registry, because a job would use these, and pulls images that the engine lacks.
     If the registry does not answer, imgtool prints a note, and uses the engine's images or builds the images.
     """
-    repository = work.inputs.plan.repository
+    repository = work.inputs.target
     images = _from_registry(work, engine) if repository is not None else {}
     rest = tuple(image.role for image in work.wanted if image.role not in images)
     if rest:
@@ -225,7 +225,7 @@ def _from_registry(work: BuildRun, engine: DockerEngine) -> dict[Role, RunImage]
 
 
 def _pull(work: BuildRun, engine: DockerEngine, image: RoleImage, digest: Digest) -> str:
-    platform = image.plan.platform
+    platform = image.recipe.platform
     name = pull_image(digest, image.key, platform=platform, engine=engine, machine=work.machine)
     work.machine.progress(Done(f"base {digest.repository.path}", Outcome.FOUND, "in the engine"))
     return name

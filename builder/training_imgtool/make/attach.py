@@ -69,11 +69,11 @@ def list_attachments(
         direct: whether the direct builder made the image. In an engine, apt may install packages that the lock does not
             list.
     """
-    debian = image.plan.locked.debian
+    debian = image.locked.debian
     packages = debian.packages if debian is not None and direct else ()
-    bill = encode(cyclonedx.describe_variant(inputs.plan.name, image.plan, packages))
-    recipe = image.recipe.publish_document(inputs.spec_file.spec.allow_secrets)
-    predicate = make_provenance(image.plan, recipe, key=image.key, bill=bill)
+    bill = encode(cyclonedx.describe_variant(inputs.spec.name, image.recipe, image.system_packages, packages))
+    published = image.recipe.publish_document(inputs.spec_file.spec.allow_secrets)
+    predicate = make_provenance(image.recipe, published, key=image.key, bill=bill)
     envelope = wrap(make_statement(made, provenance.PREDICATE, predicate))
     sbom, statement = {_TITLE: "sbom.cdx.json"}, {_TITLE: "provenance.dsse.json", **_COSIGN}
     rows = (

@@ -58,7 +58,7 @@ class DirectBuilder:
 
     def __init__(self, run: BuildRun, compression: Compression | None = None, send: Send | None = None) -> None:
         self._run = run
-        self._compression = compression or Compression(run.inputs.plan.compression)
+        self._compression = compression or Compression(run.inputs.spec.compression)
         self._send = send
         self._context_layers: OnceEach = SingleFlight()  # the roles of this run share them
 
@@ -83,7 +83,7 @@ class DirectBuilder:
         Raises what `oci.direct.build.build_image` raises.
         """
         settings = self._run.machine.settings
-        python = appending.image.plan.locked.variant.python
+        python = appending.image.locked.variant.python
         release = python_release(appending.parent.stored.config, python)
 
         def find_interpreter(python: str) -> Interpreter | None:
@@ -107,7 +107,7 @@ class DirectBuilder:
             recipe, planned = appending.image.recipe, appending.planned
             image = build_image(recipe, planned, tools, appending.debian, parent=appending.parent)
             if planned.has_wheels:
-                check_closed(self._run.inputs, appending.image.plan.locked, settings)
+                check_closed(self._run.inputs, appending.image.locked, settings)
             yield image
         finally:
             wheels.close()
@@ -120,7 +120,7 @@ class DirectBuilder:
         """Returns a LayerMaker for the image's Debian packages."""
         from training_imgtool.plan.debian_stage import open_layer
 
-        return open_layer(image.plan, self._run.machine, cache, self._compression)
+        return open_layer(image.recipe, self._run.machine, cache, self._compression)
 
 
 def python_release(base_config: bytes, python: str) -> str | None:

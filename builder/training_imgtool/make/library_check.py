@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.base.errors import FieldError, ImgtoolError
 from training_imgtool.model.frameworks import Framework
-from training_imgtool.model.lock import RolePlan
-from training_imgtool.plan.inputs import Inputs
+from training_imgtool.plan.inputs import Inputs, RoleImage
 from training_imgtool.resolve.wheels.libraries import (
     Reached,
     WheelLibraries,
@@ -49,10 +48,10 @@ class LibraryCheck:
         is_complete: whether imgtool could read everything that the result depends on.
     """
 
-    def __init__(self, inputs: Inputs, plan: RolePlan, machine: Machine) -> None:
-        self._inputs, self._plan, self._machine = inputs, plan, machine
-        debian = plan.locked.debian
-        requested = (*plan.system_packages, *(debian.requested if debian else ()))
+    def __init__(self, inputs: Inputs, image: RoleImage, machine: Machine) -> None:
+        self._inputs, self._image, self._machine = inputs, image, machine
+        debian = image.locked.debian
+        requested = (*image.system_packages, *(debian.requested if debian else ()))
         self._packages = {name.partition("=")[0] for name in requested}
         self._packages |= {row.name for row in debian.packages} if debian else set()
         self._knows_packages = debian is None or not debian.engine
@@ -68,12 +67,12 @@ class LibraryCheck:
         """
         from training_imgtool.make.run_wheels import open_wheel_store
 
-        needed = self._plan.locked.needed_libraries
+        needed = self._image.locked.needed_libraries
         if needed is not None and all(name in self._of_trainer or self._is_installed(name) for name in needed):
             return
         settings = self._machine.settings
         store, cache = open_wheel_store(self._inputs, settings), settings.cache
-        framework, wheels = self._plan.locked.variant.framework, self._plan.locked.wheels
+        framework, wheels = self._image.locked.variant.framework, self._image.locked.wheels
         known = known_wheels() | {wheel.sha256 for wheel in wheels if _is_complete(wheel.name, framework)}
         with WheelLibraries(wheels, store, cache, known) as libraries:
             missing = {
@@ -110,7 +109,7 @@ class LibraryCheck:
         from training_imgtool.plan.debian_stage import read_base_system
 
         try:
-            return read_base_system(self._plan.base, self._machine)
+            return read_base_system(self._image.recipe.base, self._machine)
         except ImgtoolError:
             self.is_complete = False
             return None

@@ -63,7 +63,7 @@ class Parents(ABC):
         del failed
 
     def _find_base(self, image: RoleImage) -> StoredImage:
-        return self._stored.base(image.recipe.base, image.plan.platform)
+        return self._stored.base(image.recipe.base, image.recipe.platform)
 
     def _files_below(self, image: RoleImage, count: int) -> Files:
         """Returns the files in the base and in the image's lowest `count` stages; reads each stage once."""
@@ -208,7 +208,7 @@ class StageParents(Parents):
         while first and not image.stages[first - 1].engine:
             first -= 1
         started, subject = time.monotonic(), image.subject_of(image.stages[count - 1])
-        wheels = image.plan.locked.wheels
+        wheels = image.locked.wheels
         self._run.machine.progress(Planned(subject, sum(wheel.size for wheel in wheels), is_estimate=True))
         self._run.machine.progress(Step(subject, f"{len(wheels)} wheels become layers"))
         stages = slice(first, count)
@@ -248,8 +248,7 @@ class StageParents(Parents):
 
         No digest depends on this moving tag.
         """
-        plan = image.plan
-        words = (PACKAGES, "latest", plan.locked.variant.name, *plan.platform.split("/"))
+        words = (PACKAGES, "latest", image.locked.variant.name, *image.recipe.platform.split("/"))
         return self._repository.tag("-".join(words))
 
     def _find_latest(self, image: RoleImage) -> dict[str, Record]:

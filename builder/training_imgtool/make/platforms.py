@@ -60,7 +60,7 @@ def _make(run: BuildRun, missing: tuple[RoleImage, ...]) -> dict[Role, BuildResu
     options = replace(run.options, roles=roles, tags=())
     of_role: dict[Role, list[BuildResult]] = {role: [] for role in roles}
     for inputs in run.inputs.by_platform:
-        view = replace(run.machine, progress=partial(_tell, run.machine.progress, inputs.plan.platform))
+        view = replace(run.machine, progress=partial(_tell, run.machine.progress, inputs.spec.platform))
         for result in build(replace(run, inputs=inputs, options=options, machine=view)):
             of_role[result.role].append(result)
     made: dict[tuple[Digest | None, ...], BuildResult] = {}  # an index names digests, so these images need no tags

@@ -37,7 +37,7 @@ def open_wheel_store(inputs: Inputs, settings: Settings) -> WheelStore:
         from training_imgtool.oci.registry.connect import Registries
         from training_imgtool.oci.repository.stored_wheels import StoredWheels
 
-        repository = inputs.plan.repository
+        repository = inputs.target
         return StoredWheels(Registries(settings), repository).read(wheel) if repository else None
 
     return WheelStore(
@@ -54,12 +54,12 @@ def check_closed(inputs: Inputs, locked: LockedVariant, settings: Settings) -> N
 
     own = own_names(inputs.spec_file)
     metadata = WheelMetadata(open_wheel_store(inputs, settings), settings.cache)
-    metadata.check_closed(locked.wheels, locked.variant, inputs.plan.platform, own=own, everything=False)
+    metadata.check_closed(locked.wheels, locked.variant, inputs.spec.platform, own=own, everything=False)
 
 
 def keep_built_wheels(run: BuildRun) -> None:
     """Uploads the wheels that this machine built to the images' registry; after a failure, sends only a note."""
-    variants = {id(image.plan.locked): image.plan.locked for image in run.wanted}.values()
+    variants = {id(image.locked): image.locked for image in run.wanted}.values()
     built = {wheel.sha256: wheel for locked in variants for wheel in locked.wheels if wheel.source}
     if not built:
         return

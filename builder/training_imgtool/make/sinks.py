@@ -194,7 +194,7 @@ class LayoutSink(_LocalSink):
 
     def put(self, image: RoleImage, made: DirectImage, parent: StoredImage) -> BuildResult:
         """Writes the image; raises LocalFileError, and what reading the base raises."""
-        platform = parse_platform(self._run.inputs.plan.platform)
+        platform = parse_platform(self._run.inputs.spec.platform)
         names = {"os": platform.os, "architecture": platform.architecture}
         if platform.variant:
             names["variant"] = platform.variant

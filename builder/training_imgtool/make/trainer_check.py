@@ -23,8 +23,7 @@ from training_imgtool.base.errors import FieldError, FieldListError
 from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.progress import Note
 from training_imgtool.base.version import __version__
-from training_imgtool.model.lock import RolePlan
-from training_imgtool.plan.inputs import Inputs
+from training_imgtool.plan.inputs import Inputs, RoleImage
 
 if TYPE_CHECKING:
     from training_imgtool.base.context.python_source import Import, Source
@@ -42,8 +41,7 @@ def check_trainer(inputs: Inputs, machine: Machine) -> None:
     """
     files = {entry.path: entry for entry in inputs.context.on_disk() if entry.path.endswith(".py")}
     digest = hashlib.sha256(json.dumps([(path, files[path].sha256) for path in sorted(files)]).encode()).hexdigest()
-    plans = inputs.plan.roles
-    checks = {(check := _Check(inputs, plan, machine, files)).key_for(digest): check for plan in plans}
+    checks = {(check := _Check(inputs, image, machine, files)).key_for(digest): check for image in inputs.images}
     for key, check in checks.items():
         path = machine.settings.cache / "checked" / f"{key}.json"
         notes = read_cached(path)
@@ -67,32 +65,35 @@ class _Check:
         is_complete: whether imgtool could read every wheel that may provide an import.
     """
 
-    def __init__(self, inputs: Inputs, plan: RolePlan, machine: Machine, files: Mapping[str, Entry]) -> None:
+    def __init__(self, inputs: Inputs, image: RoleImage, machine: Machine, files: Mapping[str, Entry]) -> None:
         self.errors: list[FieldError] = []
         self.notes: list[str] = []
         self.is_complete = True
-        self._inputs, self._plan, self._machine, self._files = inputs, plan, machine, files
+        self._inputs, self._image, self._machine, self._files = inputs, image, machine, files
         spec = inputs.spec_file.spec
-        of_role = spec.roles[plan.role]
+        of_role = spec.roles[image.role]
         self._starts_entry = of_role.command is None
-        entry = plan.entry  # `python FILE` searches the file's folder first, `python -m` the current folder
+        entry = inputs.spec_file.entry  # `python FILE` searches the file's folder first, `python -m` the current folder
         first = posixpath.dirname(entry.script) if entry.script else entry.home
-        python_path = plan.env.get("PYTHONPATH", "").split(":")
+        python_path = image.recipe.env.get("PYTHONPATH", "").split(":")
         folders = [f"{folder}/".removeprefix("/app/").strip("/") for folder in python_path if _is_below_app(folder)]
         self._roots = tuple(dict.fromkeys(("" if first == "." else first, *folders)))
-        self._runs_lines = bool(plan.template or spec.run or spec.run_after_packages)
+        self._runs_lines = bool(image.recipe.template or spec.run or spec.run_after_packages)
         self._may_have_more = self._runs_lines or any(
             folder and (not _is_below_app(folder) or folder.endswith((".zip", ".egg", ".whl")))
             for folder in python_path
         )
-        self._python = plan.locked.variant.python
+        self._python = image.locked.variant.python
 
     def key_for(self, files: str) -> str:
         """Hashes everything that the result of the check depends on; `files` is the hash of the context's files."""
-        locked = self._plan.locked
-        system = [self._plan.base.digest, *([row.sha256 for row in locked.debian.packages] if locked.debian else ())]
-        wheels = [*(wheel.sha256 for wheel in locked.wheels), *system, *self._plan.system_packages]
-        program = (self._plan.entry.arguments, self._starts_entry, self._roots, self._may_have_more)
+        locked = self._image.locked
+        system = [
+            self._image.recipe.base.digest,
+            *([row.sha256 for row in locked.debian.packages] if locked.debian else ()),
+        ]
+        wheels = [*(wheel.sha256 for wheel in locked.wheels), *system, *self._image.system_packages]
+        program = (self._inputs.spec_file.entry.arguments, self._starts_entry, self._roots, self._may_have_more)
         return hashlib.sha256(json.dumps([__version__, self._python, program, files, wheels]).encode()).hexdigest()
 
     @cached_property
@@ -102,7 +103,7 @@ class _Check:
 
         settings = self._machine.settings
         store = open_wheel_store(self._inputs, settings)
-        return ImportNames(self._plan.locked.wheels, store, settings.cache, self._python)
+        return ImportNames(self._image.locked.wheels, store, settings.cache, self._python)
 
     @cached_property
     def _modules(self) -> _Modules:
@@ -116,7 +117,7 @@ class _Check:
         if entry is None:
             self._report_missing_entry()
             return
-        function = self._plan.entry.function
+        function = self._inputs.spec_file.entry.function
         if function:
             self._check_function(self._files[entry], function)
         sources = dict(self._read_reachable(entry))
@@ -140,13 +141,35 @@ class _Check:
                 is_sure = not (is_changed or may_have_more)
                 self._check_import(path, item, is_sure=is_sure)
                 taken[path, item] = is_sure
+        self._note_inner(entry, sources, taken)
         taken |= {
             (path, item): False for path in sources for item in sources[path].all_imports if (path, item) not in taken
         }
         self._check_libraries(taken)
 
+    def _note_inner(self, entry: str, sources: Mapping[str, Source], taken: Mapping[tuple[str, Import], bool]) -> None:
+        """Adds a note for each module that no wheel provides and that runs if a function runs, or what it imports."""
+
+        def list_imports(path: str) -> tuple[Import, ...]:
+            source = sources.get(path)
+            main = source.main_imports if source and path == entry and not self._inputs.spec_file.entry.function else ()
+            return (*source.imports, *main, *source.inner_imports) if source else ()
+
+        said: set[str] = set()
+        may_have_more = self._may_have_more or any(source.opens_up_at for source in sources.values())
+        for path in self._modules.reach(entry, list_imports, self._is_only_module) if not may_have_more else ():
+            for item in (item for item in list_imports(path) if not item.level and (path, item) not in taken):
+                top = item.module.partition(".")[0]
+                if top in said or self._modules.is_own(top) or self._wheels.provides(item.module) is not False:
+                    continue
+                if self._find_folder(top) is None:
+                    said.add(top)
+                    message = f"no locked wheel provides {top}, which the program imports if a function runs"
+                    hint = f"add it to requirements if it does; {_HINT}"
+                    self._report(_error_at(path, item.line, message, hint=hint), is_sure=False)
+
     def _find_entry_file(self) -> str | None:
-        entry = self._plan.entry
+        entry = self._inputs.spec_file.entry
         if entry.file is not None or entry.module is None:
             return entry.file if entry.file in self._files else None
         path = self._modules.files.get(entry.module)
@@ -155,7 +178,7 @@ class _Check:
         return path or None
 
     def _report_missing_entry(self) -> None:
-        entry = self._plan.entry
+        entry = self._inputs.spec_file.entry
         is_sure = True
         if entry.file is not None:
             message, hint = f"{entry.file} is not in the build context", "remove it from .dockerignore"
@@ -262,7 +285,7 @@ class _Check:
             return  # these lines may install the library
         from training_imgtool.make.library_check import LibraryCheck
 
-        check = LibraryCheck(self._inputs, self._plan, self._machine)
+        check = LibraryCheck(self._inputs, self._image, self._machine)
         imports = (
             (f"{path}:{item.line}:1", item, is_sure)
             for (path, item), is_sure in taken.items()

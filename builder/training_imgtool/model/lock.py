@@ -1,19 +1,16 @@
-"""The types of all choices that imgtool makes before it builds an image.
+"""The types of `image.lock`: what the spec's versions, bases and packages resolved to, with every file by its hash.
 
-A `Variant` contains choices from the version matrix, a `Lock` adds digests and wheels, and a `Plan` applies the lock to
-the spec's roles. Texts of a lock file go into Dockerfiles and paths, so each field has a pattern for its text.
+A `Variant` contains choices from the version matrix; the `Lock` adds digests and wheels. Texts of a lock file go into
+Dockerfiles and paths, so each field has a pattern for its text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from training_imgtool.base.reference import Digest, Repository, apply_mirror, parse_reference, parse_repository
-from training_imgtool.model.entry_point import EntryPoint
 from training_imgtool.model.frameworks import FRAMEWORKS, Framework, framework_of
-from training_imgtool.model.spec import INIT, Accelerator, ImageSpec, Role
+from training_imgtool.model.spec import Accelerator, Role
 
 _VERSION = r"\d+(?:\.\d+)+"
 _RELEASE = r"\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?"
@@ -195,148 +192,3 @@ class Lock:
             if role in locked.variant.roles:
                 return locked
         raise KeyError(role)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolePlan:
-    """All choices for one role's image."""
-
-    role: Role
-    locked: LockedVariant
-    base: Digest  # the repository to read the base from, possibly a mirror
-    base_name: str  # the base's canonical REPOSITORY:TAG, for the label
-    platform: str
-    template: str | None  # the path of the user's template, relative to the spec
-    system_packages: tuple[str, ...]
-    entry: EntryPoint
-    user: str | None
-    exclude: tuple[str, ...]  # paths below site-packages to leave out, including those of `trimmed`
-    trimmed: tuple[UnusedPath, ...]  # paths to leave out because nothing can open them
-    needed: Mapping[str, str]  # paths that stay because one of the user's own files names them, with that file
-    env: Mapping[str, str]
-    labels: Mapping[str, str]  # without the content key, which depends on the labels
-    cuda_base: bool  # whether the base is an nvidia/cuda image or a similar one
-
-    @property
-    def entrypoint(self) -> tuple[str, ...]:
-        """The image's entry point in exec form. It starts the program."""
-        return (*INIT, "/opt/venv/bin/python", *self.entry.arguments)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The plans of all roles of one spec, in the order master, worker, ps, evaluator."""
-
-    name: str
-    folder: Path
-    repository: Repository | None
-    platform: str
-    roles: tuple[RolePlan, ...]
-    warnings: tuple[str, ...]
-    compression: str
-
-    def role(self, role: Role) -> RolePlan:
-        """Returns the plan of `role`; raises KeyError if the spec does not have the role."""
-        for plan in self.roles:
-            if plan.role is role:
-                return plan
-        raise KeyError(role)
-
-
-TITLE = "org.opencontainers.image.title"
-REVISION = "org.opencontainers.image.revision"
-KEY_LABEL = "dev.imgtool.key"
-BASE_TEMPLATE = "base.Dockerfile.j2"
-BASE_NAME = "org.opencontainers.image.base.name"
-BASE_DIGEST = "org.opencontainers.image.base.digest"
-
-
-def make_plan(
-    spec: ImageSpec,
-    folder: Path,
-    lock: Lock,
-    *,
-    entry: EntryPoint,
-    registry: str | None,
-    mirrors: Mapping[str, str] | None,
-    revision: str | None,
-    named: Mapping[str, str] | None,
-) -> Plan:
-    """Applies a lock to a spec's roles.
-
-    Args:
-        spec: the spec.
-        folder: the spec's folder.
-        lock: the spec's lock.
-        entry: the program that the images start.
-        registry: the registry for the images, which replaces the spec's `registry`.
-        mirrors: for some hosts, another host to read base images from, such as a mirror of `docker.io`.
-        revision: the revision of the source code, for a label.
-        named: the rules of trimming that keep their files because a file of the user names one; with that file's name.
-    """
-    where = registry or spec.registry
-    repository = parse_repository(f"{where.rstrip('/')}/{spec.name}") if where else None
-    warnings = tuple(dict.fromkeys(note for locked in lock.variants for note in locked.variant.notes))
-    return Plan(
-        name=spec.name,
-        folder=folder,
-        repository=repository,
-        platform=spec.platform,
-        roles=tuple(
-            _role_plan(
-                spec,
-                role,
-                lock.variant_of(role),
-                entry=entry,
-                mirrors=mirrors or {},
-                revision=revision,
-                named=named or {},
-            )
-            for role in Role
-            if role in spec.roles
-        ),
-        warnings=warnings,
-        compression=spec.compression,
-    )
-
-
-def _role_plan(
-    spec: ImageSpec,
-    role: Role,
-    locked: LockedVariant,
-    *,
-    entry: EntryPoint,
-    mirrors: Mapping[str, str],
-    revision: str | None,
-    named: Mapping[str, str],
-) -> RolePlan:
-    of_role = spec.roles[role]
-    unused = () if spec.trim is False else locked.unused
-    trimmed = tuple(path for path in unused if path.rule not in named)
-    needed = {"PYTHONPATH": entry.python_path} if entry.python_path else {}
-    if (backend := locked.variant.framework.backend) and locked.has_keras_3:
-        needed["KERAS_BACKEND"] = backend
-    base = parse_reference(locked.variant.base)
-    labels = {
-        TITLE: spec.name,
-        locked.variant.framework.label: locked.variant.release,
-    }
-    if revision:
-        labels[REVISION] = revision
-    return RolePlan(
-        role=role,
-        locked=locked,
-        base=apply_mirror(base.repository, mirrors).digest(locked.base_digest),
-        base_name=str(base),
-        platform=spec.platform,
-        template=of_role.template or spec.template,
-        system_packages=tuple(sorted({*spec.system_packages, *locked.variant.apt})),
-        entry=entry,
-        user=spec.user,
-        exclude=tuple(sorted({*spec.exclude, *(unused.path for unused in trimmed)})),
-        trimmed=trimmed,
-        needed={path.path: named[path.rule] for path in unused if path.rule in named},
-        env=dict(sorted({**needed, **spec.env, **of_role.env}.items())),
-        labels=labels,
-        cuda_base=locked.variant.cuda is not None and spec.cuda_from == "base",
-    )

@@ -9,8 +9,9 @@ from imgtool_debian_layers import BaseSystem
 from training_imgtool.base.errors import FieldError, InputError, NeedsEngineError
 from training_imgtool.base.progress import Done, Note, Outcome, Step
 from training_imgtool.base.reference import Digest, apply_mirror, parse_reference
-from training_imgtool.model.lock import LockedDebian, RolePlan, Variant
+from training_imgtool.model.lock import LockedDebian, Variant
 from training_imgtool.model.recipe.apt_step import CUDA_LIBRARY_PATH, apt_packages
+from training_imgtool.model.recipe.recipe import Recipe
 from training_imgtool.model.spec import ImageSpec
 from training_imgtool.oci.direct.debian_layer import OpenedLibraries
 from training_imgtool.oci.layers.codecs import Compression
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     from training_imgtool.oci.machine import Machine
 
 
-def open_layer(plan: RolePlan, machine: Machine, cache: LayerCache, compression: Compression) -> LayerMaker:
-    """Returns a LayerMaker for a role's locked packages; it reads the base and fetches packages only if necessary."""
+def open_layer(recipe: Recipe, machine: Machine, cache: LayerCache, compression: Compression) -> LayerMaker:
+    """Returns a LayerMaker for a recipe's locked packages; it reads the base and fetches packages only if necessary."""
     return LayerMaker(
-        base_digest=plan.base.digest,
-        locked=plan.locked.debian or LockedDebian(requested=()),
-        platform=plan.platform,
-        read_system=partial(read_base_system, plan.base, machine),
+        base_digest=recipe.base.digest,
+        locked=recipe.debian or LockedDebian(requested=()),
+        platform=recipe.platform,
+        read_system=partial(read_base_system, recipe.base, machine),
         settings=machine.settings,
         progress=machine.progress,
         cache=cache,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from training_imgtool.base.context.context import Context
 from training_imgtool.base.errors import FieldError, FieldListError, InputError, UsageError
-from training_imgtool.base.reference import Repository, Tag
+from training_imgtool.base.reference import Repository, Tag, parse_repository
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.load import SpecFile
-from training_imgtool.model.lock import Lock, Plan, RolePlan, make_plan
+from training_imgtool.model.lock import Lock, LockedVariant, UnusedPath
 from training_imgtool.model.recipe.printing import print_dockerfile
 from training_imgtool.model.recipe.recipe import Recipe, Stage
 from training_imgtool.model.spec import ImageSpec, Role
@@ -35,17 +35,26 @@ KEY_DIGITS = 32  # of 64: 128 bits, in a tag that still fits into a line of a te
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleImage:
-    """A role's image before imgtool makes it: the recipe, the stages, and the tag with the content key."""
+    """A role's image before imgtool makes it: the recipe, the stages, and the tag with the content key.
 
-    plan: RolePlan
+    Attributes:
+        system_packages: the Debian packages that the spec and the lock name, sorted.
+        trimmed: the paths that the image leaves out because nothing can open them.
+        needed: paths that stay because one of the user's own files names them, with that file.
+    """
+
+    role: Role
     recipe: Recipe
     stages: tuple[Stage, ...]
     tag: Tag | None  # None when the spec names no registry
+    system_packages: tuple[str, ...]
+    trimmed: tuple[UnusedPath, ...]
+    needed: Mapping[str, str]
 
     @property
-    def role(self) -> Role:
-        """Which role."""
-        return self.plan.role
+    def locked(self) -> LockedVariant:
+        """The lock's variant for the role."""
+        return self.recipe.locked
 
     @property
     def registry_tag(self) -> Tag:
@@ -71,16 +80,16 @@ class RoleImage:
 
     def subject_of(self, stage: Stage) -> str:
         """Returns a stage's name for progress: the role for the last stage, stage and variant for a shared stage."""
-        return str(self.role) if stage == self.own else f"{stage.name} {self.plan.locked.variant.name}"
+        return str(self.role) if stage == self.own else f"{stage.name} {self.locked.variant.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """A spec with everything that imgtool makes the images from."""
+    """A spec with everything that imgtool makes the images from; without a registry, `target` is None."""
 
     spec_file: SpecFile
     lock: Lock
-    plan: Plan
+    target: Repository | None
     context: Context
     images: tuple[RoleImage, ...]
     others: tuple[Inputs, ...] = ()  # the inputs of the spec's other platforms
@@ -90,14 +99,24 @@ class Inputs:
         """The inputs for each platform, beginning with the inputs for this platform."""
         return (replace(self, others=()), *self.others)
 
+    @property
+    def spec(self) -> ImageSpec:
+        """The spec, for one platform."""
+        return self.spec_file.spec
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings of the version matrix about the lock's choices."""
+        return tuple(dict.fromkeys(note for locked in self.lock.variants for note in locked.variant.notes))
+
     def index_key(self, role: Role) -> str:
         """Returns the key of the index that lists the images of all platforms, 64 hexadecimal digits."""
-        keys = [[inputs.plan.platform, inputs.selected((role,))[0].key] for inputs in self.by_platform]
+        keys = [[inputs.spec.platform, inputs.selected((role,))[0].key] for inputs in self.by_platform]
         return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
 
     def named_by_index(self) -> Inputs:
         """Replaces the tags of the images with the tags of their indexes if there are several platforms."""
-        repository = self.plan.repository
+        repository = self.target
         if not self.others or repository is None:
             return self
         keys = {image.role: self.index_key(image.role) for image in self.images}
@@ -109,9 +128,9 @@ class Inputs:
     @property
     def repository(self) -> Repository:
         """The repository for the images; raises UsageError when no registry is configured."""
-        if self.plan.repository is None:
+        if self.target is None:
             raise UsageError(f"{self.spec_file.path}: no registry", hint=_NAME_REGISTRY)
-        return self.plan.repository
+        return self.target
 
     def selected(self, roles: tuple[Role, ...]) -> tuple[RoleImage, ...]:
         """Returns the images of `roles`, or all images if `roles` is empty; raises UsageError for an unknown role."""
@@ -158,25 +177,36 @@ def prepare(
 
 def _make_images(spec_file: SpecFile, lock: Lock, settings: Settings, registry: str | None) -> Inputs:
     """Makes the recipe of every role for the spec's platform, and the tags, which contain the keys of the images."""
-    spec, entry = spec_file.spec, spec_file.entry
+    spec = spec_file.spec
     context = read_code(spec_file, settings, everything=_has_template(spec))
-    plan = make_plan(
-        spec,
-        spec_file.folder,
-        lock,
-        entry=entry,
-        registry=registry,
-        mirrors=settings.mirrors,
-        revision=context.tree_id(entry.folder if entry.paths == (entry.folder,) else "."),
-        named=_named_libraries(spec_file, lock, context),
-    )
+    where = registry or spec.registry
+    target = parse_repository(f"{where.rstrip('/')}/{spec.name}") if where else None
+    named = _named_libraries(spec_file, lock, context)
+
+    def make(role: Role) -> RoleImage:
+        locked = lock.variant_of(role)
+        unused = () if spec.trim is False else locked.unused
+        trimmed = tuple(path for path in unused if path.rule not in named)
+        exclude = tuple(sorted({*spec.exclude, *(path.path for path in trimmed)}))
+        recipe = make_recipe(spec_file, role, locked, context, exclude=exclude, settings=settings)
+        stages = recipe.make_stages()
+        return RoleImage(
+            role=role,
+            recipe=recipe,
+            stages=stages,
+            tag=target.tag(f"{role}-{stages[-1].key[:KEY_DIGITS]}") if target else None,
+            system_packages=tuple(sorted({*spec.system_packages, *locked.variant.apt})),
+            trimmed=trimmed,
+            needed={path.path: named[path.rule] for path in unused if path.rule in named},
+        )
+
     try:
-        images = tuple(_make_image(spec_file, role, plan, context, settings) for role in plan.roles)
+        images = tuple(make(role) for role in Role if role in spec.roles)
     except FieldError as error:
         raise spec_file.located(error) from error
     except FieldListError as errors:
         raise FieldListError(tuple(spec_file.located(error) for error in errors.errors)) from errors
-    return Inputs(spec_file=spec_file, lock=lock, plan=plan, context=context, images=images)
+    return Inputs(spec_file=spec_file, lock=lock, target=target, context=context, images=images)
 
 
 def _has_template(spec: ImageSpec) -> bool:
@@ -207,11 +237,3 @@ def _registry(named: str | None, settings: Settings, spec: ImageSpec) -> str | N
         return check_registry(given.text)
     except InputError as error:
         raise UsageError(f"{given.place}: {error}", hint=error.hint) from error
-
-
-def _make_image(spec_file: SpecFile, role: RolePlan, plan: Plan, context: Context, settings: Settings) -> RoleImage:
-    epoch, compression = settings.source_date_epoch, plan.compression
-    recipe = make_recipe(spec_file, role, context, epoch=epoch, compression=compression)
-    stages = recipe.make_stages()
-    tag = plan.repository.tag(f"{role.role}-{stages[-1].key[:KEY_DIGITS]}") if plan.repository else None
-    return RoleImage(plan=role, recipe=recipe, stages=stages, tag=tag)

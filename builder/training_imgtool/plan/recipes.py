@@ -1,4 +1,4 @@
-"""Makes the recipe of each role's image from the role's plan and the code."""
+"""Makes the recipe of each role's image from the spec, the lock and the code."""
 
 from __future__ import annotations
 
@@ -9,63 +9,93 @@ from dataclasses import replace
 from training_imgtool.base.context.context import IGNORE_FILE, Context
 from training_imgtool.base.context.entries import Entry, Kind
 from training_imgtool.base.errors import FieldError, InputError
+from training_imgtool.base.reference import apply_mirror, parse_reference
+from training_imgtool.base.settings import Settings
+from training_imgtool.model.entry_point import EntryPoint
 from training_imgtool.model.load import SpecFile
-from training_imgtool.model.lock import BASE_DIGEST, BASE_NAME, RolePlan
+from training_imgtool.model.lock import LockedVariant
 from training_imgtool.model.recipe import install_step
 from training_imgtool.model.recipe.printing import allowed_variables, print_template
-from training_imgtool.model.recipe.recipe import Copy, Lines, Recipe, Template
-from training_imgtool.model.spec import APP, ImageSpec
+from training_imgtool.model.recipe.recipe import BASE_DIGEST, BASE_NAME, REVISION, TITLE, Copy, Lines, Recipe, Template
+from training_imgtool.model.spec import APP, INIT, ImageSpec, Role
 from training_imgtool.oci.direct.files import OF_THE_ENGINE, list_parents
 
 _SOURCE = re.compile(r"\.|(?!\.{1,2}(?:/|\Z))[\w.@+-]+(?:/(?!\.{1,2}(?:/|\Z))[\w.@+-]+)*")
 
 
-def make_recipe(spec_file: SpecFile, plan: RolePlan, context: Context, *, epoch: int, compression: str) -> Recipe:
+def make_recipe(
+    spec_file: SpecFile,
+    role: Role,
+    locked: LockedVariant,
+    context: Context,
+    *,
+    exclude: tuple[str, ...],
+    settings: Settings,
+) -> Recipe:
     """Makes the recipe of one role's image.
 
     Args:
         spec_file: the spec.
-        plan: every choice that is made for the role.
+        role: whose image.
+        locked: the lock's variant for the role.
         context: the code and `files`; for a template, every file that a COPY can name.
-        epoch: SOURCE_DATE_EPOCH; 0 for none.
-        compression: how to compress the layers.
+        exclude: the paths below site-packages that the image leaves out.
+        settings: the machine's settings, of which SOURCE_DATE_EPOCH and the mirrors count.
 
     Raises FieldError for a path that is not in the context or not allowed in the image, and TemplateError.
     """
-    spec, locked = spec_file.spec, plan.locked
-    env = {**spec.env, **spec.roles[plan.role].env}
+    spec, entry = spec_file.spec, spec_file.entry
+    of_role, base = spec.roles[role], parse_reference(locked.variant.base)
+    cuda_base = locked.variant.cuda is not None and spec.cuda_from == "base"
+    env = {**spec.env, **of_role.env}
     mounted = tuple(name for name, secret in spec.secrets.items() if not secret.index)
-    code = tuple(_copy_code(plan, path, context) for path in plan.entry.paths)
+    code = tuple(_copy_code(entry, path, context) for path in entry.paths)
     recipe = Recipe(
-        platform=plan.platform,
-        compression=compression,
-        epoch=epoch,
-        base=plan.base,
-        base_name=plan.base_name,
+        platform=spec.platform,
+        compression=spec.compression,
+        epoch=settings.source_date_epoch,
+        base=apply_mirror(base.repository, settings.mirrors).digest(locked.base_digest),
+        base_name=str(base),
         locked=locked,
-        library_path=install_step.library_path(locked, cuda_base=plan.cuda_base),
-        libraries=locked.variant.libraries if plan.cuda_base else (),
+        library_path=install_step.library_path(locked, cuda_base=cuda_base),
+        libraries=locked.variant.libraries if cuda_base else (),
         run=Lines(lines=spec.run, env=env, secrets=mounted),
-        exclude=plan.exclude,
+        exclude=exclude,
         run_after_packages=Lines(lines=spec.run_after_packages, env=env, secrets=mounted),
-        files=_copy_files(spec, posixpath.relpath(spec_file.folder, plan.entry.top), context, code),
+        files=_copy_files(spec, posixpath.relpath(spec_file.folder, entry.top), context, code),
         code=code,
-        working_folder=plan.entry.working_folder,
-        env=plan.env,
-        labels=dict(plan.labels) | {BASE_NAME: plan.base_name, BASE_DIGEST: plan.base.digest},
-        user=plan.user,
-        entrypoint=plan.entrypoint,
+        working_folder=entry.working_folder,
+        env=dict(sorted({**_needed_variables(locked, entry), **env}.items())),
+        labels=_list_labels(spec, locked, entry, context),
+        user=spec.user,
+        entrypoint=(*INIT, "/opt/venv/bin/python", *entry.arguments),
     )
-    if plan.template is None:
+    if (template := of_role.template or spec.template) is None:
         return recipe
-    text = print_template(recipe, plan.template, spec_file.folder, allow_secrets=spec.allow_secrets)
+    text = print_template(recipe, template, spec_file.folder, allow_secrets=spec.allow_secrets)
     allowed = allowed_variables(spec.allow_secrets)
-    return replace(recipe, template=Template(name=plan.template, text=text, context=context.entries, allowed=allowed))
+    return replace(recipe, template=Template(name=template, text=text, context=context.entries, allowed=allowed))
 
 
-def _copy_code(plan: RolePlan, path: str, context: Context) -> Copy:
+def _needed_variables(locked: LockedVariant, entry: EntryPoint) -> dict[str, str]:
+    """Returns the variables without which the program's modules or Keras 3's backend are not found."""
+    needed = {"PYTHONPATH": entry.python_path} if entry.python_path else {}
+    if (backend := locked.variant.framework.backend) and locked.has_keras_3:
+        needed["KERAS_BACKEND"] = backend
+    return needed
+
+
+def _list_labels(spec: ImageSpec, locked: LockedVariant, entry: EntryPoint, context: Context) -> dict[str, str]:
+    """Returns the image's labels without the key, which depends on them."""
+    labels = {TITLE: spec.name, locked.variant.framework.label: locked.variant.release}
+    if revision := context.tree_id(entry.folder if entry.paths == (entry.folder,) else "."):
+        labels[REVISION] = revision
+    return labels | {BASE_NAME: str(parse_reference(locked.variant.base)), BASE_DIGEST: locked.base_digest}
+
+
+def _copy_code(entry: EntryPoint, path: str, context: Context) -> Copy:
     """Describes the copy of a folder or a file of the code to the same path below /app."""
-    field = "trainer.source" if path == plan.entry.folder else "trainer.include"
+    field = "trainer.source" if path == entry.folder else "trainer.include"
     if not _SOURCE.fullmatch(path):
         what = "a folder" if field == "trainer.source" else "a path"
         raise FieldError(f"{path}: expected {what} of letters, digits and ._@+- between slashes", field=field)

@@ -42,7 +42,7 @@ def remake(inputs: Inputs, image: RoleImage, machine: Machine) -> Iterator[Remad
     run = BuildRun(inputs=inputs, options=BuildOptions(), machine=machine)
     builder = DirectBuilder(run)
     appending = BaseParents(run, builder).of(image)
-    python = image.plan.locked.variant.python
+    python = image.locked.variant.python
     release = python_release(appending.parent.stored.config, python)
 
     def compiles_alike() -> bool:

@@ -110,7 +110,7 @@ def _examine(run: VerifyRun, image: RoleImage, digest: Digest, engine: DockerEng
     if engine is not None:
         from training_imgtool.verify.smoke import check_start
 
-        findings += check_start(image, digest, engine, run.machine)
+        findings += check_start(image, run.inputs.spec_file.entry, digest, engine, run.machine)
     return tuple(findings)
 
 

@@ -14,6 +14,7 @@ from training_imgtool.jobs.frameworks import rules_of
 from training_imgtool.make.engines.docker.containers import Containers
 from training_imgtool.make.engines.docker.probe import Answer, Probe, run_probe
 from training_imgtool.make.engines.pull import pull_image
+from training_imgtool.model.entry_point import EntryPoint
 from training_imgtool.model.frameworks import FRAMEWORKS, Framework
 from training_imgtool.model.spec import Accelerator
 from training_imgtool.plan.inputs import RoleImage
@@ -24,22 +25,24 @@ if TYPE_CHECKING:
     from training_imgtool.oci.machine import Machine
 
 PYTHON = "/opt/venv/bin/python"
+_MOST_MODULES = 5
 RUN_SECONDS = 300.0
 Parts = Mapping[str, Mapping[str, Any]]
 
 
-def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine: Machine) -> Iterator[Finding]:
+def check_start(
+    image: RoleImage, entry: EntryPoint, digest: Digest, engine: DockerEngine, machine: Machine
+) -> Iterator[Finding]:
     """Runs a container that opens libraries, imports the framework, multiplies matrices, and imports the trainer.
 
     Raises what the engine raises, including its errors from pulling the image.
     """
-    plan = image.plan
-    name = pull_image(digest, image.key, platform=plan.platform, engine=engine, machine=machine)
-    is_gpu = plan.locked.variant.accelerator is Accelerator.GPU
+    name = pull_image(digest, image.key, platform=image.recipe.platform, engine=engine, machine=machine)
+    is_gpu = image.locked.variant.accelerator is Accelerator.GPU
     gpus = is_gpu and bool(Containers(engine.api).machine().nvidia)
-    variant = plan.locked.variant
-    machine.progress(Step(str(image.role), f"importing {variant.framework.key} and {plan.entry.name}"))
-    module = plan.entry.module or plan.entry.arguments[-1]
+    variant = image.locked.variant
+    machine.progress(Step(str(image.role), f"importing {variant.framework.key} and {entry.name}"))
+    module = entry.module or entry.arguments[-1]
     alone = {image.role: ["localhost"]}  # so that the trainer waits for no other replica
     env = to_texts(rules_of(variant.framework).describe(Flavour.LOCAL, alone, image.role, 0))
     request = {"module": module, "libraries": sorted(variant.libraries), "env": env, "framework": variant.framework.key}
@@ -47,7 +50,7 @@ def check_start(image: RoleImage, digest: Digest, engine: DockerEngine, machine:
     probe = Probe(image=name, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus)
     answer = run_probe(engine.api, probe)
     if answer.fault is not None and "exec format error" in answer.fault:
-        yield unproven("smoke test", f"the engine's machine does not run {plan.platform}")
+        yield unproven("smoke test", f"the engine's machine does not run {image.recipe.platform}")
         return
     yield from judge(answer, variant.release, variant.framework, needs_gpu=gpus)
 
@@ -74,6 +77,7 @@ def judge(answer: Answer, release: str, framework: Framework, *, needs_gpu: bool
         yield mismatch("compute", f"{framework.title} sees no GPU", "a product on each GPU")
     else:
         yield _judge_part(parts, "compute", "a product of two matrices", found=", ".join(used))
+    yield from _judge_modules(parts)
     trainer = parts.get("trainer", {})
     if "left" in trainer:
         yield ok(
@@ -81,6 +85,20 @@ def judge(answer: Answer, release: str, framework: Framework, *, needs_gpu: bool
         )
     else:
         yield _judge_part(parts, "trainer", "a trainer that imports", found=trainer.get("file"))
+
+
+def _judge_modules(parts: Parts) -> Iterator[Finding]:
+    """Yields a finding for each module of the wheels that does not import."""
+    part = parts.get("modules")
+    if part is None:
+        yield unproven("modules", "the program did not import the modules of the wheels")
+        return
+    failed = [row for row in part.get("failed", ()) if isinstance(row, dict)]
+    for row in failed[:_MOST_MODULES]:
+        said = f"{row.get('name')}: {row.get('error')}: {row.get('message', '')}"
+        yield mismatch("modules", f"{said} at {row['where']}" if row.get("where") else said, "a module that imports")
+    if not failed:
+        yield ok("modules", f"{part.get('count')} modules of the wheels import")
 
 
 def _judge_part(parts: Parts, name: str, expected: str, *, found: object) -> Finding:

@@ -12,8 +12,9 @@ from tests import plans
 from training_imgtool.base.context.context import scan
 from training_imgtool.base.errors import FieldError
 from training_imgtool.base.reference import Repository
+from training_imgtool.base.settings import from_environment
 from training_imgtool.model.load import load
-from training_imgtool.model.lock import LockedDebian, RolePlan
+from training_imgtool.model.lock import LockedDebian
 from training_imgtool.model.recipe import install_step
 from training_imgtool.model.recipe.recipe import Lines, Recipe, Template
 from training_imgtool.model.spec import Role
@@ -116,9 +117,8 @@ def test_variables_that_look_like_secrets_are_published_as_hashes() -> None:
 
 
 def recipe_of(folder: Path, role: Role = Role.WORKER, **changes: Any) -> Recipe:
-    spec_file = load(folder / "image.yaml")
-    plan: RolePlan = plans.role_plan(role, entry=spec_file.entry, **changes)
-    return make_recipe(spec_file, plan, scan(folder), epoch=0, compression="gzip")
+    spec_file = replace(load(folder / "image.yaml"), **changes)
+    return make_recipe(spec_file, role, plans.locked(), scan(folder), exclude=(), settings=from_environment({}))
 
 
 def test_a_byte_of_code_changes_the_image_alone_and_a_file_beside_it_nothing(folder: Path) -> None:
@@ -169,13 +169,7 @@ def test_files_and_folders_come_to_their_targets(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["a b", "a*", "$X", "../x", "a/../b"])
 def test_code_whose_path_no_copy_takes(folder: Path, name: str) -> None:
     with pytest.raises(FieldError, match="expected a folder of letters, digits"):
-        make_recipe(
-            load(folder / "image.yaml"),
-            plans.role_plan(entry=plans.entry_point(folder=name)),
-            scan(folder),
-            epoch=0,
-            compression="gzip",
-        )
+        recipe_of(folder, entry=plans.entry_point(folder=name))
 
 
 def test_a_link_that_leads_nowhere_is_no_source(folder: Path) -> None:

@@ -26,7 +26,7 @@ def test_debian_packages_have_name_version_hash_and_package_url() -> None:
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
-    document = describe_variant("mnist", plans.role_plan(), (GIT,))
+    document = describe_variant("mnist", plans.recipe(), (), (GIT,))
     assert not JsonStrictValidator(SchemaVersion.V1_5).validate_str(json.dumps(document))
     component = {"type": "application", "name": "imgtool"}
     assert document["metadata"]["tools"] == {"components": [component]}
@@ -47,19 +47,19 @@ def test_debian_packages_have_name_version_hash_and_package_url() -> None:
 
 
 def test_packages_that_an_engine_installs_leave_the_bill_open() -> None:
-    bill = describe_variant("mnist", replace(plans.role_plan(), system_packages=("git",)), ())
+    bill = describe_variant("mnist", plans.recipe(), ("git",), ())
     assert bill["metadata"]["component"]["bom-ref"] in bill["compositions"][0]["assemblies"]
 
 
 def test_a_base_of_an_unknown_distribution_gives_no_package_url() -> None:
     locked = plans.locked()
-    plan = plans.role_plan(locked_variant=replace(locked, variant=replace(locked.variant, os=None)))
-    (git,) = (part for part in describe_variant("mnist", plan, (GIT,))["components"] if part["name"] == "git")
+    recipe = plans.recipe(locked_variant=replace(locked, variant=replace(locked.variant, os=None)))
+    (git,) = (part for part in describe_variant("mnist", recipe, (), (GIT,))["components"] if part["name"] == "git")
     assert "purl" not in git
 
 
 def test_what_the_documents_say_has_a_number() -> None:
     """Where this fails, give `make.attach.FORMAT` another number: else `verify` calls every older document forged."""
-    plan = plans.role_plan()
-    documents = (describe_variant("mnist", plan, (GIT,)), make_provenance(plan, {}, key="a" * 64, bill=b""))
+    recipe = plans.recipe()
+    documents = (describe_variant("mnist", recipe, (), (GIT,)), make_provenance(recipe, {}, key="a" * 64, bill=b""))
     assert (FORMAT, hashlib.sha256(b"".join(map(encode, documents))).hexdigest()[:12]) == ("1", "7c7e948e98c1")

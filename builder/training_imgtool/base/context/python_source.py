@@ -50,12 +50,14 @@ class Source:
     Attributes:
         imports: the imports that run whenever the module loads, outside of functions, conditions, `try` and `with`.
         main_imports: the imports that also run if the file is the program.
+        inner_imports: the imports that run whenever one of its functions runs, outside of conditions, `try` and `with`.
         all_imports: every import, wherever it stands.
         opens_up_at: the first line of code that may change where Python looks for modules, or create modules.
     """
 
     imports: tuple[Import, ...]
     main_imports: tuple[Import, ...]
+    inner_imports: tuple[Import, ...]
     all_imports: tuple[Import, ...]
     opens_up_at: int | None
 
@@ -73,6 +75,7 @@ def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
     return Source(
         imports=tuple(_imports(tree.body)),
         main_imports=tuple(_imports(main)),
+        inner_imports=tuple(_imports(_walk_functions([*tree.body, *main], is_inside=False))),
         all_imports=tuple(_imports(_walk_statements(tree))),
         opens_up_at=_find_opening(tree, main, data),
     )
@@ -138,6 +141,14 @@ def _imports(nodes: Iterable[ast.AST]) -> Iterator[Import]:
             yield from (Import(node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield Import(node.lineno, node.module or "", node.level, tuple(alias.name for alias in node.names))
+
+
+def _walk_functions(nodes: Iterable[ast.AST], *, is_inside: bool) -> Iterator[ast.AST]:
+    for node in nodes:
+        if is_inside:
+            yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _walk_functions(node.body, is_inside=is_inside or not isinstance(node, ast.ClassDef))
 
 
 def _walk_statements(tree: ast.Module) -> Iterator[ast.AST]:

@@ -24,7 +24,7 @@ from training_imgtool.jobs.model import (
     replicas,
     without_none,
 )
-from training_imgtool.jobs.rules.google import project_findings
+from training_imgtool.jobs.rules.google import bucket_findings, project_findings
 from training_imgtool.jobs.targets.google import gcloud
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
@@ -49,12 +49,19 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.AI_PLATFORM,
         documents=(job,),
-        notes=(CLOSED,),
+        notes=(CLOSED, *_notes(spec)),
         command=command,
         flags=lambda: gcloud.flag_command(job, spec.job.project),
         stage=_stage(options),
         service=gcloud.ai_platform_service(job, spec.job.project),
     )
+
+
+def _notes(spec: ImageSpec) -> Iterator[str]:
+    """Warns of buckets that gcloud refuses: it reads packages only from a flag. The API does not check them."""
+    given = {"package_uris": spec.job.package_uris, "staging": (spec.job.staging,)}
+    for key, uris in given.items() if spec.job.runtime_version else ():
+        yield from (f"warning: job.{key}: {found.message}" for uri in uris for found in bucket_findings(uri, ()))
 
 
 def _stage(options: JobOptions) -> tuple[str, ...]:

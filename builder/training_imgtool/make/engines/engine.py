@@ -95,7 +95,7 @@ class Engine:
             run, recipe = self._run, image.recipe
             repository = self._origin_of(recipe.base.repository)
             text = print_dockerfile(recipe, image.key, base=str(self._at_builder(repository)))
-            context = make_build_context(run.inputs, (image.plan.locked,), run.machine)
+            context = make_build_context(run.inputs, (image.locked,), run.machine)
             solve = self._describe(image, image.own, text, tag, repository, secrets=True)
             return replace(solve, context=context.write_tar, is_whole=True)
 
@@ -151,7 +151,7 @@ class Engine:
             context=lambda _: None,
             name=str(self._at_builder(tag.repository).tag(tag.name)),
             plain_http=self._plain_http(tag.repository),
-            platform=run.inputs.plan.platform,
+            platform=run.inputs.spec.platform,
             secrets=given,
             hidden=hidden_values(given, run.machine.settings.environ, text),
             logins=self._logins([tag.repository, base]),
@@ -160,8 +160,8 @@ class Engine:
 
     def _origin_of(self, repository: Repository) -> Repository:
         """Returns the original repository if `repository` is on a mirror, else `repository`."""
-        roles = self._run.inputs.plan.roles
-        origins = {role.base.repository: parse_reference(role.base_name).repository for role in roles}
+        recipes = [image.recipe for image in self._run.inputs.images]
+        origins = {recipe.base.repository: parse_reference(recipe.base_name).repository for recipe in recipes}
         return origins.get(repository, repository)
 
     def _at_builder(self, repository: Repository) -> Repository:

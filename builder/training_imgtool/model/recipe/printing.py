@@ -19,11 +19,11 @@ from typing import Any
 from training_imgtool.base import resources
 from training_imgtool.base.errors import ImgtoolError, InputError
 from training_imgtool.base.secret_text import detect_command_secret, detect_named_secret
-from training_imgtool.model.lock import BASE_TEMPLATE, KEY_LABEL
 from training_imgtool.model.recipe import install_step
-from training_imgtool.model.recipe.recipe import Copy, Recipe, print_lines
+from training_imgtool.model.recipe.recipe import KEY_LABEL, Copy, Recipe, print_lines
 
 LONGEST = 1 << 20  # characters of a printed Dockerfile, bytes of a template
+BASE_TEMPLATE = "base.Dockerfile.j2"
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-+]([^}]*))?\})")
 _PAIR = re.compile(r"""(?<!\w)(\w+)=("(?:\\.|[^"\\])*"|'[^']*'|\S+)""")
 _LONGEST_VALUE = 1000  # characters of a variable

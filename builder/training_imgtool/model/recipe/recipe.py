@@ -21,6 +21,11 @@ from training_imgtool.model.recipe.jinja import quote
 
 _VERSION = 2  # of the hashed document; another number changes every key
 SYSTEM, RUN, PACKAGES, SETUP, IMAGE = "system", "run", "packages", "setup", "image"
+TITLE = "org.opencontainers.image.title"
+REVISION = "org.opencontainers.image.revision"
+BASE_NAME = "org.opencontainers.image.base.name"
+BASE_DIGEST = "org.opencontainers.image.base.digest"
+KEY_LABEL = "dev.imgtool.key"
 _FIELDS = {
     SYSTEM: ("debian",),
     RUN: ("run",),

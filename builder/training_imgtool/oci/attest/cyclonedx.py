@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from training_imgtool.base.reference import parse_reference
-from training_imgtool.model.lock import DebianPackage, LockedVariant, RolePlan, Wheel
+from training_imgtool.model.lock import DebianPackage, LockedVariant, Wheel
+from training_imgtool.model.recipe.recipe import Recipe
 from training_imgtool.model.requirements import normalise_name
 
 MEDIA_TYPE = "application/vnd.cyclonedx+json"
@@ -20,7 +21,9 @@ _SUPPLIERS = {"debian": "Debian", "ubuntu": "Ubuntu"}  # of Debian packages, by 
 SAFE = ".-_~"  # characters that package URLs leave as they are
 
 
-def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage]) -> dict[str, Any]:
+def describe_variant(
+    name: str, recipe: Recipe, system_packages: tuple[str, ...], debian: Iterable[DebianPackage]
+) -> dict[str, Any]:
     """Lists an image's components without the code: the base by digest, and the lock's wheels and Debian packages.
 
     Several roles and several versions of the code share this bill, because the bill depends only on the lock and the
@@ -29,10 +32,11 @@ def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage])
 
     Args:
         name: the spec's name.
-        plan: the role's plan.
+        recipe: the image's recipe.
+        system_packages: the Debian packages that the spec and the lock name.
         debian: the packages of the lock that the image has; none if an engine installed what apt chose.
     """
-    locked = plan.locked
+    locked = recipe.locked
     distribution = read_distribution(locked.variant.os)
     packages = [
         make_debian_component(item.name, item.version, item.architecture, distribution, sha256=item.sha256)
@@ -45,15 +49,15 @@ def describe_variant(name: str, plan: RolePlan, debian: Iterable[DebianPackage])
         "name": f"{name}-{locked.variant.name}",
         "properties": list_properties(
             {
-                "dev.imgtool.platform": plan.platform,
+                "dev.imgtool.platform": recipe.platform,
                 "dev.imgtool.python": locked.variant.python,
-                "dev.imgtool.system-packages": " ".join(plan.system_packages),
-                "dev.imgtool.left-out": " ".join(plan.exclude),
+                "dev.imgtool.system-packages": " ".join(system_packages),
+                "dev.imgtool.left-out": " ".join(recipe.exclude),
             }
         ),
     }
     refs = sorted(component["bom-ref"] for component in inside)
-    by_engine = [image["bom-ref"]] if plan.system_packages and not packages else []
+    by_engine = [image["bom-ref"]] if system_packages and not packages else []
     open_ended = {"aggregate": "incomplete", "assemblies": [f"base:{locked.base_digest}", *by_engine]}
     return make_bill(image, inside, {image["bom-ref"]: refs}) | {"compositions": [open_ended]}
 

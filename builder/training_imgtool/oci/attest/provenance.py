@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from training_imgtool.base.reference import Digest, parse_reference
-from training_imgtool.model.lock import REVISION, RolePlan
+from training_imgtool.model.recipe.recipe import REVISION, Recipe
 from training_imgtool.oci.attest import cyclonedx
 
 PREDICATE = "https://slsa.dev/provenance/v1"  # the in-toto predicate type
@@ -51,41 +51,41 @@ def wrap(statement: Mapping[str, Any]) -> bytes:
     return encode({**envelope, "rootfs": {"type": "layers", "diff_ids": layers}})
 
 
-def make_provenance(plan: RolePlan, recipe: Mapping[str, Any], *, key: str, bill: bytes) -> dict[str, Any]:
+def make_provenance(recipe: Recipe, published: Mapping[str, Any], *, key: str, bill: bytes) -> dict[str, Any]:
     """Returns the predicate, with only facts that the image's key covers, so that `verify` can make the same predicate.
 
     Args:
-        plan: the plan of a role with this image.
-        recipe: the image's recipe as JSON.
+        recipe: the image's recipe.
+        published: the recipe as JSON, as `Recipe.publish_document` returns it.
         key: the image's content key.
         bill: the bill of materials, which lists the wheels and Debian packages by their hashes.
     """
     return {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
-            "externalParameters": _list_parameters(plan, recipe),
+            "externalParameters": _list_parameters(recipe, published),
             "internalParameters": {"key": key},
-            "resolvedDependencies": _list_dependencies(plan, hashlib.sha256(bill).hexdigest()),
+            "resolvedDependencies": _list_dependencies(recipe, hashlib.sha256(bill).hexdigest()),
         },
         "runDetails": {"builder": {"id": BUILDER}, "metadata": {"invocationId": key}},
     }
 
 
-def _list_parameters(plan: RolePlan, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    variant = plan.locked.variant
+def _list_parameters(recipe: Recipe, published: Mapping[str, Any]) -> dict[str, Any]:
+    variant = recipe.locked.variant
     return {
         variant.framework.key: variant.release,
         "accelerator": str(variant.accelerator),
-        "recipe": dict(recipe),
+        "recipe": dict(published),
     }
 
 
-def _list_dependencies(plan: RolePlan, bill_sha256: str) -> list[dict[str, Any]]:
-    base = parse_reference(plan.locked.variant.base).repository.digest(plan.locked.base_digest)
+def _list_dependencies(recipe: Recipe, bill_sha256: str) -> list[dict[str, Any]]:
+    base = parse_reference(recipe.locked.variant.base).repository.digest(recipe.locked.base_digest)
     dependencies: list[dict[str, Any]] = [
         {"name": "base", "uri": f"docker://{base}", "digest": {"sha256": base.hex}},
         {"name": "bill", "digest": {"sha256": bill_sha256}, "mediaType": cyclonedx.MEDIA_TYPE},
     ]
-    if tree := plan.labels.get(REVISION):
+    if tree := recipe.labels.get(REVISION):
         dependencies.append({"name": "source", "digest": {"gitTree": tree}})
     return dependencies

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from training_imgtool.base.errors import NeedsEngineError
-from training_imgtool.model.lock import KEY_LABEL
 from training_imgtool.model.recipe import install_step
-from training_imgtool.model.recipe.recipe import IMAGE, PACKAGES, SYSTEM, Copy, Recipe, Stage
+from training_imgtool.model.recipe.recipe import IMAGE, KEY_LABEL, PACKAGES, SYSTEM, Copy, Recipe, Stage
 from training_imgtool.oci.direct.debian_layer import DebianLayer, OpenedLibraries
 from training_imgtool.oci.direct.files import Files
 from training_imgtool.oci.direct.layout import FileLayer, lay_out

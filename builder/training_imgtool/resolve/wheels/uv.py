@@ -24,8 +24,10 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
 from training_imgtool.base.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
+from training_imgtool.model.requirements import Binding
 from training_imgtool.resolve.versions.closure import Package, list_readable
 from training_imgtool.resolve.versions.markers import full_version
+from training_imgtool.resolve.wheels.index.bound import write_bound
 from training_imgtool.resolve.wheels.index.page import IndexedFile, write_index
 
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
@@ -169,6 +171,7 @@ def compile_requirements(
     wheels_only: frozenset[str] | None = None,
     metadata: Iterable[Package] = (),
     pages: Mapping[str, tuple[IndexedFile, ...]] | None = None,
+    bound: tuple[Binding, ...] = (),
 ) -> tuple[ResolvedWheel, ...]:
     """Resolves `requirements` to one wheel per package, sorted by name.
 
@@ -183,6 +186,7 @@ def compile_requirements(
         wheels_only: the packages whose source archives uv ignores; None for all packages.
         metadata: metadata that replaces the releases' own.
         pages: the files of packages, by name, from which uv chooses before it looks on any index.
+        bound: the packages that come from one index only.
 
     Raises:
         UnreadableMetadataError: uv cannot read a release's own metadata, and `metadata` has none for it.
@@ -205,6 +209,7 @@ def compile_requirements(
             f"--python-platform={name_uv_platform(target.platform, target.glibc)}",
             *_list_archive_options(wheels_only),
             *(f"--find-links={path}" for path in find_links),
+            *([write_bound(bound, environ, work)] if bound else []),
         )
         environ = _add_metadata(_without_builds(environ, work), metadata, work)
         if pages:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from training_imgtool.base.settings import Settings
+from training_imgtool.model.frameworks.tensorflow import asks_for_keras_2
 from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.spec import ImageSpec
 from training_imgtool.resolve.frameworks import Index
@@ -13,8 +15,9 @@ from training_imgtool.resolve.frameworks.tensorflow.install import constraints, 
 from training_imgtool.resolve.frameworks.tensorflow.newer import learn, needs_index, notes_between
 from training_imgtool.resolve.frameworks.tensorflow.rules import check_keras, check_libtpu, check_spec
 from training_imgtool.resolve.versions.closure import Package
-from training_imgtool.resolve.versions.matrix import Matrix, load_matrix
+from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, load_matrix
 from training_imgtool.resolve.versions.rules import Finding
+from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 
 __all__ = [
     "check_cuda_base",
@@ -27,6 +30,8 @@ __all__ = [
     "cuda_base",
     "learn",
     "libraries",
+    "list_rows",
+    "lock_inputs",
     "needs_index",
     "notes_between",
     "package",
@@ -35,12 +40,23 @@ __all__ = [
 ]
 
 
+def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
+    """Returns the rows of imgtool's table."""
+    del index
+    return {version: (minor, row) for minor in matrix.minors.values() for version, row in minor.releases.items()}
+
+
 def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:  # noqa: ARG001  one signature
     """Returns the version matrix, or the row of one release or minor version."""
     from training_imgtool.resolve.frameworks.tensorflow.table import as_data, as_text
 
     matrix = load_matrix()
     return as_data(matrix, release), as_text(matrix, release)
+
+
+def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:
+    """Lists the package tf-keras if the variables choose Keras 2."""
+    return ("tf-keras",) if asks_for_keras_2(env) else ()
 
 
 def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:

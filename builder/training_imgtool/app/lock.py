@@ -1,0 +1,48 @@
+"""`imgtool lock`: resolves a spec for each of its platforms, and checks the job and the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_imgtool.jobs import check_job
+from training_imgtool.make.trainer_check import check_trainer
+from training_imgtool.model.lock import Lock
+from training_imgtool.oci.machine import Machine
+from training_imgtool.plan.current_lock import ensure_lock, find_moved_bases
+from training_imgtool.plan.inputs import prepare
+from training_imgtool.plan.project_files import SpecChoice
+from training_imgtool.resolve.lock.carry_over import Renewal
+from training_imgtool.resolve.lock.lockfile import lock_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locked:
+    """The locks of a spec, one per platform.
+
+    Attributes:
+        paths: the lock files, in the same order.
+        moved: for a base whose tag has moved since the lock was made, what the tag names now.
+    """
+
+    locks: tuple[Lock, ...]
+    paths: tuple[Path, ...]
+    moved: Mapping[str, str]
+
+
+def renew_locks(choice: SpecChoice, renewal: Renewal, machine: Machine, *, check: bool) -> Locked:
+    """Makes or renews the locks of a spec; with `choice.locked`, only checks that they are current.
+
+    Raises the errors of reading the spec, of resolving, and with `check` those of checking the job and the trainer.
+    """
+    spec_file = choice.open()
+    if check:
+        check_job(spec_file)
+    wanted = None if choice.locked else renewal
+    files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
+    locks = tuple(ensure_lock(file, machine, locked=choice.locked, renewal=wanted) for file in files)
+    moved = {} if choice.locked else find_moved_bases(locks, machine.registries)
+    if check:
+        check_trainer(prepare(spec_file, machine), machine)
+    return Locked(locks=locks, paths=tuple(map(lock_path, files)), moved=moved)
