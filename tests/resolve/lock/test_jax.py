@@ -15,7 +15,7 @@ from training_imgtool.base.errors import FieldError, FieldListError
 from training_imgtool.model.frameworks import JAX
 from training_imgtool.model.spec import Role
 from training_imgtool.plan.recipes import make_recipe
-from training_imgtool.resolve.frameworks.pythons import list_releases
+from training_imgtool.resolve.frameworks.jax import list_releases
 from training_imgtool.resolve.lock.lockfile import dump_lock
 from training_imgtool.resolve.lock.parse import parse_lock
 from training_imgtool.resolve.wheels.store import WheelStore
@@ -169,7 +169,7 @@ def test_wheels_of_others_in_a_folder_count_for_nothing(jax: Place, tmp_path: Pa
 
 def test_the_releases_of_the_index_are_listed_with_their_pythons(jax: Place) -> None:
     jax.index.add("jax", "jax-0.11.0-py3-none-any.whl", b"")
-    assert list_releases(WheelStore(jax.settings).index, "jax", "jaxlib") == [
+    assert list_releases(WheelStore(jax.settings).index) == [
         {"release": "0.11.0", "python": [], "python_arm64": []},
         {"release": "0.10.2", "python": ["3.10", "3.11", "3.12"], "python_arm64": ["3.11"]},
     ]

@@ -134,10 +134,8 @@ def torch(place: Place) -> Iterator[Torch]:
         ("nvidia-ml-py", "13.580.0"),
         ("triton", "3.7.1"),
         ("jax", "0.10.2"),
-        ("deepspeed", "0.1"),
     ]:
         add(index, name, version)
-    index.files.pop("deepspeed")
     add(index, "cuda-toolkit", "13.0.3", ('nvidia-cuda-runtime==13.0.*; extra == "cudart"',))
     for name, wanted in [
         ("brings-cublas", "nvidia-cudnn-cu12"),
@@ -272,7 +270,12 @@ WRONG = [
         "leave it out",
     ),
     (SPEC + "accelerator: tpu\n", None, "PyPI has no PyTorch for TPUs", "JAX"),
-    (SPEC, "flash-attn\n", "flash-attn has no wheel, because it is compiled", "run_after_packages: [pip install"),
+    (
+        SPEC,
+        "flash-attn\n",
+        "flash-attn has no wheel, because it is compiled",
+        "install --no-build-isolation flash-attn]",
+    ),
     (SPEC, "apex\n", "apex has no wheel, because it is compiled", "run_after_packages"),
     (SPEC, "deepspeed\n", "deepspeed has no wheel, because it is compiled", "run_after_packages"),
     (SPEC + "accelerator: gpu\ncuda: 12.7\n", None, "no index has the wheel torch 2.13.0+cu127", "IMGTOOL_TORCH_INDEX"),

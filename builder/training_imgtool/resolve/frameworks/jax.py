@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from training_imgtool.base.errors import FieldError, TemporaryError, UsageError
+from training_imgtool.base.errors import FieldError, TemporaryError
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.model.lock import Variant, Wheel
@@ -24,12 +23,13 @@ from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Index
 from training_imgtool.resolve.frameworks.pythons import (
     MACHINES,
-    MOST_LISTED,
-    format_releases,
+    find_glibc,
     is_version,
+    list_newest,
     list_pythons,
-    list_releases,
-    oldest_glibc,
+    list_versions,
+    make_row,
+    print_newest,
     refuse_others,
     with_cuda,
 )
@@ -42,6 +42,7 @@ from training_imgtool.resolve.versions.matrix import (
     Minor,
     Release,
     gpu_of,
+    load_matrix,
     version_key,
 )
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
@@ -52,7 +53,6 @@ from training_imgtool.resolve.wheels.store import WheelStore
 _OLDEST_GPU = {"12": 52, "13": 75}  # compute capability times ten
 _CPU = "cpu"  # of the extras by which releases before 0.4.30 require jaxlib
 _FIRST_FREE = Version("0.4.30")
-_OLDEST_GLIBC = "2.17"
 
 
 def needs_index(matrix: Matrix, version: str) -> bool:
@@ -92,37 +92,9 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
         )
         for machine in MACHINES
     }
-    own = ((name for name in names if name.split("-")[1] == newest) for newest, names in files.values())
-    glibc = max((oldest_glibc(names, _OLDEST_GLIBC) for names in own), key=version_key)
-    plain = (Requirement(line) for line in package.requires)
-    requires: dict[str, str] = {canonicalize_name(row.name): str(row.specifier) for row in plain if row.marker is None}
-    row = _make_row(version, pythons, cuda=f"{spec.cuda or 12}.0", glibc=glibc, requires=requires)
+    glibc = max((find_glibc(names, newest) for newest, names in files.values()), key=version_key)
+    row = make_row("jax", version, pythons, cuda=f"{spec.cuda or 12}.0", glibc=glibc, metadata=package)
     return replace(matrix, learned={"jax": row}), ""
-
-
-def _make_row(
-    version: str,
-    pythons: Mapping[str, tuple[str, ...]],
-    *,
-    cuda: str = "12.0",
-    glibc: str = _OLDEST_GLIBC,
-    requires: Mapping[str, str],
-) -> tuple[Minor, Release]:
-    """Makes the row of a release; `pythons` are those with wheels, by machine."""
-    x86, arm = (pythons[machine] for machine in MACHINES)
-    release = Release(version=version, pythons=x86, pythons_arm=arm, packages=frozenset({"jax"}))
-    minor = Minor(
-        name=".".join(version.split(".")[:2]),
-        source="METADATA",
-        recommended=version,
-        releases={version: release},
-        cuda=cuda,
-        cudnn="9.0",
-        glibc=glibc,
-        pip="20.3",
-        requires=requires,
-    )
-    return minor, release
 
 
 def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
@@ -134,10 +106,7 @@ def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor,
     if index is None:
         return {}
     names = [tuple(file.file for file in index.files(package) if file.yanked is None) for package in ("jax", "jaxlib")]
-    versions, of_jaxlib = (
-        sorted(map(Version, filter(is_version, {file.split("-")[1] for file in files if file.endswith(".whl")})))
-        for files in names
-    )
+    versions, of_jaxlib = map(list_versions, names)
     rows = {}
     for version in (version for version in versions if not version.is_prerelease):
         own = [one for one in of_jaxlib if one <= version and one.release[:2] == version.release[:2]][-1:]
@@ -145,7 +114,7 @@ def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor,
             continue
         found = {machine: list_pythons(names[1], str(one), machine) for one in own for machine in MACHINES}
         pythons = {key: tuple(filter(matrix.python_images.__contains__, found.get(key, ()))) for key in MACHINES}
-        rows[str(version)] = _make_row(str(version), pythons, requires={})
+        rows[str(version)] = make_row("jax", str(version), pythons)
     return rows
 
 
@@ -160,13 +129,14 @@ def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG001  one s
     return ()
 
 
+def list_releases(index: FileIndex) -> list[dict[str, Any]]:
+    """Lists the newest releases on an index, the newest first, each with the Pythons that its jaxlib supports."""
+    return list_newest(list_rows(load_matrix(), index))
+
+
 def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:
     """Returns the newest releases on the package index, or the row of one; raises UsageError if the index lacks it."""
-    rows = list_releases(WheelStore(settings).index, "jax", "jaxlib")
-    rows = [row for row in rows if release in {None, row["release"]}]
-    if release is not None and not rows:
-        raise UsageError(f"JAX {release} is not among the newest {MOST_LISTED} releases of the package index")
-    return {"releases": rows}, format_releases(rows)
+    return print_newest(list_releases(WheelStore(settings).index), release, "JAX")
 
 
 def _read(index: Index, name: str, version: str) -> Package | None:
@@ -285,6 +255,6 @@ def check_wheels(
     versions = {wheel.name: wheel.version for wheel in wheels}
     if (keras := versions.get("keras", "3")).partition(".")[0] in {"0", "1", "2"}:
         raise FieldError(f"Keras {keras} does not run on JAX", field=FIELD, hint="keras>=3 in the requirements")
-    named_tensorflow = {"tf-keras"} if named & {*TENSORFLOW.packages} else set()  # it may come with TensorFlow
-    refuse_others("JAX", (*TENSORFLOW.packages, "tf-keras"), versions, named | named_tensorflow)
+    part = () if named & {*TENSORFLOW.packages} else ("tf-keras",)  # of a TensorFlow that the requirements name
+    refuse_others("JAX", (*TENSORFLOW.packages, *part), versions, named)
     return with_cuda(variant, versions)

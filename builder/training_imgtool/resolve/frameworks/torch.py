@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from training_imgtool.base.errors import FieldError, TemporaryError, UsageError
+from training_imgtool.base.errors import FieldError, TemporaryError
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.frameworks import JAX, TENSORFLOW, TORCH
 from training_imgtool.model.lock import Variant, Wheel
@@ -26,19 +26,27 @@ from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Index
 from training_imgtool.resolve.frameworks.pythons import (
     MACHINES,
-    MOST_LISTED,
-    format_releases,
-    is_version,
+    find_glibc,
+    list_newest,
     list_pythons,
-    list_releases,
-    oldest_glibc,
+    list_versions,
+    make_row,
+    print_newest,
     refuse_others,
     with_cuda,
 )
 from training_imgtool.resolve.versions.base_image import BaseImage
 from training_imgtool.resolve.versions.closure import Package, is_same_version
 from training_imgtool.resolve.versions.markers import marker_environment
-from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release, gpu_of, version_key
+from training_imgtool.resolve.versions.matrix import (
+    FittingBase,
+    Matrix,
+    Minor,
+    Release,
+    gpu_of,
+    load_matrix,
+    version_key,
+)
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding, usable_pythons
 from training_imgtool.resolve.wheels.index.index import Index as FileIndex
@@ -67,59 +75,40 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
     version = spec.release
     if Version(version) < Version(_FIRST):
         raise FieldError(f"imgtool knows PyTorch from {_FIRST} on, found {version}", field=TORCH.key)
-    machine, builds, names = machine_of(spec.platform), dict[str, str](), list[str]()
+    machine, builds, glibcs = machine_of(spec.platform), dict[str, str](), ["2.17"]
     pythons, package, cuda, cudnn = set(matrix.python_images), None, "", "9.0"
     for accelerator in dict.fromkeys(map(spec.accelerator_of, spec.roles)):
         build, files = _find_build(spec, accelerator, index, machine)
-        builds[accelerator], names = build, [*names, *files]
-        pythons &= {*list_pythons(files, f"{version}+{build}" if build else version, machine)}
+        local = f"{version}+{build}" if build else version
+        builds[accelerator], glibcs = build, [*glibcs, find_glibc(files, local)]
+        pythons &= {*list_pythons(files, local, machine)}
         package = index.read(files[0])
         if accelerator is Accelerator.GPU:
             cuda = f"{build[2:-1]}.{build[-1]}" if build else _read_cuda(package, spec.platform)
             cudnn = next(_list_versions(package, spec.platform, "nvidia-cudnn-"), cudnn)
     usable = tuple(sorted(pythons, key=version_key))
-    plain = (Requirement(line) for line in (package.requires if package else ()))
-    requires: dict[str, str] = {canonicalize_name(row.name): str(row.specifier) for row in plain if row.marker is None}
-    minor, release = _make_row(version, (usable, usable), oldest_glibc(names, "2.17"), requires)
-    row = (replace(minor, cuda=cuda, cudnn=cudnn), replace(release, builds=builds))
+    row = make_row(
+        TORCH.key,
+        version,
+        dict.fromkeys(MACHINES, usable),
+        cuda=cuda,
+        cudnn=cudnn,
+        glibc=max(glibcs, key=version_key),
+        metadata=package,
+        builds=builds,
+    )
     return replace(matrix, learned={TORCH.key: row}), ""
 
 
-def _make_row(
-    version: str,
-    pythons: tuple[tuple[str, ...], tuple[str, ...]],
-    glibc: str = "2.17",
-    requires: Mapping[str, str] | None = None,
-) -> tuple[Minor, Release]:
-    """Makes the row of a release; `pythons` are those with wheels, for x86-64 and for ARM."""
-    packages = frozenset(TORCH.packages)
-    release = Release(version=version, pythons=pythons[0], pythons_arm=pythons[1], packages=packages)
-    minor = Minor(
-        name=".".join(version.split(".")[:2]),
-        source="METADATA",
-        recommended=version,
-        releases={version: release},
-        cuda="",
-        cudnn="9.0",
-        glibc=glibc,
-        pip="20.3",
-        requires=requires or {},
-    )
-    return minor, release
-
-
 def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
-    """Returns the row of each release on an index, oldest first; the rows contain neither builds nor requirements."""
+    """Returns the row of each release on an index, oldest first; the rows contain no requirements."""
     files = [file.file for file in index.files(TORCH.key) if file.yanked is None] if index else []
-    texts = {file.split("-")[1].partition("+")[0] for file in files if file.endswith(".whl")}
-    versions = sorted(map(Version, filter(is_version, texts)))
     rows = {}
-    for version in (str(one) for one in versions if not one.is_prerelease and one >= Version(_FIRST)):
-        x86, arm = (
-            tuple(filter(matrix.python_images.__contains__, list_pythons(files, version, machine)))
-            for machine in MACHINES
-        )
-        rows[version] = _make_row(version, (x86, arm))
+    for version in (version for version in list_versions(files) if not version.is_prerelease):
+        found = {machine: list_pythons(files, str(version), machine) for machine in MACHINES}
+        pythons = {key: tuple(filter(matrix.python_images.__contains__, found[key])) for key in MACHINES}
+        if any(pythons.values()) and not version.local and version >= Version(_FIRST):
+            rows[str(version)] = make_row(TORCH.key, str(version), pythons)
     return rows
 
 
@@ -184,11 +173,8 @@ def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
 
 def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:
     """Returns the newest releases on the package index, or the row of one; raises UsageError if the index lacks it."""
-    rows = list_releases(WheelStore(settings).index, TORCH.key, TORCH.key)
-    rows = [row for row in rows if release in {None, row["release"]}]
-    if release is not None and not rows:
-        raise UsageError(f"PyTorch {release} is not among the newest {MOST_LISTED} releases of the package index")
-    return {"releases": rows}, format_releases(rows)
+    rows = list_rows(load_matrix(), WheelStore(settings).index)
+    return print_newest(list_newest(rows), release, "PyTorch")
 
 
 def package(request: Request, accelerator: Accelerator) -> str:

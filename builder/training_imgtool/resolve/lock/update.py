@@ -258,7 +258,7 @@ class _Maker:
                 resolved, notes = self._resolve(variant, target, preferred, unfit, builds)
             except InputError:
                 notes = (*notes, *pairs.values())
-                break  # the requirements demand these wheels; `check_closed` and `check_wheels` report them
+                break  # the requirements demand these wheels; `check_closed` reports those for other Pythons
             wheels = self._archives.add_sources(self._sizes.wheels(resolved))
         return resolved, notes, wheels
 
@@ -338,8 +338,8 @@ class _Maker:
                 preferred=preferred,
                 wheels_only=wheels_only,
                 metadata=tuple(told.values()),
-                bound=read_bindings(line for _, text in self._texts for line in text.splitlines()),
                 pages=pages,
+                bound=read_bindings(line for _, text in self._texts for line in text.splitlines()),
             )
         except UnreadableMetadataError as error:
             key = (error.name, error.version)

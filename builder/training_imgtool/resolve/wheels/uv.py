@@ -16,7 +16,6 @@ import threading
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +24,7 @@ from training_imgtool.model.requirements import Binding
 from training_imgtool.resolve.versions.closure import Package, list_readable
 from training_imgtool.resolve.versions.markers import full_version
 from training_imgtool.resolve.wheels.index.bound import write_bound
-from training_imgtool.resolve.wheels.index.page import IndexedFile
+from training_imgtool.resolve.wheels.index.page import IndexedFile, write_index
 from training_imgtool.resolve.wheels.wheel_tags import choose_wheel, name_uv_platform
 
 _SECONDS = 600
@@ -164,8 +163,8 @@ def compile_requirements(
     preferred: Mapping[str, str] | None = None,
     wheels_only: frozenset[str] | None = None,
     metadata: Iterable[Package] = (),
-    bound: tuple[Binding, ...] = (),
     pages: Mapping[str, tuple[IndexedFile, ...]] | None = None,
+    bound: tuple[Binding, ...] = (),
 ) -> tuple[ResolvedWheel, ...]:
     """Resolves `requirements` to one wheel per package, sorted by name.
 
@@ -179,8 +178,8 @@ def compile_requirements(
         preferred: the version to choose per package, if it fits.
         wheels_only: the packages whose source archives uv ignores; None for all packages.
         metadata: metadata that replaces the releases' own.
-        bound: the packages that come from one index only.
         pages: the files of packages, by name, from which uv chooses before it looks on any index.
+        bound: the packages that come from one index only.
 
     Raises:
         UnreadableMetadataError: uv cannot read a release's own metadata, and `metadata` has none for it.
@@ -206,7 +205,9 @@ def compile_requirements(
             *([write_bound(bound, environ, work)] if bound else []),
         )
         environ = _add_metadata(_without_builds(environ, work), metadata, work)
-        environ = _add_index(environ, pages, work / "index") if pages else environ
+        if pages:
+            own = write_index(pages, work / "index")
+            environ = {**environ, "UV_INDEX": f"{own} {environ.get('UV_INDEX', '')}".strip()}
         said = _run(options, requirements, work, environ=environ).stderr
         yanked = {(name, version): why for name, version, why in _YANKED.findall(said)}
         packages = tomllib.loads(output.read_text(encoding="utf-8")).get("packages", [])
@@ -245,21 +246,6 @@ def _add_metadata(environ: Mapping[str, str], packages: Iterable[Package], work:
     if not rows or not (own or environ.get("UV_NO_CONFIG")):
         return {**environ}
     return {**environ, "UV_NO_CONFIG": "0", "UV_CONFIG_FILE": str(settings)}
-
-
-def _add_index(
-    environ: Mapping[str, str], pages: Mapping[str, tuple[IndexedFile, ...]], folder: Path
-) -> dict[str, str]:
-    """Writes an index (PEP 503) of `pages` into `folder`, and returns an environment in which uv asks it first."""
-    for name, rows in pages.items():
-        anchors = (
-            f'<a href="{escape(row.url)}{f"#sha256={row.sha256}" if row.sha256 else ""}"'
-            f"{' data-core-metadata' if row.has_metadata else ''}>{escape(row.file)}</a>\n"
-            for row in rows
-        )
-        (folder / name).mkdir(parents=True)
-        (folder / name / "index.html").write_text(f"<!DOCTYPE html>\n{''.join(anchors)}", encoding="utf-8")
-    return {**environ, "UV_INDEX": f"{folder.as_uri()} {environ.get('UV_INDEX', '')}".strip()}
 
 
 def _write_pylock(versions: Mapping[str, str]) -> str:

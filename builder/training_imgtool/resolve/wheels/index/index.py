@@ -66,7 +66,7 @@ class Index:
             proxies=proxies, ca_file=ca_file, unverified=insecure, connections=16, answer_seconds=_PAGE_SECONDS
         )
         self._builds = builds
-        own = (*(url for urls in self._bound.values() for url in urls), *((builds,) if builds else ()))
+        own = (*((builds,) if builds else ()), *(url for urls in self._bound.values() for url in urls))
         self._client = IndexClient(client, lambda: (*self.places().urls, *own), environ=environ, pause=pause)
 
     def places(self) -> Indexes:
@@ -202,8 +202,8 @@ def open_index(settings: Settings, options: tuple[str, ...] = ()) -> Index:
         proxies=settings.proxies,
         ca_file=Path(certificate) if certificate else None,
         insecure=tuple(trusted.split()),
-        bound=bound,
         builds=settings.build_indexes,
+        bound=bound,
     )
 
 
