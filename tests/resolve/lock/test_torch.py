@@ -283,7 +283,7 @@ WRONG = [
         SPEC.replace("2.13.0", "2.10.0") + "accelerator: gpu\nplatform: linux/arm64\n",
         None,
         "PyPI's wheel of PyTorch 2.10.0 for linux/arm64 computes on the CPU alone",
-        'cuda: "12.6"',
+        'cuda: "12.8" chooses a build',
     ),
     (SPEC + "cuda: 13\n", None, "expected MAJOR.MINOR, such as 12.6 with PyTorch", "leave cuda out"),
     (SPEC.replace("worker: {count: 2}", "ps: {}"), None, "PyTorch has no role ps", "make them workers"),

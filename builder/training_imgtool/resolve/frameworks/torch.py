@@ -128,7 +128,8 @@ def _find_build(spec: ImageSpec, accelerator: Accelerator, index: Index, machine
         build = "cpu"
     if not build and plain and not has_cuda and accelerator is Accelerator.GPU:
         message = f"PyPI's wheel of {where} computes on the CPU alone"
-        raise FieldError(message, field=TORCH.key, hint='cuda: "12.6" chooses a build of PyTorch\'s own index')
+        other = _read_cuda(index.read(plain[0]), "linux/amd64") or "12.6"
+        raise FieldError(message, field=TORCH.key, hint=f'cuda: "{other}" chooses a build of PyTorch\'s own index')
     if not build and plain:
         return build, plain
     local = f"{version}+{build}"
