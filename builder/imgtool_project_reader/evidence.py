@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from imgtool_project_reader.frameworks import FRAMEWORKS, JAX, TENSORFLOW, TORCH, Framework
+from imgtool_project_reader.frameworks import FRAMEWORKS, JAX, TENSORFLOW, TORCH, Framework, is_trainer
 from imgtool_project_reader.listings import Listing
 from imgtool_project_reader.programs import Code, Reached
 from imgtool_project_reader.read import Project
@@ -18,7 +18,6 @@ _BACKEND = re.compile(  # os.environ["KERAS_BACKEND"] = "jax", KERAS_BACKEND: ja
     r"""KERAS_BACKEND["'\]`\s]*(?:[=:,]|(?:environment variable )?to\b)\s*["'`]?(?P<name>[a-z]+)"""
 )
 _TELLS = re.compile(r"(?i).*\.(?:md|rst|sh|ya?ml|env|toml)|(?:.*/)?(?:dockerfile.*|\.env|makefile)")
-_TRAINERS = re.compile(r"(?:Seq2Seq)?Train(?:er|ingArguments)|AutoModel\w*")  # names of transformers for PyTorch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,7 @@ def _list_imports(foreign: Iterable[tuple[Imported, Source, bool]]) -> dict[str,
     uses: dict[str, _Use] = {}
     for item, source, always in foreign:
         top = item.module.partition(".")[0]
-        trainer = next(filter(_TRAINERS.fullmatch, item.names), None) if top == "transformers" else None
+        trainer = next((name for name in item.names if is_trainer(item.module, name)), None)
         name = f"{top}.{trainer}" if trainer else top
         uses.setdefault(name, _Use(source.path, item.line, always))
     return uses

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from imgtool_project_reader.statement import Fact
 
+_TRAINERS = re.compile(r"(?:Seq2Seq)?Train(?:er|ingArguments)|AutoModel\w*")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
@@ -87,3 +89,8 @@ PACKAGES = frozenset(
     package for framework in FRAMEWORKS.values() for package in (*framework.packages, *framework.parts)
 )
 """The distributions of all frameworks, and their parts."""
+
+
+def is_trainer(module: str, name: str) -> bool:
+    """Tells whether an imported name is a trainer or a model of transformers for PyTorch."""
+    return module.partition(".")[0] == "transformers" and _TRAINERS.fullmatch(name) is not None

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import takewhile
 from pathlib import PurePosixPath
 
-from imgtool_project_reader.frameworks import JAX, TENSORFLOW, TORCH
+from imgtool_project_reader.frameworks import FRAMEWORKS, TENSORFLOW, is_trainer
 from imgtool_project_reader.read import Project
 from imgtool_project_reader.source import Imported, Source, read_source
 from imgtool_project_reader.statement import Certainty, Fact, Statement
@@ -35,8 +35,7 @@ _ASIDE = re.compile(  # folders whose programs are not the project's own trainin
 )
 _PROGRAMS = re.compile(r"(?i)scripts?|bin|experiments?|runs?|launch\w*")
 _EXAMPLES = re.compile(r"(?i)examples?|samples?|tutorials?")
-_WITHIN = frozenset({"jax", "keras", "tensorflow", *TENSORFLOW.libraries, *JAX.libraries})
-_OF_TORCH = frozenset({"torch", *TORCH.libraries})
+_OF_FRAMEWORKS = frozenset({"keras"}.union(*({one.key, *one.libraries} for one in FRAMEWORKS.values())))
 _README = 20  # for a command in the README of the top folder
 _LIST = re.compile(r"(?i)(?:requirements?|environment)[\w.-]*|pyproject\.toml|setup\.(?:py|cfg)|Pipfile")
 _NO_PROGRAM = re.compile(r"setup\.py|install\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py|run_tests?\.py")
@@ -356,8 +355,11 @@ def _judge(
     tops = {item.module.partition(".")[0] for item, _, _ in reached.foreign}
     by_place = {(_weigh(command, told), command.place) for command in commands}
     none = "uses no framework, as far as its imports say"
-    if tops & (_WITHIN | _OF_TORCH):
-        rows.append((8 if tops & _WITHIN else 0, "uses a framework"))
+    trainer = next(
+        (name for item, _, _ in reached.foreign for name in item.names if is_trainer(item.module, name)), None
+    )
+    if trainer or tops & _OF_FRAMEWORKS:
+        rows.append((8, "uses a framework"))
     else:
         rows.append((-8 if max(by_place, default=(0,))[0] >= _README else -25, none))
     if by_place:

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from imgtool_project_reader.knowledge import Knowledge, Release
+from imgtool_project_reader.proposal import propose
 from training_imgtool.app import init_knowledge
 from training_imgtool.app.init import write_starter
+from training_imgtool.app.init_knowledge import make_knowledge
 from training_imgtool.base.errors import InputError
 from training_imgtool.model.load import load
+from training_imgtool.resolve.versions.matrix import load_matrix
 
 KERAS = "import keras\nif __name__ == '__main__':\n    keras.Sequential().fit()\n"
 BACKEND = "import os\nos.environ['KERAS_BACKEND'] = '{}'\n" + KERAS
@@ -96,7 +99,7 @@ def test_the_newest_release_for_the_projects_python(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "place"),
     [
         ({"train.py": "import os\nimport torch\nloss.backward()\n"}, "train.py:2 imports torch"),
         (
@@ -108,13 +111,12 @@ def test_the_newest_release_for_the_projects_python(tmp_path: Path, monkeypatch:
         ({"t.py": BACKEND.format("torch")}, "t.py:2 sets KERAS_BACKEND to torch"),
     ],
 )
-def test_pytorch_is_refused_by_the_place_that_tells_of_it(tmp_path: Path, files: dict[str, str], said: str) -> None:
-    with pytest.raises(InputError, match=f"^{said}, for which imgtool makes no images") as error:
-        proposed(tmp_path, files)
-    assert error.value.exit_code == 3
-    assert not (tmp_path / "image.yaml").exists()
-    write_starter(tmp_path, name="m", force=True)
-    assert "\ntensorflow:" in (tmp_path / "image.yaml").read_text()
+def test_what_tells_of_pytorch(tmp_path: Path, files: dict[str, str], place: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    evidence = propose(tmp_path, make_knowledge(load_matrix())).evidence
+    assert f"{evidence.statement and evidence.statement.place} {evidence.says}" == place
+    assert '\ntorch: "' in proposed(tmp_path, files)
 
 
 def test_pytorch_beside_tensorflow_is_no_reason(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from imgtool_project_reader.evidence import Evidence
 from imgtool_project_reader.packages import Concessions
 from imgtool_project_reader.proposal import Proposal, propose
 from imgtool_project_reader.statement import Fact
@@ -75,7 +74,6 @@ def _make_files(
     accelerator: Accelerator | None,
     concessions: Concessions | None,
     settings: Settings | None,
-    force: bool,
 ) -> Written:
     """Makes the texts of the files for `folder`, but writes no file. See `write_starter` for arguments and errors."""
     key, release = asked
@@ -92,10 +90,6 @@ def _make_files(
     knowledge = make_knowledge(matrix, settings)
     ask = partial(propose, folder, knowledge, release=release, accelerator=accelerator, concessions=concessions)
     proposal = ask(framework=given.key if given else None)
-    if proposal.choice.framework.key not in FRAMEWORKS:
-        if not force:
-            raise _refuse(proposal.evidence)
-        proposal = ask(framework=TENSORFLOW.key)
     for place, package, index in proposal.list_unbound():
         message = f"{place}: {package} comes from the index {index} alone, which a line of python_packages cannot say"
         raise InputError(message, hint="name the index in tool.uv.sources of a pyproject.toml with a [project] table")
@@ -207,16 +201,6 @@ def _list_notes(proposal: Proposal, *, is_empty: bool) -> list[str]:
     return notes
 
 
-def _refuse(evidence: Evidence) -> InputError:
-    """Returns the error for a project of a framework for which imgtool makes no images."""
-    place = f"{evidence.statement.place} " if evidence.statement else ""
-    others = " and ".join(framework.title for framework in FRAMEWORKS.values())
-    return InputError(
-        f"{place}{evidence.says}, for which imgtool makes no images",
-        hint=f"imgtool makes images for {others}; init --force writes a spec for {TENSORFLOW.title} all the same",
-    )
-
-
 def _trainer(name: str, proposal: Proposal) -> dict[str, str]:
     return {
         "trainer/__init__.py": f'"""The training program of {name}."""\n',
@@ -259,13 +243,12 @@ def write_starter(
         framework: the key of the framework of `release`; by default TensorFlow's.
         release: the framework's release; by default the one that the project's files ask for.
         accelerator: the roles' accelerator; by default the one that the project's files ask for.
-        force: whether to replace the spec, and the script that `init` made from a notebook; and
-            whether to write a spec even for a project of another framework than imgtool's.
+        force: whether to replace the spec, and the script that `init` made from a notebook.
         concessions: the packages and limits of the project to leave out or change.
         settings: the machine's settings. Its index tells the newest release of a framework without a table.
 
     Raises:
-        InputError: the name or the release is invalid, or the project trains with another framework than imgtool's.
+        InputError: the name or the release is invalid.
         LocalFileError: a file could not be written.
     """
     made = _make_files(
@@ -275,7 +258,6 @@ def write_starter(
         accelerator=accelerator,
         concessions=concessions,
         settings=settings,
-        force=force,
     )
     spec = own_spec(folder)
     order = sorted(

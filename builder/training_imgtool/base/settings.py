@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from training_imgtool.base.errors import UsageError
 from training_imgtool.base.gates import check_variables
+from training_imgtool.base.image_limits import MOST_SECONDS
 from training_imgtool.base.user_config import Given, read_user_config
 
 QUOTE = '"'
 VARIABLES = (
-    *("IMGTOOL_ATTESTATIONS", "IMGTOOL_BUILDER", "IMGTOOL_BUILDER_REGISTRIES", "IMGTOOL_CACHE"),
+    *("IMGTOOL_ATTESTATIONS", "IMGTOOL_BUILDER", "IMGTOOL_BUILDER_REGISTRIES", "IMGTOOL_CACHE", "IMGTOOL_CACHE_SIZE"),
     *("IMGTOOL_CA_FILE", "IMGTOOL_DEBIAN_MIRRORS", "IMGTOOL_DEBUG", "IMGTOOL_ENGINE"),
     *("IMGTOOL_INDEX_VARIABLES", "IMGTOOL_INSECURE_REGISTRIES", "IMGTOOL_LOCKED", "IMGTOOL_MIRRORS"),
     *("IMGTOOL_PROGRESS", "IMGTOOL_REGISTRY", "IMGTOOL_TORCH_INDEX"),
@@ -69,6 +71,7 @@ class Settings:
     """The machine's settings. A setting does not change an image, so it is not part of a content key."""
 
     cache: Path
+    cache_size: int = 30 * 10**9  # IMGTOOL_CACHE_SIZE, bytes
     state: Path = Path("/nonexistent")  # XDG_STATE_HOME: for facts that imgtool cannot find out again
     registry: str | None = None  # IMGTOOL_REGISTRY
     mirrors: Mapping[str, str]  # IMGTOOL_MIRRORS (docker.io=127.0.0.1:5000,…): hosts to read bases from instead
@@ -126,6 +129,7 @@ def _read(environ: Mapping[str, str]) -> Settings:
     config = environ.get("DOCKER_CONFIG")
     return Settings(
         cache=Path(cache),
+        cache_size=_size(environ.get("IMGTOOL_CACHE_SIZE") or "30G"),
         state=Path(environ.get("XDG_STATE_HOME") or home / ".local/state") / "imgtool",
         registry=environ.get("IMGTOOL_REGISTRY") or None,
         mirrors=_mirrors(environ, "IMGTOOL_MIRRORS"),
@@ -203,9 +207,17 @@ def _switch(name: str, environ: Mapping[str, str]) -> bool:
     return text.lower() in {"on", "1", "true", "yes"}
 
 
+def _size(text: str) -> int:
+    match = re.fullmatch(r"([1-9][0-9]{0,5})([MGT])B?", text)
+    if match is None:
+        raise UsageError(f"IMGTOOL_CACHE_SIZE: {text[:40]!r} is not a size", hint="for example 30G or 500M")
+    return int(match[1]) * {"M": 10**6, "G": 10**9, "T": 10**12}[match[2]]
+
+
 def _epoch(text: str | None) -> int:
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit() and len(text) <= 11):  # 11 digits can express any date of a tar header
-        raise UsageError(f"SOURCE_DATE_EPOCH: {text[:40]!r} is not a number of seconds since 1970")
+    if not (text.isascii() and text.isdigit() and len(text) <= 11 and int(text) <= MOST_SECONDS):
+        message = f"SOURCE_DATE_EPOCH: {text[:40]!r} is not a number of seconds since 1970"
+        raise UsageError(f"{message}, at most {MOST_SECONDS}")
     return int(text)

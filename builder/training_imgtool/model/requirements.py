@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.base.errors import FieldError
+from training_imgtool.base.hidden import hide_secrets
 from training_imgtool.base.resources import data_file
 from training_imgtool.model.source_requirements import SourceRequirement, parse_source
 
@@ -66,8 +67,9 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
                 requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
             except InvalidRequirement as error:
                 cures = _read_troubles()["no_requirements"]
+                shown = hide_secrets(line)[:60]
                 raise FieldError(
-                    f"{_place(name, number)}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}",
+                    f"{_place(name, number)}: {shown!r} is not a requirement: {str(error).splitlines()[0]}",
                     field=FIELD,
                     hint=next((cure for pattern, cure in cures if re.match(pattern, line)), None),
                 ) from None

@@ -51,7 +51,7 @@ from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding, usable_pythons
 from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 from training_imgtool.resolve.wheels.store import WheelStore
-from training_imgtool.resolve.wheels.uv import machine_of
+from training_imgtool.resolve.wheels.wheel_tags import machine_of
 
 _FIRST = "1.13"  # older wheels contain CUDA, but their metadata do not say so
 _OLDEST_GPU = (((13, 0), 75), ((12, 8), 70), ((11, 0), 37))  # CUDA, then compute capability times ten
@@ -112,11 +112,6 @@ def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor,
     return rows
 
 
-def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG001  one signature
-    """Returns none: no variable chooses packages."""
-    return ()
-
-
 def _find_build(spec: ImageSpec, accelerator: Accelerator, index: Index, machine: str) -> tuple[str, tuple[str, ...]]:
     """Chooses the build of an accelerator, and lists its files: PyPI's build (an empty name) if that fits."""
     version, where = spec.release, f"PyTorch {spec.release} for {spec.platform}"
@@ -164,6 +159,11 @@ def _read_cuda(package: Package, platform: str) -> str:
     """Returns the CUDA (12.8) that a wheel of PyTorch requires on a platform; an empty text for a CPU build."""
     version = next(_list_versions(package, platform, "nvidia-cuda-runtime", "cuda-toolkit"), "")
     return ".".join(version.split(".")[:2])
+
+
+def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG001  one signature
+    """Returns none: no variable chooses packages."""
+    return ()
 
 
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ from training_imgtool.resolve.versions.rules import Finding
 from training_imgtool.resolve.wheels.index.index import hash_local
 from training_imgtool.resolve.wheels.index.page import IndexedFile
 from training_imgtool.resolve.wheels.store import WheelStore
-from training_imgtool.resolve.wheels.uv import Target, choose_wheel
+from training_imgtool.resolve.wheels.uv import Target
+from training_imgtool.resolve.wheels.wheel_tags import choose_wheel
 
 _OWN_WHEEL = (
     "put a wheel of it into a folder that UV_FIND_LINKS names; or leave the line out, and compile it in the image:"

@@ -246,7 +246,7 @@ class WheelStore:
 
     def _list_urls(self, wheel: Wheel, progress: Progress = silent) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):
-            hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip()
+            hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode("utf-8", "replace").strip()
             if hint and not hint.startswith("file:"):  # `locate` has checked the hash of a local file
                 yield hint
         with suppress(TemporaryError) if wheel.source else nullcontext():  # the error then names the source
