@@ -313,6 +313,18 @@ def test_an_index_that_does_not_answer_can_be_replaced(torch: Torch) -> None:
     torch.versions(SPEC + "accelerator: gpu\n")
 
 
+def test_a_folder_can_be_the_index(torch: Torch, tmp_path: Path) -> None:
+    for page, files in torch.builds.pages.items():
+        (folder := tmp_path / "whl" / page).mkdir(parents=True)
+        (folder / "index.html").write_text("".join(f'<a href="{quote(file)}">{file}</a>' for file in files))
+        for file, data in files.items():
+            (folder / file).write_bytes(data)
+    torch.place.settings = replace(torch.place.settings, build_indexes=(tmp_path / "whl").as_uri())
+    versions = torch.versions(SPEC, "torchvision\n")
+    assert (versions["torch"], versions["torchvision"], versions["numpy"]) == ("2.13.0+cpu", "0.28.0+cpu", "2.1.0")
+    assert not torch.builds.asked
+
+
 def test_the_wheel_is_found_again_on_its_index(torch: Torch) -> None:
     lock = torch.lock(SPEC)
     wheel = next(wheel for wheel in lock.variants[0].wheels if wheel.name == "torch")
