@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from training_imgtool.base.errors import NeedsEngineError
-from training_imgtool.base.interpreters import Interpreter, NoInterpreterError
+from training_imgtool.base.interpreters import Interpreter
 from training_imgtool.base.wheel_zip import check_hash, open_wheel
 from training_imgtool.model.lock import LockedVariant
 from training_imgtool.model.recipe import install_step
@@ -180,14 +180,7 @@ class _Making:
 
     @functools.cached_property
     def _interpreter(self) -> Interpreter:
-        python = self._locked.variant.python
-        interpreter = self._tools.find_interpreter(python)
-        if interpreter is None:
-            raise NoInterpreterError(
-                f"this machine has no Python {python}, which imgtool needs to compile the bytecode of the images",
-                hint=f"install Python {python} (uv python install {python}), or use an engine",
-            )
-        return interpreter
+        return self._tools.require_interpreter(self._locked.variant.python)
 
     def _make_bytecode_record(self, name: str, sources: tuple[Item, ...], inner: Executor) -> LayerRecord | None:
         items = wheel_items.compile_items(sources, self._interpreter, inner, ahead=self._tools.workers)
