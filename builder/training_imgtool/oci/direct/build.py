@@ -122,7 +122,7 @@ def build_image(
         VerificationError: the base or a wheel does not match its digest.
         InputError: the context changed; LocalFileError: a file cannot be read or written.
     """
-    below = set(image.read_config(parent.stored.config)["rootfs"]["diff_ids"])
+    below = len(parent.stored.manifest.layers)
     history = tuple(_make_history(recipe, planned.steps, tools, debian, below))
     return image.assemble(parent.stored.manifest, parent.stored.config, planned.settings, history)
 
@@ -228,21 +228,24 @@ def _check_surroundings(settings: Mapping[str, Any]) -> None:
 
 
 def _make_history(
-    recipe: Recipe, steps: tuple[Step, ...], tools: LayerTools, debian: DebianLayer | None, below: set[str]
+    recipe: Recipe, steps: tuple[Step, ...], tools: LayerTools, debian: DebianLayer | None, below: int
 ) -> Iterator[History]:
-    """Yields the lines of history. Raises NeedsEngineError for a repeated layer, because some clusters refuse that."""
+    """Yields the lines of history; leaves out layers that only repeat the highest ones, or are empty.
+
+    A file may be in `files` and in the code. Whether other layers repeat one is checked where the manifest is made.
+    """
     copies = sum(step.files is not None for step in steps)
+    made: list[str] = []
     for step in steps:
-        most = min(MOST_PARTS, (image.MOST_LAYERS - len(below)) // max(copies, 1))
+        most = min(MOST_PARTS, (image.MOST_LAYERS - below - len(made)) // max(copies, 1))
         copies -= step.files is not None
-        layers = _make_layers(recipe, step, tools, debian, most)
-        if not layers:
+        layers = [row for row in _make_layers(recipe, step, tools, debian, most) if row.diff_id != image.EMPTY]
+        diff_ids = [layer.diff_id for layer in layers]
+        if made[-len(diff_ids) :] == diff_ids or not layers:
             yield History(text=step.text)
-        for layer in layers:
-            if layer.diff_id in below:
-                raise NeedsEngineError(f"{step.text}: the image already has this layer", hint=image.WHOLE_IMAGE_HINT)
-            below.add(layer.diff_id)
-            yield History(text=layer.history, layer=layer)
+            continue
+        made += diff_ids
+        yield from (History(text=layer.history, layer=layer) for layer in layers)
 
 
 def _make_layers(

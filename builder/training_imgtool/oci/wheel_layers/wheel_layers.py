@@ -73,8 +73,9 @@ class _Making:
         self._tools.expect((self._locked.installer, *(wheel for group in missing for wheel in group.wheels)))
         records |= self._make_groups(units)
         self._check_clashes(records)
-        layers = [layer for name in self._units for layer in records[name].layers]
-        return tuple(sorted(layers, key=lambda layer: layer.name.endswith(BYTECODE)))
+        # Two groups are equal if `exclude` leaves only their folders.
+        layers = {layer.diff_id: layer for name in self._units for layer in records[name].layers}
+        return tuple(sorted(layers.values(), key=lambda layer: layer.name.endswith(BYTECODE)))
 
     def _make_groups(self, units: tuple[Group | None, ...]) -> dict[str, Record]:
         """Makes each group's layers once this machine has the group's wheels, the largest such group first."""
