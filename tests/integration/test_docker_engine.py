@@ -13,7 +13,6 @@ from tests.make.engines.support import (
     Events,
     build,
     busybox_base,
-    free_port,
     refusing_server,
     registry_server,
 )
@@ -25,7 +24,7 @@ from training_imgtool.base.errors import (
     RegistryRefusedError,
     TemporaryError,
 )
-from training_imgtool.base.progress import Done, LogLine, Outcome, Step, Transfer
+from training_imgtool.base.progress import Done, Outcome, Step, Transfer
 from training_imgtool.base.reference import Digest, Login, parse_reference, parse_repository
 from training_imgtool.make.engines.docker.engine import STAGES, DockerEngine, list_stages, remove_image
 
@@ -113,14 +112,6 @@ def test_a_refused_pull_is_an_error(
     assert address in caught.value.message
     assert "canary-secret" not in f"{caught.value}{caught.value.hint}"
     assert seen.count("GET /v2/ HTTP/1.1") <= 2  # no is no: the pull was not tried again
-
-
-@pytest.mark.long
-def test_a_registry_that_is_not_there_is_tried_five_times(engine: DockerEngine) -> None:
-    events = Events()
-    with pytest.raises(TemporaryError, match=r"connection refused.*\(5 tries in"):
-        engine.pull_base(parse_repository(f"127.0.0.1:{free_port()}/team/image").digest(NONE), PLATFORM, None, events)
-    assert [event.text[:15] for event in events.of(LogLine)] == [f"try {number} of 5 fail" for number in range(1, 5)]
 
 
 def test_a_host_without_an_address_is_tried_once(engine: DockerEngine) -> None:

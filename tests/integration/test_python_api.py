@@ -160,7 +160,7 @@ def test_verify_tells_the_good_image_from_another(
             monkeypatch.setenv(name, value)
         good = imgtool.verify(toy.folder, locked=True)["master"]
         assert good.reference == str(toy.good)
-        assert good.checks.keys() == {"blobs", "base", "layers", "config", "manifest"}
+        assert good.checks.keys() == {"blobs", "base", "layers", "config", "manifest", "attestations"}
         monkeypatch.setenv("IMGTOOL_REGISTRY", other["IMGTOOL_REGISTRY"])
         with pytest.raises(imgtool.VerificationError) as wrong:
             imgtool.verify(toy.folder, locked=True)

@@ -45,5 +45,5 @@ def test_it_renders_with_a_lock_and_nothing_else(installed: Path, services_env: 
     }
     text = run(installed, "render", "mnist", "--locked", "--role", "worker", cwd=tmp_path, env=offline)
     assert text.count("\nFROM ") == 5
-    assert "AS worker\n" in text
+    assert "LABEL dev.imgtool.key=" in text
     assert str(CHECKOUT) not in text

@@ -153,7 +153,8 @@ def _written(spec: ImageSpec, target: Target) -> Any:
 def test_each_key_of_a_row_changes_the_file_or_is_named(
     target: Target, part: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training_imgtool.jobs.job_key", lambda *_: "0" * 12)  # which changes with every key
+    for place in ("jobs", "jobs.targets.slurm"):  # the key changes with every value
+        monkeypatch.setattr(f"training_imgtool.{place}.job_key", lambda *_: "0" * 12)
     without = _base(target, part, key)
     given = _with(without, target, part, key)
     refused = [error.field for error in check(given, images(given), target, _options(given, target))]

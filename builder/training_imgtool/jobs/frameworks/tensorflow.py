@@ -8,8 +8,9 @@ from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.cluster import Flavour, Hosts, describe_tasks, task_name, to_texts
-from training_imgtool.jobs.model import JobOptions, leader, minor_of, ranks, reserved_errors
-from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.jobs.model import JobOptions, leader, ranks, replicas, reserved_errors
+from training_imgtool.jobs.tables import machines
+from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.model.targets import Target
 
 CONTAINER = "tensorflow"  # the training operator finds a TFJob's container by this name, and its port by the next one
@@ -46,8 +47,17 @@ def flavour(spec: ImageSpec) -> Flavour:
 
 
 def check(spec: ImageSpec, target: Target, options: JobOptions) -> Iterator[FieldError]:  # noqa: ARG001  one signature
-    """Finds variables that only imgtool may set."""
+    """Finds variables that only imgtool may set, and a release that is too old for the TPUs of Vertex AI."""
     yield from reserved_errors(spec, INDEX, TASKS)
+    first = machines(allow_unknown=False).table["tpu"]["first_tensorflow"]
+    on_tpus = any(spec.accelerator_of(role) is Accelerator.TPU for role in replicas(spec))
+    if target is Target.VERTEX and on_tpus and _minor(spec.release) < _minor(first):
+        message = f"{spec.release}: a TPU VM needs TensorFlow {first} or newer in the image"
+        yield FieldError(message, field="tensorflow")
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def describe(
@@ -69,8 +79,7 @@ def takes_job_dir(spec: ImageSpec) -> bool:
 
     With `job.pass_job_dir` it has none, because an Estimator fails if the program passes a different directory.
     """
-    major, minor = (int(part) for part in minor_of(spec).split("."))
-    return (major, minor) < (2, 16) and not spec.job.pass_job_dir
+    return _minor(spec.release) < (2, 16) and not spec.job.pass_job_dir
 
 
 def launcher_input(spec: ImageSpec) -> dict[str, str]:

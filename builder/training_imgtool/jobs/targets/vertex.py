@@ -126,7 +126,7 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
     disk = of_role.disk
     container = {
         "imageUri": image_of(images, role),
-        "command": [_escape_variables(word) for word in launcher.vertex_command(spec, role)],
+        "command": list(launcher.vertex_command(spec, role)),  # the service expands variables only in `env`
         "args": args_with_job_dir(spec, role, passed_job_dir(spec, job_dir)),
         "env": [{"name": name, "value": _escape_variables(value)} for name, value in spec.job.env.items()],
     }
@@ -205,21 +205,13 @@ def _spec_errors(spec: ImageSpec) -> Iterator[FieldError]:
 
 
 def _machine_errors(spec: ImageSpec) -> Iterator[FieldError]:
-    first = machines(allow_unknown=False).table["tpu"]["first_tensorflow"]
     for role in replicas(spec):
         if "machineType" not in _machine(spec, role):
             message = f"is missing: {role} needs a machine type"
             yield FieldError(message, field=f"roles.{role}.machine", hint="for example n1-standard-8")
         tpu = spec.roles[role].tpu
-        if spec.accelerator_of(role) is Accelerator.TPU and spec.tensorflow and _minor(spec.tensorflow) < _minor(first):
-            message = f"{spec.tensorflow}: a TPU VM needs TensorFlow {first} or newer in the image"
-            yield FieldError(message, field="tensorflow")
         if tpu and tpu.tf_version:
             yield FieldError("only the target ai-platform supports this key", field=f"roles.{role}.tpu.tf_version")
-
-
-def _minor(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _findings(spec: ImageSpec, images: Images, options: JobOptions) -> list[Finding]:

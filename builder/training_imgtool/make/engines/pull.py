@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from training_imgtool.base.errors import EngineUnavailableError
-from training_imgtool.base.progress import Done, Outcome, Step
+from training_imgtool.base.errors import EngineUnavailableError, TemporaryError
+from training_imgtool.base.http.retry import PassingError, Retry
+from training_imgtool.base.progress import Done, Note, Outcome, Step
 from training_imgtool.base.reference import Digest
 from training_imgtool.oci.image.docker_archive import load_archive
 from training_imgtool.oci.image.image import DirectImage, read_config
@@ -43,7 +44,7 @@ def pull_image(
     registry = machine.registries.at(digest.repository)
     manifest = None if engine.reads_zstd else registry.manifest(digest, platform)
     if manifest is None or not any(layer.media_type.endswith("zstd") for layer in manifest.layers):
-        engine.pull_base(digest, platform, machine.registries.login(digest.repository.registry).login, machine.progress)
+        _pull(digest, platform, engine, machine)
         return str(digest)
     if engine.image_id(key) == manifest.config.digest:
         return manifest.config.digest
@@ -61,6 +62,18 @@ def pull_image(
         )
     machine.progress(Done(subject, Outcome.FETCHED, digest.digest, time.monotonic() - started))
     return image_id
+
+
+def _pull(digest: Digest, platform: str, engine: DockerEngine, machine: Machine) -> None:
+    """Has the engine pull the image, up to five times if the registry does not answer for a moment."""
+    host = digest.repository.registry
+    login = machine.registries.login(host).login
+    for attempt in Retry(tries=5).attempts(host, lambda text: machine.progress(Note(text))):
+        with attempt:
+            try:
+                engine.pull_base(digest, platform, login, machine.progress)
+            except TemporaryError as error:
+                raise PassingError("does not answer the engine", final=error) from error
 
 
 def _make_image(manifest: Manifest, digest: Digest, registry: Registry) -> DirectImage:

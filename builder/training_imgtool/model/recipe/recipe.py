@@ -170,8 +170,9 @@ class Recipe:
         wheels = {wheel.name: f"{wheel.version} {wheel.sha256}" for wheel in self.locked.wheels}
         document: dict[str, Any] = {"platform": self.platform, "base": self.base.digest}
         if self.template is not None:
-            text = {"template": self.template.text.splitlines(), "context": _list_entries(self.template.context)}
-            return document | text | {"wheels": wheels}
+            lines = self.template.text.split("\n")  # Docker ends a line nowhere else
+            document |= {"template": lines, "context": _list_entries(self.template.context), "wheels": wheels}
+            return document | {"epoch": self.epoch}
         document |= {
             "library_path": self.library_path,
             "debian": self._describe_debian(),

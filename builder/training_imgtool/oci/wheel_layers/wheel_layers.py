@@ -119,7 +119,7 @@ class _Making:
         return records
 
     def _find(self, group: Group | None) -> Record | None:
-        return self._tools.cache.find(self._hash_group(group))
+        return self._tools.cache.find_wheels(self._hash_group(group))
 
     def _announce(self, record: Record) -> None:
         for layer in record.layers:
@@ -155,7 +155,7 @@ class _Making:
         items = self._install_files(group).items if group else wheel_items.make_environment_items(self._locked)
         site = install_step.site_packages(self._locked)
         record = Record(tuple(layers), find_claims(items, site))
-        self._tools.cache.keep(self._hash_group(group), record)
+        self._tools.cache.keep_wheels(self._hash_group(group), record)
         return record
 
     def _group_layers(self, group: Group | None, inner: Executor) -> Iterator[LayerRecord | None]:

@@ -28,7 +28,7 @@ from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.progress import Done, Outcome, Progress, Step
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.threads import run_all
-from training_imgtool.model.frameworks import FRAMEWORKS, TENSORFLOW
+from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.lock import UnusedPath, Wheel
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ TRIM_RULES = (
         source=rb"\bnvrtc\b|\bnvcc\b|\bCUDA_HOME\b|nvidia[./][\w./]*include",
         hints=(b"nvrtc", b"nvcc", b"CUDA_HOME", b"nvidia"),
         words=(b"libnvrtc", b"nvrtcCompileProgram"),
-        owners=("nvidia-", *TENSORFLOW.packages, *TENSORFLOW.own),
+        owners=("nvidia-", *(name for row in FRAMEWORKS.values() if row.headers for name in (*row.packages, *row.own))),
     ),
 )
 RULES = 2
