@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from training_imgtool.app.config import Request, Written, write_job_file
+from training_imgtool.app.config import JobRequest, JobText, write_job_file
 from training_imgtool.base.atomic_files import hold_lock
 from training_imgtool.base.errors import InputError, TemporaryError, UsageError, VerificationError
 from training_imgtool.base.progress import Note, Progress
@@ -81,7 +81,7 @@ class Submission:
         UsageError: no service accepts the file.
     """
 
-    def __init__(self, written: Written, environ: Mapping[str, str], progress: Progress) -> None:
+    def __init__(self, written: JobText, environ: Mapping[str, str], progress: Progress) -> None:
         job = written.job
         if job is None or job.service is None:
             hint = "imgtool config --format docker-run prints a command per machine"
@@ -295,7 +295,7 @@ class _Silence:
             os.killpg(self._running.pid, signal.SIGKILL)
 
 
-def prepare_submission(choice: SpecChoice, request: Request, machine: Machine) -> tuple[Submission, Written]:
+def prepare_submission(choice: SpecChoice, request: JobRequest, machine: Machine) -> tuple[Submission, JobText]:
     """Writes the job file to `request.output` or config.yaml; raises as `write_job_file` and `Submission`.
 
     Raises UsageError if config.yaml exists and imgtool did not write it.

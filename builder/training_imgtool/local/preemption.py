@@ -138,7 +138,7 @@ def read_step(output: bytes) -> int | None:
 
 
 def describe(preemption: Preemption, exit_code: int) -> str:
-    """Describes how the program handled the preemption, for the end of a sentence."""
+    """Describes how the program handled the preemption; the text continues a sentence of the summary."""
     new = f"{preemption.saved.path if preemption.saved else 'no checkpoint'} is newer than SIGTERM"
     if preemption.saved and not preemption.alone:
         new += " (which replica wrote it, imgtool cannot tell)"

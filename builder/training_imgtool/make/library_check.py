@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from training_imgtool.base.errors import FieldError, ImgtoolError
+from training_imgtool.model.frameworks import Framework
 from training_imgtool.plan.inputs import Inputs, RoleImage
 from training_imgtool.resolve.wheels.libraries import (
     Reached,
@@ -71,14 +72,18 @@ class LibraryCheck:
             return
         settings = self._machine.settings
         store, cache = open_wheel_store(self._inputs, settings), settings.cache
-        with WheelLibraries(self._image.locked.wheels, store, cache, known_wheels()) as libraries:
+        framework, wheels = self._image.locked.variant.framework, self._image.locked.wheels
+        known = known_wheels() | {wheel.sha256 for wheel in wheels if _is_complete(wheel.name, framework)}
+        with WheelLibraries(wheels, store, cache, known) as libraries:
             missing = {
                 path: left
                 for path, names in libraries.find_missing(self._of_trainer).items()
                 if (left := frozenset(name for name in names if not self._is_installed(name)))
             }
             # A lock that trims was made with all wheels at hand, so a machine without wheels need not repeat the check.
-            self.is_complete = libraries.is_complete or self._inputs.spec_file.spec.trim is not False
+            self.is_complete = libraries.is_complete or (
+                self._inputs.spec_file.spec.trim is not False and framework.trims
+            )
             for place, item, is_sure in sorted(imports, key=lambda row: not row[2]) if missing else ():
                 lacks = [row for row in libraries.reach(item, missing) if self._is_missing(row.soname)]
                 if new := [row for row in lacks if row.soname not in self._told]:
@@ -126,3 +131,7 @@ class LibraryCheck:
         message = f"{who} {' and '.join(chosen)}, which neither the base nor a package of the image has"
         is_sure = is_sure and bool(packages) and self._knows_packages and bool(release)
         return MissingLibraryError(message, location=place, packages=packages), is_sure
+
+
+def _is_complete(name: str, framework: Framework) -> bool:
+    return any(name == own or (own[-1] == "-" and name.startswith(own)) for own in framework.complete)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -279,6 +280,9 @@ def _check_framework(spec: ImageSpec, reader: Reader) -> None:
     if spec.cuda and not framework.cuda_from:
         message = f"the release of {framework.title} decides its CUDA"
         reader.fail("cuda", message, hint="leave cuda out; `imgtool compat` says which one it is")
+    elif spec.cuda and not re.fullmatch(framework.cuda_form[0], spec.cuda):
+        message = f"expected {framework.cuda_form[1]} with {framework.title}, found {spec.cuda!r}"
+        reader.fail("cuda", message, hint="leave cuda out for the usual one")
 
 
 def _check_chips(role: Role, of_role: RoleSpec, reader: Reader) -> None:

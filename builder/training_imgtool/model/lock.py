@@ -51,6 +51,7 @@ class Variant:
     package: str = field(metadata=text("|".join(name for row in FRAMEWORKS.values() for name in row.packages)))
     tensorflow: str | None = field(metadata=text(_RELEASE), default=None)
     jax: str | None = field(metadata=text(r"\d+(?:\.\d+){2,3}(?:\.post\d+|rc\d+)?"), default=None)
+    torch: str | None = field(metadata=text(_RELEASE), default=None)
     python: str = field(metadata=text(_PYTHON))
     cuda: str | None = field(metadata=text(_VERSION))
     cudnn: str | None = field(metadata=text(_VERSION))
@@ -73,6 +74,11 @@ class Variant:
     def release(self) -> str:
         """The framework's release."""
         return str(getattr(self, self.framework.key))
+
+    @property
+    def build(self) -> str:
+        """The build of the framework's wheels, which is their local version, such as cpu; "" for the only build."""
+        return self.requirements[0].partition("+")[2] if self.requirements else ""
 
     @property
     def installed(self) -> dict[str, str]:

@@ -190,7 +190,7 @@ class ImageSpec:
         rule="registry",
     )
     tensorflow: str | None = key(
-        'The TensorFlow release, such as "2.15.1". A spec contains either this key or `jax`.',
+        'The TensorFlow release, such as "2.15.1". A spec contains either this key, `jax` or `torch`.',
         default=None,
         pattern=r"\d{1,4}\.\d{1,4}\.\d{1,4}(?:\.post\d{1,4}|rc\d{1,4})?",
         expected='a full release, such as "2.15.1"',
@@ -200,6 +200,12 @@ class ImageSpec:
         default=None,
         pattern=r"\d{1,4}(?:\.\d{1,4}){2,3}(?:\.post\d{1,4}|rc\d{1,4})?",
         expected='a full release, such as "0.10.2"',
+    )
+    torch: str | None = key(
+        'The PyTorch release, such as "2.13.0"; each role gets the build that it needs.',
+        default=None,
+        pattern=r"\d{1,4}\.\d{1,4}\.\d{1,4}(?:\.post\d{1,4}|rc\d{1,4})?",
+        expected='a full release without the name of a build, such as "2.13.0"',
     )
     python: str | None = key(
         "Python's minor version, such as 3.11; by default the newest that the framework and all base images support.",
@@ -215,12 +221,17 @@ class ImageSpec:
         choices=("build", "refuse"),
     )
     cuda_from: str = key(
-        "gpu: the source of CUDA: `base` (an nvidia/cuda image) or `wheels` (NVIDIA's wheels; JAX always uses them).",
+        "gpu: the source of CUDA: `base` (an nvidia/cuda image) or `wheels` (NVIDIA's wheels)."
+        " JAX and PyTorch always use wheels.",
         default="base",
         choices=("base", "wheels"),
     )
     cuda: str | None = key(
-        "gpu with JAX: the major version of CUDA; by default 12.", default=None, choices=("12", "13")
+        "gpu with JAX: the major version of CUDA, by default 12. gpu with PyTorch: the CUDA of the build, such as 12.6;"
+        " by default that of the build on PyPI.",
+        default=None,
+        pattern=r"\d{2}(?:\.\d)?",
+        expected='a version of CUDA, such as "12"',
     )
     system_packages: tuple[str, ...] = key(
         "Debian packages to install.",
@@ -249,6 +260,7 @@ class ImageSpec:
         default={},
         pattern=r"(?:/(?!\.{1,2}(?:/|$))[\w.@+-]+)+/?",
         expected="an absolute path in the image, such as /etc/app.yaml",
+        rule="target",
     )
     run: tuple[str, ...] = key(
         "Lines for /bin/sh, which buildx runs as root once the Debian packages are installed.",
@@ -265,6 +277,7 @@ class ImageSpec:
         default=None,
         pattern=r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?",
         expected="a user's name or number, with :GROUP or without",
+        rule="user",
     )
     template: str | None = key(
         "A Dockerfile template, relative to the spec, that extends imgtool's. buildx then builds the whole image.",

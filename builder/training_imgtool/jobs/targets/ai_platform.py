@@ -31,6 +31,7 @@ from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import Target
 
 CLOSED = "AI Platform Training closed on 2025-01-31; its successor is Vertex AI: --target vertex"
+_JOB_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 PREFIX = dict(zip(Role, ("master", "worker", "parameterServer", "evaluator"), strict=True))
 
 
@@ -181,6 +182,9 @@ def _common(spec: ImageSpec) -> Document:
 def _spec_errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
     if spec.job.env:
         yield FieldError("AI Platform cannot set environment variables", field="job.env", hint="use the spec's `env`")
+    if spec.job.id and not _JOB_ID.fullmatch(spec.job.id):
+        message = f"{spec.job.id!r}: expected a letter, then letters, digits and '_', at most 128"
+        yield FieldError(message, field="job.id")
     if not spec.job.region:
         yield FieldError("is missing: every job runs in a region, such as us-central1", field="job.region")
     yield from _role_errors(spec)

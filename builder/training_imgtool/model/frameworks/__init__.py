@@ -8,10 +8,11 @@ from __future__ import annotations
 from training_imgtool.model.frameworks.framework import Framework
 from training_imgtool.model.frameworks.jax import JAX
 from training_imgtool.model.frameworks.tensorflow import TENSORFLOW
+from training_imgtool.model.frameworks.torch import TORCH
 
-__all__ = ["FRAMEWORKS", "JAX", "TENSORFLOW", "Framework", "framework_of"]
+__all__ = ["FRAMEWORKS", "JAX", "TENSORFLOW", "TORCH", "Framework", "framework_of"]
 
-FRAMEWORKS = {framework.key: framework for framework in (TENSORFLOW, JAX)}
+FRAMEWORKS = {framework.key: framework for framework in (TENSORFLOW, JAX, TORCH)}
 """Each framework by its key in a spec and in a lock."""
 
 

@@ -35,8 +35,12 @@ class Framework:
         last_releases: the last releases of discontinued packages.
         cuda_extras: the extras that install CUDA, which roles without GPUs do not get.
         cuda_from: the only source of CUDA; if it is empty, the spec chooses the source, and the release the version.
+        cuda_form: a pattern of the spec's key `cuda`, and what it means for people.
         backend: the value of KERAS_BACKEND in images with Keras 3; empty if Keras needs none.
         headers: files of its wheel that trimming may leave out.
+        trims: whether imgtool looks for unused files in its images, for which `lock` reads every wheel.
+        complete: packages that need no library that a base lacks; a name with a hyphen at its end is a prefix.
+        compiled: packages that have no wheels, because they are compiled for one build of the framework.
         roles: the roles that it knows.
         tpu_target: the target of a first spec with TPUs.
         starter_env: variables of a first spec.
@@ -52,8 +56,12 @@ class Framework:
     last_releases: Mapping[str, str] = field(default_factory=dict)
     cuda_extras: tuple[str, ...]
     cuda_from: str = ""
+    cuda_form: tuple[str, str] = ("", "")
     backend: str = ""
     headers: Headers | None = None
+    trims: bool = True
+    complete: tuple[str, ...] = ()
+    compiled: tuple[str, ...] = ()
     roles: tuple[str, ...]
     tpu_target: str
     starter_env: Mapping[str, str] = field(default_factory=dict)

@@ -12,6 +12,7 @@ JAX = Framework(
     others=r"jax-nightly|jax-metal|jax-rocm.*",
     cuda_extras=("cuda", "cuda12", "cuda13", "cuda12-local", "cuda13-local"),
     cuda_from="wheels",
+    cuda_form=("12|13", "12 or 13"),
     backend="jax",
     roles=("master", "worker"),
     tpu_target="jobset",

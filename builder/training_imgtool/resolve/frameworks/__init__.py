@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     from training_imgtool.model.spec import Accelerator, ImageSpec, Role
     from training_imgtool.resolve.versions.base_image import BaseImage
     from training_imgtool.resolve.versions.closure import Package
-    from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor
+    from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release
     from training_imgtool.resolve.versions.request import Request
     from training_imgtool.resolve.versions.rules import Finding
+    from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 
 
 class Index(Protocol):
     """The queries that a framework's module sends to a package index."""
 
-    def list_files(self, package: str) -> tuple[str, ...]:
-        """Lists the files of a package."""
+    def list_files(self, package: str, build: str = "") -> tuple[str, ...]:
+        """Lists the files of a package; with `build`, those that the index for this build has of it."""
 
     def read(self, file: str) -> Package:
         """Reads the metadata of a wheel whose file name `list_files` returned."""
@@ -42,6 +43,9 @@ class Rules(Protocol):
 
         Raises FieldError if the index lacks the release.
         """
+
+    def list_rows(self, matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
+        """Returns a row for each release, oldest first; without an index, only the rows of imgtool's table."""
 
     def lock_inputs(self, env: Mapping[str, str]) -> Iterable[str]:
         """Lists what a role's variables add to the inputs of its lock, such as a package that they choose."""
@@ -86,9 +90,16 @@ class Rules(Protocol):
         """Finds packages of a variant that no index has."""
 
     def check_wheels(
-        self, spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]
+        self,
+        spec: ImageSpec,
+        variant: Variant,
+        wheels: tuple[Wheel, ...],
+        named: frozenset[str],
+        packages: tuple[Package, ...],
     ) -> Variant:
-        """Adds facts from the wheels to the variant; `named` are the packages that the requirements name.
+        """Adds facts from the wheels to the variant.
+
+        `named` are the packages that the requirements name, `packages` the wheels' metadata.
 
         Raises FieldError for wheels that do not fit together.
         """

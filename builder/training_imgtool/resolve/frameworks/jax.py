@@ -7,37 +7,52 @@ never from the base. Sources: METADATA of jax 0.10.2 and of its plug-ins; JAX's 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-from training_imgtool.base.errors import FieldError, TemporaryError, UsageError
+from training_imgtool.base.errors import FieldError, TemporaryError
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.requirements import FIELD
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Index
-from training_imgtool.resolve.frameworks.pythons import list_pythons
+from training_imgtool.resolve.frameworks.pythons import (
+    MACHINES,
+    find_glibc,
+    is_version,
+    list_newest,
+    list_pythons,
+    list_versions,
+    make_row,
+    print_newest,
+    refuse_others,
+    with_cuda,
+)
 from training_imgtool.resolve.versions.base_image import BaseImage
 from training_imgtool.resolve.versions.closure import Package, takes_python
 from training_imgtool.resolve.versions.markers import marker_environment
-from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release, gpu_of
+from training_imgtool.resolve.versions.matrix import (
+    FittingBase,
+    Matrix,
+    Minor,
+    Release,
+    gpu_of,
+    load_matrix,
+    version_key,
+)
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding, usable_pythons
 from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 from training_imgtool.resolve.wheels.store import WheelStore
 
 _OLDEST_GPU = {"12": 52, "13": 75}  # compute capability times ten
-_MOST_LISTED = 12
-_MACHINES = ("x86_64", "aarch64")
-_CUDA_WHEELS = ("nvidia-cuda-runtime", "nvidia-cudnn")
-_GLIBC = re.compile(r"manylinux_(\d+_\d+)_")
+_CPU = "cpu"  # of the extras by which releases before 0.4.30 require jaxlib
+_FIRST_FREE = Version("0.4.30")
 
 
 def needs_index(matrix: Matrix, version: str) -> bool:
@@ -58,7 +73,13 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
             hint = "https://pypi.org/project/jax lists the releases"
             raise FieldError(f"the package index has no wheel of JAX {version}", field="jax", hint=hint)
         extras = ["", *{extra for role in spec.roles if (extra := _extra(spec, spec.accelerator_of(role)))}]
-        built = [row for extra in extras for row in _list_built(package, extra)]
+        has_jaxlib = any(row.name == "jaxlib" for row in _list_built(package, ""))
+        if not has_jaxlib and (none := [extra for extra in (_CPU, *extras[1:]) if not [*_list_built(package, extra)]]):
+            hint = "0.4.30, or a newer release"
+            raise FieldError(f"JAX {version} has no extra {none[0]} that installs jaxlib", field="jax", hint=hint)
+        built = [
+            row for extra in (extras if has_jaxlib else [*extras[1:], _CPU]) for row in _list_built(package, extra)
+        ]
         files = {row: _newest(index, row) for row in dict.fromkeys(map(str, built))}
     except TemporaryError as error:
         raise FieldError(f"JAX {version} cannot be resolved: {error.message}", field="jax", hint=error.hint) from error
@@ -69,30 +90,32 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
             if takes_python(package.requires_python, python)
             and all(python in list_pythons(names, newest, machine) for newest, names in files.values())
         )
-        for machine in _MACHINES
+        for machine in MACHINES
     }
-    oldest = min(
-        (match[1] for _, names in files.values() for name in names if (match := _GLIBC.search(name))), key=_number
-    )
-    release = Release(
-        version=version,
-        pythons=pythons["x86_64"],
-        pythons_arm=pythons["aarch64"],
-        packages=frozenset({"jax"}),
-    )
-    plain = (Requirement(line) for line in package.requires)
-    minor = Minor(
-        name=".".join(version.split(".")[:2]),
-        source="METADATA",
-        recommended=version,
-        releases={version: release},
-        cuda=f"{spec.cuda or 12}.0",
-        cudnn="9.0",
-        glibc=oldest.replace("_", "."),
-        pip="20.3",
-        requires={canonicalize_name(row.name): str(row.specifier) for row in plain if row.marker is None},
-    )
-    return replace(matrix, learned={"jax": (minor, release)}), ""
+    glibc = max((find_glibc(names, newest) for newest, names in files.values()), key=version_key)
+    row = make_row("jax", version, pythons, cuda=f"{spec.cuda or 12}.0", glibc=glibc, metadata=package)
+    return replace(matrix, learned={"jax": row}), ""
+
+
+def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
+    """Returns the row of each release on an index, oldest first; the rows contain no requirements.
+
+    A release has the Pythons of the newest jaxlib of its minor that is no newer, because some have none of their own;
+    but releases before 0.4.30 require the jaxlib of the same version.
+    """
+    if index is None:
+        return {}
+    names = [tuple(file.file for file in index.files(package) if file.yanked is None) for package in ("jax", "jaxlib")]
+    versions, of_jaxlib = map(list_versions, names)
+    rows = {}
+    for version in (version for version in versions if not version.is_prerelease):
+        own = [one for one in of_jaxlib if one <= version and one.release[:2] == version.release[:2]][-1:]
+        if version < _FIRST_FREE and own != [version]:
+            continue
+        found = {machine: list_pythons(names[1], str(one), machine) for one in own for machine in MACHINES}
+        pythons = {key: tuple(filter(matrix.python_images.__contains__, found.get(key, ()))) for key in MACHINES}
+        rows[str(version)] = make_row("jax", str(version), pythons)
+    return rows
 
 
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
@@ -108,24 +131,12 @@ def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG001  one s
 
 def list_releases(index: FileIndex) -> list[dict[str, Any]]:
     """Lists the newest releases on an index, the newest first, each with the Pythons that its jaxlib supports."""
-    names = [tuple(file.file for file in index.files(package)) for package in ("jax", "jaxlib")]
-    versions = {file.split("-")[1] for file in names[0] if file.endswith(".whl")}
-    newest = sorted(filter(_is_version, versions), key=Version, reverse=True)[:_MOST_LISTED]
-    keys = dict(zip(("python", "python_arm64"), _MACHINES, strict=True))
-    return [
-        {"release": version} | {key: [*list_pythons(names[1], version, machine)] for key, machine in keys.items()}
-        for version in newest
-    ]
+    return list_newest(list_rows(load_matrix(), index))
 
 
 def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:
     """Returns the newest releases on the package index, or the row of one; raises UsageError if the index lacks it."""
-    rows = [row for row in list_releases(WheelStore(settings).index) if release in {None, row["release"]}]
-    if release is not None and not rows:
-        raise UsageError(f"JAX {release} is not among the newest {_MOST_LISTED} releases of the package index")
-    texts = ((row["release"], *(", ".join(row[key]) or "none" for key in ("python", "python_arm64"))) for row in rows)
-    lines = (f"{version:10}  x86-64: {pythons}  aarch64: {pythons_arm}\n" for version, pythons, pythons_arm in texts)
-    return {"releases": rows}, "".join(lines)
+    return print_newest(list_releases(WheelStore(settings).index), release, "JAX")
 
 
 def _read(index: Index, name: str, version: str) -> Package | None:
@@ -147,21 +158,10 @@ def _newest(index: Index, requirement: str) -> tuple[str, tuple[str, ...]]:
     wanted = Requirement(requirement)
     files = index.list_files(wanted.name)
     versions = {file.split("-")[1] for file in files if file.endswith(".whl")}
-    fitting = [version for version in versions if _is_version(version) and wanted.specifier.contains(version)]
+    fitting = [version for version in versions if is_version(version) and wanted.specifier.contains(version)]
     if not fitting:
         raise FieldError(f"the package index has no {requirement}, which JAX needs", field="jax")
     return max(fitting, key=Version), files
-
-
-def _is_version(text: str) -> bool:
-    try:
-        return bool(Version(text))
-    except InvalidVersion:
-        return False
-
-
-def _number(glibc: str) -> tuple[int, ...]:
-    return tuple(map(int, glibc.split("_")))
 
 
 def _extra(spec: ImageSpec, accelerator: Accelerator) -> str:
@@ -176,7 +176,7 @@ def package(request: Request, accelerator: Accelerator) -> str:
 
 def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
     """Lists JAX with the accelerator's extra, and the package that contains the init."""
-    extra = _extra(request.spec, accelerator)
+    extra = _extra(request.spec, accelerator) or ("" if "jaxlib" in request.minor.requires else _CPU)
     yield f"jax{f'[{extra}]' if extra else ''}=={request.release.version}"
     yield INIT_PACKAGE
 
@@ -244,22 +244,17 @@ def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
     return []
 
 
-def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]) -> Variant:
+def check_wheels(
+    spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str], packages: tuple[Package, ...]
+) -> Variant:
     """Returns the variant with the CUDA and cuDNN of its wheels.
 
     Raises FieldError for Keras 2, which does not support JAX, and for a TensorFlow wheel that no requirement names.
     """
-    del spec
+    del spec, packages
     versions = {wheel.name: wheel.version for wheel in wheels}
     if (keras := versions.get("keras", "3")).partition(".")[0] in {"0", "1", "2"}:
         raise FieldError(f"Keras {keras} does not run on JAX", field=FIELD, hint="keras>=3 in the requirements")
-    for name in (*TENSORFLOW.packages, "tf-keras"):
-        if name in versions and name not in named:
-            message = f"another requirement brings {name} {versions[name]}, which JAX does not need"
-            hint = f"name {name} in the requirements if the program imports it; if not, remove the one that needs it"
-            raise FieldError(message, field=FIELD, hint=hint)
-    if variant.cuda is None:
-        return variant
-    found = {word: next((v for n, v in versions.items() if n.startswith(word)), None) for word in _CUDA_WHEELS}
-    runtime, cudnn = (".".join(version.split(".")[:3]) if version else None for version in found.values())
-    return replace(variant, cuda=runtime or variant.cuda, cudnn=cudnn or variant.cudnn)
+    part = () if named & {*TENSORFLOW.packages} else ("tf-keras",)  # of a TensorFlow that the requirements name
+    refuse_others("JAX", (*TENSORFLOW.packages, *part), versions, named)
+    return with_cuda(variant, versions)

@@ -29,12 +29,14 @@ from training_imgtool.model.requirements import (
     list_code,
     normalise_name,
     parse_requirements,
+    read_bindings,
     read_hashes,
     resolver_lines,
 )
 from training_imgtool.model.spec import Accelerator
 from training_imgtool.resolve.frameworks import rules_of
 from training_imgtool.resolve.lock.archives import ArchiveBuilder, Built
+from training_imgtool.resolve.lock.builds import BuildWheels, find_compiled
 from training_imgtool.resolve.lock.carry_over import NOTHING_CARRIED_OVER, CarriedOver
 from training_imgtool.resolve.lock.code import CodeBuilder, hash_code
 from training_imgtool.resolve.lock.lockfile import inputs_hash
@@ -48,6 +50,7 @@ from training_imgtool.resolve.wheels.index.page import IndexedFile
 from training_imgtool.resolve.wheels.index.pip_config import make_uv_environ
 from training_imgtool.resolve.wheels.libraries import WheelLibraries, known_wheels
 from training_imgtool.resolve.wheels.metadata import WheelMetadata
+from training_imgtool.resolve.wheels.pairs import find_pairs
 from training_imgtool.resolve.wheels.sources.git import Git
 from training_imgtool.resolve.wheels.store import WheelStore, describe_yank
 from training_imgtool.resolve.wheels.uv import (
@@ -184,6 +187,7 @@ class _Maker:
         cuda_base = variant.cuda is not None and self._spec.cuda_from == "base"
         platform = self._spec.platform
         findings = check_requirements(self._named, variant, minor, release, platform=platform, cuda_base=cuda_base)
+        findings += find_compiled(self._named, variant.framework, self._index)
         return findings + self._rules.check_lock(self._matrix, variant, self._index)
 
     def lock(self, variant: Variant, base_digest: Callable[[str], str], lock_debian: LockDebian) -> LockedVariant:
@@ -201,19 +205,20 @@ class _Maker:
         for row in resolved:
             if row.yanked is not None:
                 self._progress(Note(f"{variant.name}: {describe_yank(f'{row.name} {row.version}', row.yanked)}"))
-        self._metadata.check_closed(wheels, variant, self._spec.platform, own=self._own, everything=True)
+        packages = self._metadata.check_closed(wheels, variant, self._spec.platform, own=self._own, everything=True)
         named = frozenset(normalise_name(row.requirement.name) for row in self._named)
-        variant = self._rules.check_wheels(self._spec, variant, wheels, named)
+        variant = self._rules.check_wheels(self._spec, variant, wheels, named, packages)
         for note in notes:
             self._progress(Note(f"{variant.name}: {note}"))
         self._progress(Done(f"lock {variant.name}", Outcome.LOCKED, f"{len(resolved)} wheels"))
+        trims = self._spec.trim is not False and variant.framework.trims
         return LockedVariant(
             variant=replace(variant, notes=(*variant.notes, *notes)),
             base_digest=digest,
             installer=installer,
             wheels=wheels,
-            unused=() if self._spec.trim is False else self._reader.list_unused(wheels),
-            needed_libraries=None if self._spec.trim is False else self._list_needed(wheels),
+            unused=self._reader.list_unused(wheels) if trims else (),
+            needed_libraries=self._list_needed(wheels) if trims else None,
             debian=lock_debian(variant, digest),
         )
 
@@ -231,22 +236,29 @@ class _Maker:
     def _resolve_for_python(
         self, variant: Variant, target: Target, preferred: Mapping[str, str]
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...], tuple[Wheel, ...]]:
-        """Returns the result of `_resolve`, and its wheels; avoids, if possible, wheels that exclude this Python.
+        """Returns the result of `_resolve`, and its wheels; avoids wheels that exclude this Python or others if it can.
 
-        uv checks only the lower limit in a release's Requires-Python, not the upper limit.
+        uv checks only the lower limit in a release's Requires-Python, not the upper limit. Also avoids wheels of other
+        builds than the variant's.
         """
         unfit: tuple[str, ...] = ()
-        resolved, notes = self._resolve(variant, target, preferred, unfit)
+        builds = BuildWheels(self._store, variant, target, self._progress)
+        builds.offer_named(self._named)
+        resolved, notes = self._resolve(variant, target, preferred, unfit, builds)
         wheels = self._archives.add_sources(self._sizes.wheels(resolved))
         for _ in range(_MOST_ROUNDS):
-            more = self._metadata.list_unfit(wheels, variant.python)
+            pairs = dict(find_pairs({normalise_name(wheel.name): wheel.version for wheel in wheels}))
+            excluded = [f"{wheel.name}!={wheel.version}" for wheel in self._metadata.list_unfit(wheels, variant.python)]
+            excluded += builds.list_limits(wheels, self._metadata.list_requiring(wheels, variant.package))
+            more = [limit for limit in (*excluded, *pairs) if limit not in unfit]
             if not more:
                 break
-            unfit = (*unfit, *(f"{wheel.name}!={wheel.version}" for wheel in more))
+            unfit = (*unfit, *more)
             try:
-                resolved, notes = self._resolve(variant, target, preferred, unfit)
+                resolved, notes = self._resolve(variant, target, preferred, unfit, builds)
             except InputError:
-                break  # the requirements demand these wheels; `check_closed` reports them
+                notes = (*notes, *pairs.values())
+                break  # the requirements demand these wheels; `check_closed` reports those for other Pythons
             wheels = self._archives.add_sources(self._sizes.wheels(resolved))
         return resolved, notes, wheels
 
@@ -256,7 +268,12 @@ class _Maker:
         return Target(python=variant.python, platform=self._spec.platform, glibc=glibc)
 
     def _resolve(
-        self, variant: Variant, target: Target, preferred: Mapping[str, str], unfit: tuple[str, ...]
+        self,
+        variant: Variant,
+        target: Target,
+        preferred: Mapping[str, str],
+        unfit: tuple[str, ...],
+        builds: BuildWheels,
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...]]:
         """Resolves without the releases in `unfit`; adds a sentence for each package that an archive makes older."""
         lines, limits = resolver_lines(self._folder, self._texts)
@@ -271,7 +288,7 @@ class _Maker:
             text = "".join(f"{line}\n" for line in (*variant.requirements, *lines, *code.lines))
             constraints = (*variant.constraints, *same, *limits, *unfit)
             resolved, notes = self._archives.resolve(
-                lambda wheels_only: self._compile(text, target, preferred, constraints, wheels_only),
+                lambda only: self._compile(text, target, preferred, constraints, only, pages=builds.pages),
                 target,
                 build=self._spec.sdists == "build",
             )
@@ -306,6 +323,8 @@ class _Maker:
         preferred: Mapping[str, str],
         constraints: tuple[str, ...] = (),
         wheels_only: frozenset[str] | None = None,
+        *,
+        pages: Mapping[str, tuple[IndexedFile, ...]] | None = None,
     ) -> tuple[ResolvedWheel, ...]:
         told = dict(self._unreadable)  # variants are locked in parallel, and each may add to the set
         try:
@@ -319,6 +338,8 @@ class _Maker:
                 preferred=preferred,
                 wheels_only=wheels_only,
                 metadata=tuple(told.values()),
+                pages=pages,
+                bound=read_bindings(line for _, text in self._texts for line in text.splitlines()),
             )
         except UnreadableMetadataError as error:
             key = (error.name, error.version)
@@ -326,7 +347,7 @@ class _Maker:
             if package is None:
                 raise
             self._unreadable[key] = package
-        return self._compile(text, target, preferred, constraints, wheels_only)
+        return self._compile(text, target, preferred, constraints, wheels_only, pages=pages)
 
     def _pip(self, python: str) -> str:
         last = self._matrix.last_pip.get(python)
@@ -360,8 +381,10 @@ class _Index:
         self._store, self._metadata = store, metadata
         self._files: dict[str, IndexedFile] = {}
 
-    def list_files(self, package: str) -> tuple[str, ...]:
-        files = {file.file: file for file in self._store.index.files(package)}
+    def list_files(self, package: str, build: str = "") -> tuple[str, ...]:
+        index = self._store.index
+        found = index.files_of_build(package, build) if build else index.files(package)
+        files = {file.file: file for file in found}
         self._files |= files
         return tuple(files)
 

@@ -25,6 +25,7 @@ class Release:
         packages: the distributions that have a wheel of the release.
         cpu_wheel: whether its `tensorflow` wheel computes only on the CPU.
         constraints: limits that its own metadata lacks, in addition to those of its minor.
+        builds: the local version of its wheels by accelerator, such as cpu; "" for wheels without one.
     """
 
     version: str
@@ -36,6 +37,7 @@ class Release:
     packages: frozenset[str]
     cpu_wheel: bool = False
     constraints: tuple[str, ...] = ()
+    builds: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,8 @@ def _check_framework(item: Named, name: str, variant: Variant, *, cuda_base: boo
     if last and _only_after(requirement.specifier, Version(last)):
         message = f"{item.place}: {requirement}: the last {name} with a wheel is {last}"
         return [Finding(FIELD, message, hint)]
-    if not requirement.specifier.contains(variant.release, prereleases=True):
+    own = f"{variant.release}+{variant.build}" if variant.build else variant.release
+    if not any(requirement.specifier.contains(version, prereleases=True) for version in (variant.release, own)):
         message = f"{item.place}: {requirement} is not the spec's {framework.title} {variant.release}"
         return [Finding(FIELD, message, hint)]
     has_cuda = {canonicalize_name(extra) for extra in requirement.extras} & {*framework.cuda_extras}

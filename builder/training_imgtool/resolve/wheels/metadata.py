@@ -34,6 +34,7 @@ from training_imgtool.resolve.wheels.store import WheelStore
 
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA\Z")
 _AT_ONCE = 16
+_MOST_METADATA = 8 << 20  # bytes
 _DAMAGED = (*ZIP_ERRORS, ValueError)
 
 
@@ -50,8 +51,8 @@ class WheelMetadata:
 
     def check_closed(
         self, wheels: Iterable[Wheel], variant: Variant, platform: str, *, own: Collection[str], everything: bool
-    ) -> None:
-        """Raises InputError if wheels require a package that is missing or has another version.
+    ) -> tuple[Package, ...]:
+        """Returns the wheels' metadata; raises InputError if they require a package that is missing or does not fit.
 
         Args:
             wheels: the wheels of one variant, without pip's.
@@ -62,9 +63,7 @@ class WheelMetadata:
 
         Also raises VerificationError for a damaged wheel, and what fetching raises.
         """
-        packages = run_all(
-            {wheel.sha256: partial(self._read, wheel, everything=everything) for wheel in wheels}, most=_AT_ONCE
-        ).values()
+        packages = self._read_all(wheels, everything=everything)
         names = {package.name for package in packages}
         others = {name: variant.package for name in variant.framework.packages if name not in names}
         markers = marker_environment(variant.python, platform)
@@ -76,6 +75,16 @@ class WheelMetadata:
                 "differ from the metadata in the wheels",
                 details=broken,
             )
+        return packages
+
+    def list_requiring(self, wheels: Iterable[Wheel], name: str) -> tuple[Package, ...]:
+        """Returns the metadata of the wheels that require the package `name`; raises as `of_file` does."""
+        own = re.compile(rf"{re.escape(name)}(?![\w.-])", re.IGNORECASE)
+        return tuple(row for row in self._read_all(wheels, everything=True) if any(map(own.match, row.requires)))
+
+    def _read_all(self, wheels: Iterable[Wheel], *, everything: bool) -> tuple[Package, ...]:
+        jobs = {wheel.sha256: partial(self._read, wheel, everything=everything) for wheel in wheels}
+        return tuple(run_all(jobs, most=_AT_ONCE).values())
 
     def of_release(self, name: str, version: str) -> Package | None:
         """Reads the metadata of one wheel of a release; None if the release has no wheel. Raises as `of_file` does."""
@@ -98,6 +107,9 @@ class WheelMetadata:
         try:
             return _read(index.open(file.url, size), file.file)
         except (LookupError, TemporaryError, OSError, *_DAMAGED):  # also for servers without ranges
+            if file.has_metadata:
+                text = b"".join(index.read(f"{file.url}.metadata", limit=_MOST_METADATA))
+                return parse_metadata(text.decode("utf-8", "replace"), file.file.partition("-")[0])
             data = b"".join(index.read(file.url, limit=size))
         try:
             return _read(io.BytesIO(data), file.file)
@@ -105,15 +117,15 @@ class WheelMetadata:
             raise VerificationError(f"{file.file}: damaged wheel: it contains no METADATA") from error
 
     def _read(self, wheel: Wheel, *, everything: bool) -> Package:
-        path = self._cache / f"{wheel.sha256}.json"
-        present = read_cached(path)
-        try:
-            return Package(**{**present, "requires": tuple(present["requires"])})
-        except (TypeError, KeyError):
-            if not everything and self._store.path(wheel) is None:
-                return Package(name=wheel.name, version=wheel.version)
-            package = self._read_anew(wheel)
-        write_cached(path, asdict(package))
+        is_here = self._store.path(wheel) is not None
+        names = (wheel.sha256, f"{wheel.sha256}-index")  # the hash proves only the metadata of a whole wheel
+        for name in names if everything and not is_here else names[:1]:
+            if (present := read_cached(self._cache / f"{name}.json")) is not None:
+                return Package(**{**present, "requires": tuple(present["requires"])})
+        if not everything and not is_here:
+            return Package(name=wheel.name, version=wheel.version)
+        package = self._read_anew(wheel)
+        write_cached(self._cache / f"{names[not is_here]}.json", asdict(package))
         return package
 
     def _read_anew(self, wheel: Wheel) -> Package:

@@ -11,9 +11,11 @@ import fcntl
 import hashlib
 import io
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from threading import Event as Flag
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from training_imgtool.base.atomic_files import mark_used
 from training_imgtool.base.errors import LocalFileError, TemporaryError, VerificationError
-from training_imgtool.base.json_cache import read_cache_file
+from training_imgtool.base.json_cache import read_cache_file, read_cached, write_cached
 from training_imgtool.base.progress import Done, Note, Outcome, Planned, Progress, Transfer, silent
 from training_imgtool.base.sanitize import join_lines
 from training_imgtool.base.settings import OTHER_CACHE, Settings
@@ -136,6 +138,24 @@ class WheelStore:
                 growing.replace(target)
         return wheel
 
+    def fetch_unhashed(self, file: str, url: str) -> Wheel:
+        """Downloads a wheel whose hash no index states, once; returns it with its hash and size. Raises as `fetch`."""
+        from training_imgtool.resolve.wheels.index.index import LARGEST_FILE
+
+        record = self._root / "unhashed.json"
+        present = read_cached(record) or {}
+        with suppress(TypeError, KeyError):
+            wheel = Wheel(**present[without_login(url)])
+            if self.path(wheel) is not None:
+                return wheel
+        self._root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=self._root) as stream:
+            stream.writelines(self.index.read(url, limit=LARGEST_FILE))
+            stream.seek(0)
+            wheel = self.put(file, stream)
+        write_cached(record, {**present, without_login(url): asdict(wheel)})
+        return wheel
+
     def remember(self, sha256: str, url: str) -> None:
         """Stores the URL of the file with this hash, for the next download."""
         place = self._root / sha256[:2] / sha256
@@ -226,7 +246,7 @@ class WheelStore:
 
     def _list_urls(self, wheel: Wheel, progress: Progress = silent) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):
-            hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip()
+            hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode("utf-8", "replace").strip()
             if hint and not hint.startswith("file:"):  # `locate` has checked the hash of a local file
                 yield hint
         with suppress(TemporaryError) if wheel.source else nullcontext():  # the error then names the source

@@ -14,8 +14,10 @@ from training_imgtool.resolve.frameworks.tensorflow.cuda import check_cuda_base,
 from training_imgtool.resolve.frameworks.tensorflow.install import constraints, libraries, package, requirements
 from training_imgtool.resolve.frameworks.tensorflow.newer import learn, needs_index, notes_between
 from training_imgtool.resolve.frameworks.tensorflow.rules import check_keras, check_libtpu, check_spec
-from training_imgtool.resolve.versions.matrix import Matrix, load_matrix
+from training_imgtool.resolve.versions.closure import Package
+from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, load_matrix
 from training_imgtool.resolve.versions.rules import Finding
+from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 
 __all__ = [
     "check_cuda_base",
@@ -28,6 +30,7 @@ __all__ = [
     "cuda_base",
     "learn",
     "libraries",
+    "list_rows",
     "lock_inputs",
     "needs_index",
     "notes_between",
@@ -35,6 +38,12 @@ __all__ = [
     "requirements",
     "tabulate",
 ]
+
+
+def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
+    """Returns the rows of imgtool's table."""
+    del index
+    return {version: (minor, row) for minor in matrix.minors.values() for version, row in minor.releases.items()}
 
 
 def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:  # noqa: ARG001  one signature
@@ -57,8 +66,10 @@ def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
     return check_libtpu(matrix.release(variant.release)[1], matrix, index.find_links())
 
 
-def check_wheels(spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str]) -> Variant:
+def check_wheels(
+    spec: ImageSpec, variant: Variant, wheels: tuple[Wheel, ...], named: frozenset[str], packages: tuple[Package, ...]
+) -> Variant:
     """Returns the variant; raises FieldError if a variable selects Keras 2, but no wheel contains Keras 2."""
-    del named
+    del named, packages
     check_keras(spec, variant, wheels)
     return variant

@@ -12,7 +12,7 @@ from training_imgtool.base.http.retry import Attempt, PassingError, Retry, retry
 from training_imgtool.resolve.wheels.index.credentials import find_authorization, without_login
 
 _REFUSALS = frozenset({401, 403, 407})
-_MISSING = frozenset({404, 410})
+MISSING = frozenset({404, 410})
 
 
 class MissingFileError(LookupError):
@@ -47,9 +47,18 @@ class IndexClient:
         return self._retry.attempts(f"the package index {host_of(url)}")
 
     def send(
-        self, method: str, url: str, headers: Mapping[str, str], *, limit: int = SMALL, stream: bool = False
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        limit: int = SMALL,
+        stream: bool = False,
+        missing: frozenset[int] = MISSING,
     ) -> Answer:
         """Sends a request once and follows redirects; the answer's status is 200 or 206.
+
+        `missing` are the statuses with which the server says that it does not have the file.
 
         Raises:
             PassingError: another try may succeed.
@@ -66,7 +75,7 @@ class IndexClient:
         status, host = answer.status, host_of(answer.url)
         if status in {200, 206}:
             return answer
-        if status in _MISSING:
+        if status in missing:
             raise MissingFileError(without_login(answer.url))
         if status in _REFUSALS:
             raise CredentialsError(

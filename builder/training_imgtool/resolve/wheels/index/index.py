@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -15,8 +16,8 @@ from training_imgtool.base.errors import LocalFileError, TemporaryError, Verific
 from training_imgtool.base.http.addresses import DEFAULT_PORTS
 from training_imgtool.base.http.client import Client
 from training_imgtool.base.settings import Settings
-from training_imgtool.model.requirements import normalise_name
-from training_imgtool.resolve.wheels.index.client import IndexClient, MissingFileError, host_of
+from training_imgtool.model.requirements import normalise_name, read_bindings
+from training_imgtool.resolve.wheels.index.client import MISSING, IndexClient, MissingFileError, host_of
 from training_imgtool.resolve.wheels.index.credentials import without_login
 from training_imgtool.resolve.wheels.index.page import ACCEPT, IndexedFile, PageError, make_page_url, parse_page
 from training_imgtool.resolve.wheels.index.pip_config import make_uv_environ, read_pip_settings
@@ -26,7 +27,8 @@ from training_imgtool.resolve.wheels.uv import Indexes, find_indexes
 BLOCK = 1 << 18
 _PAGE_BYTES = 64 << 20
 _PAGE_SECONDS = 60.0
-_LARGEST_FILE = 16 << 30  # bytes
+LARGEST_FILE = 16 << 30  # bytes
+_BUILD = re.compile(r"[^-]+-[^-+]+\+(cpu|cu\d+)-")
 
 
 class Index:
@@ -38,7 +40,10 @@ class Index:
         proxies: see Settings.
         ca_file: a PEM file of certificates to trust.
         insecure: hosts whose certificates imgtool does not check.
+        builds: the URL to which the name of a build is added: URL/cu126 is an index for wheels whose local version is
+            cu126. Only the methods for builds, and `locate` for such a wheel, use these indexes.
         pause: sleeps; tests replace it.
+        bound: the only index of a package, by the package's name.
     """
 
     def __init__(
@@ -49,15 +54,20 @@ class Index:
         proxies: Mapping[str, str],
         ca_file: Path | None = None,
         insecure: tuple[str, ...] = (),
+        builds: str = "",
         pause: Callable[[float], None] = time.sleep,
+        bound: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
+        self._bound = bound or {}
         self._find = find
         self._lock = threading.Lock()
         self._indexes: Indexes | None = None
         client = Client(
             proxies=proxies, ca_file=ca_file, unverified=insecure, connections=16, answer_seconds=_PAGE_SECONDS
         )
-        self._client = IndexClient(client, lambda: self.places().urls, environ=environ, pause=pause)
+        self._builds = builds
+        own = (*((builds,) if builds else ()), *(url for urls in self._bound.values() for url in urls))
+        self._client = IndexClient(client, lambda: (*self.places().urls, *own), environ=environ, pause=pause)
 
     def places(self) -> Indexes:
         """Returns the places where this machine looks for packages; reads the settings only once."""
@@ -70,8 +80,9 @@ class Index:
 
         Raises TemporaryError if an index that may have the file does not answer, CredentialsError if an index refuses.
         """
-        for row in self._list_files(name):
-            digest = _digest(row.url) if row.file == file and row.url.startswith("file:") else row.sha256
+        build = _BUILD.match(file)
+        for row in chain(self._list_files(name), self._list_build(name, build[1]) if build else ()):
+            digest = hash_local(row.url) if row.file == file and row.url.startswith("file:") else row.sha256
             if row.file == file and digest in {None, sha256}:
                 return row
         return None
@@ -84,6 +95,16 @@ class Index:
         own = re.compile(rf"{re.escape(normalise_name(name))}-\d")
         return tuple(file for file in self._list_files(name) if own.match(normalise_name(file.file)))
 
+    def files_of_build(self, name: str, build: str) -> tuple[IndexedFile, ...]:
+        """Lists a project's files whose local version is `build`, from the index for that build. Raises as `locate`."""
+        own = re.compile(rf"{re.escape(normalise_name(name))}-\d")
+        return tuple(file for file in self._list_build(name, build) if own.match(normalise_name(file.file)))
+
+    def _list_build(self, name: str, build: str) -> Iterator[IndexedFile]:
+        page = make_page_url(f"{self._builds}/{build}", name)
+        rows = self._list_page(page, MISSING | {403}) if self._builds else ()  # PyTorch's server says 403 for 404
+        yield from (row for row in rows if (found := _BUILD.match(row.file)) and found[1] == build)
+
     def size(self, url: str) -> int:
         """Asks for a file's size in bytes; raises MissingFileError, TemporaryError, CredentialsError."""
         if urlsplit(url).scheme == "file":
@@ -93,7 +114,7 @@ class Index:
                 length = self._client.send("HEAD", url, {}).headers.get("content-length", "")
         if length.isdigit() and int(length):
             return int(length)
-        return sum(len(block) for block in self.read(url, limit=_LARGEST_FILE))
+        return sum(len(block) for block in self.read(url, limit=LARGEST_FILE))
 
     def read(
         self, url: str, offset: int = 0, restarted: Callable[[], None] | None = None, *, limit: int
@@ -127,7 +148,8 @@ class Index:
         return open_remote(size, lambda offset: self.read(url, offset, limit=size))
 
     def _list_files(self, name: str) -> Iterator[IndexedFile]:
-        places = self.places()
+        bound = self._bound.get(normalise_name(name), ())
+        places = Indexes(bound, ()) if bound else self.places()
         for place in places.find_links:
             yield from self._list_find_links(place)
         for index in places.urls:
@@ -143,12 +165,12 @@ class Index:
             for path in sorted(folder.iterdir()):
                 yield IndexedFile(path.name, path.absolute().as_uri(), None, None)
 
-    def _list_page(self, url: str) -> tuple[IndexedFile, ...]:
+    def _list_page(self, url: str, missing: frozenset[int] = MISSING) -> tuple[IndexedFile, ...]:
         try:
             if urlsplit(url).scheme == "file":
                 path = _path_of(url) / "index.html"
                 return parse_page(path.read_bytes(), "text/html", path.as_uri())
-            rows = self._fetch_page(url)
+            rows = self._fetch_page(url, missing)
             return tuple(row for row in rows if urlsplit(row.url).scheme in DEFAULT_PORTS)
         except (FileNotFoundError, NotADirectoryError, MissingFileError):
             return ()
@@ -157,10 +179,10 @@ class Index:
         except OSError as error:
             raise LocalFileError(f"{without_login(url)}: {error.strerror}") from error
 
-    def _fetch_page(self, url: str) -> tuple[IndexedFile, ...]:
+    def _fetch_page(self, url: str, missing: frozenset[int]) -> tuple[IndexedFile, ...]:
         for attempt in self._client.attempts(url):
             with attempt:
-                answer = self._client.send("GET", url, {"Accept": ACCEPT}, limit=_PAGE_BYTES)
+                answer = self._client.send("GET", url, {"Accept": ACCEPT}, limit=_PAGE_BYTES, missing=missing)
         if not answer.complete:
             raise VerificationError(f"{without_login(url)}: over {_PAGE_BYTES >> 20} MiB", hint="is this an index?")
         return parse_page(answer.body, answer.headers.get("content-type", ""), answer.url)
@@ -171,12 +193,17 @@ def open_index(settings: Settings, options: tuple[str, ...] = ()) -> Index:
     environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
     certificate = environ.get("SSL_CERT_FILE")
     trusted = f"{environ.get('UV_INSECURE_HOST', '')} {read_pip_settings(settings.environ).get('trusted-host', '')}"
+    bound: dict[str, tuple[str, ...]] = {}
+    for one in read_bindings(options):
+        bound[one.package] = (*bound.get(one.package, ()), one.url)
     return Index(
         lambda: find_indexes(environ, options),
         environ=environ,
         proxies=settings.proxies,
         ca_file=Path(certificate) if certificate else None,
         insecure=tuple(trusted.split()),
+        builds=settings.build_indexes,
+        bound=bound,
     )
 
 
@@ -193,7 +220,7 @@ def _limit(blocks: Iterable[bytes], have: int, limit: int, url: str) -> Iterator
         yield block
 
 
-def _digest(url: str) -> str:
+def hash_local(url: str) -> str:
     """Hashes a local file, to tell it from a file with the same name on another index."""
     try:
         with _path_of(url).open("rb") as stream:

@@ -1,11 +1,14 @@
-"""Reads pages of the simple repository API, in JSON (PEP 691) or HTML (PEP 503): files and their hashes. Pure."""
+"""Reads and writes pages of the simple repository API: JSON (PEP 691) or HTML (PEP 503), with files and hashes."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
@@ -21,6 +24,7 @@ class IndexedFile:
         sha256: the hash; None if the page does not state it.
         size: the size in bytes; None if the page does not state it.
         yanked: why the publishers withdrew the file (PEP 592), possibly empty; None if they did not.
+        has_metadata: whether URL.metadata is the wheel's METADATA (PEP 658).
     """
 
     file: str
@@ -28,6 +32,7 @@ class IndexedFile:
     sha256: str | None
     size: int | None
     yanked: str | None = None
+    has_metadata: bool = False
 
 
 class PageError(ValueError):
@@ -53,6 +58,19 @@ def make_page_url(index: str, name: str) -> str:
     return f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', name).lower()}/"
 
 
+def write_index(pages: Mapping[str, tuple[IndexedFile, ...]], folder: Path) -> str:
+    """Writes an index (PEP 503) with the files of packages into `folder`, and returns its URL."""
+    for name, rows in pages.items():
+        anchors = (
+            f'<a href="{escape(row.url)}{f"#sha256={row.sha256}" if row.sha256 else ""}"'
+            f"{' data-core-metadata' if row.has_metadata else ''}>{escape(row.file)}</a>\n"
+            for row in rows
+        )
+        (folder / name).mkdir(parents=True)
+        (folder / name / "index.html").write_text(f"<!DOCTYPE html>\n{''.join(anchors)}", encoding="utf-8")
+    return folder.as_uri()
+
+
 def _parse_json(data: bytes, base: str) -> tuple[IndexedFile, ...]:
     rows = json.loads(data)["files"]
     return tuple(
@@ -62,6 +80,7 @@ def _parse_json(data: bytes, base: str) -> tuple[IndexedFile, ...]:
             row.get("hashes", {}).get("sha256"),
             row.get("size"),
             None if (yanked := row.get("yanked", False)) is False else "" if yanked is True else str(yanked),
+            bool(row.get("core-metadata") or row.get("dist-info-metadata")),
         )
         for row in rows
     )
@@ -89,4 +108,5 @@ class _Anchors(HTMLParser):
             digest = re.search(r"sha256=([0-9a-f]{64})", fragment)
             file = unquote(urlsplit(url).path.rpartition("/")[2])
             yanked = (values["data-yanked"] or "") if "data-yanked" in values else None
-            self.files.append(IndexedFile(file, url, digest[1] if digest else None, None, yanked))
+            has_metadata = bool({"data-core-metadata", "data-dist-info-metadata"} & values.keys())
+            self.files.append(IndexedFile(file, url, digest[1] if digest else None, None, yanked, has_metadata))
