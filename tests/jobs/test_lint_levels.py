@@ -299,3 +299,10 @@ def test_a_pipeline_takes_images_by_digest_only(text: str, level: str | None) ->
     assert judged(text, None) == judged(text, "") == [level] * (level is not None)
     valid = POD.replace("busybox:1.36", "busybox@sha256:" + "a" * 64)
     assert "error" in judged(f"{valid}---\n{UNKNOWN_KIND}", None)
+
+
+def test_an_unknown_size_of_a_machine_names_the_sizes_of_its_series() -> None:
+    pool = "{machineSpec: {machineType: n1-standard-5}, containerSpec: {imageUri: r.example.com/a}}"
+    hints = [each.hint for each in lint(f"workerPoolSpecs: [{pool}]\n", "f") if "machine type" in each.message]
+    assert len(hints) == 1
+    assert "expected one of n1-standard-4, n1-standard-8" in str(hints[0])
