@@ -50,7 +50,7 @@ _OTHERS = (  # read by the program itself, which torchrun replaces
     _Names("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS"),
     _Names("KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID", "KERAS_DISTRIBUTION_JOB_ADDRESSES"),
 )
-NAMES = frozenset(name for names in (_TORCH, *_OTHERS) for name in names if name)
+_TELLING = frozenset(name for names in (_TORCH, *_OTHERS) for name in (names.size, names.address))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,8 @@ class Machines:
 
     @property
     def is_told(self) -> bool:
-        """Whether the machines start torchrun or have a variable of ranks."""
-        return bool(NAMES & self.variables.keys()) or any(TORCHRUN.search(text) for text, _ in self.commands)
+        """Whether the machines start torchrun, or have a variable with the number of processes or with an address."""
+        return bool(_TELLING & self.variables.keys()) or any(TORCHRUN.search(text) for text, _ in self.commands)
 
     @property
     def has_rank(self) -> bool:

@@ -14,11 +14,11 @@ from training_imgtool.jobs.rules.ranks import TORCHRUN, UNKNOWN, Machines, Place
 _NODES = re.compile(r"#SBATCH\s.*(?:--nodes[= ]|-N ?)(\d+)(?:-\1)?(?!\S)")
 _TASKS = re.compile(r"#SBATCH\s.*--(?:ntasks|tasks)-per-node[= ](\d+)")
 _GPUS = re.compile(r"#SBATCH\s.*--(?:gpus-per-node|gres)[= ](?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)(?![\w:])")
-_ASSIGNED = re.compile(r"\s*(?:export\s+)?(\w+)=(.*)")
+_ASSIGNED = re.compile(r"(\s*)(?:export\s+)?(\w+)=(.*)")
 _LITERAL = re.compile(r"""(['"]?)([^\s'"$`\\;(){}]+)\1(?:\s+#.*|;)?\s*\Z""")
 _LAUNCHER = re.compile(r"\b(?:srun|mpirun|mpiexec|ssh|pdsh|clush|parallel)\b")
 _OWN_SIZE = re.compile(r"\s(?:-[NnwG]|--(?:nodes|ntasks|nodelist|ntasks-per-node|gpus\S*|gres)(?![-\w]))")
-_QUOTED = re.compile(r"\"(?:\\\\.|[^\"\\\\])*\"|'[^']*'|\\\\.")
+_QUOTED = re.compile(r""""(?:\\.|[^"\\])*"|'[^']*'|\\.""")
 _MEETS = re.compile(r"--rdzv[-_]backend[= ](?!static)")  # the machines draw their ranks
 _EARLY = re.compile(r"--node[-_]rank[= ]['\"]?\$\{?SLURM_(?:NODEID|PROCID)")
 
@@ -43,7 +43,7 @@ def script_ranks(lines: Sequence[str]) -> Iterator[tuple[int, Finding]]:
         if has_srun and not _MEETS.search(text) and _EARLY.search(_QUOTED.sub(_unquote, text)):
             yield (
                 index,
-                _warning("the batch shell replaces this variable by 0 for all nodes: write it for each node's shell"),
+                _warning("the batch shell replaces the rank's variable by 0 for all nodes: let each node's do it"),
             )
         each = Machines(commands=[(text, (index,))], variables=variables, count=count, gpus=None if has_own else gpus)
         for finding in rank_findings([each], {nodes} if nodes and not has_own else ()):
@@ -65,8 +65,9 @@ def _read_assignments(lines: Sequence[str]) -> Mapping[str, Place]:
     found: dict[str, Place] = {}
     for index, line in enumerate(lines):
         if match := _ASSIGNED.match(line):
-            literal = None if match[1] in found else _LITERAL.match(match[2])
-            found[match[1]] = (literal[2] if literal else UNKNOWN, (index,))
+            indent, name, value = match.groups()
+            literal = None if indent or name in found else _LITERAL.match(value)
+            found[name] = (literal[2] if literal else UNKNOWN, (index,))
     return found
 
 
