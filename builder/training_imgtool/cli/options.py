@@ -177,6 +177,14 @@ def read_changes(texts: list[str] | None) -> Mapping[str, str]:
     return values
 
 
+def check_output(path: Path | None, instead: str) -> None:
+    """Raises UsageError for --output json and --output yaml, which other programs read as a format."""
+    if str(path) in {"json", "yaml"}:
+        raise UsageError(
+            f"--output {path}: expected the name of a file", hint=f"{instead}; --output job.{path} writes it"
+        )
+
+
 def is_stdout(path: Path | None) -> bool:
     """Returns whether a path that the user gives for a result means stdout."""
     return path is not None and str(path) in {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}

@@ -54,6 +54,7 @@ class Finding:
         path: the value's path in the document.
         source: for an error, the document that states the rule.
         at_key: whether the finding is about the key rather than its value.
+        is_unpinned: whether the value is an image without a digest.
     """
 
     path: Path
@@ -62,6 +63,7 @@ class Finding:
     severity: Severity = Severity.ERROR
     source: str | None = None
     at_key: bool = False
+    is_unpinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from training_imgtool.jobs.model import (
     JobOptions,
     Path,
     args_with_job_dir,
+    get,
     image_of,
     job_key,
     leader,
@@ -33,6 +34,7 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.rules.images import image_findings
+from training_imgtool.jobs.rules.ranks import UNKNOWN, Machines, rank_findings
 from training_imgtool.jobs.rules.schemas import published_findings
 from training_imgtool.jobs.service import KEY, Service, Standing, read_objects
 from training_imgtool.model.job import Volume
@@ -223,6 +225,46 @@ def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator
     for name, service in services.items() if isinstance(services, dict) and "include" not in document else ():
         if isinstance(service, dict):
             yield from _service_findings(document, service, ("services", name))
+    if isinstance(services, dict):
+        yield from _rank_findings({name: item for name, item in services.items() if isinstance(item, dict)})
+
+
+def _rank_findings(services: Document) -> Iterator[Finding]:
+    """Checks ranks and addresses; in a file for one of several machines, only without the others' names and number."""
+    read = [_machines(name, service) for name, service in services.items()]
+    groups = [each for each in read if each.is_told]
+    is_whole = len(groups) > 1 and not any(
+        {"profiles", "network_mode", "extra_hosts"} & each.keys() for each in services.values()
+    )
+    nodes, names = {1, sum(each.count for each in groups)}, [host for each in read for host in each.hosts]
+    yield from rank_findings(groups, nodes if is_whole else (), names if is_whole else (), is_closed=is_whole)
+
+
+def _machines(name: str, service: Document) -> Machines:
+    """Reads what the containers of a service start, and by which names others find them."""
+    path, told = ("services", name), service.get("environment")
+    commands = [(service.get(key) or "", (*path, key)) for key in ("entrypoint", "command")]
+    texts = [(" ".join(map(str, words)) if isinstance(words, list) else str(words), where) for words, where in commands]
+    pairs: list[tuple[str, str | int]] = [
+        (f"{key}={UNKNOWN if value is None else value}", key) for key, value in _mapping(told).items()
+    ]
+    pairs += [(str(item), index) for index, item in enumerate(told)] if isinstance(told, list) else []
+    variables = {
+        text.partition("=")[0]: (text.partition("=")[2] or UNKNOWN, (*path, "environment", at)) for text, at in pairs
+    }
+    aliases = [get(network, "aliases") for network in _mapping(service.get("networks")).values()]
+    others = [alias for names in aliases if isinstance(names, list) for alias in names]
+    devices = get(service, "deploy", "resources", "reservations", "devices")
+    counts = [get(device, "count") for device in devices] if isinstance(devices, list) else []
+    count = service.get("scale", _mapping(service.get("deploy")).get("replicas", 1))
+    return Machines(
+        commands=[(text.replace("$$", "$"), where) for text, where in texts],
+        variables=variables,
+        count=count if isinstance(count, int) else 0,
+        gpus=counts[0] if len(counts) == 1 else None,
+        hosts=[str(host) for host in (name, service.get("hostname"), service.get("container_name"), *others) if host],
+        is_open="env_file" in service,
+    )
 
 
 def _mapping(value: Any) -> Document:

@@ -9,15 +9,26 @@ Source: kubeflow/trainer v2.3, pkg/webhooks and pkg/runtime.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.kubernetes import chief_selector, job_file, job_name, labels, metadata, queue_label
-from training_imgtool.jobs.model import Document, Finding, Images, JobFile, JobOptions, Path, get, without_none
+from training_imgtool.jobs.model import (
+    Document,
+    Finding,
+    Images,
+    JobFile,
+    JobOptions,
+    Path,
+    Severity,
+    get,
+    without_none,
+)
 from training_imgtool.jobs.rules.kubernetes import host_findings, slice_findings
-from training_imgtool.jobs.rules.ranks import GPU, RESERVED, container_ranks, process_findings
+from training_imgtool.jobs.rules.ranks import RESERVED, TORCHRUN, UNKNOWN, Place, rank_findings, read_container
 from training_imgtool.jobs.targets import jobset
 from training_imgtool.model.spec import ImageSpec
 from training_imgtool.model.targets import Target
@@ -28,6 +39,7 @@ _CONTAINERS = {  # the names of the containers that the controller fills in
     "model-initializer": "model-initializer",
     "dataset-initializer": "dataset-initializer",
 }
+_JAX = frozenset({"JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"})
 _MANAGERS = ("", "trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue")
 
 
@@ -65,31 +77,28 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:
     """Finds what the webhooks refuse in a TrainJob or a TrainingRuntime, except wrong keys and kinds of values."""
     if document.get("kind") == "TrainJob":
-        yield from _train_job(document.get("spec") or {})
+        yield from _train_job(document.get("spec") or {}, get(document, "metadata", "name"))
         return
     template: Path = ("spec", "template")
     inside = get(document, *map(str, template))
     if not isinstance(inside, dict):
         return
     for finding in jobset.judge(inside, allow_unknown=allow_unknown, region=region):
-        yield Finding(
-            path=(*template, *finding.path), message=finding.message, hint=finding.hint, severity=finding.severity
-        )
+        yield replace(finding, path=(*template, *finding.path))
     jobs = get(inside, "spec", "replicatedJobs")
     for index, job in enumerate(jobs if isinstance(jobs, list) else []):
         if isinstance(job, dict):
             yield from _filled_in(job, (*template, "spec", "replicatedJobs", index))
 
 
-def _train_job(spec: Mapping[str, Any]) -> Iterator[Finding]:
+def _train_job(spec: Mapping[str, Any], name: Any) -> Iterator[Finding]:
     manager = spec.get("managedBy")
     if manager is not None and manager not in _MANAGERS:
         message = f"{manager!r}: expected {_MANAGERS[1]} or {_MANAGERS[2]}"
         yield Finding(path=("spec", "managedBy"), message=message)
     trainer, overrides = spec.get("trainer") or {}, spec.get("podTemplateOverrides")
     containers = [{"resources": trainer.get("resourcesPerNode") or {}}]
-    if str(get(spec, "runtimeRef", "name")).startswith("torch"):
-        yield from _torch_findings(trainer, ("spec", "trainer"))
+    yield from _rank_findings(str(get(spec, "runtimeRef", "name")).partition("-")[0], trainer, str(name))
     for index, override in enumerate(overrides if isinstance(overrides, list) else []):
         nodes = get(override, "spec", "nodeSelector") if isinstance(override, dict) else None
         pod, count = {"nodeSelector": nodes or {}, "containers": containers}, trainer.get("numNodes")
@@ -98,19 +107,40 @@ def _train_job(spec: Mapping[str, Any]) -> Iterator[Finding]:
             yield replace(finding, path=("spec", "trainer", "numNodes"))
 
 
-def _torch_findings(trainer: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    """Finds what Trainer's torch plug-in refuses, and numbers that do not fit the TrainJob's nodes."""
+def _rank_findings(framework: str, trainer: Mapping[str, Any], name: str) -> Iterator[Finding]:
+    """Finds variables of Trainer's plug-ins for torch and JAX, and numbers that do not fit the TrainJob's nodes."""
+    path: Path = ("spec", "trainer")
+    ours = RESERVED if framework.startswith("torch") else _JAX if framework == "jax" else frozenset[str]()
     for index, item in enumerate(trainer.get("env") or []):
-        if get(item or {}, "name") in RESERVED:
+        if get(item or {}, "name") in ours:
             message = f"{item['name']}: the controller sets this variable: remove it"
-            yield Finding(path=(*path, "env", index, "name"), message=message)
-    processes, nodes = trainer.get("numProcPerNode"), {trainer["numNodes"]} if "numNodes" in trainer else set[int]()
+            severity = Severity.ERROR if ours is RESERVED else Severity.WARNING
+            yield Finding(path=(*path, "env", index, "name"), message=message, severity=severity)
+    processes, nodes, where = trainer.get("numProcPerNode"), trainer.get("numNodes", 0), (*path, "numProcPerNode")
     if isinstance(processes, str) and processes not in {"auto", "cpu", "gpu"}:
-        message = f"{processes!r}: expected a number, auto, cpu or gpu"
-        yield Finding(path=(*path, "numProcPerNode"), message=message)
-    gpus = get(trainer, "resourcesPerNode", "limits", GPU)
-    yield from process_findings(processes, gpus, (*path, "numProcPerNode"))
-    yield from container_ranks({**trainer, "env": []}, path, nodes=nodes, gpus=gpus)
+        yield Finding(path=where, message=f"{processes!r}: expected a number, auto, cpu or gpu")
+    given: dict[str, Place] = dict.fromkeys(ours, (UNKNOWN, ()))
+    if ours is RESERVED:
+        given |= {"PET_NPROC_PER_NODE": (str(processes or "auto"), where), "PET_NNODES": (str(nodes or UNKNOWN), path)}
+    elif ours and processes is not None:
+        message = "JAX starts one process on each node, whatever this number"
+        yield Finding(path=where, message=message, severity=Severity.WARNING)
+    each = read_container({**trainer, "resources": trainer.get("resourcesPerNode")}, path)
+    program = " ".join(text for text, _ in each.commands)
+    if (
+        ours is RESERVED
+        and re.match(r"\s*python[\d.]*\s(?!-c\s)", program)
+        and not TORCHRUN.search(program)
+        and nodes > 1
+    ):
+        message = "without torchrun, the program gets no rank: the controller sets only PET_ variables"
+        yield Finding(path=(*path, "command"), message=message, severity=Severity.WARNING)
+    hosts = [f"{name}-node-0-{index}.{name}" for index in range(min(nodes, 1000))]
+    yield from rank_findings(
+        [replace(each, variables={**each.variables, **given}, count=nodes, hosts=hosts)],
+        {nodes} if nodes else (),
+        hosts,
+    )
 
 
 def _filled_in(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
