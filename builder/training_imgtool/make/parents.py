@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -30,6 +31,7 @@ from training_imgtool.oci.registry.failures import BlobUnknownError
 from training_imgtool.oci.registry.manifests import Descriptor, Manifest
 from training_imgtool.oci.repository.publish import Publisher
 from training_imgtool.oci.repository.stored_stages import StoredStages, as_stage, make_stored, tag_of_stage
+from training_imgtool.oci.wheel_layers.layer_tools import LibraryFiles
 from training_imgtool.plan.inputs import RoleImage
 
 if TYPE_CHECKING:
@@ -80,6 +82,17 @@ class Parents(ABC):
         debian = self._builder.open_debian(image, self._builder.new_cache()) if image.recipe.debian else None
         return add_files(image.recipe, image.stages[count - 1], below, debian)
 
+    def _library(self, image: RoleImage) -> LibraryFiles:
+        """Returns the base's layers, which imgtool reads only if it must compile the standard library."""
+        base = image.recipe.base
+
+        def layers() -> Iterator[Iterator[bytes]]:
+            registry = self._registries.at(base.repository)
+            for layer in reversed(self._find_base(image).manifest.layers):
+                yield registry.blob(base.repository, layer)
+
+        return LibraryFiles(digest=base.digest, layers=layers)
+
     def _base_files(self, image: RoleImage) -> Files:
         recipe = image.recipe
 
@@ -102,7 +115,8 @@ class BaseParents(Parents):
         for stage in image.stages:
             if stage.engine:
                 raise NeedsEngineError(f"{image.role}: the stage {stage.name} needs an engine: {stage.engine}")
-        parent = ParentImage(stored=self._find_base(image), files=self._files_below(image, 0))
+        stored, files = self._find_base(image), self._files_below(image, 0)
+        parent = ParentImage(stored=stored, files=files, library=self._library(image))
         return self._builder.plan(image, parent, image.stages, self._builder.new_cache())
 
 
@@ -191,7 +205,8 @@ class StageParents(Parents):
         return self._reader.files_on_top(self._files_below(image, count - 1), layers, read)
 
     def _plan(self, image: RoleImage, stored: StoredImage, stages: slice, cache: LayerCache) -> Appending:
-        parent = ParentImage(stored=stored, files=self._files_below(image, stages.start))
+        files = self._files_below(image, stages.start)
+        parent = ParentImage(stored=stored, files=files, library=self._library(image))
         return self._builder.plan(image, parent, image.stages[stages], cache)
 
     def _find_stage(self, tag: Tag, *, anew: bool = False) -> StoredImage | None:

@@ -411,3 +411,12 @@ def test_an_unknown_pip_is_for_an_engine(bench: Bench) -> None:
     bench.pip = make_wheel(bench.folder, "pip", {"pip/__init__.py": b""}, version="99")
     with pytest.raises(NeedsEngineError, match="console script"):
         make_packages_layers(bench.locked, (), bench.tools())
+
+
+def test_groups_that_exclude_leaves_nothing_of_have_one_layer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "_LARGE", 1)
+    bench.wheels = [make_wheel(bench.folder, name, {f"{name}/__init__.py": b""}) for name in ("one", "two", "three")]
+    gone = tuple(f"{name}{end}" for name in ("one", "two") for end in ("", "-1.0.dist-info"))
+    made = make_packages_layers(bench.locked, gone, bench.tools())
+    assert len({layer.diff_id for layer in made}) == len(made)
+    assert [path for path in _tree(made) if path.startswith(f"{SITE}/three/__init__")] == [f"{SITE}/three/__init__.py"]

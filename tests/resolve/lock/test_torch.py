@@ -283,7 +283,7 @@ WRONG = [
         SPEC.replace("2.13.0", "2.10.0") + "accelerator: gpu\nplatform: linux/arm64\n",
         None,
         "PyPI's wheel of PyTorch 2.10.0 for linux/arm64 computes on the CPU alone",
-        'cuda: "12.6"',
+        'cuda: "12.8" chooses a build',
     ),
     (SPEC + "cuda: 13\n", None, "expected MAJOR.MINOR, such as 12.6 with PyTorch", "leave cuda out"),
     (SPEC.replace("worker: {count: 2}", "ps: {}"), None, "PyTorch has no role ps", "make them workers"),
@@ -311,6 +311,18 @@ def test_an_index_that_does_not_answer_can_be_replaced(torch: Torch) -> None:
         torch.lock(SPEC)
     assert "IMGTOOL_TORCH_INDEX" in str(caught.value.hint)
     torch.versions(SPEC + "accelerator: gpu\n")
+
+
+def test_a_folder_can_be_the_index(torch: Torch, tmp_path: Path) -> None:
+    for page, files in torch.builds.pages.items():
+        (folder := tmp_path / "whl" / page).mkdir(parents=True)
+        (folder / "index.html").write_text("".join(f'<a href="{quote(file)}">{file}</a>' for file in files))
+        for file, data in files.items():
+            (folder / file).write_bytes(data)
+    torch.place.settings = replace(torch.place.settings, build_indexes=(tmp_path / "whl").as_uri())
+    versions = torch.versions(SPEC, "torchvision\n")
+    assert (versions["torch"], versions["torchvision"], versions["numpy"]) == ("2.13.0+cpu", "0.28.0+cpu", "2.1.0")
+    assert not torch.builds.asked
 
 
 def test_the_wheel_is_found_again_on_its_index(torch: Torch) -> None:

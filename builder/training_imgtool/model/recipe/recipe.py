@@ -29,7 +29,7 @@ KEY_LABEL = "dev.imgtool.key"
 _FIELDS = {
     SYSTEM: ("debian",),
     RUN: ("run",),
-    PACKAGES: ("python", "install", "wheels", "compression", "epoch"),
+    PACKAGES: ("python", "library", "install", "wheels", "compression", "epoch"),
     SETUP: ("run_after_packages",),
 }
 
@@ -178,6 +178,7 @@ class Recipe:
             "debian": self._describe_debian(),
             "run": _describe_lines(self.run),
             "python": self.locked.variant.python_executable,
+            "library": install_step.library_script(self.locked.variant).splitlines(),
             "install": list(install_step.install_commands(self.locked, self.exclude)),
             "wheels": wheels,
             "compression": self.compression,
