@@ -106,7 +106,8 @@ def choose_packages(
     """Chooses the packages to install in addition to the framework, for a resolved variant."""
     listing = listings[0] if listings else None
     stated = [item for item in listing.packages if applies(item.requirement, variant.python)] if listing else []
-    idle = [item for item in stated if item.certainty is Certainty.GUESS and not _is_imported(item.package, reached)]
+    unsure = [item for item in stated if item.certainty is Certainty.GUESS or _is_of_readme(item)]
+    idle = [item for item in unsure if not _is_imported(item.package, reached)]
     said = {item.package for item in stated if item.requirement.specifier}  # rather than a list that the file includes
     stated = [item for item in stated if item not in idle and (item.requirement.specifier or item.package not in said)]
     placed = list_placed(project)
@@ -155,6 +156,11 @@ def choose_packages(
         dropped=(*dropped, *((f"{item.value} ({item.place}) left out", _IDLE) for item in idle)),
         unknown=unknown,
     )
+
+
+def _is_of_readme(item: Statement) -> bool:
+    """Tells whether a README installs a package from Git, which may be for another program than the one that trains."""
+    return item.requirement.url is not None and item.file.rpartition("/")[2].lower().startswith("readme")
 
 
 def _is_imported(name: str, reached: Reached | None) -> bool:

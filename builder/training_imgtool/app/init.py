@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import tomllib
@@ -26,11 +27,13 @@ from training_imgtool.app.init_text import (
     write_trainer,
 )
 from training_imgtool.base.atomic_files import check_writable, write_atomic
+from training_imgtool.base.context.own_files import SCHEMA
 from training_imgtool.base.errors import InputError, LocalFileError
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.frameworks import FRAMEWORKS, TENSORFLOW, Framework
 from training_imgtool.model.frameworks.tensorflow import KERAS_2
+from training_imgtool.model.json_schema import json_schema
 from training_imgtool.model.load import own_spec
 from training_imgtool.model.spec import Accelerator, Role
 from training_imgtool.model.targets import Target
@@ -102,8 +105,10 @@ def _make_files(
     spec = _write_spec(proposal, chosen, given=(release is not None, accelerator is not None), is_empty=is_empty)
     files = {own_spec(folder).name: spec, **(_trainer(chosen, proposal) if is_empty else proposal.new_files)}
     files[".dockerignore"] = _read_texts()["dockerignore"]
+    files[SCHEMA] = f"{json.dumps(json_schema(), separators=(',', ':'))}\n"
     if is_empty and not proposal.needs.requirements:
-        files["requirements.txt"] = _read_texts()["requirements"]
+        own: str = _read_texts()["requirements_of"].get(proposal.choice.framework.key, "")
+        files["requirements.txt"] = _read_texts()["requirements"] + own
     notes = tuple(_list_notes(proposal, is_empty=is_empty))
     return Written(files=files, notes=notes, proposal=proposal)
 
@@ -127,6 +132,7 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
     )
     text: str = _read_texts()["spec"]
     return text.format(
+        schema=SCHEMA,
         origin=f"# imgtool init read {', '.join(files)}. Check what it proposes.\n" if files else "",
         name=name,
         framework=write_framework(proposal, given=given[0] or is_empty),
@@ -279,12 +285,12 @@ def write_starter(
     )
     spec = own_spec(folder)
     order = sorted(
-        made.files, key=lambda path: (path == ".dockerignore", path == "requirements.txt", path != spec.name)
+        made.files, key=lambda path: (path in {".dockerignore", SCHEMA}, path == "requirements.txt", path != spec.name)
     )
     if os.path.lexists(spec) and not force:
         return replace(made, diff=_compare(spec, made.files[spec.name]))
     replaced = {
-        spec.name,
+        *(spec.name, SCHEMA),
         *(path for path in order if path.endswith(".py") and force and not path.startswith("trainer/")),
     }
     new = [path for path in order if not os.path.lexists(folder / path) or path in replaced]

@@ -36,7 +36,10 @@ def write_framework(proposal: Proposal, *, given: bool) -> str:
     elif far:
         said = f"the nearest to {far.place}: {far.value}; imgtool compat lists the releases"
     else:
-        said = f"from {choice.source}" + ("" if choice.is_exact else "; which of those that it allows is a guess")
+        limit = next((f" ({row.value})" for row in rows if row.place == choice.source), "")
+        said = f"from {choice.source}" + (
+            "" if choice.is_exact else f"{limit}; which of those that it allows is a guess"
+        )
     return f'{framework.key}: "{release}"  # {said}\n'
 
 
