@@ -22,7 +22,7 @@ VARIABLES = (
 OTHER_CACHE = "IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"
 LARGEST_SECRET = 500_000  # bytes; BuildKit's own limit (`session/secrets`)
 _WEB = ("http://", "https://")
-_TORCH_INDEX = "https://download.pytorch.org/whl"
+TORCH_INDEX = "https://download.pytorch.org/whl"
 _EXAMPLE = "http://archive.example.com/debian=http://mirror.example.com/debian"
 
 
@@ -85,7 +85,7 @@ class Settings:
     builder: str | None = None  # IMGTOOL_BUILDER: a builder of buildx
     builder_registries: Mapping[str, str] = field(default_factory=dict)  # IMGTOOL_BUILDER_REGISTRIES, as the builder
     # reaches them: docker.io=mirror.internal:5000, 127.0.0.1:5000=http://registry.internal:5000
-    build_indexes: str = _TORCH_INDEX  # IMGTOOL_TORCH_INDEX: the URL of the indexes for builds, URL/cpu, URL/cu126, …
+    build_indexes: str = TORCH_INDEX  # IMGTOOL_TORCH_INDEX: the URL of the indexes for builds, URL/cpu, URL/cu126, …
     secrets: tuple[SecretSource, ...] = ()  # --secret
     proxies: Mapping[str, str]  # http, https, no from *_PROXY
     attestations: bool = True  # IMGTOOL_ATTESTATIONS: attach a bill of materials and the provenance to images
@@ -147,7 +147,7 @@ def _read(environ: Mapping[str, str]) -> Settings:
         docker_context=environ.get("DOCKER_CONTEXT") or None,
         builder=environ.get("IMGTOOL_BUILDER") or None,
         builder_registries=_hosts(environ, "IMGTOOL_BUILDER_REGISTRIES"),
-        build_indexes=_torch_index(environ.get("IMGTOOL_TORCH_INDEX") or _TORCH_INDEX),
+        build_indexes=_torch_index(environ.get("IMGTOOL_TORCH_INDEX") or TORCH_INDEX),
         proxies=_proxies(environ),
         attestations=_switch("IMGTOOL_ATTESTATIONS", environ),
         source_date_epoch=_epoch(environ.get("SOURCE_DATE_EPOCH")),
@@ -189,7 +189,7 @@ def _pairs(
 
 def _torch_index(url: str) -> str:
     if not url.startswith((*_WEB, "file://")):
-        hint = f"the URL of a folder with one index for each build, such as {_TORCH_INDEX}"
+        hint = f"the URL of a folder with one index for each build, such as {TORCH_INDEX}"
         raise UsageError(f"IMGTOOL_TORCH_INDEX: {url[:40]!r} is not a URL", hint=hint)
     return url.rstrip("/")
 

@@ -149,6 +149,14 @@ def read_bindings(lines: Iterable[str]) -> tuple[Binding, ...]:
     return tuple(Binding(*row.partition(" ")[::2], marker) for row, _, marker in rows)
 
 
+def without_indexes(texts: tuple[tuple[str, str], ...], *urls: str) -> tuple[tuple[str, str], ...]:
+    """Empties the lines (options, bindings) that name an index or a page below one of `urls`."""
+    below = "|".join(re.escape(url.rstrip("/")) for url in urls)
+    option = rf"(?:-[if]|--(?:extra-)?index-url|--find-links)[\s=]*[\"']?|{_BOUND}\S+ "
+    line = re.compile(rf"^[ \t]*(?:{option})(?:{below})(?![^/\s\"'])[^\n]*$", re.MULTILINE)
+    return tuple((name, line.sub("", text)) for name, text in texts)
+
+
 def index_options(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Returns the options that say where to find wheels: URLs of indexes, and absolute paths of folders.
 

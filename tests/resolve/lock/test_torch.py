@@ -305,6 +305,18 @@ def test_a_wrong_build_is_refused(torch: Torch, text: str, requirements: str | N
     assert hint in " ".join((*(one.hint or "" for one in errors), *error.details))
 
 
+@pytest.mark.parametrize("build", ["cpu", "cu126"])
+@pytest.mark.parametrize(("more", "expected"), [("", "2.13.0+cpu"), ("accelerator: gpu\n", "2.13.0")])
+@pytest.mark.parametrize("line", ["--extra-index-url {}/{}", "-f {}/torch_stable.html", "# index of torch {}/{} ; x"])
+def test_the_projects_own_index_of_a_build_is_ignored(
+    torch: Torch, build: str, more: str, expected: str, line: str
+) -> None:
+    line = line.format(torch.place.settings.build_indexes, build).partition(" ; x")[0]
+    versions = torch.versions(SPEC + more, f"numpy\n{line}\ntorchvision\n")
+    assert (versions["torch"], versions["numpy"]) == (expected, "2.1.0")
+    assert any("ignores the one in the requirements" in event.text for event in torch.events if isinstance(event, Note))
+
+
 def test_an_index_that_does_not_answer_can_be_replaced(torch: Torch) -> None:
     torch.place.settings = replace(torch.place.settings, build_indexes="http://127.0.0.1:9/whl")
     with pytest.raises(TemporaryError, match=r"PyTorch 2\.13\.0 for linux/amd64 needs the build cpu") as caught:

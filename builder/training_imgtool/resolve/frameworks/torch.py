@@ -220,8 +220,8 @@ def _check_roles(spec: ImageSpec) -> Iterator[Finding]:
     if set(ranks.values()) == {Accelerator.CPU, Accelerator.GPU}:
         slow = next(role for role, accelerator in ranks.items() if accelerator is Accelerator.CPU)
         message = f"the {slow} has no GPU, so master and workers, which are one process group, cannot use NCCL"
-        hint = f"give the {slow} GPUs, or leave it out: without a master, worker 0 is rank 0"
-        yield Finding(f"roles.{slow}", message, hint)
+        other = ", or leave it out: without a master, worker 0 is rank 0" if slow is Role.MASTER else ""
+        yield Finding(f"roles.{slow}", message, f"give the {slow} GPUs{other}")
 
 
 def cuda_base(request: Request, python: str) -> FittingBase | None:

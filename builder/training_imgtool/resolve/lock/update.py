@@ -32,6 +32,7 @@ from training_imgtool.model.requirements import (
     read_bindings,
     read_hashes,
     resolver_lines,
+    without_indexes,
 )
 from training_imgtool.model.spec import Accelerator
 from training_imgtool.resolve.frameworks import rules_of
@@ -145,6 +146,12 @@ class _Maker:
     ) -> None:
         self._spec, self._folder = spec_file.spec, spec_file.folder
         self._matrix, self._progress = matrix, progress
+        if own := spec_file.spec.framework.build_index:
+            texts, given = without_indexes(texts, own, settings.build_indexes), texts
+            if texts != given:
+                progress(
+                    Note("imgtool itself finds the index of each role's build; it ignores the one in the requirements")
+                )
         self._texts = texts
         self._carried_over = carried_over
         self.locked = read_locked(spec_file)  # locked by the project's other tool

@@ -25,7 +25,7 @@ from training_imgtool.oci.registry.dialects import find_dialect
 
 IDENTITY_TOKEN = "<token>"  # noqa: S105 the user name that helpers give with a refresh token, not a secret
 _HELPER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*\Z"
-HELPER_SECONDS = 120.0  # a helper may wait for single sign-on in a browser
+HELPER_SECONDS = 50.0  # a helper may wait for single sign-on in a browser
 _NOT_FOUND = ("credentials not found", "no credentials found", "not found in native keychain")
 
 
