@@ -135,6 +135,27 @@ def test_a_jobset_ends_with_its_ranks(target: Target) -> None:
         assert schemas.complaints("JobSet", document) == []
 
 
+def test_the_trainers_plugin_describes_replicas_that_are_alike() -> None:
+    """As kubeflow/trainer v2.3 reads it: pkg/runtime/framework/plugins/torch/torch.go, and validateReplicatedJobs."""
+    alike = {M: RoleSpec(processes=2), W: RoleSpec(count=2, processes=2)}
+    spec = torch(alike, env={"A": "1"}, grace_period=90)
+    one = dict.fromkeys(alike, images(spec)[M])
+    runtime, job = job_data(spec, one, Target.TRAINJOB).documents
+    assert job["spec"]["trainer"] == {"numNodes": 3, "numProcPerNode": 2}
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"] == job["metadata"]["name"]
+    assert runtime["spec"]["mlPolicy"] == {"numNodes": 3, "torch": {}}
+    inner = runtime["spec"]["template"]["spec"]
+    (node,) = inner["replicatedJobs"]
+    assert (node["name"], node["replicas"], node["template"]["spec"]["completions"]) == ("node", 1, 3)
+    assert node["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    (container,) = node["template"]["spec"]["template"]["spec"]["containers"]
+    assert (container["name"], container["env"]) == ("node", [{"name": "A", "value": "1"}])
+    assert inner["network"]["subdomain"] == job["metadata"]["name"]  # the plug-in's address: NAME-node-0-0.NAME
+    assert container["command"][5:] == ["-m", "trainer.task"]
+    for other in (torch(UNLIKE), torch({**alike, E: RoleSpec()}), torch(TRIO)):
+        assert "trainer" not in job_data(other, images(other), Target.TRAINJOB).documents[1]["spec"]
+
+
 def run_launcher(command: list[str], env: dict[str, str], program: list[str]) -> dict[str, str]:
     """Starts the launcher, with a program in place of the trainer that prints its environment."""
     at = len(command) - len(program)
@@ -262,6 +283,6 @@ def test_a_preemption_judges_the_program_and_not_torchrun() -> None:
 
 
 def test_lint_accepts_what_imgtool_writes() -> None:
-    for spec in (torch(TRIO), torch(UNLIKE)):
+    for spec in (torch(TRIO), torch(UNLIKE), torch({W: RoleSpec(count=2, processes=2)})):
         for target in (Target.JOBSET, Target.TRAINJOB, Target.PODS, Target.COMPOSE):
             assert [found.message for found in lint(dump(job_data(spec, images(spec), target)), "f")] == []

@@ -28,7 +28,7 @@ class JobRules(Protocol):
         ENDS_WITH_CHIEF: whether the job ends with its chief, even if other replicas of the chief's role still run.
         CHIEF_NOTE: the rest of the note on a service that calls worker 0 the chief.
         SHARES_MEMORY: whether its data loaders pass batches in /dev/shm, of which a container has 64 MB by default.
-        RUNTIME: the runtime of Kubeflow Trainer that describes the cluster to it; empty for none.
+        ML_POLICY: the policy with which Kubeflow Trainer describes the cluster to `processes`; empty for none.
         IMPORTS: the imports of `start`.
     """
 
@@ -41,7 +41,7 @@ class JobRules(Protocol):
     ENDS_WITH_CHIEF: bool
     CHIEF_NOTE: str
     SHARES_MEMORY: bool
-    RUNTIME: str
+    ML_POLICY: str
     IMPORTS: str
 
     def flavour(self, spec: ImageSpec) -> Flavour:

@@ -26,7 +26,7 @@ SPANS_SLICES = True  # libtpu knows its own slice, and GKE describes the others
 ENDS_WITH_CHIEF = False
 CHIEF_NOTE = ""
 SHARES_MEMORY = False
-RUNTIME = ""
+ML_POLICY = ""
 IMPORTS = "os, sys"
 _START = """\
 told = dict(KERAS_DISTRIBUTION_JOB_ADDRESSES=",".join(hosts), JAX_COORDINATOR_ADDRESS=hosts[0])

@@ -27,7 +27,7 @@ CHIEF_NOTE = (
 )
 TASKS = "CLUSTER_TASKS"
 SHARES_MEMORY = False
-RUNTIME = ""
+ML_POLICY = ""
 IMPORTS = "json, os, sys"
 _START = f"""\
 cluster, start, task = {{}}, 0, None
